@@ -1,0 +1,91 @@
+// Spans of bytes, and the two small classes that put values into messages and take them out again.
+// The format is little-endian and unaligned; docs/wire.md lists every message.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace hvd {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+
+using ConstBytes = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+using ByteVector = std::vector<std::byte>;
+
+inline constexpr size_t KiB = size_t{1} << 10;
+inline constexpr size_t MiB = size_t{1} << 20;
+inline constexpr size_t GiB = size_t{1} << 30;
+
+inline ConstBytes as_bytes(std::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+inline std::string_view as_text(ConstBytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Appends values to a message.
+class Writer {
+ public:
+  template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void put(T value) {
+    const auto* first = reinterpret_cast<const std::byte*>(&value);
+    out_.insert(out_.end(), first, first + sizeof(T));
+  }
+  /// Unsigned LEB128: small numbers, the usual case, take one byte.
+  void put_count(uint64_t value);
+  void put_text(std::string_view text);
+  void put_bytes(ConstBytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+
+  size_t size() const { return out_.size(); }
+  ByteVector take() { return std::move(out_); }
+
+ private:
+  ByteVector out_;
+};
+
+/// Takes values out of a message of unknown origin. Reading past the end or a count above its limit
+/// throws Error{internal}; afterwards the message is of no use.
+class Reader {
+ public:
+  explicit Reader(ConstBytes bytes) : rest_(bytes) {}
+
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  T get() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  /// An enum whose values are 0 to `last`.
+  template <class T>
+    requires std::is_enum_v<T>
+  T get_enum(T last) {
+    const auto value = get<std::underlying_type_t<T>>();
+    if (value < 0 || value > static_cast<std::underlying_type_t<T>>(last)) malformed("enum");
+    return static_cast<T>(value);
+  }
+  bool get_bool() { return get<uint8_t>() != 0; }
+  uint64_t get_count(uint64_t limit);
+  std::string get_text(size_t limit);
+  ConstBytes take(size_t bytes);
+  ConstBytes rest() const { return rest_; }
+  bool empty() const { return rest_.empty(); }
+  /// Throws unless everything has been read.
+  void finish() const;
+  [[noreturn]] static void malformed(const char* what);
+
+ private:
+  ConstBytes rest_;
+};
+
+}  // namespace hvd

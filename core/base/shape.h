@@ -1,0 +1,25 @@
+// The dimensions of a tensor, outermost first. A scalar has none and one element.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace hvd {
+
+using Shape = std::vector<int64_t>;
+
+inline int64_t element_count(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+/// "[4, 2]", as in messages.
+inline std::string to_text(const Shape& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+}  // namespace hvd

@@ -1,0 +1,42 @@
+// Tensors end to end as one virtual buffer: what a fused batch reads and writes, without copying it together.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "core/base/bytes.h"
+
+namespace hvd {
+
+/// A value. Borrows the memory it lists.
+class GatherList {
+ public:
+  /// Appends `bytes` at `data`. Empty pieces are left out.
+  void add(std::byte* data, size_t bytes);
+
+  size_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
+  bool empty() const { return bytes() == 0; }
+  bool operator==(const GatherList&) const = default;
+
+  /// Calls `visit(MutableBytes piece, size_t offset)` for each piece of [offset, offset + bytes), where the
+  /// second argument counts from the start of that range.
+  template <class Visit>
+  void for_each(size_t offset, size_t bytes, Visit visit) const {
+    for (size_t i = index_of(offset), done = 0; done < bytes; ++i) {
+      const size_t start = i == 0 ? 0 : ends_[i - 1];
+      const size_t skip = offset + done - start;
+      const size_t count = std::min(ends_[i] - start - skip, bytes - done);
+      visit(MutableBytes{data_[i] + skip, count}, done);
+      done += count;
+    }
+  }
+
+ private:
+  size_t index_of(size_t offset) const;
+
+  std::vector<std::byte*> data_;
+  std::vector<size_t> ends_;
+};
+
+}  // namespace hvd

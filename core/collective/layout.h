@@ -1,0 +1,35 @@
+// Where the chunks of a schedule lie in the virtual buffer, segment by segment. A value, the same on all ranks.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace hvd {
+
+struct Extent {
+  size_t offset = 0;  ///< in the virtual buffer
+  size_t bytes = 0;
+};
+
+class Layout {
+ public:
+  /// Cuts `bytes` into segments of at most `segment_bytes`, and each segment into `chunks` nearly equal parts
+  /// whose borders are multiples of `element_bytes` and, where the segment is large enough, of a cache line. For allreduce, broadcast.
+  static Layout split(size_t bytes, size_t segment_bytes, int chunks, size_t element_bytes);
+
+  /// Chunk i is block i, of `block_bytes[i]` (may be 0), and the blocks lie end to end. Each segment takes the
+  /// next segment_bytes / blocks of every block. For allgather and what follows it.
+  static Layout blocks(std::vector<size_t> block_bytes, size_t segment_bytes, size_t element_bytes);
+
+  size_t segments() const;
+  int chunks() const;
+  /// The bytes of one chunk in one segment; empty where a block has ended.
+  Extent extent(size_t segment, int chunk) const;
+  /// Where that chunk lies within the unit that carries it: behind the chunks before it of the same segment.
+  size_t offset_in_unit(size_t segment, int chunk) const;
+
+ private:
+  // … the implementer's
+};
+
+}  // namespace hvd

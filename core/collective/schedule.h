@@ -1,0 +1,67 @@
+// What each rank sends, receives and merges, phase by phase: pure data. An algorithm is a function
+// (rank, size) -> Schedule over chunk numbers; a Layout maps chunks to bytes, so uneven sizes are not
+// new algorithms. schedule_test.cc proves each one for all ranks of sizes 1 to 64 by counting who holds what.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace hvd {
+
+/// Consecutive chunks, without wrapping.
+struct Run {
+  int first = 0;
+  int count = 0;
+  bool operator==(const Run&) const = default;
+};
+
+enum class Merge : uint8_t {
+  replace,  ///< the received chunks are the new content
+  /// All `reduce` receives of a phase into the same run are combined with this rank's own content, in
+  /// ascending order of rank, so that ranks that reduce the same contributions get the same bits.
+  reduce,
+};
+
+struct Send {
+  int peer = 0;
+  Run run;
+};
+struct Receive {
+  int peer = 0;
+  Run run;
+  Merge merge = Merge::replace;
+};
+
+/// Sends leave with the content the chunks had when the phase began; receives land when all are there.
+struct Phase {
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
+};
+
+struct Schedule {
+  int chunks = 1;
+  std::vector<Phase> phases;  ///< as many on every rank; a rank may be idle in one
+};
+
+// Allreduce.
+/// Each rank reduces its own chunk from all peers, then everybody takes all chunks: two phases, every
+/// byte moved once. The shape for shared memory.
+Schedule direct_allreduce(int rank, int size);
+/// Each rank takes everything from everybody and reduces it all: one phase, for small payloads.
+Schedule one_shot_allreduce(int rank, int size);
+/// Ring (Patarasuk & Yuan, 2009): every rank sends 2 (size - 1) / size of the buffer.
+Schedule ring_allreduce(int rank, int size);
+/// Recursive doubling (Thakur, Rabenseifner, Gropp, 2005); ranks beyond the largest power of two
+/// fold in before and out after.
+Schedule recursive_doubling_allreduce(int rank, int size);
+
+// Allgather: chunk r belongs to rank r.
+Schedule direct_allgather(int rank, int size);
+Schedule ring_allgather(int rank, int size);
+
+// Broadcast: one chunk, `root` is a rank of the group.
+Schedule direct_broadcast(int rank, int size, int root);
+Schedule binomial_broadcast(int rank, int size, int root);
+
+}  // namespace hvd

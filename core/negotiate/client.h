@@ -1,0 +1,77 @@
+// The first machine of agreement, one a rank: the names in flight and the batches to run. It obeys; the
+// Root decides. Pure: no I/O, clock, thread or lock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/negotiate/messages.h"
+#include "core/negotiate/options.h"
+#include "core/negotiate/slot_table.h"
+#include "core/negotiate/topology.h"
+
+namespace hvd {
+
+/// One operation of a batch as this rank sees it. `mine` is false where this rank has joined and stands in with
+/// neutral elements.
+struct Bound {
+  Signature signature;
+  bool mine = false;
+  uint64_t tag = 0;  ///< what submit() was given
+};
+
+/// What the engine must do, in order.
+struct Action {
+  enum class Type : uint8_t {
+    run,          ///< `bound` as one batch of `group`, number `sequence`
+    fail,         ///< the request `tag` has ended with `text`
+    joined,       ///< the join is complete; `rank` was last
+    ended,        ///< nothing runs any more; `rank` is the cause, `lost` tells loss from shutdown
+    set_added,    ///< request `tag` is complete; the new group is `group`
+    set_removed,  ///< request `tag` is complete; `group` is gone
+  };
+  Type type = Type::run;
+  GroupNumber group = kWorldGroup;
+  uint64_t sequence = 0;
+  std::vector<Bound> bound;
+  uint64_t tag = 0;
+  std::string text;
+  int rank = kNobody;
+  bool lost = false;
+};
+
+enum class Submitted : uint8_t { accepted, duplicate_name, joined, ended, not_a_member };
+
+/// Owned and driven by one thread.
+class Client {
+ public:
+  Client(int rank, const Topology& topology, NegotiateOptions options);
+
+  /// `signature.name` is hash_name(name). `tag` comes back in Actions. Only `accepted` sends anything.
+  Submitted submit(GroupNumber group, const std::string& name, Signature signature, uint64_t tag);
+  /// False when already joined or ended.
+  bool join();
+  void shutdown();
+  /// The engine has run a batch. Frees its names.
+  void batch_done(GroupNumber group, const std::vector<Bound>& bound);
+  void parent_lost(int rank, const std::string& why);
+  /// One period of the stall check has passed.
+  void tick();
+
+  void from_parent(const Verdict& verdict);
+
+  bool has_up() const;
+  Up take_up();
+  std::vector<Action> take_actions();
+
+  bool ended() const;
+  bool is_member(GroupNumber group) const;
+  /// Requests submitted and not yet agreed.
+  size_t waiting() const;
+  // … the rest is the implementer's
+};
+
+}  // namespace hvd

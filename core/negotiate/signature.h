@@ -1,0 +1,66 @@
+// What all ranks must agree on before an operation runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/hash.h"
+#include "core/base/shape.h"
+
+namespace hvd {
+
+using GroupNumber = uint32_t;  ///< counts up over the job, never reused; a user's process-set id maps to it
+using SlotNumber = uint32_t;   ///< counts up within a group, never reused
+inline constexpr SlotNumber kNoSlot = ~SlotNumber{0};
+inline constexpr GroupNumber kWorldGroup = 0;
+
+inline constexpr size_t kMaxNameBytes = 4096;
+inline constexpr size_t kMaxTensorsInGroup = 65536;
+inline constexpr size_t kMaxDimensions = 64;
+
+enum class OperationKind : uint8_t {
+  allreduce,
+  allgather,
+  broadcast,
+  alltoall,
+  reducescatter,
+  barrier,
+  add_process_set,
+  remove_process_set,
+};
+inline constexpr OperationKind kLastOperationKind = OperationKind::remove_process_set;
+std::string_view name_of(OperationKind kind);
+
+/// -1 is host memory; GPUs are told apart from it, not from each other (mismatch rule 10).
+enum class DeviceKind : uint8_t { host, gpu };
+
+/// A value. A grouped operation is one Signature with a list of shapes, hence one slot and one batch.
+/// For allgather and alltoall the first dimension, which ranks need not agree on, is recorded as -1.
+struct Signature {
+  NameHash name;
+  OperationKind kind = OperationKind::allreduce;
+  DType dtype = DType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  DeviceKind device = DeviceKind::host;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int32_t root = 0;                ///< broadcast: global rank
+  std::vector<Shape> shapes;       ///< one a tensor; barrier: none
+  std::vector<int32_t> members;    ///< add_process_set: global ranks, ascending
+  GroupNumber target = 0;          ///< remove_process_set
+  bool fuse_with_others = true;    ///< false for a group under HOROVOD_DISABLE_GROUP_FUSION
+
+  bool operator==(const Signature&) const = default;
+
+  /// Bytes of payload that packing counts; for allgather, of one row.
+  uint64_t payload_bytes() const;
+  int64_t elements() const;  ///< sum over `shapes`
+};
+
+/// True for kinds that run together with others of equal dtype, op, device and scaling.
+bool is_fusable(OperationKind kind);
+bool may_fuse(const Signature& a, const Signature& b);
+
+}  // namespace hvd

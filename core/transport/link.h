@@ -1,0 +1,29 @@
+// Ordered, reliable bytes between two ranks. The three kinds (TCP, shared memory, in-memory for the
+// simulator) behave alike; one contract test runs against all.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/base/bytes.h"
+
+namespace hvd {
+
+/// One end of a connection. Owned and driven by one thread; never blocks.
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  /// Sends as much as fits now; returns how many bytes went. 0: the peer is slow.
+  /// Throws Error{peer_lost} when the connection is broken.
+  virtual size_t send_some(ConstBytes bytes) = 0;
+
+  /// Receives what is there, up to `room`; 0: nothing now.
+  /// Throws Error{peer_lost} when the other side is gone.
+  virtual size_t receive_some(MutableBytes room) = 0;
+
+  /// What a Waiter watches, or -1 where the peer rings a doorbell instead.
+  virtual int fd() const = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,34 @@
+// The one place where the driver sleeps: an epoll over sockets, pidfds and this rank's doorbell.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/base/clock.h"
+
+namespace hvd {
+
+/// `watch`, `poll` and `wait` belong to the holder of the driver token; `ring` may be called from any thread.
+class Waiter {
+ public:
+  virtual ~Waiter() = default;
+
+  /// Reports `tag` whenever `fd` is readable (level-triggered), closed or in error.
+  virtual void watch(int fd, uint64_t tag) = 0;
+  /// Also reports `tag` when `fd` can be written.
+  virtual void watch_writable(int fd, uint64_t tag, bool on) = 0;
+  virtual void forget(int fd) = 0;
+
+  /// Appends the tags that are ready now; never sleeps.
+  virtual void poll(std::vector<uint64_t>& ready) = 0;
+  /// Sleeps until something is ready, the doorbell rings, or `until` (nullopt: for ever).
+  virtual void wait(std::optional<TimePoint> until, std::vector<uint64_t>& ready) = 0;
+
+  /// Ends the current or the next wait(). Async-signal-safe.
+  virtual void ring() = 0;
+  /// The eventfd that local peers write to ring us; -1 where there is none.
+  virtual int doorbell_fd() const = 0;
+};
+
+}  // namespace hvd
