@@ -38,6 +38,8 @@ class Group {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// True where peers read each other's room directly; decides which algorithms are cheap.
+  virtual bool shared_memory() const = 0;
   /// The largest unit. The same on all ranks of the group.
   virtual size_t unit_bytes() const = 0;
   /// How many units a rank may have published and not yet released. The same on all ranks; at least 2.

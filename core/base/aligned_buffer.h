@@ -1,0 +1,35 @@
+// Memory of our own for tensors: aligned to a cache line, not initialised.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+
+#include "core/base/bytes.h"
+
+namespace hvd {
+
+class AlignedBuffer {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  AlignedBuffer() = default;
+  /// Throws std::bad_alloc when there is no memory.
+  explicit AlignedBuffer(size_t bytes)
+      : data_(static_cast<std::byte*>(operator new(bytes, std::align_val_t{kAlignment}))),
+        bytes_(bytes) {}
+
+  std::byte* data() const { return data_.get(); }
+  size_t size() const { return bytes_; }
+
+ private:
+  struct Delete {
+    void operator()(std::byte* data) const {
+      operator delete(data, std::align_val_t{kAlignment});
+    }
+  };
+  std::unique_ptr<std::byte, Delete> data_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace hvd

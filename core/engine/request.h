@@ -1,0 +1,37 @@
+// One submitted operation: what was asked, the memory it reads and writes, and how it ends. Never split,
+// never found again by name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/base/handle.h"
+#include "core/negotiate/signature.h"
+
+namespace hvd {
+
+/// What the caller holds on to: the completion, and outputs that the runtime allocated. Written by
+/// the driver before the Handle completes, read by the caller afterwards.
+struct Operation {
+  Handle handle;
+  DType dtype = DType::uint8;
+  std::vector<Gathered> gathered;  ///< allgather: one a tensor
+};
+
+/// Owned by the engine from submission to completion.
+struct Request {
+  enum class Kind : uint8_t { operation, shutdown };
+  Kind kind = Kind::operation;
+  GroupNumber group = kWorldGroup;
+  std::string name;
+  Signature signature;
+  std::vector<BatchTensor> tensors;
+  std::shared_ptr<Operation> operation;
+  std::function<void()> release;  ///< lets go of the caller's memory; called once, after completion
+};
+
+}  // namespace hvd
