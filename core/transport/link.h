@@ -14,12 +14,12 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  /// Sends as much as fits now; returns how many bytes went. 0: the peer is slow.
-  /// Throws Error{peer_lost} when the connection is broken.
+  /// Sends as much as fits now; returns how many bytes went. 0: the peer is slow, or gone: a loss
+  /// is told by receive_some alone, so that what the peer said before it went is read first.
   virtual size_t send_some(ConstBytes bytes) = 0;
 
-  /// Receives what is there, up to `room`; 0: nothing now.
-  /// Throws Error{peer_lost} when the other side is gone.
+  /// Receives what is there, up to `room` (not empty); 0: nothing now.
+  /// Throws Error{peer_lost, rank of the peer} when the other side is gone and all it sent is read.
   virtual size_t receive_some(MutableBytes room) = 0;
 
   /// What a Waiter watches, or -1 where the peer rings a doorbell instead.

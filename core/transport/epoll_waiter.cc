@@ -1,0 +1,97 @@
+#include "core/transport/epoll_waiter.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "core/base/assert.h"
+#include "core/base/error.h"
+
+namespace hvd {
+namespace {
+
+constexpr int kEventsAtOnce = 64;  // what does not fit is reported by the next call
+
+void control(int epoll, int operation, int fd, bool writable) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP | (writable ? EPOLLOUT : 0u);
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll, operation, fd, &event) != 0) fail_errno("epoll_ctl");
+}
+
+/// Precise to the microsecond, which the timeout of epoll_wait is not; epoll_pwait2 is too new.
+void sleep_until_readable(int fd, TimePoint until) {
+  const auto left = std::max(until - std::chrono::steady_clock::now(), Duration::zero());
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  const timespec timeout{static_cast<time_t>(seconds.count()), (left - seconds).count()};
+  pollfd entry{fd, POLLIN, 0};
+  if (::ppoll(&entry, 1, &timeout, nullptr) < 0 && errno != EINTR) fail_errno("ppoll");
+}
+
+}  // namespace
+
+EpollWaiter::EpollWaiter() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) fail_errno("epoll_create1");
+  doorbell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell_) fail_errno("eventfd");
+  control(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), false);
+}
+
+void EpollWaiter::watch(int fd, uint64_t tag) {
+  const bool added = watched_.emplace(fd, Watched{tag, false}).second;
+  HVD_ASSERT(added);
+  control(epoll_.get(), EPOLL_CTL_ADD, fd, false);
+}
+
+void EpollWaiter::watch_writable(int fd, uint64_t tag, bool on) {
+  const auto entry = watched_.find(fd);
+  HVD_ASSERT(entry != watched_.end() && entry->second.tag == tag);
+  if (entry->second.writable == on) return;
+  entry->second.writable = on;
+  control(epoll_.get(), EPOLL_CTL_MOD, fd, on);
+}
+
+void EpollWaiter::forget(int fd) {
+  if (watched_.erase(fd) == 0) return;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) != 0) fail_errno("epoll_ctl");
+}
+
+bool EpollWaiter::collect(int timeout, std::vector<uint64_t>& ready) {
+  std::array<epoll_event, kEventsAtOnce> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsAtOnce, timeout);
+  if (count < 0 && errno != EINTR) fail_errno("epoll_wait");
+  bool rung = false;
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.fd == doorbell_.get()) {
+      rung = true;
+    } else if (const auto entry = watched_.find(events[i].data.fd); entry != watched_.end()) {
+      ready.push_back(entry->second.tag);
+    }
+  }
+  return rung;
+}
+
+void EpollWaiter::poll(std::vector<uint64_t>& ready) { collect(0, ready); }
+
+void EpollWaiter::wait(std::optional<TimePoint> until, std::vector<uint64_t>& ready) {
+  if (until) sleep_until_readable(epoll_.get(), *until);
+  if (collect(until ? 0 : -1, ready)) answer_doorbell();
+}
+
+void EpollWaiter::answer_doorbell() {
+  uint64_t rings;
+  [[maybe_unused]] const ssize_t got = ::read(doorbell_.get(), &rings, sizeof rings);
+}
+
+void EpollWaiter::ring() {
+  const uint64_t one = 1;
+  const int saved = errno;  // a signal handler must leave it alone
+  [[maybe_unused]] const ssize_t put = ::write(doorbell_.get(), &one, sizeof one);
+  errno = saved;
+}
+
+}  // namespace hvd

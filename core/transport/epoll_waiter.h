@@ -1,0 +1,43 @@
+// The Waiter of a real process: an epoll, and an eventfd as its doorbell.
+#pragma once
+
+#include <unordered_map>
+
+#include "core/transport/file_descriptor.h"
+#include "core/transport/waiter.h"
+
+namespace hvd {
+
+/// A poll() leaves the doorbell alone: it is answered only by a wait(), so a ring is never lost
+/// between the two.
+class EpollWaiter final : public Waiter {
+ public:
+  EpollWaiter();
+
+  void watch(int fd, uint64_t tag) override;
+  void watch_writable(int fd, uint64_t tag, bool on) override;
+  void forget(int fd) override;
+  void poll(std::vector<uint64_t>& ready) override;
+  void wait(std::optional<TimePoint> until, std::vector<uint64_t>& ready) override;
+  void ring() override;
+  int doorbell_fd() const override { return doorbell_.get(); }
+
+  /// Readable while anything is ready, the doorbell included; for embedding into another loop.
+  int fd() const { return epoll_.get(); }
+
+ private:
+  /// Appends what is ready; true when the doorbell is among it. `timeout` in milliseconds, -1 for
+  /// ever.
+  bool collect(int timeout, std::vector<uint64_t>& ready);
+  void answer_doorbell();
+
+  struct Watched {
+    uint64_t tag = 0;
+    bool writable = false;
+  };
+  FileDescriptor epoll_;
+  FileDescriptor doorbell_;
+  std::unordered_map<int, Watched> watched_;
+};
+
+}  // namespace hvd

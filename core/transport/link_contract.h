@@ -1,0 +1,34 @@
+// The tests that every kind of Link must pass. A kind takes part by instantiating LinkContract with
+// a function that makes a connected pair; the tests themselves are in link_contract_test.cc.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/transport/link.h"
+
+namespace hvd {
+
+/// Rank 0 holds `first`, rank 1 holds `second`. What the ends need beside them lives in
+/// `keep_alive`.
+struct LinkPair {
+  std::unique_ptr<Link> first;
+  std::unique_ptr<Link> second;
+  std::shared_ptr<void> keep_alive;
+};
+
+struct LinkKind {
+  std::string name;
+  std::function<LinkPair()> make;
+};
+
+class LinkContract : public testing::TestWithParam<LinkKind> {};
+
+inline std::string name_of_kind(const testing::TestParamInfo<LinkKind>& info) {
+  return info.param.name;
+}
+
+}  // namespace hvd

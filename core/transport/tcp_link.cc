@@ -1,0 +1,34 @@
+#include "core/transport/tcp_link.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "core/base/assert.h"
+#include "core/base/error.h"
+
+namespace hvd {
+
+size_t TcpLink::send_some(ConstBytes bytes) {
+  ssize_t sent;
+  do {
+    sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  // Full, or broken: the latter makes the socket readable, and receive_some says what happened.
+  return sent < 0 ? 0 : static_cast<size_t>(sent);
+}
+
+size_t TcpLink::receive_some(MutableBytes room) {
+  HVD_ASSERT(!room.empty());
+  ssize_t received;
+  do {
+    received = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
+  } while (received < 0 && errno == EINTR);
+  if (received > 0) return static_cast<size_t>(received);
+  if (received == 0) fail(Code::peer_lost, "the connection was closed", peer_);
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+  fail(Code::peer_lost, "the connection failed: " + std::generic_category().message(errno), peer_);
+}
+
+}  // namespace hvd
