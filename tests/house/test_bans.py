@@ -1,0 +1,83 @@
+"""What may stand only in a few places. Each list below is the whole list of those places."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from sources import code_only, is_test, name, sources
+
+from devtool.paths import ROOT
+
+BANS = {
+    # Threads share nothing that they need not: there are few, and one place starts each kind.
+    "thread": re.compile(r"std::j?thread\b(?!::)|std::async\b|\bpthread_create\b"),
+    # The environment is read once, at the border.
+    "getenv": re.compile(r"\b(secure_)?getenv\b|\benviron\b"),
+    # One function throws.
+    "throw": re.compile(r"\bthrow\b"),
+    # An exception ends at a border, not on its way there.
+    "catch": re.compile(r"\bcatch\s*\("),
+    # Waiting is for a reason, and the reason can be watched.
+    "sleep": re.compile(r"\bsleep_(for|until)\b|\b(u|nano)?sleep\s*\("),
+    # A missing feature is a file that the build picks, not a condition in the middle of a function.
+    "conditional": re.compile(r"^\s*#\s*(ifdef|ifndef|if)\b", re.MULTILINE),
+}
+ALLOWED: dict[str, set[str]] = {
+    "thread": set(),
+    "getenv": set(),
+    "throw": {"core/base/error.cc"},
+    "catch": set(),
+    "sleep": set(),
+    "conditional": set(),
+}
+
+
+def users(ban: str) -> set[str]:
+    files = [path for path in sources("core/", "job/", "python/") if not is_test(path)]
+    files = [path for path in files if not name(path).startswith("core/sim/")]
+    return {name(path) for path in files if BANS[ban].search(code_only(path.read_text()))}
+
+
+@pytest.mark.parametrize("ban", BANS)
+def test_only_the_listed_files_use(ban: str) -> None:
+    assert users(ban) - ALLOWED[ban] == set()
+
+
+@pytest.mark.parametrize("ban", BANS)
+def test_no_list_names_a_file_that_has_no_need_of_it(ban: str) -> None:
+    assert ALLOWED[ban] - users(ban) == set()
+
+
+def test_words_in_comments_and_texts_are_not_code() -> None:
+    text = 'a(); // throw\n/* getenv */ b("catch (x"); c(\'"\'); throw 1;'
+    code = code_only(text)
+    assert "getenv" not in code and "catch" not in code
+    assert code.count("throw") == 1
+
+
+def test_headers_open_with_what_they_are_for() -> None:
+    for path in sources("core/", "job/"):
+        if path.suffix == ".h":
+            lines = path.read_text().splitlines()
+            assert lines[0].startswith("// "), name(path)
+            assert "#pragma once" in lines, name(path)
+
+
+def test_nothing_is_left_to_do() -> None:
+    word = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    for path in sources("core/", "include/", "job/", "python/"):
+        assert not word.search(path.read_text()), name(path)
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    for path in sources("core/", "include/", "job/", "python/"):
+        assert len(path.read_text().splitlines()) <= 500, name(path)
+
+
+def test_documents_name_files_that_exist() -> None:
+    link = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for target in link.findall(page.read_text()):
+            assert (page.parent / target).exists(), f"{name(page)} points to {target}"

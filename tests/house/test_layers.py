@@ -1,0 +1,85 @@
+"""The include table: layers only point down."""
+
+from __future__ import annotations
+
+from sources import includes, is_test, name, sources
+
+from devtool.paths import ROOT
+
+# What a folder stands on; what that stands on is allowed too.
+STANDS_ON = {
+    "base": [],
+    "kernel": ["base"],
+    "memory": ["kernel"],
+    "transport": ["base"],
+    "group": ["transport"],
+    "collective": ["kernel"],
+    "negotiate": ["base"],
+    "backend": ["collective", "group"],
+    "engine": ["backend", "negotiate"],
+    "capi": ["engine"],
+}
+# Single headers beyond the table, each with its reason.
+INTERFACES = {
+    # Schedules are pure; the executor needs the interface of a Group and no more of it.
+    "collective": {"core/group/group.h"},
+}
+# Outside core/: what they may use of it.
+OUTSIDE = {
+    "include": set(),
+    "job": {"base", "transport"},
+    "python": {"base"},
+}
+
+
+def below(folder: str) -> set[str]:
+    found = {folder}
+    for lower in STANDS_ON[folder]:
+        found |= below(lower)
+    return found
+
+
+def layer(include: str) -> str | None:
+    parts = include.split("/")
+    return parts[1] if parts[0] == "core" else None
+
+
+def violations(path: str, included: list[str], test: bool) -> list[str]:
+    top, folder = path.split("/")[:2]
+    if top == "core" and folder == "sim":
+        return []
+    allowed = below(folder) if top == "core" else OUTSIDE[top]
+    if test:
+        allowed = allowed | {"sim"}
+    return [
+        f"{path} includes {include}"
+        for include in included
+        if layer(include) not in {None, *allowed} and include not in INTERFACES.get(folder, set())
+    ]
+
+
+def test_every_folder_of_the_core_is_in_the_table() -> None:
+    folders = {path.name for path in (ROOT / "core").iterdir() if path.is_dir()}
+    assert folders <= {*STANDS_ON, "sim"}
+
+
+def test_layers_only_point_down() -> None:
+    found = []
+    for path in sources("core/", "include/", "job/", "python/"):
+        found += violations(name(path), includes(path), is_test(path))
+    assert not found, "\n".join(found)
+
+
+def test_the_check_sees_an_include_that_points_up() -> None:
+    assert violations("core/base/a.cc", ["core/engine/engine.h"], False)
+    assert violations("core/collective/a.cc", ["core/group/link_group.h"], False)
+    assert violations("core/engine/a.cc", ["core/sim/world.h"], False)
+    assert not violations("core/collective/a.cc", ["core/group/group.h"], False)
+    assert not violations("core/engine/a_test.cc", ["core/sim/world.h"], True)
+
+
+def test_included_files_exist_under_that_name() -> None:
+    for path in sources("core/", "job/", "python/"):
+        for include in includes(path):
+            if include.startswith(("core/", "job/", "python/", "tests/")):
+                assert (ROOT / include).is_file(), f"{name(path)} includes {include}"

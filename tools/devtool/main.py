@@ -1,0 +1,127 @@
+"""The command line of ./dev."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from devtool import paths, setup, suites
+from devtool.process import Failed, must, say, show, step
+
+USAGE = """\
+usage: ./dev COMMAND
+
+  demo                    set up, build, and train a small network on Fashion-MNIST with 2 processes
+  test [NAME...] [--all]  set up, build, and run the tests (all suites, or those named)
+  build                   set up and build; installs the package into .venv
+  sim [SEED]              the simulator's tests, from one seed when given
+  bench faults            kill -9 in the middle of an allreduce: time to the error on the survivors
+  bench allreduce         latency and bandwidth beside torch.distributed with gloo
+  fmt                     format C++ and Python
+  docs                    write docs/knobs.md from the knob table
+  help                    this text
+
+A bench takes further arguments; `./dev bench NAME --help` lists them.
+The first run installs Debian packages and makes .venv: it needs root or sudo, and the network."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    command, rest = (arguments[0], list(arguments[1:])) if arguments else ("help", [])
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "demo": demo,
+        "test": test,
+        "build": build,
+        "sim": sim,
+        "bench": bench,
+        "fmt": fmt,
+        "docs": docs,
+    }
+    if command in ("help", "-h", "--help"):
+        say(USAGE)
+        return 0
+    if command not in commands:
+        say(f"./dev: there is no command {command!r}\n\n{USAGE}")
+        return 2
+    try:
+        return commands[command](rest)
+    except Failed as failure:
+        say(f"./dev {command}: {failure}")
+        return 1
+    except KeyboardInterrupt:
+        say(f"./dev {command}: interrupted")
+        return 130
+
+
+def prepare() -> None:
+    setup.set_up()
+    setup.build_all()
+
+
+def demo(rest: list[str]) -> int:
+    prepare()
+    say("demo: 2 processes train a small network on Fashion-MNIST")
+    program = [paths.venv_program("horovodrun"), "-np", "2", paths.venv_program("python")]
+    return show([*program, "examples/pytorch/fashion_mnist.py", "--epochs", "2", *rest])
+
+
+def test(rest: list[str]) -> int:
+    everything = "--all" in rest
+    names = [name for name in rest if name != "--all"]
+    known = suites.all_suites(everything)
+    unknown = [name for name in names if name not in [suite.name for suite in known]]
+    if unknown:
+        say(f"no suite {', '.join(unknown)}; there are: {', '.join(suite.name for suite in known)}")
+        return 2
+    begin = time.monotonic()
+    chosen = [
+        suite for suite in known if (suite.name in names if names else everything or not suite.slow)
+    ]
+    total = suites.Count()
+    try:
+        prepare()
+    except Failed as failure:
+        say(str(failure))
+        total.fail("set-up and build")
+    total.add(suites.run_suites(chosen))
+    minutes = (time.monotonic() - begin) / 60
+    say(f"  {'everything':<14}{minutes:6.1f} min, set-up and builds included")
+    say(f"{total.passed} passed, {total.failed} failed")
+    return 1 if total.failed else 0
+
+
+def build(rest: list[str]) -> int:
+    prepare()
+    return 0
+
+
+def sim(rest: list[str]) -> int:
+    setup.set_up()
+    say("build")
+    step("release", lambda: setup.build_preset("release"))
+    env = {"HVD_SIM_SEEDS": "1", "HVD_SIM_FIRST_SEED": rest[0]} if rest else {}
+    return show(["ctest", "--test-dir", "build/release", "-R", "sim", "--output-on-failure"], env)
+
+
+def bench(rest: list[str]) -> int:
+    script = paths.ROOT / "bench" / f"{rest[0] if rest else ''}.py"
+    if not rest or not script.is_file():
+        there = ", ".join(path.stem for path in sorted((paths.ROOT / "bench").glob("*.py")))
+        say(f"./dev bench takes one of: {there}")
+        return 2
+    prepare()
+    return show([paths.venv_program("python"), str(script), *rest[1:]])
+
+
+def fmt(rest: list[str]) -> int:
+    setup.set_up()
+    cpp = [str(path) for path in paths.cpp_files()]
+    python = [str(path) for path in paths.python_files()]
+    must(["clang-format", "-i", *cpp], "fmt-cpp")
+    must([paths.venv_program("ruff"), "check", "--fix", *python], "fmt-ruff-check")
+    must([paths.venv_program("ruff"), "format", *python], "fmt-ruff")
+    return 0
+
+
+def docs(rest: list[str]) -> int:
+    prepare()
+    return show([paths.venv_program("python"), "tools/knobs_page.py"])

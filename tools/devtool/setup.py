@@ -1,0 +1,125 @@
+"""From a bare Debian machine to an environment in which everything runs. Each step looks first
+whether there is anything to do, so that the second time costs next to nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from devtool.paths import BUILD, ROOT, VENV, files_below, venv_program
+from devtool.process import Failed, must, say, step
+
+PACKAGES = ROOT / "tools" / "debian-packages.txt"
+REQUIREMENTS = ROOT / "tools" / "requirements.txt"
+WITH_CCACHE = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CMAKE_C_COMPILER_LAUNCHER": "ccache"}
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def set_up() -> None:
+    """Packages and the virtual environment."""
+    if sys.version_info < (3, 10):  # noqa: UP036 (this file runs on whatever is there)
+        raise Failed(f"Python 3.10 or later is needed; this is {sys.version.split()[0]}")
+    say("set-up")
+    step("Debian packages", install_debian_packages)
+    step("environment", lambda: make_environment(VENV, REQUIREMENTS))
+
+
+def build_all() -> None:
+    """The release build, and this project installed into the virtual environment."""
+    say("build")
+    step("release", lambda: build_preset("release"))
+    step("python package", install_package)
+
+
+def missing_packages() -> list[str]:
+    wanted = [
+        line.strip()
+        for line in PACKAGES.read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
+    query = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *wanted],
+        capture_output=True,
+        text=True,
+    )
+    there = {line.split()[0] for line in query.stdout.splitlines() if line.endswith(" installed")}
+    return [name for name in wanted if name not in there]
+
+
+def install_debian_packages() -> str:
+    if shutil.which("dpkg-query") is None:
+        return f"not a Debian system: see {PACKAGES.relative_to(ROOT)}"
+    missing = missing_packages()
+    if not missing:
+        return "all there"
+    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if sudo and shutil.which("sudo") is None:
+        raise Failed(f"run as root, or install: {' '.join(missing)}")
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    must([*sudo, "apt-get", "update"], "apt-update", env=quiet)
+    install = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+    must([*sudo, *install], "apt-install", env=quiet)
+    return f"installed {len(missing)}"
+
+
+def make_environment(venv: Path, requirements: Path) -> str:
+    """A virtual environment with exactly `requirements`, remembered by a stamp in it."""
+    stamp = venv / ".requirements"
+    wanted = f"{sys.version}\n{requirements.read_text()}"
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return "all there"
+    if not (venv / "bin" / "pip").is_file():
+        must([sys.executable, "-m", "venv", str(venv)], "venv")
+    must([venv_program("pip", venv), "install", "-r", str(requirements)], f"pip{venv.name}")
+    stamp.write_text(wanted)
+    return f"{venv.relative_to(ROOT)} has {requirements.relative_to(ROOT)}"
+
+
+def build_preset(preset: str) -> str:
+    must(["cmake", "--preset", preset], f"configure-{preset}", deadline_s=300)
+    must(["ninja", "-C", str(BUILD / preset), f"-j{cores()}"], f"build-{preset}", deadline_s=3600)
+    return f"build/{preset}"
+
+
+def package_fingerprint() -> str:
+    """Of all that goes into the wheel."""
+    digest = hashlib.sha256(sys.version.encode())
+    single = [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml"]
+    for path in [*single, *files_below("cmake", "include", "core", "job", "python", "adapters")]:
+        if path.name.endswith("_test.cc"):
+            continue
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0")
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def install_package(venv: Path = VENV) -> str:
+    """`pip install .` with the tools that are in the environment, unless nothing has changed."""
+    stamp = venv / ".package"
+    wanted = package_fingerprint()
+    installed = stamp.is_file() and (venv / "bin" / "horovodrun").is_file()
+    if installed and stamp.read_text() == wanted:
+        return "unchanged"
+    stamp.unlink(missing_ok=True)
+    must(
+        [
+            venv_program("pip", venv),
+            "install",
+            "--no-build-isolation",
+            "--no-deps",
+            "--force-reinstall",
+            f"-Cbuild-dir={BUILD / 'wheel'}-{venv.name.strip('.')}",
+            str(ROOT),
+        ],
+        f"package{venv.name}",
+        env={**WITH_CCACHE, "CMAKE_BUILD_PARALLEL_LEVEL": str(cores())},
+    )
+    stamp.write_text(wanted)
+    return f"horovod is in {venv.relative_to(ROOT)}"

@@ -1,0 +1,192 @@
+"""The test suites: how each is run, and how its single test cases are counted. A suite that does
+not build, crashes, hangs or has no tests counts as one failure more than its cases say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from devtool.paths import BUILD, ROOT, VENV, venv_program
+from devtool.process import Ended, Failed, run_logged, say, tail
+from devtool.setup import build_preset, install_package, make_environment
+
+RESULTS = BUILD / "results"
+OLDEST_TORCH = ROOT / ".venv-oldest"
+
+
+@dataclass
+class Count:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Count) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.failures += other.failures
+
+    def fail(self, what: str) -> None:
+        self.failed += 1
+        self.failures.append(what)
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    what: str
+    run: Callable[[], Count]
+    slow: bool = False  #: only with --all or by name
+
+
+def count_gtest(report: Path) -> Count:
+    """Cases of a GoogleTest JSON report."""
+    count = Count()
+    for suite in json.loads(report.read_text())["testsuites"]:
+        for case in suite["testsuite"]:
+            if case.get("failures"):
+                count.fail(f"{suite['name']}.{case['name']}")
+            elif case.get("result") == "SKIPPED":
+                count.skipped += 1
+            elif case.get("status") == "RUN":
+                count.passed += 1
+    return count
+
+
+def count_junit(report: Path) -> Count:
+    """Cases of pytest's XML report."""
+    count = Count()
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            count.fail(f"{case.get('classname')}::{case.get('name')}")
+        elif case.find("skipped") is not None:
+            count.skipped += 1
+        else:
+            count.passed += 1
+    return count
+
+
+def counted(name: str, ended: Ended, report: Path, read: Callable[[Path], Count]) -> Count:
+    """The cases of one program, and whether it came to its own end."""
+    count = read(report) if report.is_file() else Count()
+    if ended.timed_out:
+        count.fail(f"{name}: the watchdog ended it")
+    elif ended.code != 0 and count.failed == 0:
+        count.fail(f"{name}: ended with {ended.code}")
+    elif count.passed + count.failed == 0:
+        count.fail(f"{name}: has no tests")
+    if count.failed:
+        say(tail(ended.log, 60))
+        say(f"  the whole output: {ended.log.relative_to(ROOT)}")
+    return count
+
+
+def fresh_report(name: str) -> Path:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    report = RESULTS / name
+    report.unlink(missing_ok=True)
+    return report
+
+
+def test_programs(preset: str) -> list[dict[str, Any]]:
+    """What CTest knows, each with a name and a command."""
+    command = ["ctest", "--test-dir", str(BUILD / preset), "--show-only=json-v1"]
+    listing = subprocess.run(command, capture_output=True, text=True)
+    if listing.returncode != 0:
+        raise Failed(f"`{' '.join(command)}` says: {listing.stderr}")
+    programs: list[dict[str, Any]] = json.loads(listing.stdout)["tests"]
+    return programs
+
+
+def cpp(preset: str, env: Mapping[str, str], deadline_s: float) -> Count:
+    """Builds a preset and runs all its test programs."""
+    build_preset(preset)
+    count = Count()
+    for test in test_programs(preset):
+        name = f"{preset}-{test['name']}"
+        report = fresh_report(f"{name}.json")
+        if "command" not in test:
+            count.fail(f"{name}: was not built")
+            continue
+        command = [*test["command"], f"--gtest_output=json:{report}", "--gtest_brief=1"]
+        ended = run_logged(command, f"test-{name}", deadline_s=deadline_s, env=env)
+        count.add(counted(name, ended, report, count_gtest))
+    return count
+
+
+def python(
+    name: str, folder: str, deadline_s: float, env: Mapping[str, str], venv: Path = VENV
+) -> Count:
+    """Runs the pytest cases of one folder."""
+    report = fresh_report(f"{name}.xml")
+    command = [venv_program("python", venv), "-m", "pytest", folder, f"--junitxml={report}"]
+    ended = run_logged(command, f"test-{name}", deadline_s=deadline_s, env=env)
+    return counted(name, ended, report, count_junit)
+
+
+def oldest_torch(env: Mapping[str, str]) -> Count:
+    """The torch suite once more, with the oldest torch that is supported."""
+    make_environment(OLDEST_TORCH, ROOT / "tools" / "requirements-oldest.txt")
+    install_package(OLDEST_TORCH)
+    return python("torch-oldest", "tests/torch", 1800, env, OLDEST_TORCH)
+
+
+def all_suites(everything: bool) -> list[Suite]:
+    """In the order in which they run: what fails soonest comes first."""
+    slow_env = {"HVD_TEST_ALL": "1"} if everything else {}
+    seeds = {"HVD_SIM_SEEDS": "100000" if everything else "10000"}
+    asan = {"HVD_SIM_SEEDS": "1000", "ASAN_OPTIONS": "detect_stack_use_after_return=1"}
+    tsan = {"HVD_SIM_SEEDS": "200", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
+    deadline = 7200 if everything else 900
+
+    def folder(name: str, path: str) -> Callable[[], Count]:
+        return lambda: python(name, path, deadline, slow_env)
+
+    return [
+        Suite(
+            "house", "the tree itself: layers, bans, format, types", folder("house", "tests/house")
+        ),
+        Suite("cpp", "the C++ tests, release", lambda: cpp("release", seeds, deadline)),
+        Suite("launch", "horovodrun", folder("launch", "tests/launch")),
+        Suite("torch", "horovod.torch under horovodrun", folder("torch", "tests/torch")),
+        Suite("examples", "the examples, shortened", folder("examples", "tests/examples")),
+        Suite("cpp-asan", "the C++ tests, ASan and UBSan", lambda: cpp("asan", asan, deadline)),
+        Suite("cpp-tsan", "the C++ tests, TSan", lambda: cpp("tsan", tsan, deadline)),
+        Suite(
+            "torch-oldest", "horovod.torch, oldest torch", lambda: oldest_torch(slow_env), slow=True
+        ),
+    ]
+
+
+def run_suites(suites: Sequence[Suite]) -> Count:
+    """Runs them one after another; prints the minutes of each and what failed."""
+    total = Count()
+    lines = []
+    for suite in suites:
+        say(f"{suite.name}: {suite.what}")
+        begin = time.monotonic()
+        try:
+            count = suite.run()
+        except Failed as reason:
+            say(str(reason))
+            count = Count()
+            count.fail(f"{suite.name}: did not build")
+        minutes = (time.monotonic() - begin) / 60
+        result = f"{count.passed} passed, {count.failed} failed"
+        skipped = f", {count.skipped} skipped" if count.skipped else ""
+        lines.append(f"  {suite.name:<14}{minutes:6.1f} min  {result}{skipped}")
+        say(lines[-1])
+        total.add(count)
+    say("\nsuites")
+    for line in lines:
+        say(line)
+    for failure in total.failures:
+        say(f"  failed: {failure}")
+    return total
