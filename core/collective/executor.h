@@ -1,9 +1,12 @@
 // The one loop that moves tensor bytes. It takes a Schedule, a Layout and the tensors of a batch,
-// and goes through them segment by segment and phase by phase in a fixed order that every rank of the group
-// derives alike. advance() moves at most one segment and returns, so that agreement goes on while bytes move.
+// and goes through them segment by segment and phase by phase in a fixed order that every rank of
+// the group derives alike. advance() moves at most one segment and returns, so that agreement goes
+// on while bytes move.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -11,17 +14,20 @@
 #include "core/collective/gather_list.h"
 #include "core/collective/layout.h"
 #include "core/collective/schedule.h"
+#include "core/collective/wavefront.h"
 #include "core/group/group.h"
 
 namespace hvd {
 
-/// What a batch does with its bytes. Input and output address the same virtual buffer (the tensors of the
-/// batch end to end); for an in-place operation they are the same memory.
+/// What a batch does with its bytes. Input and output address the same virtual buffer (the tensors
+/// of the batch end to end); for an in-place operation they are the same memory. Every piece holds
+/// whole elements.
 struct Work {
   uint64_t batch = 0;  ///< Ticket::batch of every unit
   Schedule schedule;
   Layout layout;
-  GatherList input;   ///< read once, before the first phase of each segment; empty: output holds it already
+  GatherList
+      input;  ///< read once, before the first phase of each segment; empty: output holds it already
   GatherList output;  ///< where results are built and stay
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;  ///< average is sum with a postscale
@@ -30,18 +36,54 @@ struct Work {
 };
 
 /// Owned and driven by one thread. The Group and the memory of the tensors outlive it.
+///
+/// A unit is one (segment, phase). This rank publishes units in order and merges them in order; a
+/// unit is merged after it is published, and published after the phase before it of the same
+/// segment is merged. All ranks keep the same order, so that the oldest unit can always go on:
+/// nobody waits in a circle. A publish copies what it sends into the group's room, so that a merge
+/// of the same phase does not alter it.
 class Executor {
  public:
   Executor(Group& group, Work work);
 
   enum class Progress : uint8_t { moved, waiting, done };
-  /// Does what can be done now, at most about one segment's worth. Errors come from the Group (peer_lost).
+  /// Does what can be done now, at most about one segment's worth. Errors come from the Group
+  /// (peer_lost). When `done`, the results are here and peers can get what they need from the room
+  /// of the Group; over links some of it may still have to be pumped.
   Progress advance();
 
+  /// What advance() is waiting for, in words, for reports: "unit 7 (segment 2, phase 1) of rank 3".
+  std::string waiting_for() const;
+
  private:
+  bool finished() const;
+  void prepare(size_t segment);
+  bool try_publish();
+  bool pack(size_t room_bytes);
+  bool try_merge();
+  bool see_parcels();
+  void merge(const Phase& phase, size_t segment);
+  void replace(const Receive& receive, size_t segment, ConstBytes content);
+  void reduce(std::span<const Receive> receives, size_t segment,
+              std::span<const ConstBytes> contents);
+  void scale(const GatherList& from, Extent extent, double factor);
+  Ticket ticket(const Wavefront& unit) const;
+  Parcel parcel(int peer, ChunkRange range, size_t segment) const;
+
   Group& group_;
   Work work_;
-  // … the rest is the implementer's
+  std::vector<std::vector<ChunkRange>> packs_;  // [phase] the distinct ranges that are sent
+  std::vector<std::vector<int>>
+      final_reduces_;           // [phase] chunks whose last change here is a reduce in this phase
+  std::vector<int> unchanged_;  // chunks that no receive changes here
+  Wavefront to_publish_;
+  Wavefront to_merge_;
+  size_t prepared_ = 0;  // segments
+  // Of the unit to merge: the parcels that have been seen so far.
+  std::vector<ConstBytes> views_;
+  // Kept for their capacity.
+  std::vector<Parcel> parcels_;
+  std::vector<const void*> sources_;
 };
 
 }  // namespace hvd

@@ -1,4 +1,5 @@
-// Tensors end to end as one virtual buffer: what a fused batch reads and writes, without copying it together.
+// Tensors end to end as one virtual buffer: what a fused batch reads and writes, without copying it
+// together.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +20,8 @@ class GatherList {
   bool empty() const { return bytes() == 0; }
   bool operator==(const GatherList&) const = default;
 
-  /// Calls `visit(MutableBytes piece, size_t offset)` for each piece of [offset, offset + bytes), where the
-  /// second argument counts from the start of that range.
+  /// Calls `visit(MutableBytes piece, size_t offset)` for each piece of [offset, offset + bytes),
+  /// where the second argument counts from the start of that range.
   template <class Visit>
   void for_each(size_t offset, size_t bytes, Visit visit) const {
     for (size_t i = index_of(offset), done = 0; done < bytes; ++i) {

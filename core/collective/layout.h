@@ -1,4 +1,5 @@
-// Where the chunks of a schedule lie in the virtual buffer, segment by segment. A value, the same on all ranks.
+// Where the chunks of a schedule lie in the virtual buffer, segment by segment. A value, the same
+// on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +14,35 @@ struct Extent {
 
 class Layout {
  public:
-  /// Cuts `bytes` into segments of at most `segment_bytes`, and each segment into `chunks` nearly equal parts
-  /// whose borders are multiples of `element_bytes` and, where the segment is large enough, of a cache line. For allreduce, broadcast.
+  /// Cuts `bytes` into segments of at most `segment_bytes`, and each segment into `chunks` nearly
+  /// equal parts whose borders are multiples of `element_bytes` and, where the segment is large
+  /// enough, of a cache line. For allreduce, broadcast.
   static Layout split(size_t bytes, size_t segment_bytes, int chunks, size_t element_bytes);
 
-  /// Chunk i is block i, of `block_bytes[i]` (may be 0), and the blocks lie end to end. Each segment takes the
-  /// next segment_bytes / blocks of every block. For allgather and what follows it.
+  /// Chunk i is block i, of `block_bytes[i]` (may be 0), and the blocks lie end to end. Each
+  /// segment takes the next segment_bytes / blocks of every block. For allgather and what follows
+  /// it.
   static Layout blocks(std::vector<size_t> block_bytes, size_t segment_bytes, size_t element_bytes);
 
+  size_t bytes() const { return bytes_; }
   size_t segments() const;
   int chunks() const;
   /// The bytes of one chunk in one segment; empty where a block has ended.
   Extent extent(size_t segment, int chunk) const;
-  /// Where that chunk lies within the unit that carries it: behind the chunks before it of the same segment.
+  /// Where that chunk lies within the unit that carries it: behind the chunks before it of the same
+  /// segment.
   size_t offset_in_unit(size_t segment, int chunk) const;
 
  private:
-  // … the implementer's
+  size_t segment_length(size_t segment) const;     // split: of the whole segment
+  size_t border(size_t segment, int chunk) const;  // split: where a chunk begins within its segment
+
+  std::vector<size_t> block_starts_;  // blocks: [chunk + 1]; empty for split
+  size_t bytes_ = 0;
+  size_t step_ = 0;  // bytes of a full segment; with blocks, of one block in it
+  size_t segments_ = 0;
+  size_t element_bytes_ = 1;
+  int chunks_ = 1;
 };
 
 }  // namespace hvd

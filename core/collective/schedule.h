@@ -1,6 +1,7 @@
 // What each rank sends, receives and merges, phase by phase: pure data. An algorithm is a function
-// (rank, size) -> Schedule over chunk numbers; a Layout maps chunks to bytes, so uneven sizes are not
-// new algorithms. schedule_test.cc proves each one for all ranks of sizes 1 to 64 by counting who holds what.
+// (rank, size) -> Schedule over chunk numbers; a Layout maps chunks to bytes, so uneven sizes are
+// not new algorithms. schedule_test.cc proves each one for all ranks of sizes 1 to 64 by counting
+// who holds what.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +11,32 @@
 namespace hvd {
 
 /// Consecutive chunks, without wrapping.
-struct Run {
+struct ChunkRange {
   int first = 0;
   int count = 0;
-  bool operator==(const Run&) const = default;
+  bool operator==(const ChunkRange&) const = default;
 };
 
 enum class Merge : uint8_t {
   replace,  ///< the received chunks are the new content
-  /// All `reduce` receives of a phase into the same run are combined with this rank's own content, in
-  /// ascending order of rank, so that ranks that reduce the same contributions get the same bits.
+  /// All `reduce` receives of a phase into the same range are combined with this rank's own
+  /// content, in ascending order of rank, so that ranks that reduce the same contributions get the
+  /// same bits.
   reduce,
 };
 
 struct Send {
   int peer = 0;
-  Run run;
+  ChunkRange range;
 };
 struct Receive {
   int peer = 0;
-  Run run;
+  ChunkRange range;
   Merge merge = Merge::replace;
 };
 
-/// Sends leave with the content the chunks had when the phase began; receives land when all are there.
+/// Sends leave with the content the chunks had when the phase began; receives land when all are
+/// there.
 struct Phase {
   std::vector<Send> sends;
   std::vector<Receive> receives;
@@ -45,8 +48,8 @@ struct Schedule {
 };
 
 // Allreduce.
-/// Each rank reduces its own chunk from all peers, then everybody takes all chunks: two phases, every
-/// byte moved once. The shape for shared memory.
+/// Each rank reduces its own chunk from all peers, then everybody takes all chunks: two phases,
+/// every byte moved once. The shape for shared memory.
 Schedule direct_allreduce(int rank, int size);
 /// Each rank takes everything from everybody and reduces it all: one phase, for small payloads.
 Schedule one_shot_allreduce(int rank, int size);

@@ -1,4 +1,5 @@
-// Which algorithm runs: a pure function of facts that all ranks agree on, so that all choose alike without asking.
+// Which algorithm runs: a pure function of facts that all ranks agree on, so that all choose alike
+// without asking.
 #pragma once
 
 #include <cstddef>

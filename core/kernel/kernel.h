@@ -1,5 +1,5 @@
-// Arithmetic on host memory, one element type at a time, with SIMD by Highway (dynamic dispatch: one binary serves
-// every CPU). Pure functions; no allocation; any alignment.
+// Arithmetic on host memory, one element type at a time, with SIMD by Highway (dynamic dispatch:
+// one binary serves every CPU). Pure functions; no allocation; any alignment.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,21 @@
 
 namespace hvd::kernel {
 
-/// destination[i] = sources[0][i] op sources[1][i] op ... in that order. float16 and bfloat16 accumulate in
-/// float and are rounded once (to nearest even) at the end; integers wrap; average counts as sum; min and max
-/// of a NaN is NaN. For bool: max is or, min is and. `destination` may be one of the sources, or overlap none.
-/// Takes 1 to kMaxSources sources.
+/// destination[i] = sources[0][i] op sources[1][i] op ... in that order. float16 and bfloat16
+/// accumulate in float and are rounded once (to nearest even) at the end; integers wrap; average
+/// counts as sum; min and max of a NaN is NaN. For bool: sum and max are or, product and min are
+/// and. `destination` may be one of the sources, or overlap none. Takes 1 to kMaxSources sources.
 inline constexpr size_t kMaxSources = 1024;
 void reduce(ReduceOp op, DType dtype, void* destination, std::span<const void* const> sources,
             size_t elements);
 
-/// destination[i] = source[i] * factor. Integers multiply in double and truncate toward zero (saturating);
-/// half types in float. In place when the two are equal; else they do not overlap.
+/// destination[i] = source[i] * factor. Integers multiply in double and truncate toward zero
+/// (saturating); half types in float; a factor of 1 copies. In place when the two are equal; else
+/// they do not overlap.
 void scale(DType dtype, void* destination, const void* source, double factor, size_t elements);
 
-/// The element that changes nothing: 0 for sum, 1 for product, the largest value for min, the smallest for max
-/// (infinities for floating types).
+/// The element that changes nothing: 0 for sum, 1 for product, the largest value for min, the
+/// smallest for max (infinities for floating types).
 void fill_neutral(ReduceOp op, DType dtype, void* destination, size_t elements);
 
 }  // namespace hvd::kernel

@@ -1,0 +1,18 @@
+#include "core/collective/gather_list.h"
+
+#include "core/base/assert.h"
+
+namespace hvd {
+
+void GatherList::add(std::byte* data, size_t bytes) {
+  if (bytes == 0) return;
+  HVD_ASSERT(data != nullptr);
+  data_.push_back(data);
+  ends_.push_back(this->bytes() + bytes);
+}
+
+size_t GatherList::index_of(size_t offset) const {
+  return static_cast<size_t>(std::ranges::upper_bound(ends_, offset) - ends_.begin());
+}
+
+}  // namespace hvd
