@@ -1,0 +1,61 @@
+// What every rank of a host tells the others in a few words of shared memory, and how they wake
+// each other: a rank that is about to sleep raises a flag, and whoever has news for it writes to
+// its eventfd if the flag is up. Owned by the HostSegment.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "core/transport/file_descriptor.h"
+
+namespace hvd {
+
+/// One a rank, in shared memory. Progress counters are keys of Tickets (staging.h) and only grow. A
+/// word has one writer, its rank, except `asleep`, which whoever wakes the rank takes down.
+struct RankState {
+  alignas(64) std::atomic<uint64_t> published;  ///< partner: Staging::view
+  alignas(64) std::atomic<uint64_t> released;   ///< partner: Staging::is_released
+  alignas(64) std::atomic<uint32_t> asleep;     ///< partner: Doorbells::wake
+  /// 1 + the local rank whose release this rank waits for, or 0. Partner: Staging::release
+  std::atomic<uint32_t> needs_release_of;
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+/// Seen from one rank; owned and driven by one thread.
+class Doorbells {
+ public:
+  /// `states[r]` belongs to local rank r and outlives this.
+  Doorbells(std::vector<RankState*> states, int local_rank)
+      : states_(std::move(states)), bells_(states_.size()), local_rank_(local_rank) {}
+
+  int local_rank() const { return local_rank_; }
+  int local_ranks() const { return static_cast<int>(states_.size()); }
+  RankState& state(int local_rank) { return *states_[local_rank]; }
+
+  /// The eventfd that `local_rank` waits on. Nobody wakes it before, so it must not sleep before.
+  void set(int local_rank, FileDescriptor eventfd) { bells_[local_rank] = std::move(eventfd); }
+
+  bool is_asleep(int local_rank) const {
+    return states_[local_rank]->asleep.load(std::memory_order_seq_cst) != 0;
+  }
+  /// Wakes `local_rank` if it sleeps. Called after the seq_cst store that it shall see: the sleeper
+  /// looks for news after raising its flag, we look at its flag after storing the news, so one of
+  /// us sees the other.
+  void wake(int local_rank) {
+    if (is_asleep(local_rank)) ring(local_rank);
+  }
+  /// Partner: is_asleep, on the ranks that have news for this one.
+  void set_asleep(bool asleep) {
+    states_[local_rank_]->asleep.store(asleep ? 1 : 0, std::memory_order_seq_cst);
+  }
+
+ private:
+  void ring(int local_rank);
+
+  std::vector<RankState*> states_;
+  std::vector<FileDescriptor> bells_;
+  int local_rank_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,49 @@
+#include "core/group/segment_layout.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/base/assert.h"
+#include "core/group/doorbells.h"
+#include "core/transport/ring.h"
+
+namespace hvd {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kHeaderBytes = kPage;
+
+constexpr size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+}  // namespace
+
+SegmentLayout SegmentLayout::of(int local_ranks, size_t staging_bytes, size_t ring_bytes) {
+  HVD_ASSERT(local_ranks >= 1);
+  HVD_ASSERT(static_cast<uint32_t>(local_ranks) <= kMaxLocalRanks);
+  const size_t cap = local_ranks <= 2 ? kUnitBytesOfTwo : kUnitBytesOfMany;
+  SegmentLayout layout;
+  layout.local_ranks = static_cast<uint32_t>(local_ranks);
+  layout.unit_bytes = std::clamp(staging_bytes / kSlots / kPage * kPage, kPage, cap);
+  layout.ring_bytes = std::bit_ceil(std::max(ring_bytes, kPage));
+  return layout;
+}
+
+size_t SegmentLayout::state_offset(int local_rank) const {
+  return kHeaderBytes + static_cast<size_t>(local_rank) * sizeof(RankState);
+}
+
+size_t SegmentLayout::ring_to_leader_offset(int local_rank) const {
+  return whole_pages(state_offset(static_cast<int>(local_ranks))) +
+         static_cast<size_t>(local_rank) * 2 * ring_memory_bytes(ring_bytes);
+}
+
+size_t SegmentLayout::ring_from_leader_offset(int local_rank) const {
+  return ring_to_leader_offset(local_rank) + ring_memory_bytes(ring_bytes);
+}
+
+size_t SegmentLayout::staging_offset(int local_rank) const {
+  return whole_pages(ring_to_leader_offset(static_cast<int>(local_ranks))) +
+         static_cast<size_t>(local_rank) * staging_bytes();
+}
+
+}  // namespace hvd

@@ -1,0 +1,38 @@
+// Where everything lies in the memory that the ranks of one host share. A value, the same on all of
+// them.
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/bytes.h"
+
+namespace hvd {
+
+struct SegmentLayout {
+  static constexpr uint32_t kMaxLocalRanks = 1024;
+  static constexpr uint32_t kSlots = 4;
+  /// A unit is written by one core and read by another, so it should still be in the cache when it
+  /// is read. Two ranks have a cache each; more of them share one, and each reads the units of all.
+  static constexpr size_t kUnitBytesOfTwo = 1 * MiB;
+  static constexpr size_t kUnitBytesOfMany = 256 * KiB;
+
+  uint32_t local_ranks = 1;
+  uint32_t slots = kSlots;  ///< units in flight
+  uint64_t unit_bytes = 0;  ///< a multiple of a page
+  uint64_t ring_bytes = 0;  ///< a power of two
+  bool operator==(const SegmentLayout&) const = default;
+
+  /// At most `staging_bytes` a rank, and less where more would not be faster; each control ring
+  /// holds at least `ring_bytes`.
+  static SegmentLayout of(int local_ranks, size_t staging_bytes, size_t ring_bytes);
+
+  size_t state_offset(int local_rank) const;
+  /// The ring from a rank to its host's leader (local rank 0), and the one back.
+  size_t ring_to_leader_offset(int local_rank) const;
+  size_t ring_from_leader_offset(int local_rank) const;
+  size_t staging_offset(int local_rank) const;
+  size_t staging_bytes() const { return slots * unit_bytes; }
+  size_t total_bytes() const { return staging_offset(static_cast<int>(local_ranks)); }
+};
+
+}  // namespace hvd
