@@ -123,5 +123,9 @@ def fmt(rest: list[str]) -> int:
 
 
 def docs(rest: list[str]) -> int:
-    prepare()
-    return show([paths.venv_program("python"), "tools/knobs_page.py"])
+    """The tests that compare generated pages with the tree write them when told to."""
+    setup.set_up()
+    say("build")
+    step("release", lambda: setup.build_preset("release"))
+    ctest = ["ctest", "--test-dir", "build/release", "-R", "^base$"]
+    return show(ctest, {"HVD_UPDATE_GOLDEN": "1"})
