@@ -38,8 +38,9 @@ class Writer {
   template <class T>
     requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void put(T value) {
-    const auto* first = reinterpret_cast<const std::byte*>(&value);
-    out_.insert(out_.end(), first, first + sizeof(T));
+    const size_t at = out_.size();
+    out_.resize(at + sizeof(T));
+    std::memcpy(out_.data() + at, &value, sizeof(T));
   }
   /// Unsigned LEB128: small numbers, the usual case, take one byte.
   void put_count(uint64_t value);

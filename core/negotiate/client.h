@@ -1,5 +1,5 @@
-// The first machine of agreement, one a rank: the names in flight and the batches to run. It obeys; the
-// Root decides. Pure: no I/O, clock, thread or lock.
+// The first machine of agreement, one a rank: the names in flight and the batches to run. It obeys;
+// the Root decides. Pure: no I/O, clock, thread or lock.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace hvd {
 
-/// One operation of a batch as this rank sees it. `mine` is false where this rank has joined and stands in with
-/// neutral elements.
+/// One operation of a batch as this rank sees it. `mine` is false where this rank has joined and
+/// stands in with neutral elements.
 struct Bound {
-  Signature signature;
+  Signature signature{};
   bool mine = false;
   uint64_t tag = 0;  ///< what submit() was given
 };
@@ -36,9 +36,9 @@ struct Action {
   Type type = Type::run;
   GroupNumber group = kWorldGroup;
   uint64_t sequence = 0;
-  std::vector<Bound> bound;
+  std::vector<Bound> bound{};
   uint64_t tag = 0;
-  std::string text;
+  std::string text{};
   int rank = kNobody;
   bool lost = false;
 };
@@ -50,7 +50,8 @@ class Client {
  public:
   Client(int rank, const Topology& topology, NegotiateOptions options);
 
-  /// `signature.name` is hash_name(name). `tag` comes back in Actions. Only `accepted` sends anything.
+  /// `signature.name` is hash_name(name). Process sets are added and removed in the world. `tag`
+  /// comes back in Actions. Only `accepted` sends anything.
   Submitted submit(GroupNumber group, const std::string& name, Signature signature, uint64_t tag);
   /// False when already joined or ended.
   bool join();
@@ -69,9 +70,44 @@ class Client {
 
   bool ended() const;
   bool is_member(GroupNumber group) const;
+  bool joined() const { return joined_; }
   /// Requests submitted and not yet agreed.
   size_t waiting() const;
-  // … the rest is the implementer's
+  /// The slots of a group that this rank is in, else nullptr.
+  const SlotTable* slots(GroupNumber group) const;
+
+ private:
+  struct Request {
+    std::string name{};
+    Signature signature{};
+    uint64_t tag = 0;
+    uint32_t age_ticks = 0;
+  };
+  struct Group {
+    SlotTable slots{};
+    std::map<NameHash, Request> waiting{};  ///< submitted, not agreed
+    std::set<NameHash> running{};           ///< agreed, not yet done here
+    int pacer = 0;                          ///< tells the Root when a batch is done
+  };
+
+  void add_group(GroupNumber number, const std::vector<int32_t>& members);
+  void announce(GroupNumber number, const Group& group, const Signature& signature);
+  void run_batch(const Verdict& verdict);
+  Bound bind(GroupNumber number, Group& group, const Item& item);
+  void change_groups(const Bound& bound, GroupNumber new_group);
+  void remove_group(GroupNumber number);
+  void fail_request(const Verdict& verdict);
+  void answer(uint32_t query);
+  void end(int rank, bool lost, std::string text);
+
+  int rank_;
+  Rules rules_;
+  std::map<GroupNumber, Group> groups_;
+  std::string last_submitted_;
+  bool joined_ = false;
+  bool ended_ = false;
+  Up up_;
+  std::vector<Action> actions_;
 };
 
 }  // namespace hvd

@@ -1,10 +1,12 @@
-// The second machine of agreement, one a host, beside its leader's Client: counts what its children (the host's ranks and
-// the hubs of child hosts) have submitted, by name, and forwards what is complete. On host 0 it holds the Root.
-// Pure: no I/O, clock, thread or lock.
+// The second machine of agreement, one a host, beside its leader's Client: counts what its children
+// (the host's ranks and the hubs of child hosts) have submitted, by name, and forwards what is
+// complete. On host 0 it holds the Root. Pure: no I/O, clock, thread or lock.
 #pragma once
 
+#include <bitset>
 #include <map>
-#include <memory>
+#include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "core/negotiate/messages.h"
@@ -13,6 +15,10 @@
 #include "core/negotiate/topology.h"
 
 namespace hvd {
+
+/// One cache line. A host with more ranks would need several hubs.
+inline constexpr int kMaxChildren = 512;
+using ChildSet = std::bitset<kMaxChildren>;
 
 /// Owned and driven by one thread. Handle the whole inbox first, then turn(), then send.
 class Hub {
@@ -35,8 +41,66 @@ class Hub {
   bool has_down() const;
   std::map<int, Down> take_down();  ///< by child
 
-  Root* root();  ///< host 0 only, else nullptr
-  // … the rest is the implementer's
+  /// tick() has something to do here, though no request of this rank may be waiting.
+  bool collecting() const { return awaited_.any() || (root_ && root_->needs_tick()); }
+
+  Root* root() { return root_ ? &*root_ : nullptr; }  ///< host 0 only, else nullptr
+
+  /// Operations that some children have submitted and others have not.
+  size_t counting() const;
+  /// Retired slots that are still kept.
+  size_t kept_slots() const;
+
+ private:
+  struct Count {
+    ChildSet arrived{};
+    bool substituted = false;
+    int32_t lowest = kNobody;
+    uint32_t count = 0;
+    std::vector<Opinion> opinions{};
+    SlotNumber slot = kNoSlot;  ///< the spelling of the first opinion, if it came as a slot
+  };
+  struct Group {
+    ChildSet expected{};
+    SlotTable slots{};
+    std::unordered_map<NameHash, Count> counts{};
+    std::vector<uint32_t> seen{};  ///< [child] retirements acknowledged
+  };
+
+  void arrive(int child, const Entry& entry);
+  static void count_in(Count& count, const Entry& entry, const Signature* by_slot);
+  bool is_complete(GroupNumber number, const Group& group, const Count& count) const;
+  void forward(GroupNumber number, Group& group, const NameHash& name);
+  void acknowledge(int child, GroupNumber number, uint32_t retirements);
+  void child_joined(int child, int last);
+  void add_done(GroupNumber group, uint32_t batches);
+  void shutdown(int by);
+  void stalled();
+  void report_lost(int rank, const std::string& why);
+  void collect(int child, const Up& up);
+  void send_report();
+
+  void apply_batch(Group& group, const Verdict& verdict);
+  void add_group(GroupNumber number, const std::vector<int32_t>& members);
+  void finish_join(Group& world);
+  void begin_query(uint32_t query);
+  std::vector<int32_t> ranks_through(int child) const;
+
+  int host_;
+  Topology topology_;
+  Rules rules_;
+  int children_;
+  ChildSet all_children_;
+  std::optional<Root> root_;
+  std::unordered_map<GroupNumber, Group> groups_;
+  ChildSet joined_;
+  bool stalled_ = false;  ///< told upward, no query since
+  ChildSet awaited_;      ///< children that have not answered the query
+  int ticks_awaited_ = 0;
+  uint32_t query_ = 0;
+  StallReport report_;
+  Up up_;
+  std::map<int, Down> down_;
 };
 
 }  // namespace hvd

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -11,14 +12,16 @@
 
 namespace hvd {
 
-using GroupNumber = uint32_t;  ///< counts up over the job, never reused; a user's process-set id maps to it
-using SlotNumber = uint32_t;   ///< counts up within a group, never reused
+using GroupNumber =
+    uint32_t;  ///< counts up over the job, never reused; a user's process-set id maps to it
+using SlotNumber = uint32_t;  ///< counts up within a group, never reused
 inline constexpr SlotNumber kNoSlot = ~SlotNumber{0};
 inline constexpr GroupNumber kWorldGroup = 0;
 
 inline constexpr size_t kMaxNameBytes = 4096;
 inline constexpr size_t kMaxTensorsInGroup = 65536;
 inline constexpr size_t kMaxDimensions = 64;
+inline constexpr int64_t kFreeDimension = -1;  ///< a dimension that ranks need not agree on
 
 enum class OperationKind : uint8_t {
   allreduce,
@@ -35,11 +38,13 @@ std::string_view name_of(OperationKind kind);
 
 /// -1 is host memory; GPUs are told apart from it, not from each other (mismatch rule 10).
 enum class DeviceKind : uint8_t { host, gpu };
+std::string_view name_of(DeviceKind device);
 
-/// A value. A grouped operation is one Signature with a list of shapes, hence one slot and one batch.
-/// For allgather and alltoall the first dimension, which ranks need not agree on, is recorded as -1.
+/// A value. A grouped operation is one Signature with a list of shapes, hence one slot and one
+/// batch. For allgather and alltoall the first dimension, which ranks need not agree on, is
+/// kFreeDimension.
 struct Signature {
-  NameHash name;
+  NameHash name{};
   OperationKind kind = OperationKind::allreduce;
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;
@@ -47,8 +52,8 @@ struct Signature {
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t root = 0;                ///< broadcast: global rank
-  std::vector<Shape> shapes;       ///< one a tensor; barrier: none
-  std::vector<int32_t> members;    ///< add_process_set: global ranks, ascending
+  std::vector<Shape> shapes{};     ///< one a tensor; barrier: none
+  std::vector<int32_t> members{};  ///< add_process_set: global ranks, ascending
   GroupNumber target = 0;          ///< remove_process_set
   bool fuse_with_others = true;    ///< false for a group under HOROVOD_DISABLE_GROUP_FUSION
 
@@ -61,6 +66,8 @@ struct Signature {
 
 /// True for kinds that run together with others of equal dtype, op, device and scaling.
 bool is_fusable(OperationKind kind);
+/// True for kinds that change the groups at their place in the stream and run nothing.
+bool is_control(OperationKind kind);
 bool may_fuse(const Signature& a, const Signature& b);
 
 }  // namespace hvd

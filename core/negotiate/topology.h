@@ -1,4 +1,5 @@
-// Where the ranks of a job are, and the tree of agreement over their hosts (fan-out 8, as measured).
+// Where the ranks of a job are, and the tree of agreement over their hosts (fan-out 8, as
+// measured).
 #pragma once
 
 #include <vector>
@@ -27,6 +28,9 @@ struct Topology {
   int child_towards(int host, int rank) const;
   /// The global rank that speaks for a child: the rank itself, or the leader of the child host.
   int rank_of_child(int host, int child) const;
+
+  /// Levels of hosts below `host`; 0 for a leaf.
+  int levels_below(int host) const;
 
   /// `ranks_per_host[i]` ranks on host i, in rank order.
   static Topology of(const std::vector<int>& ranks_per_host, int fan_out = kTreeFanOut);

@@ -1,0 +1,335 @@
+#include "core/negotiate/hub.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/assert.h"
+
+namespace hvd {
+
+Hub::Hub(int host, const Topology& topology, NegotiateOptions options)
+    : host_(host), topology_(topology), rules_(options.rules), children_(topology.children(host)) {
+  HVD_ASSERT(children_ <= kMaxChildren);
+  for (int child = 0; child < children_; ++child) all_children_.set(child);
+  groups_[kWorldGroup] = {.expected = all_children_, .seen = std::vector<uint32_t>(children_)};
+  if (host == 0) root_.emplace(options);
+}
+
+void Hub::from_child(int child, const Up& up) {
+  for (const Entry& entry : up.entries) arrive(child, entry);
+  // After the entries, which may still speak of what is acknowledged here.
+  for (const auto& [group, retirements] : up.seen) acknowledge(child, group, retirements);
+  // After the entries: nobody stands in for what was submitted.
+  if (up.joined) child_joined(child, up.last_joined);
+  for (const auto& [group, batches] : up.done) add_done(group, batches);
+  if (up.shutdown) shutdown(up.shutdown_by);
+  if (up.lost != kNobody) report_lost(up.lost, up.lost_why);
+  if (up.stalled) stalled();
+  if (up.has_report) collect(child, up);
+}
+
+void Hub::from_parent(const Verdict& verdict) {
+  const auto found = groups_.find(verdict.group);
+  if (found == groups_.end()) return;  // no member below, or the set is gone
+  const ChildSet to = found->second.expected;
+  switch (verdict.type) {
+    case Verdict::Type::batch:
+      apply_batch(found->second, verdict);
+      break;
+    case Verdict::Type::join_done:
+      finish_join(found->second);
+      break;
+    case Verdict::Type::query:
+      begin_query(static_cast<uint32_t>(verdict.value));
+      break;
+    case Verdict::Type::fault:
+    case Verdict::Type::shut_down:
+    case Verdict::Type::abort:
+    case Verdict::Type::knobs:
+      break;
+  }
+  for (int child = 0; child < children_; ++child) {
+    if (to[child]) down_[child].push_back(verdict);
+  }
+}
+
+void Hub::lost_child(int rank, const std::string& why) { report_lost(rank, why); }
+
+/// Those below are told at once: the Root cannot reach them any more.
+void Hub::lost_parent(int rank, const std::string& why) {
+  from_parent({.type = Verdict::Type::abort, .rank = rank, .text = why});
+}
+
+void Hub::root_rank_done(GroupNumber group) {
+  HVD_ASSERT(root_);
+  root_->done(group, 1);
+}
+
+void Hub::tick() {
+  if (root_) root_->tick();
+  if (awaited_.none()) return;
+  // Hubs further down give up first, so that what they have heard is not lost with what they have
+  // not.
+  constexpr int kAtLeastOnePeriod = 2;
+  if (++ticks_awaited_ < kAtLeastOnePeriod + topology_.levels_below(host_)) return;
+  std::vector<int32_t>& silent = report_[{.silent = true}];
+  for (int child = 0; child < children_; ++child) {
+    if (!awaited_[child]) continue;
+    const std::vector<int32_t> ranks = ranks_through(child);
+    silent.insert(silent.end(), ranks.begin(), ranks.end());
+  }
+  awaited_.reset();
+  send_report();
+}
+
+void Hub::turn() {
+  if (!root_) return;
+  for (const Verdict& verdict : root_->turn()) from_parent(verdict);
+}
+
+bool Hub::has_up() const { return !up_.empty(); }
+
+Up Hub::take_up() {
+  stamp(up_, [this](GroupNumber number) {
+    const auto found = groups_.find(number);
+    return found == groups_.end() ? 0 : found->second.slots.retirements();
+  });
+  return std::exchange(up_, {});
+}
+
+bool Hub::has_down() const { return !down_.empty(); }
+
+std::map<int, Down> Hub::take_down() { return std::exchange(down_, {}); }
+
+size_t Hub::counting() const {
+  size_t count = 0;
+  for (const auto& [number, group] : groups_) count += group.counts.size();
+  return count;
+}
+
+size_t Hub::kept_slots() const {
+  size_t count = 0;
+  for (const auto& [number, group] : groups_) count += group.slots.kept_count();
+  return count;
+}
+
+/// Counts by name: a slot is only a short spelling, and ranks that spell one name differently must
+/// meet.
+void Hub::arrive(int child, const Entry& entry) {
+  const auto found = groups_.find(entry.group);
+  if (found == groups_.end()) return;  // the set was removed; its ranks will learn that
+  Group& group = found->second;
+  const Signature* by_slot = nullptr;
+  if (entry.slot != kNoSlot) {
+    by_slot = group.slots.find(entry.slot);  // live, or retired too recently for the child to know
+    HVD_ASSERT(by_slot != nullptr);
+    if (!rules_.counts_outlive_retirement && group.slots.find_live(entry.slot) == nullptr) return;
+  }
+  const NameHash name = by_slot != nullptr ? by_slot->name : entry.opinions.front().signature.name;
+  Count& count = group.counts[name];
+  HVD_ASSERT(!count.arrived[child]);  // nobody is a step ahead of a Verdict that passed here
+  count.arrived.set(child);
+  count_in(count, entry, by_slot);
+  const bool told_early = root_ && count.opinions.size() > 1 && !rules_.fault_waits_for_all;
+  if (told_early || is_complete(entry.group, group, count)) forward(entry.group, group, name);
+}
+
+void Hub::count_in(Count& count, const Entry& entry, const Signature* by_slot) {
+  count.substituted |= entry.substituted;
+  count.lowest = count.lowest == kNobody ? entry.lowest : std::min(count.lowest, entry.lowest);
+  count.count += entry.count;
+  if (by_slot != nullptr && entry.slot == count.slot) {  // the usual case: nothing to compare
+    count.opinions.front().rank = std::min(count.opinions.front().rank, entry.lowest);
+    count.opinions.front().count += entry.count;
+  } else if (by_slot != nullptr) {
+    if (count.opinions.empty()) count.slot = entry.slot;
+    add_opinion(count.opinions,
+                {.signature = *by_slot, .rank = entry.lowest, .count = entry.count});
+  } else {
+    for (const Opinion& opinion : entry.opinions) add_opinion(count.opinions, opinion);
+  }
+}
+
+/// Every child with members has arrived or is wholly joined. A count exists only once somebody has
+/// arrived, so the last join does not fire what nobody has submitted.
+bool Hub::is_complete(GroupNumber number, const Group& group, const Count& count) const {
+  const ChildSet there = number == kWorldGroup ? count.arrived | joined_ : count.arrived;
+  return (there & group.expected) == group.expected;
+}
+
+/// Passes a count on and forgets it: a child can be a step ahead only after the Verdict, which
+/// comes back through here.
+void Hub::forward(GroupNumber number, Group& group, const NameHash& name) {
+  Count count = std::move(group.counts.extract(name).mapped());
+  const bool stood_in = count.arrived != group.expected;
+  Entry entry{.group = number,
+              .opinions = std::move(count.opinions),
+              .substituted = count.substituted || stood_in,
+              .lowest = count.lowest,
+              .count = count.count};
+  if (!rules_.substitution_is_counted) entry.substituted = number == kWorldGroup && joined_.any();
+  if (root_) {
+    root_->complete(std::move(entry));
+    return;
+  }
+  const SlotNumber slot = group.slots.slot_of(name);
+  if (entry.opinions.size() == 1 && slot != kNoSlot &&
+      *group.slots.find_live(slot) == entry.opinions.front().signature) {
+    entry.slot = slot;
+    entry.opinions.clear();
+  }
+  up_.entries.push_back(std::move(entry));
+}
+
+/// A retirement that every child has seen can be forgotten. Wholly joined children speak of
+/// nothing.
+void Hub::acknowledge(int child, GroupNumber number, uint32_t retirements) {
+  const auto found = groups_.find(number);
+  if (found == groups_.end()) return;
+  Group& group = found->second;
+  group.seen[child] = std::max(group.seen[child], retirements);
+  if (group.slots.kept_count() == 0) return;
+  uint32_t least = group.slots.retirements();
+  for (int other = 0; other < children_; ++other) {
+    const bool is_silent = number == kWorldGroup && joined_[other];
+    if (group.expected[other] && !is_silent) least = std::min(least, group.seen[other]);
+  }
+  group.slots.forget_retired(least);
+}
+
+void Hub::child_joined(int child, int last) {
+  joined_.set(child);
+  Group& world = groups_.at(kWorldGroup);
+  std::vector<NameHash> complete;
+  for (const auto& [name, count] : world.counts) {
+    if (is_complete(kWorldGroup, world, count)) complete.push_back(name);
+  }
+  std::sort(complete.begin(), complete.end());  // one order in every build
+  for (const NameHash& name : complete) forward(kWorldGroup, world, name);
+  if (joined_ != all_children_) return;
+  if (root_) {
+    root_->all_joined(last);
+  } else {
+    up_.joined = true;
+    up_.last_joined = last;
+  }
+}
+
+void Hub::add_done(GroupNumber group, uint32_t batches) {
+  if (root_) {
+    root_->done(group, batches);
+    return;
+  }
+  const auto same = [&](const auto& done) { return done.first == group; };
+  const auto done = std::find_if(up_.done.begin(), up_.done.end(), same);
+  if (done == up_.done.end()) {
+    up_.done.emplace_back(group, batches);
+  } else {
+    done->second += batches;
+  }
+}
+
+void Hub::shutdown(int by) {
+  if (root_) {
+    root_->shutdown(by, "");
+  } else {
+    up_.shutdown = true;
+    up_.shutdown_by = by;
+  }
+}
+
+void Hub::stalled() {
+  if (root_) {
+    root_->stalled();
+  } else if (!stalled_) {
+    stalled_ = true;
+    up_.stalled = true;
+  }
+}
+
+void Hub::report_lost(int rank, const std::string& why) {
+  if (root_) {
+    root_->abort(rank, why);
+  } else if (up_.lost == kNobody) {
+    up_.lost = rank;
+    up_.lost_why = why.substr(0, kMaxTextBytes);
+  }
+}
+
+void Hub::collect(int child, const Up& up) {
+  if (up.query != query_ || !awaited_[child]) return;  // too late
+  awaited_.reset(child);
+  for (const auto& [waiting, ranks] : up.report) {
+    std::vector<int32_t>& all = report_[waiting];
+    all.insert(all.end(), ranks.begin(), ranks.end());
+  }
+  if (awaited_.none()) send_report();
+}
+
+void Hub::send_report() {
+  for (auto& [waiting, ranks] : report_) std::sort(ranks.begin(), ranks.end());
+  if (root_) {
+    root_->reported(std::exchange(report_, {}));
+  } else {
+    up_.has_report = true;
+    up_.query = query_;
+    up_.report = std::exchange(report_, {});
+  }
+}
+
+void Hub::apply_batch(Group& group, const Verdict& verdict) {
+  const auto retired =
+      rules_.retired_slots_are_kept ? SlotTable::Retired::keep : SlotTable::Retired::forget;
+  for (const Item& item : verdict.items) {
+    if (!rules_.counts_outlive_retirement) {
+      for (const SlotNumber slot : item.retire) {
+        group.counts.erase(group.slots.find_live(slot)->name);
+      }
+    }
+    group.slots.apply(item, retired);
+  }
+  const Item& first = verdict.items.front();
+  if (!first.define) return;
+  if (first.signature.kind == OperationKind::add_process_set) {
+    add_group(first.new_group, first.signature.members);
+  } else if (first.signature.kind == OperationKind::remove_process_set) {
+    groups_.erase(first.signature.target);
+  }
+}
+
+/// A hub without members but with members below keeps the set's slots; one without either does not
+/// know the set.
+void Hub::add_group(GroupNumber number, const std::vector<int32_t>& members) {
+  Group group{.seen = std::vector<uint32_t>(children_)};
+  for (const int32_t rank : members) {
+    const int child = topology_.child_towards(host_, rank);
+    if (child >= 0) group.expected.set(child);
+  }
+  if (group.expected.any()) groups_[number] = std::move(group);
+}
+
+/// What joined children send from here on was sent after they saw this Verdict.
+void Hub::finish_join(Group& world) {
+  for (int child = 0; child < children_; ++child) {
+    if (joined_[child]) world.seen[child] = world.slots.retirements();
+  }
+  joined_.reset();
+}
+
+void Hub::begin_query(uint32_t query) {
+  query_ = query;
+  awaited_ = all_children_;
+  ticks_awaited_ = 0;
+  report_.clear();
+  stalled_ = false;
+}
+
+std::vector<int32_t> Hub::ranks_through(int child) const {
+  std::vector<int32_t> ranks;
+  for (int rank = 0; rank < topology_.ranks(); ++rank) {
+    if (topology_.child_towards(host_, rank) == child) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+}  // namespace hvd

@@ -1,0 +1,27 @@
+#include "core/negotiate/messages.h"
+
+#include <algorithm>
+
+namespace hvd {
+
+void add_opinion(std::vector<Opinion>& opinions, const Opinion& said) {
+  for (Opinion& have : opinions) {
+    if (have.signature != said.signature) continue;
+    have.rank = std::min(have.rank, said.rank);
+    have.count += said.count;
+    have.folded += said.folded;
+    return;
+  }
+  if (opinions.size() < kMaxOpinions) {
+    opinions.push_back(said);
+  } else {
+    opinions.back().folded += said.count + said.folded;
+  }
+}
+
+bool Up::empty() const {
+  return entries.empty() && !joined && done.empty() && !shutdown && lost == kNobody && !stalled &&
+         !has_report;
+}
+
+}  // namespace hvd

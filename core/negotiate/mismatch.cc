@@ -1,0 +1,201 @@
+#include "core/negotiate/mismatch.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/base/assert.h"
+
+namespace hvd {
+namespace {
+
+using Opinions = std::vector<Opinion>;
+using Value = std::function<std::string(const Signature&)>;
+
+/// One thing that ranks can disagree about: whether two opinions differ in it, and how it is shown.
+struct Difference {
+  std::string what;  ///< "the shape"
+  std::string same;  ///< "shape", in "submit the same shape on all ranks"
+  Value value;
+};
+
+template <class Member>
+bool differ(const Opinions& opinions, Member member) {
+  return std::any_of(opinions.begin(), opinions.end(), [&](const Opinion& opinion) {
+    return opinion.signature.*member != opinions.front().signature.*member;
+  });
+}
+
+std::string shape_text(const Shape& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i != 0) text += ", ";
+    text += shape[i] == kFreeDimension ? "*" : std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+std::string ranks_text(const std::vector<int32_t>& ranks) {
+  std::string text = "[";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text + "]";
+}
+
+/// Of a group, the first tensor that differs is told.
+Difference shape_difference(const Opinions& opinions) {
+  const std::vector<Shape>& first = opinions.front().signature.shapes;
+  for (const Opinion& opinion : opinions) {
+    if (opinion.signature.shapes.size() == first.size()) continue;
+    return {"the number of tensors in the group", "tensors",
+            [](const Signature& s) { return std::to_string(s.shapes.size()); }};
+  }
+  for (size_t i = 0; i < first.size(); ++i) {
+    const bool same = std::all_of(opinions.begin(), opinions.end(), [&](const Opinion& opinion) {
+      return opinion.signature.shapes[i] == first[i];
+    });
+    if (same) continue;
+    const std::string which =
+        first.size() == 1 ? "" : fmt::format(" of tensor {} of {}", i + 1, first.size());
+    return {"the shape" + which, "shape",
+            [i](const Signature& s) { return shape_text(s.shapes[i]); }};
+  }
+  HVD_ASSERT(!"shapes that differ");
+}
+
+std::optional<Difference> difference_of_kind(const Opinions& opinions) {
+  if (differ(opinions, &Signature::dtype)) {
+    return Difference{"the data type", "data type",
+                      [](const Signature& s) { return std::string(name_of(s.dtype)); }};
+  }
+  if (differ(opinions, &Signature::kind)) {
+    return Difference{"the operation", "operation",
+                      [](const Signature& s) { return std::string(name_of(s.kind)); }};
+  }
+  if (differ(opinions, &Signature::shapes)) return shape_difference(opinions);
+  return std::nullopt;
+}
+
+std::optional<Difference> difference_of_arithmetic(const Opinions& opinions) {
+  if (differ(opinions, &Signature::prescale)) {
+    return Difference{"the prescale factor", "prescale factor",
+                      [](const Signature& s) { return fmt::format("{}", s.prescale); }};
+  }
+  if (differ(opinions, &Signature::postscale)) {
+    return Difference{"the postscale factor", "postscale factor",
+                      [](const Signature& s) { return fmt::format("{}", s.postscale); }};
+  }
+  if (differ(opinions, &Signature::op)) {
+    return Difference{"the reduce operation", "reduce operation",
+                      [](const Signature& s) { return std::string(name_of(s.op)); }};
+  }
+  return std::nullopt;
+}
+
+std::optional<Difference> difference_of_place(const Opinions& opinions) {
+  if (differ(opinions, &Signature::root)) {
+    return Difference{"the root rank", "root rank",
+                      [](const Signature& s) { return std::to_string(s.root); }};
+  }
+  if (differ(opinions, &Signature::device)) {
+    return Difference{"the device", "kind of device",
+                      [](const Signature& s) { return std::string(name_of(s.device)); }};
+  }
+  return std::nullopt;
+}
+
+std::optional<Difference> difference_of_sets(const Opinions& opinions) {
+  if (differ(opinions, &Signature::members)) {
+    return Difference{"the ranks of the process set", "ranks",
+                      [](const Signature& s) { return ranks_text(s.members); }};
+  }
+  if (differ(opinions, &Signature::target)) {
+    return Difference{"the process set", "process set",
+                      [](const Signature& s) { return fmt::format("number {}", s.target); }};
+  }
+  if (differ(opinions, &Signature::fuse_with_others)) {
+    return Difference{"the fusion of groups", "setting", [](const Signature& s) {
+                        return std::string(s.fuse_with_others ? "fusion" : "no fusion");
+                      }};
+  }
+  return std::nullopt;
+}
+
+Difference first_difference(const Opinions& opinions) {
+  for (const auto find :
+       {difference_of_kind, difference_of_arithmetic, difference_of_place, difference_of_sets}) {
+    if (auto difference = find(opinions)) return *difference;
+  }
+  HVD_ASSERT(!"opinions that differ");
+}
+
+/// The ranks that share one value of the field in question, whatever else they differ in.
+struct Camp {
+  std::string value;
+  int32_t lowest = kNobody;
+  uint32_t count = 0;
+};
+
+std::vector<Camp> camps(const Opinions& opinions, const Value& value) {
+  std::vector<Camp> camps;
+  for (const Opinion& opinion : opinions) {
+    const std::string text = value(opinion.signature);
+    const auto same = [&](const Camp& camp) { return camp.value == text; };
+    const auto camp = std::find_if(camps.begin(), camps.end(), same);
+    if (camp == camps.end()) {
+      camps.push_back({text, opinion.rank, opinion.count});
+    } else {
+      camp->lowest = std::min(camp->lowest, opinion.rank);
+      camp->count += opinion.count;
+    }
+  }
+  std::sort(camps.begin(), camps.end(),
+            [](const Camp& a, const Camp& b) { return a.lowest < b.lowest; });
+  return camps;
+}
+
+std::string operation_text(const Signature& signature) {
+  const bool is_group = signature.shapes.size() > 1;
+  return fmt::format("{}{}", is_group ? "grouped " : "", name_of(signature.kind));
+}
+
+std::string describe_mismatch(const Opinions& opinions, const std::string& name) {
+  const Difference difference = first_difference(opinions);
+  const auto lowest =
+      std::min_element(opinions.begin(), opinions.end(),
+                       [](const Opinion& a, const Opinion& b) { return a.rank < b.rank; });
+  std::string text =
+      fmt::format("{} \"{}\": ranks disagree about {}: ", operation_text(lowest->signature), name,
+                  difference.what);
+  uint32_t folded = 0;
+  for (const Opinion& opinion : opinions) folded += opinion.folded;
+  bool is_first = true;
+  for (const Camp& camp : camps(opinions, difference.value)) {
+    const std::string others =
+        camp.count > 1 ? fmt::format(" and {} more have", camp.count - 1) : " has";
+    text += fmt::format("{}rank {}{} {}", is_first ? "" : ", ", camp.lowest, others, camp.value);
+    is_first = false;
+  }
+  if (folded > 0) text += fmt::format(", {} more submitted something else again", folded);
+  return text + fmt::format("; submit the same {} on all ranks", difference.same);
+}
+
+}  // namespace
+
+std::string describe_fault(const Verdict& verdict, const std::string& name) {
+  HVD_ASSERT(verdict.type == Verdict::Type::fault && !verdict.opinions.empty());
+  if (verdict.opinions.size() > 1) return describe_mismatch(verdict.opinions, name);
+  HVD_ASSERT(verdict.joined_fault);
+  const Signature& signature = verdict.opinions.front().signature;
+  const bool can_be_dense = signature.kind == OperationKind::allgather;
+  return fmt::format(
+      "{} \"{}\": a rank has joined, and only allreduce is possible until all have; keep the ranks "
+      "in step, or "
+      "call join after the last {}{}",
+      operation_text(signature), name, name_of(signature.kind),
+      can_be_dense ? " (for sparse gradients: sparse_as_dense=True makes them an allreduce)" : "");
+}
+
+}  // namespace hvd

@@ -1,0 +1,167 @@
+#include "core/negotiate/root.h"
+
+#include <utility>
+
+#include "core/base/assert.h"
+
+namespace hvd {
+
+Root::Root(const NegotiateOptions& options) : options_(options) { add_group(kWorldGroup, {}); }
+
+void Root::complete(Entry entry) {
+  const auto found = groups_.find(entry.group);
+  if (found == groups_.end()) return;  // removed; its ranks will learn that
+  Signature& signature = entry.opinions.front().signature;
+  const bool joined_fault = entry.substituted && signature.kind != OperationKind::allreduce;
+  if (entry.opinions.size() == 1 && !joined_fault) {
+    found->second.ready.push_back({.signature = std::move(signature)});
+    return;
+  }
+  // An answer like any other, but nothing has to run for it: it is not paced.
+  Verdict fault{.type = Verdict::Type::fault, .group = entry.group, .joined_fault = joined_fault};
+  fault.items.push_back({.define = true, .signature = signature});
+  fault.opinions = std::move(entry.opinions);
+  emit(std::move(fault));
+}
+
+void Root::all_joined(int last) {
+  groups_.at(kWorldGroup).ready.push_back({.join_done = true, .last_joined = last});
+  if (options_.rules.join_done_queues) return;
+  ReadyQueue& ready = groups_.at(kWorldGroup).ready;
+  ready.push_front(std::move(ready.back()));
+  ready.pop_back();
+}
+
+void Root::done(GroupNumber group, uint32_t batches) {
+  const auto found = groups_.find(group);
+  if (found == groups_.end()) return;
+  found->second.outstanding -= static_cast<int>(batches);
+  HVD_ASSERT(found->second.outstanding >= 0);
+}
+
+void Root::shutdown(int by, const std::string& text) {
+  emit({.type = Verdict::Type::shut_down, .rank = by, .text = text.substr(0, kMaxTextBytes)});
+  ended_ = true;
+}
+
+void Root::abort(int rank, const std::string& why) {
+  emit({.type = Verdict::Type::abort, .rank = rank, .text = why.substr(0, kMaxTextBytes)});
+  ended_ = true;
+}
+
+void Root::stalled() {
+  wants_query_ = true;
+  ask();
+}
+
+void Root::tick() {
+  asked_this_period_ = false;
+  ask();
+}
+
+void Root::reported(StallReport report) {
+  asking_ = false;
+  report_ = std::move(report);
+}
+
+std::optional<StallReport> Root::take_report() { return std::exchange(report_, std::nullopt); }
+
+void Root::set_fusion_bytes(uint64_t bytes) {
+  options_.fusion_bytes = bytes;
+  emit({.type = Verdict::Type::knobs, .value = bytes});
+}
+
+Down Root::turn() {
+  // Groups may come and go behind the one that is looked at: they are added and removed by the
+  // world, which is first, and new ones get the highest number.
+  for (auto& [number, group] : groups_) {
+    if (!ended_) issue(number, group);
+  }
+  return std::exchange(out_, {});
+}
+
+std::map<GroupNumber, std::vector<int32_t>> Root::process_sets() const {
+  std::map<GroupNumber, std::vector<int32_t>> sets;
+  for (const auto& [number, group] : groups_) {
+    if (number != kWorldGroup) sets[number] = group.members;
+  }
+  return sets;
+}
+
+void Root::add_group(GroupNumber number, std::vector<int32_t> members) {
+  groups_.emplace(number, Group{.slots = {options_.slot_capacity, options_.rules},
+                                .members = std::move(members)});
+}
+
+void Root::issue(GroupNumber number, Group& group) {
+  while (!group.ready.empty()) {
+    if (group.ready.front().join_done) {
+      emit({.type = Verdict::Type::join_done, .rank = group.ready.front().last_joined});
+      group.ready.pop_front();
+      continue;
+    }
+    if (is_control(group.ready.front().signature.kind)) {
+      order_control(group);
+      continue;
+    }
+    if (group.outstanding >= options_.window && group.outstanding > 0) return;
+    const Cut cut = cut_batch(group.ready, options_.fusion_bytes);
+    if (must_wait(group, cut)) return;
+    order_batch(number, group, cut);
+  }
+}
+
+/// Nagle's rule: when nothing is under way the oldest goes at once, however small its batch;
+/// otherwise only what cannot grow any more, up to the window.
+bool Root::must_wait(const Group& group, const Cut& cut) const {
+  if (!options_.rules.threshold_never_refuses && cut.bytes > options_.fusion_bytes) return true;
+  return group.outstanding > 0 && !cut.full;
+}
+
+void Root::order_batch(GroupNumber number, Group& group, const Cut& cut) {
+  Verdict batch{.group = number, .sequence = ++sequence_};
+  batch.items.reserve(cut.taken.size());
+  for (Signature& signature : take(group.ready, cut)) {
+    batch.items.push_back(group.slots.spell(std::move(signature)));
+  }
+  ++group.outstanding;
+  emit(std::move(batch));
+}
+
+/// Process sets are added and removed at their place in the stream. Nothing runs and no slot is
+/// spent on it.
+void Root::order_control(Group& world) {
+  Item item{.define = true, .signature = std::move(world.ready.front().signature)};
+  world.ready.pop_front();
+  if (item.signature.kind == OperationKind::add_process_set) {
+    item.new_group = new_group_number();
+    add_group(item.new_group, item.signature.members);
+  } else {
+    HVD_ASSERT(item.signature.target != kWorldGroup);
+    groups_.erase(item.signature.target);
+  }
+  Verdict change{.group = kWorldGroup};
+  change.items.push_back(std::move(item));
+  emit(std::move(change));
+}
+
+GroupNumber Root::new_group_number() {
+  if (options_.rules.group_numbers_are_fresh) return next_group_++;
+  GroupNumber number = kWorldGroup + 1;
+  while (groups_.contains(number)) ++number;
+  return number;
+}
+
+void Root::ask() {
+  if (!wants_query_ || asking_ || asked_this_period_ || ended_) return;
+  wants_query_ = false;
+  asking_ = true;
+  asked_this_period_ = true;
+  emit({.type = Verdict::Type::query, .value = ++query_});
+}
+
+void Root::emit(Verdict verdict) {
+  if (!ended_) out_.push_back(std::move(verdict));
+}
+
+}  // namespace hvd

@@ -1,0 +1,58 @@
+#include "core/negotiate/slot_assigner.h"
+
+namespace hvd {
+
+Item SlotAssigner::spell(Signature signature) {
+  Item item;
+  item.define = true;
+  const SlotNumber had = table_.slot_of(signature.name);
+  if (had != kNoSlot && *table_.find_live(had) == signature) {
+    item.slot = had;  // says it all
+    item.define = false;
+    touch(had);
+    return item;
+  }
+  item.signature = std::move(signature);
+  if (capacity_ == 0 || (had == kNoSlot && is_first_use(item.signature.name))) return item;
+  const SlotNumber retired = make_room(had);
+  if (retired != kNoSlot) item.retire.push_back(retired);
+  item.slot = rules_.slot_numbers_are_fresh || retired == kNoSlot ? next_++ : retired;
+  table_.apply(item, SlotTable::Retired::forget);
+  touch(item.slot);
+  return item;
+}
+
+/// A name that never comes back gets no slot and so retires nobody's. The list of such names is
+/// bounded.
+bool SlotAssigner::is_first_use(const NameHash& name) {
+  if (used_once_.erase(name) != 0) return false;
+  used_once_.insert(name);
+  used_once_order_.push_back(name);
+  if (used_once_order_.size() > capacity_) {
+    used_once_.erase(used_once_order_.front());
+    used_once_order_.pop_front();
+  }
+  return true;
+}
+
+/// The slot that a new one replaces: the name's outdated one, else the least recently ordered when
+/// all are in use.
+SlotNumber SlotAssigner::make_room(SlotNumber outdated) {
+  SlotNumber victim = outdated;
+  if (victim == kNoSlot && table_.live_count() >= capacity_) victim = by_use_.front();
+  if (victim == kNoSlot) return kNoSlot;
+  by_use_.erase(place_.at(victim));
+  place_.erase(victim);
+  return victim;
+}
+
+void SlotAssigner::touch(SlotNumber slot) {
+  const auto found = place_.find(slot);
+  if (found != place_.end()) {
+    by_use_.splice(by_use_.end(), by_use_, found->second);
+  } else {
+    place_[slot] = by_use_.insert(by_use_.end(), slot);
+  }
+}
+
+}  // namespace hvd

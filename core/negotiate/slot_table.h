@@ -1,0 +1,43 @@
+// The slots of one group: a pure function of the verdicts seen, hence the same in Clients, Hubs and
+// Root. A slot is immutable: defined once, retired once, its number never used again. Owned by the
+// machine that holds it.
+#pragma once
+
+#include <deque>
+#include <unordered_map>
+#include <utility>
+
+#include "core/negotiate/messages.h"
+
+namespace hvd {
+
+class SlotTable {
+ public:
+  /// Hubs keep what is retired until every child has acknowledged it: a child may still spell a
+  /// name by a slot whose retirement it has not seen.
+  enum class Retired : uint8_t { forget, keep };
+
+  void apply(const Item& item, Retired retired);
+  /// The first `seen` retirements are known to everybody who may still speak of them.
+  void forget_retired(uint32_t seen);
+
+  /// Live, or retired and kept; nullptr for a slot that is neither.
+  const Signature* find(SlotNumber slot) const;
+  const Signature* find_live(SlotNumber slot) const;
+  /// The live slot of a name, or kNoSlot.
+  SlotNumber slot_of(const NameHash& name) const;
+
+  uint32_t retirements() const { return retirements_; }
+  size_t live_count() const { return live_.size(); }
+  size_t kept_count() const { return kept_.size(); }
+  const std::unordered_map<SlotNumber, Signature>& live() const { return live_; }
+
+ private:
+  std::unordered_map<SlotNumber, Signature> live_;
+  std::unordered_map<NameHash, SlotNumber> by_name_;
+  std::deque<std::pair<SlotNumber, Signature>>
+      kept_;  ///< the last of the retired ones, oldest first
+  uint32_t retirements_ = 0;
+};
+
+}  // namespace hvd
