@@ -22,6 +22,13 @@ class AlignedBuffer {
   std::byte* data() const { return data_.get(); }
   size_t size() const { return bytes_; }
 
+  /// Gives the memory away, to be freed with free_released().
+  std::byte* release() {
+    bytes_ = 0;
+    return data_.release();
+  }
+  static void free_released(std::byte* data) { Delete()(data); }
+
  private:
   struct Delete {
     void operator()(std::byte* data) const {

@@ -19,6 +19,7 @@ struct RankState {
   alignas(64) std::atomic<uint32_t> asleep;     ///< partner: Doorbells::wake
   /// 1 + the local rank whose release this rank waits for, or 0. Partner: Staging::release
   std::atomic<uint32_t> needs_release_of;
+  std::atomic<uint32_t> parted;  ///< partner: Doorbells::said_goodbye
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -48,6 +49,12 @@ class Doorbells {
   /// Partner: is_asleep, on the ranks that have news for this one.
   void set_asleep(bool asleep) {
     states_[local_rank_]->asleep.store(asleep ? 1 : 0, std::memory_order_seq_cst);
+  }
+
+  /// This rank has ended in good order: from now on the end of its process is no loss.
+  void say_goodbye() { states_[local_rank_]->parted.store(1, std::memory_order_release); }
+  bool said_goodbye(int local_rank) const {  // partner: say_goodbye
+    return states_[local_rank]->parted.load(std::memory_order_acquire) != 0;
   }
 
  private:

@@ -52,6 +52,10 @@ class HostSegment {
   /// rings. Then set_asleep(false).
   void set_asleep(bool asleep) { doorbells_.set_asleep(asleep); }
 
+  /// This rank has ended in good order: from now on the end of its process is no loss.
+  void say_goodbye() { doorbells_.say_goodbye(); }
+  bool said_goodbye(int local_rank) const { return doorbells_.said_goodbye(local_rank); }
+
   /// The link between the leader and another rank of the host, of which one is this rank: one a
   /// pair. `peer` is the global rank of `local_peer`, for errors.
   std::unique_ptr<Link> control_link(int local_peer, int peer);

@@ -24,12 +24,16 @@ void control(int epoll, int operation, int fd, bool writable) {
 }
 
 /// Precise to the microsecond, which the timeout of epoll_wait is not; epoll_pwait2 is too new.
-void sleep_until_readable(int fd, TimePoint until) {
-  const auto left = std::max(until - std::chrono::steady_clock::now(), Duration::zero());
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-  const timespec timeout{static_cast<time_t>(seconds.count()), (left - seconds).count()};
+void sleep_until_readable(int fd, std::optional<TimePoint> until) {
+  timespec timeout{};
+  if (until) {
+    const auto left = std::max(*until - std::chrono::steady_clock::now(), Duration::zero());
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    timeout = {static_cast<time_t>(seconds.count()), (left - seconds).count()};
+  }
   pollfd entry{fd, POLLIN, 0};
-  if (::ppoll(&entry, 1, &timeout, nullptr) < 0 && errno != EINTR) fail_errno("ppoll");
+  if (::ppoll(&entry, 1, until ? &timeout : nullptr, nullptr) < 0 && errno != EINTR)
+    fail_errno("ppoll");
 }
 
 }  // namespace
@@ -60,26 +64,28 @@ void EpollWaiter::forget(int fd) {
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) != 0) fail_errno("epoll_ctl");
 }
 
-bool EpollWaiter::collect(int timeout, std::vector<uint64_t>& ready) {
+void EpollWaiter::collect(int timeout, std::vector<uint64_t>& ready) {
   std::array<epoll_event, kEventsAtOnce> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsAtOnce, timeout);
   if (count < 0 && errno != EINTR) fail_errno("epoll_wait");
-  bool rung = false;
   for (int i = 0; i < count; ++i) {
     if (events[i].data.fd == doorbell_.get()) {
-      rung = true;
+      answer_doorbell();
     } else if (const auto entry = watched_.find(events[i].data.fd); entry != watched_.end()) {
       ready.push_back(entry->second.tag);
     }
   }
-  return rung;
 }
 
 void EpollWaiter::poll(std::vector<uint64_t>& ready) { collect(0, ready); }
 
 void EpollWaiter::wait(std::optional<TimePoint> until, std::vector<uint64_t>& ready) {
   if (until) sleep_until_readable(epoll_.get(), *until);
-  if (collect(until ? 0 : -1, ready)) answer_doorbell();
+  collect(until ? 0 : -1, ready);
+}
+
+void EpollWaiter::park(std::optional<TimePoint> until) {
+  sleep_until_readable(epoll_.get(), until);
 }
 
 void EpollWaiter::answer_doorbell() {

@@ -19,6 +19,7 @@ class EpollWaiter final : public Waiter {
   void forget(int fd) override;
   void poll(std::vector<uint64_t>& ready) override;
   void wait(std::optional<TimePoint> until, std::vector<uint64_t>& ready) override;
+  void park(std::optional<TimePoint> until) override;
   void ring() override;
   int doorbell_fd() const override { return doorbell_.get(); }
 

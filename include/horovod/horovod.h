@@ -56,6 +56,8 @@ typedef enum { HVD_ALLREDUCE = 0, HVD_ALLGATHER = 1, HVD_BROADCAST = 2, HVD_BARR
 /* Text of this thread's last error; "" when there was none. Valid until the next call on this thread. */
 HVD_API const char* hvd_last_error(void);
 HVD_API const char* hvd_version(void);
+/* The configuration table as JSON: a list of objects, one a variable. Valid for ever. */
+HVD_API const char* hvd_knobs(void);
 
 /* Starts the runtime from the environment (see docs/knobs.md). Blocks until all ranks are there or it has
  * failed. Does nothing while one is running. */
@@ -87,7 +89,7 @@ typedef struct {
   int32_t count;             /* tensors; 0 for a barrier */
   const hvd_tensor* inputs;  /* [count] */
   void* const* outputs;      /* [count], as large as the inputs, may equal them; NULL for allgather, whose outputs
-                                the runtime allocates (hvd_output) */
+                                the runtime allocates (hvd_take_output) */
   hvd_reduce_op op;
   double prescale, postscale;
   int32_t root;              /* broadcast: global rank */
@@ -103,8 +105,10 @@ HVD_API hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle);
 HVD_API bool hvd_poll(hvd_handle handle);
 /* Blocks until the operation has ended and returns how. Does not free the handle. */
 HVD_API hvd_status hvd_wait(hvd_handle handle);
-/* Allgather, after hvd_wait: output `index`, valid until hvd_free. */
-HVD_API hvd_status hvd_output(hvd_handle handle, int32_t index, hvd_tensor* output);
+/* Allgather, after a successful hvd_wait: hands over output `index`, once. The shape is valid until hvd_free; the
+ * memory belongs to the caller, who ends it with hvd_free_memory(output->data). */
+HVD_API hvd_status hvd_take_output(hvd_handle handle, int32_t index, hvd_tensor* output);
+HVD_API void hvd_free_memory(void* memory);
 /* Frees the handle. The operation itself goes on. */
 HVD_API void hvd_free(hvd_handle handle);
 

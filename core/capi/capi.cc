@@ -1,0 +1,180 @@
+// The C interface over the one Context of the process: the only mutable global there is.
+#include <pthread.h>
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/knobs.h"
+#include "core/base/log.h"
+#include "core/capi/context.h"
+#include "core/capi/knobs_json.h"
+#include "core/capi/operations.h"
+#include "core/capi/version.h"
+#include "horovod/horovod.h"
+
+namespace {
+
+using hvd::Code;
+using hvd::Context;
+using hvd::Error;
+
+struct Process {
+  std::mutex starting;  ///< held while a Context is made or ended
+  std::mutex mutex;     ///< guards `context`; never held for long
+  std::shared_ptr<Context> context;
+  hvd::Operations operations;
+  uint32_t generation = 0;
+};
+
+Process& process();
+
+// A fork happens between two uses of the locks, so that the child finds them free.
+void before_fork() {
+  process().mutex.lock();
+  process().operations.mutex().lock();
+}
+void after_fork() {
+  process().operations.mutex().unlock();
+  process().mutex.unlock();
+}
+
+// Never destroyed: at exit threads of the framework may still be about, and a forked child must not
+// join threads that it does not have.
+Process& process() {
+  static Process& instance = [&]() -> Process& {
+    pthread_atfork(before_fork, after_fork, after_fork);
+    return *new Process;
+  }();
+  return instance;
+}
+
+thread_local std::string last_error;
+
+std::shared_ptr<Context> current() {
+  const std::lock_guard lock(process().mutex);
+  const auto& context = process().context;
+  return context && context->belongs_to_this_process() ? context : nullptr;
+}
+
+std::shared_ptr<Context> running() {
+  auto context = current();
+  if (!context) {
+    hvd::fail(Code::not_initialized, "Horovod is not initialised on this process: call hvd.init()");
+  }
+  return context;
+}
+
+void replace(std::shared_ptr<Context> next) {
+  std::shared_ptr<Context> former;  // destroyed outside the lock
+  const std::lock_guard lock(process().mutex);
+  former = std::exchange(process().context, std::move(next));
+  if (former && !former->belongs_to_this_process()) {
+    // A forked child has no threads to join: the copy of its parent's Context stays as it is.
+    static_cast<void>(new std::shared_ptr<Context>(std::move(former)));
+  }
+}
+
+// The boundary between exceptions and status codes.
+template <class Body>
+hvd_status guarded(Body body) noexcept {
+  try {
+    body();
+    return HVD_OK;
+  } catch (const Error& error) {
+    last_error = error.what();
+    return static_cast<hvd_status>(error.code());
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return HVD_INTERNAL;
+  }
+}
+
+hvd::Operations::Entry find(hvd_handle handle) {
+  auto entry = process().operations.find(handle);
+  if (!entry.operation) hvd::fail(Code::invalid_argument, "no operation has this handle");
+  return entry;
+}
+
+}  // namespace
+
+const char* hvd_last_error(void) { return last_error.c_str(); }
+const char* hvd_version(void) { return hvd::kVersion; }
+const char* hvd_knobs(void) {
+  static const std::string& text = *new std::string(hvd::knobs_json());
+  return text.c_str();
+}
+
+hvd_status hvd_init(void) {
+  const hvd_status status = guarded([] {
+    const std::lock_guard lock(process().starting);
+    const auto context = current();
+    if (context && !context->ending()) return;
+    replace(nullptr);
+    const uint32_t generation = ++process().generation;
+    replace(std::make_shared<Context>(hvd::process_environment(), generation));
+  });
+  if (status != HVD_OK) hvd::log(hvd::LogLevel::error, "hvd.init() failed: " + last_error);
+  return status;
+}
+
+hvd_status hvd_shutdown(void) {
+  return guarded([] {
+    const std::lock_guard lock(process().starting);
+    if (const auto context = current()) context->shutdown();
+    replace(nullptr);
+  });
+}
+
+bool hvd_is_initialized(void) { return current() != nullptr; }
+
+hvd_status hvd_get_world(hvd_world* world) {
+  return guarded([&] { *world = running()->world(); });
+}
+
+hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {
+  return guarded([&] {
+    const auto context = running();
+    *handle = process().operations.add({context->submit(*request), context});
+  });
+}
+
+bool hvd_poll(hvd_handle handle) {
+  const auto entry = process().operations.find(handle);
+  return !entry.operation || entry.operation->handle.done();
+}
+
+hvd_status hvd_wait(hvd_handle handle) {
+  return guarded([&] {
+    const auto entry = find(handle);
+    if (!entry.operation->handle.done()) {
+      const auto context = entry.context.lock();
+      if (!context || !context->belongs_to_this_process())
+        hvd::fail(Code::not_initialized, "the operation belongs to the process that forked this one");
+      context->wait(*entry.operation);
+    }
+    const hvd::Outcome& outcome = entry.operation->handle.outcome();
+    if (outcome.code != Code::ok) hvd::fail(outcome.code, outcome.text, outcome.rank);
+  });
+}
+
+hvd_status hvd_take_output(hvd_handle handle, int32_t index, hvd_tensor* output) {
+  return guarded([&] {
+    const auto operation = find(handle).operation;
+    auto& gathered = operation->gathered;
+    if (!operation->handle.done() || index < 0 || static_cast<size_t>(index) >= gathered.size())
+      hvd::fail(Code::invalid_argument, "there is no such output, or not yet");
+    hvd::Gathered& taken = gathered[static_cast<size_t>(index)];
+    *output = {taken.memory.release(), taken.shape.data(), static_cast<int32_t>(taken.shape.size()),
+               static_cast<hvd_dtype>(operation->dtype)};
+  });
+}
+
+void hvd_free_memory(void* memory) {
+  hvd::AlignedBuffer::free_released(static_cast<std::byte*>(memory));
+}
+
+void hvd_free(hvd_handle handle) { process().operations.remove(handle); }

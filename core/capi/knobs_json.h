@@ -1,0 +1,11 @@
+// The configuration table as JSON, for bindings and documentation.
+#pragma once
+
+#include <string>
+
+namespace hvd {
+
+/// A list of objects, one a row: env, flags, dest, yaml, kind, unit, default, min, max, choices, scope, stage, help.
+std::string knobs_json();
+
+}  // namespace hvd

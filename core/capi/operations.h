@@ -1,0 +1,50 @@
+// The operations that callers hold on to by number. Numbers are never used again, also not by a later generation,
+// and an operation outlives the Context that ran it, so that its result can be fetched after a shutdown.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/capi/context.h"
+#include "horovod/horovod.h"
+
+namespace hvd {
+
+/// Any thread may call any function.
+class Operations {
+ public:
+  struct Entry {
+    std::shared_ptr<Operation> operation;
+    std::weak_ptr<Context> context;
+  };
+
+  hvd_handle add(Entry entry) {
+    const std::lock_guard lock(mutex_);
+    entries_.emplace(next_, std::move(entry));
+    return next_++;
+  }
+  /// Empty for a handle that is unknown or freed.
+  Entry find(hvd_handle handle) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(handle);
+    return found == entries_.end() ? Entry{} : found->second;
+  }
+  void remove(hvd_handle handle) {
+    Entry removed;  // destroyed outside the lock
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(handle);
+    if (found == entries_.end()) return;
+    removed = std::move(found->second);
+    entries_.erase(found);
+  }
+
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<hvd_handle, Entry> entries_;
+  hvd_handle next_ = 1;
+};
+
+}  // namespace hvd

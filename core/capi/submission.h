@@ -1,0 +1,13 @@
+// From the C structure of a request to what the engine takes, with every check that needs no other rank.
+#pragma once
+
+#include "core/base/knobs.h"
+#include "core/engine/request.h"
+#include "horovod/horovod.h"
+
+namespace hvd {
+
+/// Throws Error{invalid_argument} naming the operation and what is wrong with it.
+Request make_request(const hvd_request& request, const hvd_world& world, const Knobs& knobs);
+
+}  // namespace hvd

@@ -1,0 +1,129 @@
+#include "core/engine/control.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/assert.h"
+#include "core/base/error.h"
+#include "core/negotiate/wire.h"
+
+namespace hvd {
+
+Control::Control(Wiring& wiring, const NegotiateOptions& options)
+    : rank_(wiring.identity.rank), client_(rank_, wiring.topology, options) {
+  const int host = wiring.topology.host_of[static_cast<size_t>(rank_)];
+  if (wiring.topology.is_leader(rank_)) {
+    hub_ = std::make_unique<Hub>(host, wiring.topology, options);
+    own_child_ = wiring.topology.child_towards(host, rank_);
+  }
+  if (wiring.parent) neighbours_.push_back({kParent, std::move(wiring.parent)});
+  for (Wiring::Child& child : wiring.children)
+    neighbours_.push_back({child.child, std::move(child.channel)});
+}
+
+void Control::batch_done(GroupNumber group, const std::vector<Bound>& bound) {
+  client_.batch_done(group, bound);
+  if (root() != nullptr) hub_->root_rank_done(group);
+}
+
+void Control::lose(int rank, const std::string& why) {
+  forget(rank);
+  if (!hub_) return client_.parent_lost(rank, why);
+  hub_->lost_child(rank, why);                          // upward, or to the Root here
+  if (hub_->root() == nullptr) hub_->lost_parent(rank, why);  // downward at once
+  exchange_at_home();
+  speak();
+}
+
+void Control::forget(int rank) {
+  for (Neighbour& neighbour : neighbours_) neighbour.gone |= neighbour.channel->peer() == rank;
+}
+
+void Control::tick() {
+  client_.tick();
+  if (hub_) hub_->tick();
+}
+
+bool Control::pump() {
+  bool moved = false;
+  for (Neighbour& neighbour : neighbours_) moved |= read(neighbour);
+  moved |= exchange_at_home();
+  moved |= speak();
+  return moved;
+}
+
+bool Control::read(Neighbour& neighbour) {
+  if (neighbour.gone) return false;
+  bool moved = neighbour.channel->pump();
+  while (const std::optional<Frame> frame = neighbour.channel->receive()) {
+    hear(neighbour, *frame);
+    moved = true;
+  }
+  return moved;
+}
+
+void Control::hear(const Neighbour& neighbour, const Frame& frame) {
+  if (neighbour.child != kParent) return hub_->from_child(neighbour.child, decode_up(frame.payload));
+  for (const Verdict& verdict : decode_down(frame.payload)) {
+    if (hub_) {
+      hub_->from_parent(verdict);
+    } else {
+      client_.from_parent(verdict);
+    }
+  }
+}
+
+// The client of a leader and its hub meet without a channel.
+bool Control::exchange_at_home() {
+  if (!hub_) return false;
+  bool moved = false;
+  if (client_.has_up()) {
+    hub_->from_child(own_child_, client_.take_up());
+    moved = true;
+  }
+  hub_->turn();
+  if (!hub_->has_down()) return moved;
+  for (const auto& [child, down] : hub_->take_down()) send(child, down);
+  return true;
+}
+
+void Control::send(int child, const Down& down) {
+  if (child == own_child_) {
+    for (const Verdict& verdict : down) client_.from_parent(verdict);
+    return;
+  }
+  Neighbour* neighbour = find(child);
+  HVD_ASSERT(neighbour != nullptr);
+  if (!neighbour->gone && !parting_) neighbour->channel->send(FrameKind::control, encode(down));
+}
+
+bool Control::speak() {
+  Neighbour* parent = find(kParent);
+  if (parent == nullptr || parent->gone || parting_) return false;
+  const bool has_up = hub_ ? hub_->has_up() : client_.has_up();
+  if (!has_up) return false;
+  parent->channel->send(FrameKind::control, encode(hub_ ? hub_->take_up() : client_.take_up()));
+  return true;
+}
+
+void Control::say_goodbye() {
+  parting_ = true;
+  for (Neighbour& neighbour : neighbours_) {
+    if (!neighbour.gone) neighbour.channel->send_goodbye();
+  }
+}
+
+bool Control::parted(bool after_loss) const {
+  return std::all_of(neighbours_.begin(), neighbours_.end(), [=](const Neighbour& neighbour) {
+    return neighbour.gone || ((after_loss || neighbour.channel->said_goodbye()) &&
+                              neighbour.channel->unsent_bytes() == 0);
+  });
+}
+
+Control::Neighbour* Control::find(int child) {
+  const auto found = std::find_if(neighbours_.begin(), neighbours_.end(),
+                                  [=](const Neighbour& n) { return n.child == child; });
+  return found == neighbours_.end() ? nullptr : &*found;
+}
+
+}  // namespace hvd

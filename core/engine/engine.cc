@@ -1,0 +1,389 @@
+#include "core/engine/engine.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/assert.h"
+#include "core/base/log.h"
+#include "core/negotiate/stall.h"
+
+namespace hvd {
+namespace {
+
+using std::chrono_literals::operator""ms;
+
+// What epoll reports: a peer's process, or that sockets have something for pump().
+constexpr uint64_t kProcessTag = uint64_t{1} << 32;  // plus the rank
+constexpr uint64_t kControlTag = uint64_t{2} << 32;
+constexpr uint64_t kDataTag = uint64_t{3} << 32;
+
+// After a loss the links only need to take what is queued for them; nobody waits for answers.
+constexpr auto kFlushAfterLoss = 100ms;
+
+NegotiateOptions options_of(const Knobs& knobs) {
+  NegotiateOptions options;
+  options.fusion_bytes = static_cast<uint64_t>(knobs.fusion_bytes);
+  options.slot_capacity = static_cast<uint32_t>(knobs.cache_capacity);
+  return options;
+}
+
+std::string quoted(const Request& request) {
+  return fmt::format("{} \"{}\"", name_of(request.signature.kind), request.name);
+}
+
+void finish(Request& request, Outcome outcome) {
+  if (request.release) request.release();
+  request.operation->handle.complete(std::move(outcome));
+}
+
+Ending ending_of(const Action& action) {
+  if (action.lost) {
+    return {Code::peer_lost, action.rank,
+            fmt::format("rank {} is lost: {}. The job has ended; look at rank {} for the cause",
+                        action.rank, action.text, action.rank)};
+  }
+  if (!action.text.empty()) return {Code::shut_down, action.rank, action.text};
+  return {Code::shut_down, action.rank,
+          fmt::format("rank {0} has shut the job down (it called hvd.shutdown(), or its script "
+                      "ended); look for an error of rank {0} first",
+                      action.rank)};
+}
+
+Transfer transfer_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::allreduce: return Transfer::allreduce;
+    case OperationKind::allgather: return Transfer::allgather;
+    case OperationKind::broadcast: return Transfer::broadcast;
+    default: HVD_ASSERT(false);
+  }
+}
+
+}  // namespace
+
+Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
+               std::function<void(const Ending&)> told)
+    : wiring_(std::move(wiring)),
+      knobs_(knobs),
+      clock_(clock),
+      told_(std::move(told)),
+      control_(wiring_, options_of(knobs)),
+      runner_(knobs.allreduce_algorithm) {
+  std::vector<int> world(static_cast<size_t>(wiring_.identity.size));
+  for (size_t rank = 0; rank < world.size(); ++rank) world[rank] = static_cast<int>(rank);
+  runner_.add_group(kWorldGroup, wiring_.make_group(world));
+  watch_everything();
+}
+
+Engine::~Engine() { HVD_ASSERT(finished()); }
+
+void Engine::watch_everything() {
+  for (const Wiring::Watched& peer : wiring_.local_peers)
+    wiring_.waiter->watch(peer.pidfd.get(), kProcessTag + static_cast<uint64_t>(peer.rank));
+  const auto watch = [&](uint64_t tag) {
+    return [=, this](Channel& channel) {
+      if (channel.fd() >= 0) wiring_.waiter->watch(channel.fd(), tag);
+    };
+  };
+  control_.for_each_channel(watch(kControlTag));
+  if (wiring_.mesh) wiring_.mesh->for_each_channel(watch(kDataTag));
+}
+
+Engine::Queued Engine::submit(Request&& request) {
+  switch (inbox_.push(std::move(request))) {
+    case Inbox<Request>::Pushed::first: return Queued::first;
+    case Inbox<Request>::Pushed::more: return Queued::more;
+    default: return Queued::refused;
+  }
+}
+
+bool Engine::busy() const {
+  return !requests_.empty() || !runner_.idle() || !inbox_.empty() ||
+         (state_ != State::running && state_ != State::finished);
+}
+
+bool Engine::turn() {
+  if (state_ == State::finished) return false;
+  bool moved = notice_ready();
+  if (state_ == State::closing) return close() || moved;
+  moved |= take_submissions();
+  moved |= control_.pump();
+  moved |= act();
+  moved |= run_batches();
+  check_stalls();
+  if (state_ == State::draining && runner_.idle()) {
+    begin_closing();
+    moved = true;
+  }
+  return moved;
+}
+
+// ---- what epoll has seen ---------------------------------------------------------------------------
+
+void Engine::set_asleep(bool asleep) {
+  if (wiring_.segment) wiring_.segment->set_asleep(asleep);
+  if (!asleep) return;
+  // What cannot be sent now is sent when there is room; what has said goodbye has nothing more to tell.
+  const auto arm = [&](uint64_t tag) {
+    return [=, this](Channel& channel) {
+      if (channel.fd() < 0) return;
+      const bool unsent = channel.unsent_bytes() > 0;
+      if (channel.said_goodbye() && !unsent) {
+        wiring_.waiter->forget(channel.fd());
+      } else {
+        wiring_.waiter->watch_writable(channel.fd(), tag, unsent);
+      }
+    };
+  };
+  control_.for_each_channel(arm(kControlTag));
+  if (wiring_.mesh) wiring_.mesh->for_each_channel(arm(kDataTag));
+}
+
+bool Engine::notice_ready() {
+  if (wiring_.mesh) wiring_.waiter->poll(ready_);
+  if (ready_.empty()) return false;
+  bool data = false;
+  for (const uint64_t tag : std::exchange(ready_, {})) {
+    data |= tag == kDataTag;
+    if (tag >= kProcessTag && tag < kControlTag) process_ended(static_cast<int>(tag - kProcessTag));
+  }
+  if (data && state_ != State::closing) runner_.pump();
+  return true;
+}
+
+// A process that ended without a goodbye is lost.
+void Engine::process_ended(int rank) {
+  const auto peer = std::find_if(wiring_.local_peers.begin(), wiring_.local_peers.end(),
+                                 [=](const Wiring::Watched& p) { return p.rank == rank; });
+  if (peer == wiring_.local_peers.end()) return;
+  wiring_.waiter->forget(peer->pidfd.get());
+  const bool parted = wiring_.segment->said_goodbye(peer->local_rank);
+  wiring_.local_peers.erase(peer);
+  if (parted || state_ == State::closing) return;
+  fail(Code::peer_lost, "its process ended without hvd.shutdown(): it was killed, crashed or left",
+       rank);
+}
+
+// ---- submissions -----------------------------------------------------------------------------------
+
+bool Engine::take_submissions() {
+  taken_.clear();
+  inbox_.drain(taken_);
+  for (Request& request : taken_) accept(std::move(request));
+  return !taken_.empty();
+}
+
+void Engine::accept(Request&& request) {
+  if (request.kind == Request::Kind::shutdown) {
+    control_.shutdown();
+    return;
+  }
+  const uint64_t tag = next_tag_++;
+  const Submitted result = control_.submit(request.group, request.name, request.signature, tag);
+  if (result == Submitted::accepted) {
+    requests_.emplace(tag, std::move(request));
+  } else {
+    refuse(request, result);
+  }
+}
+
+void Engine::refuse(Request& request, Submitted why) {
+  switch (why) {
+    case Submitted::duplicate_name:
+      return finish(request,
+                    {Code::invalid_argument,
+                     quoted(request) + ": an operation of this name is still in flight on this rank; "
+                                       "wait for it, or give each its own name",
+                     wiring_.identity.rank});
+    case Submitted::joined:
+      return finish(request, {Code::invalid_argument,
+                              quoted(request) + ": this rank has joined and may not submit until "
+                                                "all ranks have joined",
+                              wiring_.identity.rank});
+    case Submitted::not_a_member:
+      return finish(request, {Code::invalid_argument,
+                              quoted(request) + ": this rank is not a member of the process set",
+                              wiring_.identity.rank});
+    case Submitted::ended: {
+      const Ending& ending = *ending_;
+      return finish(request,
+                    {ending.code, quoted(request) + ": " + ending.text, ending.rank});
+    }
+    case Submitted::accepted: break;
+  }
+  HVD_ASSERT(false);
+}
+
+// ---- what was agreed -------------------------------------------------------------------------------
+
+bool Engine::act() {
+  std::vector<Action> actions = control_.take_actions();
+  for (Action& action : actions) act_on(action);
+  return !actions.empty();
+}
+
+void Engine::act_on(Action& action) {
+  switch (action.type) {
+    case Action::Type::run: return enqueue(action);
+    case Action::Type::fail: {
+      const auto found = requests_.find(action.tag);
+      HVD_ASSERT(found != requests_.end());
+      Request request = std::move(found->second);
+      requests_.erase(found);
+      return finish(request, {Code::mismatch, action.text, kNoRank});
+    }
+    case Action::Type::ended: return end(ending_of(action));
+    case Action::Type::joined:
+    case Action::Type::set_added:
+    case Action::Type::set_removed: break;
+  }
+}
+
+void Engine::enqueue(Action& action) {
+  Runner::Job job{.group = action.group, .bound = std::move(action.bound)};
+  for (const Bound& bound : job.bound) {
+    if (!bound.mine) continue;
+    const auto found = requests_.find(bound.tag);
+    HVD_ASSERT(found != requests_.end());
+    job.requests.push_back(std::move(found->second));
+    requests_.erase(found);
+  }
+  const Signature& agreed = job.bound.front().signature;
+  if (agreed.kind != OperationKind::barrier) {
+    Batch batch{.sequence = action.sequence,
+                .transfer = transfer_of(agreed.kind),
+                .dtype = agreed.dtype,
+                .op = agreed.op,
+                .prescale = agreed.prescale,
+                .postscale = agreed.postscale,
+                .root = agreed.root};
+    auto mine = job.requests.begin();
+    for (const Bound& bound : job.bound) {
+      if (bound.mine) {
+        batch.tensors.insert(batch.tensors.end(), mine->tensors.begin(), mine->tensors.end());
+        ++mine;
+      } else {
+        for (const Shape& shape : bound.signature.shapes) batch.tensors.push_back({.shape = shape});
+      }
+    }
+    job.batch = std::move(batch);
+  }
+  runner_.enqueue(std::move(job));
+}
+
+bool Engine::run_batches() {
+  switch (runner_.advance()) {
+    case Runner::Progress::idle:
+    case Runner::Progress::waiting: return false;
+    case Runner::Progress::moved: return true;
+    case Runner::Progress::finished: break;
+  }
+  Runner::Job job = runner_.take_finished();
+  control_.batch_done(job.group, job.bound);
+  for (Request& request : job.requests) finish(request, {});
+  return true;
+}
+
+// ---- stalls ----------------------------------------------------------------------------------------
+
+std::optional<TimePoint> Engine::deadline() const {
+  return state_ == State::closing ? closing_until_ : next_tick_;
+}
+
+void Engine::check_stalls() {
+  if (knobs_.stall_check_disable) return;
+  if (control_.waiting() == 0 && !control_.collecting()) {
+    next_tick_.reset();
+    return;
+  }
+  const TimePoint now = clock_.now();
+  if (!next_tick_) {
+    next_tick_ = now + knobs_.stall_check;
+  } else if (now >= *next_tick_) {
+    next_tick_ = now + knobs_.stall_check;
+    control_.tick();
+  }
+  if (Root* root = control_.root()) {
+    if (const std::optional<StallReport> report = root->take_report()) report_stall(*root, *report);
+  }
+}
+
+void Engine::report_stall(Root& root, const StallReport& report) {
+  const StallFacts facts{.process_sets = root.process_sets(),
+                         .tick = knobs_.stall_check,
+                         .shutdown = knobs_.stall_shutdown};
+  const std::string text = describe_stall(report, facts);
+  if (text.empty()) return;
+  const bool ends_job = stall_ends_job(report, facts);
+  log(ends_job ? LogLevel::error : LogLevel::warning, text);
+  if (ends_job) root.shutdown(wiring_.identity.rank, text);
+}
+
+// ---- the end ---------------------------------------------------------------------------------------
+
+void Engine::end(Ending ending) {
+  inbox_.close();
+  told_(ending);
+  ending_ = std::move(ending);
+  take_submissions();  // what came before the inbox closed is refused with the ending
+  complete_waiting(*ending_);
+  if (ending_->code == Code::shut_down) {
+    state_ = State::draining;
+    return;
+  }
+  for (Runner::Job& job : runner_.abandon()) {
+    for (Request& request : job.requests)
+      finish(request, {ending_->code, quoted(request) + ": " + ending_->text, ending_->rank});
+  }
+  begin_closing();
+}
+
+void Engine::complete_waiting(const Ending& ending) {
+  for (auto& [tag, request] : std::exchange(requests_, {}))
+    finish(request, {ending.code, quoted(request) + ": " + ending.text, ending.rank});
+}
+
+void Engine::forget(int rank) {
+  const auto unwatch = [&](Channel& channel) {
+    if (channel.peer() == rank && channel.fd() >= 0) wiring_.waiter->forget(channel.fd());
+  };
+  control_.for_each_channel(unwatch);
+  control_.forget(rank);
+  if (!wiring_.mesh) return;
+  wiring_.mesh->for_each_channel(unwatch);
+  wiring_.mesh->forget(rank);
+}
+
+void Engine::abandon(const Error& error) {
+  if (error.rank() != kNoRank) forget(error.rank());
+  if (state_ == State::closing && error.rank() == kNoRank) state_ = State::finished;
+  if (state_ == State::closing || state_ == State::finished) return;
+  if (error.code() == Code::peer_lost && state_ == State::running) {
+    control_.lose(error.rank(), error.what());
+    act();  // ends with the text that all ranks get
+  }
+  if (state_ == State::running || state_ == State::draining)
+    end({error.code(), error.rank(), error.what()});
+}
+
+void Engine::begin_closing() {
+  const bool lost = ending_->code != Code::shut_down;
+  closing_until_ = clock_.now() + (lost ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
+  state_ = State::closing;
+  control_.say_goodbye();
+  if (wiring_.mesh) wiring_.mesh->say_goodbye();
+  if (wiring_.segment) wiring_.segment->say_goodbye();
+}
+
+bool Engine::close() {
+  bool moved = control_.pump();
+  if (wiring_.mesh) moved |= wiring_.mesh->pump();
+  const bool lost = ending_->code != Code::shut_down;
+  const bool parted = control_.parted(lost) && (!wiring_.mesh || wiring_.mesh->parted(lost));
+  if (!parted && clock_.now() < closing_until_) return moved;
+  state_ = State::finished;
+  return true;
+}
+
+}  // namespace hvd

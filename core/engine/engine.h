@@ -1,0 +1,110 @@
+// The runtime of one generation as one step function: turn() takes what was submitted, agrees with the other
+// ranks, moves a segment of the batch that is running, and returns. It never blocks and has no thread, so the
+// simulator steps it just as the Driver does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/inbox.h"
+#include "core/base/knobs.h"
+#include "core/engine/control.h"
+#include "core/engine/request.h"
+#include "core/engine/runner.h"
+#include "core/group/bootstrap/wiring.h"
+
+namespace hvd {
+
+/// Why this generation ended, and which rank caused it.
+struct Ending {
+  Code code = Code::shut_down;
+  int rank = kNoRank;
+  std::string text;
+};
+
+/// submit() may be called from any thread; everything else by the holder of the driver token.
+class Engine {
+ public:
+  /// `told` hears of the ending before any Handle completes with it; it must not throw.
+  Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
+         std::function<void(const Ending&)> told);
+  /// Only when finished().
+  ~Engine();
+
+  enum class Queued : uint8_t { first, more, refused };
+  /// Queues a request; `first`: the driver may be asleep. `refused`: the generation has ended, or too
+  /// many operations are in flight; the request is untouched.
+  Queued submit(Request&& request);
+
+  /// Does what can be done now; true when anything happened. An Error ends the generation: the caller passes it to
+  /// abandon() and goes on calling turn() until finished().
+  bool turn();
+  /// Ends the generation after a loss or a mistake: every pending operation completes with `error`, and the other ranks
+  /// are told the cause. While the links are closing already it only forgets the rank.
+  void abandon(const Error& error);
+
+  bool finished() const { return state_ == State::finished; }
+  /// Operations are pending or the end is under way: somebody has to call turn().
+  bool busy() const;
+  /// When turn() has something to do although nothing happens.
+  std::optional<TimePoint> deadline() const;
+
+  /// Sleeps until something happens that turn() should see, or deadline().
+  void wait() { wiring_.waiter->wait(deadline(), ready_); }
+  /// The same for a thread without the token: returns when somebody should call turn(), and takes nothing.
+  void park(std::optional<TimePoint> until) { wiring_.waiter->park(until); }
+  /// After park(): what has happened is for the next turn().
+  void take_events() { wiring_.waiter->wait(TimePoint{}, ready_); }
+  /// Ends wait() and park(). From any thread.
+  void ring() { wiring_.waiter->ring(); }
+  /// Before wait() and park(), and after: tells local peers whether they must ring this rank's doorbell. Between
+  /// set_asleep(true) and sleeping, turn() must have found nothing to do.
+  void set_asleep(bool asleep);
+
+ private:
+  enum class State : uint8_t { running, draining, closing, finished };
+
+  void watch_everything();
+  bool take_submissions();
+  void accept(Request&& request);
+  void refuse(Request& request, Submitted why);
+  bool notice_ready();
+  void process_ended(int rank);
+  bool act();
+  void act_on(Action& action);
+  void enqueue(Action& action);
+  bool run_batches();
+  void complete_waiting(const Ending& ending);
+  void check_stalls();
+  void report_stall(Root& root, const StallReport& report);
+  void end(Ending ending);
+  void forget(int rank);
+  void begin_closing();
+  bool close();
+
+  Wiring wiring_;
+  const Knobs knobs_;
+  const Clock& clock_;
+  std::function<void(const Ending&)> told_;
+  Inbox<Request> inbox_;
+  std::vector<Request> taken_;
+
+  Control control_;
+  Runner runner_;
+  std::unordered_map<uint64_t, Request> requests_;  ///< by tag, from acceptance to agreement
+  uint64_t next_tag_ = 1;
+
+  State state_ = State::running;
+  std::optional<Ending> ending_;
+  TimePoint closing_until_{};
+  std::optional<TimePoint> next_tick_;
+  std::vector<uint64_t> ready_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,55 @@
+// Runs agreed batches one after the other, in the order of the stream, each on its Group.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/backend/host/host_backend.h"
+#include "core/engine/request.h"
+#include "core/group/group.h"
+#include "core/negotiate/client.h"
+
+namespace hvd {
+
+/// Owned and driven by the holder of the driver token.
+class Runner {
+ public:
+  struct Job {
+    GroupNumber group = kWorldGroup;
+    std::vector<Bound> bound;
+    std::vector<Request> requests;  ///< of those bound that are `mine`
+    std::optional<Batch> batch;     ///< none: nothing to move (barrier)
+  };
+
+  explicit Runner(AlgorithmChoice algorithm) : backend_(algorithm) {}
+
+  void add_group(GroupNumber number, std::unique_ptr<Group> group) {
+    groups_[number] = std::move(group);
+  }
+  const Group& group(GroupNumber number) const { return *groups_.at(number); }
+
+  void enqueue(Job job) { queue_.push_back(std::move(job)); }
+  bool idle() const { return queue_.empty(); }
+
+  enum class Progress : uint8_t { idle, waiting, moved, finished };
+  /// Moves about one segment of the oldest job. `finished`: it is done and now in finished_job().
+  /// Throws Error{peer_lost}.
+  Progress advance();
+  Job take_finished();
+
+  /// Moves bytes of sockets although no batch needs them now, so that peers that are ahead can go on.
+  void pump();
+  /// Drops the batch that is running and everything behind it; the memory of its tensors is not touched again.
+  std::deque<Job> abandon();
+
+ private:
+  HostBackend backend_;
+  std::map<GroupNumber, std::unique_ptr<Group>> groups_;
+  std::deque<Job> queue_;
+  std::unique_ptr<Run> run_;  ///< of queue_.front()
+};
+
+}  // namespace hvd

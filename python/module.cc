@@ -1,0 +1,196 @@
+// horovod._core: the C interface for Python. Thin: numbers in, status out. No thread of the runtime ever
+// takes the GIL; objects that the engine is done with wait in a list until the next call from Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "horovod/horovod.h"
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+namespace {
+
+// ---- objects that keep tensors alive ---------------------------------------------------------------
+
+/// References that the engine has finished with, to be dropped by a thread that holds the GIL. Never destroyed:
+/// the engine may release after the interpreter is gone.
+class Released {
+ public:
+  void add(PyObject* object) {
+    const std::lock_guard lock(mutex_);
+    objects_.push_back(object);
+  }
+  /// With the GIL.
+  void drop_all() {
+    std::vector<PyObject*> dropped;
+    {
+      const std::lock_guard lock(mutex_);
+      dropped.swap(objects_);
+    }
+    for (PyObject* object : dropped) Py_DECREF(object);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<PyObject*> objects_;
+};
+
+Released& released() {
+  static Released& instance = *new Released;
+  return instance;
+}
+
+// ---- errors ----------------------------------------------------------------------------------------
+
+nb::object exception_class(const char* name) {
+  return nb::module_::import_("horovod.common.exceptions").attr(name);
+}
+
+/// Raises what the table in the documentation of _core says for a status.
+void check(hvd_status status) {
+  if (status == HVD_OK) return;
+  const std::string text = hvd_last_error();
+  switch (status) {
+    case HVD_INVALID_ARGUMENT:
+    case HVD_NOT_INITIALIZED: throw nb::value_error(text.c_str());
+    case HVD_MISMATCH:
+      PyErr_SetString(exception_class("HorovodMismatchError").ptr(), text.c_str());
+      throw nb::python_error();
+    default:
+      PyErr_SetString(exception_class("HorovodInternalError").ptr(), text.c_str());
+      throw nb::python_error();
+  }
+}
+
+/// Whatever goes wrong at the start is a ValueError.
+void check_start(hvd_status status) {
+  if (status == HVD_OK) return;
+  throw nb::value_error(("Horovod could not be initialised: " + std::string(hvd_last_error())).c_str());
+}
+
+template <class Call>
+hvd_status without_gil(Call call) {
+  nb::gil_scoped_release unlocked;
+  return call();
+}
+
+// ---- operations ------------------------------------------------------------------------------------
+
+using Address = uintptr_t;
+using Input = std::tuple<Address, std::vector<int64_t>, int>;
+
+hvd_handle submit(int kind, const std::string& name, nb::sequence inputs, nb::object outputs,
+                  nb::object owner, int op, double prescale, double postscale, int root,
+                  int process_set) {
+  released().drop_all();
+  const size_t count = nb::len(inputs);
+  std::vector<std::vector<int64_t>> shapes(count);
+  std::vector<hvd_tensor> tensors(count);
+  std::vector<void*> addresses(count);
+  size_t i = 0;
+  for (nb::handle item : inputs) {
+    const nb::tuple input = nb::cast<nb::tuple>(item);
+    for (nb::handle dimension : nb::cast<nb::tuple>(input[1]))
+      shapes[i].push_back(nb::cast<int64_t>(dimension));
+    tensors[i] = {reinterpret_cast<void*>(nb::cast<Address>(input[0])), shapes[i].data(),
+                  static_cast<int32_t>(shapes[i].size()),
+                  static_cast<hvd_dtype>(nb::cast<int>(input[2]))};
+    ++i;
+  }
+  if (!outputs.is_none()) {
+    if (nb::len(outputs) != count) throw nb::value_error("as many outputs as inputs are needed");
+    i = 0;
+    for (nb::handle item : nb::cast<nb::sequence>(outputs))
+      addresses[i++] = reinterpret_cast<void*>(nb::cast<Address>(item));
+  }
+  hvd_request request{};
+  request.kind = static_cast<hvd_kind>(kind);
+  request.name = name.c_str();
+  request.process_set = process_set;
+  request.count = static_cast<int32_t>(count);
+  request.inputs = tensors.data();
+  request.outputs = outputs.is_none() ? nullptr : addresses.data();
+  request.op = static_cast<hvd_reduce_op>(op);
+  request.prescale = prescale;
+  request.postscale = postscale;
+  request.root = root;
+  request.release = [](void* object) { released().add(static_cast<PyObject*>(object)); };
+  request.owner = owner.ptr();
+  hvd_handle handle = 0;
+  owner.inc_ref();
+  const hvd_status status = hvd_submit(&request, &handle);
+  if (status != HVD_OK) owner.dec_ref();
+  check(status);
+  return handle;
+}
+
+void wait(hvd_handle handle) {
+  const hvd_status status = without_gil([&] { return hvd_wait(handle); });
+  released().drop_all();
+  check(status);
+}
+
+nb::tuple take_output(hvd_handle handle, int index) {
+  hvd_tensor output{};
+  check(hvd_take_output(handle, index, &output));
+  const size_t element_bytes[] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2};
+  size_t bytes = element_bytes[output.dtype];
+  nb::list shape;
+  for (int32_t i = 0; i < output.dimensions; ++i) {
+    bytes *= static_cast<size_t>(output.shape[i]);
+    shape.append(output.shape[i]);
+  }
+  nb::capsule owner(output.data, [](void* memory) noexcept { hvd_free_memory(memory); });
+  nb::ndarray<nb::memview, uint8_t, nb::ndim<1>> view(output.data, {bytes}, owner);
+  return nb::make_tuple(nb::cast(view), nb::tuple(shape));
+}
+
+hvd_world world() {
+  hvd_world world{};
+  check(hvd_get_world(&world));
+  return world;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The runtime of Horovod; see _core.pyi.";
+  m.attr("ALLREDUCE") = static_cast<int>(HVD_ALLREDUCE);
+  m.attr("ALLGATHER") = static_cast<int>(HVD_ALLGATHER);
+  m.attr("BROADCAST") = static_cast<int>(HVD_BROADCAST);
+  m.attr("BARRIER") = static_cast<int>(HVD_BARRIER);
+
+  nb::class_<hvd_world>(m, "World")
+      .def_ro("rank", &hvd_world::rank)
+      .def_ro("size", &hvd_world::size)
+      .def_ro("local_rank", &hvd_world::local_rank)
+      .def_ro("local_size", &hvd_world::local_size)
+      .def_ro("cross_rank", &hvd_world::cross_rank)
+      .def_ro("cross_size", &hvd_world::cross_size)
+      .def_ro("homogeneous", &hvd_world::homogeneous)
+      .def_ro("generation", &hvd_world::generation);
+
+  m.def("version", [] { return std::string(hvd_version()); });
+  m.def("knobs", [] { return nb::module_::import_("json").attr("loads")(hvd_knobs()); });
+  m.def("init", [] { check_start(without_gil(hvd_init)); });
+  m.def("shutdown", [] {
+    check(without_gil(hvd_shutdown));
+    released().drop_all();
+  });
+  m.def("is_initialized", &hvd_is_initialized);
+  m.def("world", &world);
+  m.def("submit", &submit, "kind"_a, "name"_a, "inputs"_a, "outputs"_a.none(), "owner"_a.none(), "op"_a = 1,
+        "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0);
+  m.def("poll", &hvd_poll, "handle"_a);
+  m.def("wait", &wait, "handle"_a);
+  m.def("output", &take_output, "handle"_a, "index"_a);
+  m.def("free", &hvd_free, "handle"_a);
+}
