@@ -191,22 +191,26 @@ std::string error_text(const Ranks& overdue, const StallFacts& facts) {
 
 }  // namespace
 
-StallText describe_stall(const StallReport& report, const StallFacts& facts) {
+std::string describe_stall(const StallReport& report, const StallFacts& facts) {
   const Operations operations = stalled_operations(report, facts);
-  if (operations.empty()) return {};
+  if (operations.empty()) return "";
   const std::map<int32_t, MissingRank> missing = missing_ranks(operations, facts);
   Ranks overdue;
-  std::string facts_found = "Missing ranks:\n";
+  std::string lines;
   for (const auto& [rank, what] : missing) {
     if (what.is_overdue) overdue.insert(rank);
-    facts_found +=
-        fmt::format("{}{}: {}\n", rank, what.is_overdue ? "!" : "", names_text(what.names));
+    lines += fmt::format("{}{}: {}\n", rank, what.is_overdue ? "!" : "", names_text(what.names));
   }
-  facts_found += operation_lines(operations, facts) + rank_lines(report, missing);
-  facts_found.pop_back();  // the log ends the line
-  StallText text{.warning = warning_text(facts) + facts_found, .beyond_limit = !overdue.empty()};
-  if (text.beyond_limit) text.error = error_text(overdue, facts) + facts_found;
-  return text;
+  lines += operation_lines(operations, facts) + rank_lines(report, missing);
+  lines.pop_back();  // the log ends the line
+  const std::string what = overdue.empty() ? warning_text(facts) : error_text(overdue, facts);
+  return what + "Missing ranks:\n" + lines;
+}
+
+bool stall_ends_job(const StallReport& report, const StallFacts& facts) {
+  const Operations operations = stalled_operations(report, facts);
+  return std::any_of(operations.begin(), operations.end(),
+                     [&](const auto& entry) { return is_overdue(entry.second, facts); });
 }
 
 }  // namespace hvd

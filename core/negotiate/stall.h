@@ -17,15 +17,14 @@ struct StallFacts {
   std::chrono::seconds shutdown{0};  ///< an operation that waits for so long ends the job; 0: never
 };
 
-struct StallText {
-  std::string warning;  ///< several lines; empty when what had stalled has meanwhile moved on
-  bool beyond_limit = false;
-  std::string error{};  ///< only then: why the job ends, with the same facts
-};
+/// What the log says, several lines; empty when what had stalled has meanwhile moved on. Tools look
+/// for the line `Missing ranks:` and the lines after it, one a rank: `<rank>: [<name>, <name>
+/// ...]`, with
+/// `!` after the number of a rank that some operation has waited for beyond the limit.
+std::string describe_stall(const StallReport& report, const StallFacts& facts);
 
-/// Tools look for the line `Missing ranks:` of the warning and the lines after it, one a rank:
-/// `<rank>: [<name>, <name> ...]`, with `!` after the number of a rank that some operation has
-/// waited for beyond the limit.
-StallText describe_stall(const StallReport& report, const StallFacts& facts);
+/// An operation has waited beyond the limit. describe_stall then says why the job ends, and is the
+/// text to end it with.
+bool stall_ends_job(const StallReport& report, const StallFacts& facts);
 
 }  // namespace hvd
