@@ -26,7 +26,7 @@ struct Gathered {
 struct BatchTensor {
   const std::byte* input = nullptr;  ///< nullptr: this rank has joined and contributes the neutral element
   std::byte* output = nullptr;       ///< may equal `input`; allgather: unused
-  Shape shape;                       ///< of the input
+  Shape shape{};                     ///< of the input
   Gathered* gathered = nullptr;      ///< allgather: where the output goes
 };
 
@@ -39,7 +39,7 @@ struct Batch {
   double prescale = 1.0;
   double postscale = 1.0;
   int root = 0;  ///< broadcast: rank within the group
-  std::vector<BatchTensor> tensors;
+  std::vector<BatchTensor> tensors{};
 };
 
 /// One batch on its way. Owned and driven by one thread.

@@ -28,7 +28,13 @@ void Control::batch_done(GroupNumber group, const std::vector<Bound>& bound) {
 
 void Control::lose(int rank, const std::string& why) {
   forget(rank);
-  if (!hub_) return client_.parent_lost(rank, why);
+  if (!hub_) {
+    Up up;
+    up.lost = rank;
+    up.lost_why = why;
+    send_up(up);
+    return client_.parent_lost(rank, why);
+  }
   hub_->lost_child(rank, why);                          // upward, or to the Root here
   if (hub_->root() == nullptr) hub_->lost_parent(rank, why);  // downward at once
   exchange_at_home();
@@ -98,12 +104,16 @@ void Control::send(int child, const Down& down) {
 }
 
 bool Control::speak() {
-  Neighbour* parent = find(kParent);
-  if (parent == nullptr || parent->gone || parting_) return false;
   const bool has_up = hub_ ? hub_->has_up() : client_.has_up();
-  if (!has_up) return false;
-  parent->channel->send(FrameKind::control, encode(hub_ ? hub_->take_up() : client_.take_up()));
+  if (!has_up || find(kParent) == nullptr || parting_) return false;
+  send_up(hub_ ? hub_->take_up() : client_.take_up());
   return true;
+}
+
+void Control::send_up(const Up& up) {
+  Neighbour* parent = find(kParent);
+  if (parent != nullptr && !parent->gone)
+    parent->channel->send(FrameKind::control, encode(up));
 }
 
 void Control::say_goodbye() {

@@ -68,6 +68,7 @@ class Control {
   void hear(const Neighbour& neighbour, const Frame& frame);
   bool exchange_at_home();
   bool speak();
+  void send_up(const Up& up);
   void send(int child, const Down& down);
   Neighbour* find(int child);
 

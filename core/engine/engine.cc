@@ -60,6 +60,27 @@ Transfer transfer_of(OperationKind kind) {
   }
 }
 
+Batch make_batch(const Runner::Job& job, uint64_t sequence) {
+  const Signature& agreed = job.bound.front().signature;
+  Batch batch{.sequence = sequence,
+              .transfer = transfer_of(agreed.kind),
+              .dtype = agreed.dtype,
+              .op = agreed.op,
+              .prescale = agreed.prescale,
+              .postscale = agreed.postscale,
+              .root = agreed.root};
+  auto request = job.requests.begin();
+  for (const Bound& bound : job.bound) {
+    if (bound.mine) {
+      const auto& tensors = (request++)->tensors;
+      batch.tensors.insert(batch.tensors.end(), tensors.begin(), tensors.end());
+    } else {  // this rank has joined: the backend makes neutral elements of these shapes
+      for (const Shape& shape : bound.signature.shapes) batch.tensors.push_back({.shape = shape});
+    }
+  }
+  return batch;
+}
+
 }  // namespace
 
 Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
@@ -111,6 +132,7 @@ bool Engine::turn() {
   moved |= control_.pump();
   moved |= act();
   moved |= run_batches();
+  if (wiring_.mesh) moved |= wiring_.mesh->pump_unsent();  // what peers still wait for
   check_stalls();
   if (state_ == State::draining && runner_.idle()) {
     begin_closing();
@@ -249,26 +271,8 @@ void Engine::enqueue(Action& action) {
     job.requests.push_back(std::move(found->second));
     requests_.erase(found);
   }
-  const Signature& agreed = job.bound.front().signature;
-  if (agreed.kind != OperationKind::barrier) {
-    Batch batch{.sequence = action.sequence,
-                .transfer = transfer_of(agreed.kind),
-                .dtype = agreed.dtype,
-                .op = agreed.op,
-                .prescale = agreed.prescale,
-                .postscale = agreed.postscale,
-                .root = agreed.root};
-    auto mine = job.requests.begin();
-    for (const Bound& bound : job.bound) {
-      if (bound.mine) {
-        batch.tensors.insert(batch.tensors.end(), mine->tensors.begin(), mine->tensors.end());
-        ++mine;
-      } else {
-        for (const Shape& shape : bound.signature.shapes) batch.tensors.push_back({.shape = shape});
-      }
-    }
-    job.batch = std::move(batch);
-  }
+  if (job.bound.front().signature.kind != OperationKind::barrier)
+    job.batch = make_batch(job, action.sequence);
   runner_.enqueue(std::move(job));
 }
 
@@ -359,8 +363,8 @@ void Engine::abandon(const Error& error) {
   if (error.rank() != kNoRank) forget(error.rank());
   if (state_ == State::closing && error.rank() == kNoRank) state_ = State::finished;
   if (state_ == State::closing || state_ == State::finished) return;
-  if (error.code() == Code::peer_lost && state_ == State::running) {
-    control_.lose(error.rank(), error.what());
+  if (state_ == State::running) {
+    control_.lose(error.rank() == kNoRank ? wiring_.identity.rank : error.rank(), error.what());
     act();  // ends with the text that all ranks get
   }
   if (state_ == State::running || state_ == State::draining)

@@ -19,9 +19,9 @@ class Runner {
  public:
   struct Job {
     GroupNumber group = kWorldGroup;
-    std::vector<Bound> bound;
-    std::vector<Request> requests;  ///< of those bound that are `mine`
-    std::optional<Batch> batch;     ///< none: nothing to move (barrier)
+    std::vector<Bound> bound{};
+    std::vector<Request> requests{};  ///< of those bound that are `mine`
+    std::optional<Batch> batch{};     ///< none: nothing to move (barrier)
   };
 
   explicit Runner(AlgorithmChoice algorithm) : backend_(algorithm) {}

@@ -54,7 +54,9 @@ class OnePassRun final : public Run {
 
  private:
   Work make_work(const Group& group, const Batch& batch, AlgorithmChoice algorithm) {
-    Work work{.batch = pass_number(batch, 1), .dtype = batch.dtype};
+    Work work;
+    work.batch = pass_number(batch, 1);
+    work.dtype = batch.dtype;
     const bool reads = batch.transfer == Transfer::allreduce || batch.root == group.rank();
     for (const BatchTensor& tensor : batch.tensors) add(work, tensor, batch, reads);
     if (work.input == work.output) work.input = {};
@@ -126,7 +128,8 @@ class GatherRun final : public Run {
   }
 
   Work sizes_work() {
-    Work work{.batch = pass_number(batch_, 0)};
+    Work work;
+    work.batch = pass_number(batch_, 0);
     const size_t block = batch_.tensors.size() * sizeof(int64_t);
     work.schedule = choose_allgather(facts_of(group_), block * ranks());
     work.layout = Layout::blocks(std::vector<size_t>(ranks(), block), group_.unit_bytes(), 8);
@@ -146,7 +149,9 @@ class GatherRun final : public Run {
 
   // The virtual buffer lists rank by rank what each contributes to all tensors; the pieces lie in the outputs.
   Work data_work() {
-    Work work{.batch = pass_number(batch_, 1), .dtype = batch_.dtype};
+    Work work;
+    work.batch = pass_number(batch_, 1);
+    work.dtype = batch_.dtype;
     std::vector<size_t> blocks(ranks());
     std::vector<size_t> filled(batch_.tensors.size());
     for (size_t rank = 0; rank < ranks(); ++rank) {
