@@ -1,0 +1,40 @@
+"""What the package says of itself is the same everywhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+
+from devtool.paths import ROOT, venv_program
+
+
+def declared(pattern: str, file: str) -> str:
+    found = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
+    assert found, f"{file} does not say {pattern}"
+    return found[1]
+
+
+def test_the_version_is_the_same_in_cmake_pip_and_python() -> None:
+    version = declared(r'^version = "(.+)"', "pyproject.toml")
+    assert declared(r"^project\(horovod VERSION (\S+)", "CMakeLists.txt") + ".dev0" == version
+    script = "import horovod; print(horovod.__version__)"
+    python = subprocess.run([venv_program("python"), "-c", script], capture_output=True, text=True)
+    assert python.stdout.strip() == version, python.stderr
+    program = subprocess.run(
+        [venv_program("horovodrun"), "--version"], capture_output=True, text=True
+    )
+    assert program.stdout.strip().endswith(version), program.stderr
+
+
+def test_importing_the_package_imports_no_framework() -> None:
+    script = "import sys, horovod, horovod.runner; print([m for m in sys.modules])"
+    ended = subprocess.run([venv_program("python"), "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert not {"torch", "tensorflow", "jax", "numpy"} & set(ast.literal_eval(ended.stdout))
+
+
+def test_every_example_says_how_it_is_started() -> None:
+    for example in (ROOT / "examples").rglob("*.py"):
+        text = ast.get_docstring(ast.parse(example.read_text())) or ""
+        assert "horovodrun -np" in text and example.relative_to(ROOT).as_posix() in text
