@@ -4,6 +4,12 @@
 
 namespace hvd {
 
+/// Is asked before the process aborts; may throw instead. Only the simulator installs one, to count
+/// what our assertions catch when a rule is removed on purpose.
+using AssertionHandler = void (*)(const char* expression, const char* file, int line);
+/// Returns the one before; nullptr is none.
+AssertionHandler set_assertion_handler(AssertionHandler handler);
+
 /// Prints the expression and where it stands, then aborts.
 [[noreturn]] void assertion_failed(const char* expression, const char* file, int line);
 
