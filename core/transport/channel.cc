@@ -12,6 +12,16 @@ namespace {
 
 constexpr uint32_t kMagic = 0x31445648;  // "HVD1"
 constexpr uint8_t kVersion = 1;
+/// As it goes over the wire.
+struct WireHeader {
+  uint32_t magic = kMagic;
+  uint8_t version = kVersion;
+  uint8_t kind = 0;
+  uint16_t zero = 0;
+  uint32_t generation = 0;
+  uint32_t length = 0;
+};
+static_assert(sizeof(WireHeader) == kFrameHeaderBytes);
 constexpr FrameKind kLastFrameKind = FrameKind::data;
 
 // Payloads up to this size are copied behind one another, so that many small frames leave in one
@@ -42,17 +52,13 @@ void Channel::send_goodbye() {
 
 void Channel::enqueue(FrameKind kind, ByteVector payload) {
   HVD_ASSERT(!goodbye_sent_);
-  Writer header;
-  header.put(kMagic);
-  header.put(kVersion);
-  header.put(kind);
-  header.put(uint16_t{0});
-  header.put(generation_);
-  header.put(static_cast<uint32_t>(payload.size()));
-  unsent_bytes_ += header.size() + payload.size();
+  const WireHeader header{.kind = static_cast<uint8_t>(kind),
+                          .generation = generation_,
+                          .length = static_cast<uint32_t>(payload.size())};
+  unsent_bytes_ += sizeof header + payload.size();
 
   if (unsent_.empty() || unsent_.back().size() > kBufferBytes) unsent_.emplace_back();
-  append(unsent_.back(), header.take());
+  append(unsent_.back(), std::as_bytes(std::span(&header, 1)));
   if (payload.size() <= kGatherBytes) {
     append(unsent_.back(), payload);
   } else {
@@ -141,24 +147,27 @@ void Channel::split_buffer() {
 }
 
 Channel::Header Channel::parse(ConstBytes bytes) const {
-  Reader reader(bytes);
+  WireHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
   const auto refuse = [&](const std::string& what) {
     fail(Code::internal, fmt::format("rank {} sent a frame with {}", peer_, what), peer_);
   };
-  if (reader.get<uint32_t>() != kMagic) refuse("a wrong magic number");
-  if (const auto version = reader.get<uint8_t>(); version != kVersion) {
-    refuse(fmt::format("version {}, this is version {}", version, kVersion));
+  if (header.magic != kMagic) refuse("a wrong magic number");
+  if (header.version != kVersion) {
+    refuse(fmt::format("version {}, this is version {}", header.version, kVersion));
   }
-  const auto kind = reader.get<uint8_t>();
-  if (kind > static_cast<uint8_t>(kLastFrameKind)) refuse(fmt::format("kind {}", kind));
-  if (reader.get<uint16_t>() != 0) refuse("bits set that must be zero");
-  if (const auto generation = reader.get<uint32_t>(); generation != generation_) {
-    refuse(fmt::format("generation {}, this is generation {}", generation, generation_));
+  if (header.kind > static_cast<uint8_t>(kLastFrameKind)) {
+    refuse(fmt::format("kind {}", header.kind));
   }
-  const auto length = reader.get<uint32_t>();
-  const bool goodbye = kind == static_cast<uint8_t>(FrameKind::goodbye);
-  if (length > (goodbye ? 0 : kMaxFrameBytes)) refuse(fmt::format("a length of {} bytes", length));
-  return {static_cast<FrameKind>(kind), length};
+  if (header.zero != 0) refuse("bits set that must be zero");
+  if (header.generation != generation_) {
+    refuse(fmt::format("generation {}, this is generation {}", header.generation, generation_));
+  }
+  const auto kind = static_cast<FrameKind>(header.kind);
+  if (header.length > (kind == FrameKind::goodbye ? 0 : kMaxFrameBytes)) {
+    refuse(fmt::format("a length of {} bytes", header.length));
+  }
+  return {kind, header.length};
 }
 
 void Channel::finish(FrameKind kind, ByteVector payload) {

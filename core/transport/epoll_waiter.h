@@ -8,8 +8,6 @@
 
 namespace hvd {
 
-/// A poll() leaves the doorbell alone: it is answered only by a wait(), so a ring is never lost
-/// between the two.
 class EpollWaiter final : public Waiter {
  public:
   EpollWaiter();
@@ -27,9 +25,9 @@ class EpollWaiter final : public Waiter {
   int fd() const { return epoll_.get(); }
 
  private:
-  /// Appends what is ready; true when the doorbell is among it. `timeout` in milliseconds, -1 for
+  /// Appends what is ready and answers the doorbell. `timeout` in milliseconds, -1 for
   /// ever.
-  bool collect(int timeout, std::vector<uint64_t>& ready);
+  void collect(int timeout, std::vector<uint64_t>& ready);
   void answer_doorbell();
 
   struct Watched {

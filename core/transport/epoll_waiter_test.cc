@@ -91,15 +91,30 @@ TEST(EpollWaiter, ARingFromAnotherThreadEndsTheWait) {
   EXPECT_THAT(ready, IsEmpty());
 }
 
-TEST(EpollWaiter, ARingIsKeptThroughAPollForTheNextWait) {
+TEST(EpollWaiter, RingsAreAnsweredOnceByAWaitOrAPoll) {
   EpollWaiter waiter;
   std::vector<uint64_t> ready;
   waiter.ring();
-  waiter.poll(ready);
+  waiter.ring();
   waiter.wait(std::nullopt, ready);
-  EXPECT_THAT(ready, IsEmpty());
+  waiter.ring();
+  waiter.poll(ready);
   const auto until = now() + std::chrono::milliseconds(5);
-  waiter.wait(until, ready);  // two rings or two waits, one answer
+  waiter.wait(until, ready);
+  EXPECT_GE(now(), until);
+  EXPECT_THAT(ready, IsEmpty());
+}
+
+TEST(EpollWaiter, AParkedThreadSeesARingAndTakesNothing) {
+  EpollWaiter waiter;
+  std::vector<uint64_t> ready;
+  std::thread other([&] { waiter.ring(); });
+  waiter.park(std::nullopt);
+  other.join();
+  waiter.park(std::nullopt);         // still rung
+  waiter.wait(std::nullopt, ready);  // still rung
+  const auto until = now() + std::chrono::milliseconds(5);
+  waiter.park(until);
   EXPECT_GE(now(), until);
 }
 

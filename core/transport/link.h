@@ -9,6 +9,11 @@
 
 namespace hvd {
 
+/// How messages call the other end of a connection. Ranks below 0 stand for the launcher.
+inline std::string peer_name(int rank) {
+  return rank < 0 ? "the launcher" : "rank " + std::to_string(rank);
+}
+
 /// One end of a connection. Owned and driven by one thread; never blocks.
 class Link {
  public:

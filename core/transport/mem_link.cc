@@ -59,8 +59,9 @@ size_t MemLink::receive_some(MutableBytes room) {
   const std::lock_guard lock(wire_->mutex);
   auto& way = wire_->from[1 - side_];
   const int peer = side_ == 0 ? wire_->options.second_rank : wire_->options.first_rank;
-  if (wire_->broken) fail(Code::peer_lost, "the connection was broken", peer);
-  if (way.bytes.empty() && way.ended) fail(Code::peer_lost, "the connection was closed", peer);
+  if (wire_->broken) fail(Code::peer_lost, "the connection to " + peer_name(peer) + " broke", peer);
+  if (way.bytes.empty() && way.ended)
+    fail(Code::peer_lost, peer_name(peer) + " closed the connection", peer);
   const size_t count = wire_->portion(std::min(room.size(), way.bytes.size()));
   std::copy_n(way.bytes.begin(), count, room.begin());
   way.bytes.erase(way.bytes.begin(), way.bytes.begin() + count);

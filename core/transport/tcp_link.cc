@@ -26,9 +26,12 @@ size_t TcpLink::receive_some(MutableBytes room) {
     received = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
   } while (received < 0 && errno == EINTR);
   if (received > 0) return static_cast<size_t>(received);
-  if (received == 0) fail(Code::peer_lost, "the connection was closed", peer_);
+  if (received == 0) fail(Code::peer_lost, peer_name(peer_) + " closed the connection", peer_);
   if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
-  fail(Code::peer_lost, "the connection failed: " + std::generic_category().message(errno), peer_);
+  fail(Code::peer_lost,
+       "the connection to " + peer_name(peer_) +
+           " failed: " + std::generic_category().message(errno),
+       peer_);
 }
 
 }  // namespace hvd

@@ -1,0 +1,225 @@
+#include "core/transport/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace hvd {
+namespace {
+
+using Role = Handshake::Role;
+
+JobKey key_of(int seed) {
+  JobKey key;
+  for (size_t i = 0; i < key.bytes.size(); ++i) key.bytes[i] = static_cast<std::byte>(i * 7 + seed);
+  return key;
+}
+
+Handshake dialer(const JobKey& key = key_of(1), Hello hello = {"data", 3, 5}) {
+  return Handshake(Role::dialer, key, std::move(hello));
+}
+Handshake acceptor(const JobKey& key = key_of(1), Hello hello = {"data", 0, 5}) {
+  return Handshake(Role::acceptor, key, std::move(hello));
+}
+
+/// Everything that both sides say, in turn: challenge, challenge, proof, proof.
+struct Talk {
+  ByteVector dialer_challenge, acceptor_challenge, dialer_proof, acceptor_proof;
+};
+
+Talk run(Handshake& dialing, Handshake& accepting) {
+  Talk talk;
+  EXPECT_TRUE(accepting.start().empty());
+  talk.dialer_challenge = dialing.start();
+  talk.acceptor_challenge = accepting.feed(talk.dialer_challenge);
+  talk.dialer_proof = dialing.feed(talk.acceptor_challenge);
+  talk.acceptor_proof = accepting.feed(talk.dialer_proof);
+  EXPECT_TRUE(dialing.feed(talk.acceptor_proof).empty());
+  return talk;
+}
+
+/// Ok, or why `side` refused the bytes; a refusal gives nothing away.
+Code code_of_feeding(Handshake& side, ConstBytes bytes, ByteVector* answer = nullptr) {
+  try {
+    const ByteVector out = side.feed(bytes);
+    if (answer != nullptr) *answer = out;
+    return Code::ok;
+  } catch (const Error& error) {
+    EXPECT_FALSE(side.peer().has_value());
+    return error.code();
+  }
+}
+
+TEST(Handshake, BothSidesLearnWhoTheOtherIs) {
+  auto dialing = dialer();
+  auto accepting = acceptor();
+  run(dialing, accepting);
+  EXPECT_EQ(dialing.wanted(), 0u);
+  EXPECT_EQ(accepting.wanted(), 0u);
+  ASSERT_TRUE(dialing.peer() && accepting.peer());
+  EXPECT_EQ(dialing.peer()->rank, 0);
+  EXPECT_EQ(accepting.peer()->rank, 3);
+  EXPECT_EQ(accepting.peer()->purpose, "data");
+  EXPECT_EQ(accepting.peer()->generation, 5u);
+  dialing.check_agreement();
+  accepting.check_agreement();
+}
+
+TEST(Handshake, PassesByteByByte) {
+  auto dialing = dialer();
+  auto accepting = acceptor();
+  ByteVector to_acceptor = dialing.start();
+  ByteVector to_dialer;
+  const auto deliver = [](ByteVector& bytes, Handshake& to, ByteVector& answer) {
+    for (const std::byte byte : std::exchange(bytes, {})) {
+      const ByteVector out = to.feed({&byte, 1});
+      answer.insert(answer.end(), out.begin(), out.end());
+    }
+  };
+  while (!to_acceptor.empty() || !to_dialer.empty()) {
+    deliver(to_acceptor, accepting, to_dialer);
+    deliver(to_dialer, dialing, to_acceptor);
+  }
+  EXPECT_TRUE(dialing.peer() && accepting.peer());
+}
+
+TEST(Handshake, AStrangerWhoDialsGetsARandomNumberAndNoProof) {
+  auto dialing = dialer(key_of(2));
+  auto accepting = acceptor(key_of(1));
+  const ByteVector proof = dialing.feed(accepting.feed(dialing.start()));
+  EXPECT_EQ(code_of_feeding(accepting, proof), Code::unauthorized);
+}
+
+TEST(Handshake, AStrangerWhoAnswersIsRefused) {
+  auto dialing = dialer(key_of(1));
+  auto accepting = acceptor(key_of(1));
+  auto stranger = acceptor(key_of(2));
+  const ByteVector first = dialing.start();
+  accepting.feed(first);
+  const ByteVector proof = dialing.feed(stranger.feed(first));
+  EXPECT_EQ(code_of_feeding(stranger, proof), Code::unauthorized);  // he cannot check it
+  // He answers with what he has: a proof made with his own key for the same challenges is not ours.
+  auto liar_dialer = dialer(key_of(2));
+  auto liar_acceptor = acceptor(key_of(2));
+  const Talk lies = run(liar_dialer, liar_acceptor);
+  EXPECT_EQ(code_of_feeding(dialing, lies.acceptor_proof), Code::unauthorized);
+}
+
+TEST(Handshake, AnyWrongBitIsRefused) {
+  const auto flip = [](ByteVector bytes, size_t bit) {
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    return bytes;
+  };
+  auto probe_dialer = dialer();
+  auto probe_acceptor = acceptor();
+  const Talk sizes = run(probe_dialer, probe_acceptor);
+
+  // A changed challenge is either malformed, or the proofs do not fit any more.
+  for (size_t bit = 0; bit < sizes.dialer_challenge.size() * 8; ++bit) {
+    auto dialing = dialer();
+    auto accepting = acceptor();
+    ByteVector challenge;
+    if (code_of_feeding(accepting, flip(dialing.start(), bit), &challenge) != Code::ok) continue;
+    const ByteVector proof = dialing.feed(challenge);
+    EXPECT_EQ(code_of_feeding(accepting, proof), Code::unauthorized) << "bit " << bit;
+  }
+  for (size_t bit = 0; bit < sizes.acceptor_challenge.size() * 8; ++bit) {
+    auto dialing = dialer();
+    auto accepting = acceptor();
+    ByteVector proof;
+    const ByteVector challenge = flip(accepting.feed(dialing.start()), bit);
+    if (code_of_feeding(dialing, challenge, &proof) != Code::ok) continue;
+    EXPECT_EQ(code_of_feeding(accepting, proof), Code::unauthorized) << "bit " << bit;
+  }
+  for (size_t bit = 0; bit < sizes.dialer_proof.size() * 8; ++bit) {
+    auto dialing = dialer();
+    auto accepting = acceptor();
+    const ByteVector proof = flip(dialing.feed(accepting.feed(dialing.start())), bit);
+    EXPECT_EQ(code_of_feeding(accepting, proof), Code::unauthorized) << "bit " << bit;
+  }
+  for (size_t bit = 0; bit < sizes.acceptor_proof.size() * 8; ++bit) {
+    auto dialing = dialer();
+    auto accepting = acceptor();
+    const ByteVector proof = dialing.feed(accepting.feed(dialing.start()));
+    EXPECT_EQ(code_of_feeding(dialing, flip(accepting.feed(proof), bit)), Code::unauthorized)
+        << "bit " << bit;
+  }
+}
+
+TEST(Handshake, ACutMessageIsAnsweredByNothing) {
+  auto whole = dialer();
+  const ByteVector challenge = whole.start();
+  for (size_t length = 0; length < challenge.size(); ++length) {
+    auto accepting = acceptor();
+    EXPECT_TRUE(accepting.feed(ConstBytes(challenge).first(length)).empty());
+    EXPECT_EQ(accepting.wanted(), challenge.size() - length);
+    EXPECT_FALSE(accepting.peer().has_value());
+  }
+}
+
+TEST(Handshake, AChallengeSentBackIsRefused) {
+  auto dialing = dialer();
+  EXPECT_EQ(code_of_feeding(dialing, dialing.start()), Code::unauthorized);
+}
+
+TEST(Handshake, AProofSentBackIsRefused) {
+  auto dialing = dialer();
+  auto accepting = acceptor();
+  const ByteVector proof = dialing.feed(accepting.feed(dialing.start()));
+  EXPECT_EQ(code_of_feeding(dialing, proof), Code::unauthorized);
+}
+
+// A stranger between two ranks that both dial and accept: he passes one's challenge to the other as
+// his own.
+TEST(Handshake, AProofForAnotherConnectionIsRefused) {
+  auto victim = acceptor();
+  auto helper = dialer();  // dials the stranger
+  auto elsewhere = acceptor();
+  const ByteVector first = helper.start();
+  victim.feed(first);
+  const ByteVector proof = helper.feed(elsewhere.feed(first));
+  EXPECT_EQ(code_of_feeding(victim, proof), Code::unauthorized);
+}
+
+TEST(Handshake, AReplayIsRefused) {
+  auto dialing = dialer();
+  auto accepting = acceptor();
+  const Talk recorded = run(dialing, accepting);
+  auto fresh = acceptor();
+  fresh.feed(recorded.dialer_challenge);
+  EXPECT_EQ(code_of_feeding(fresh, recorded.dialer_proof), Code::unauthorized);
+  auto another = dialer();
+  another.start();
+  another.feed(recorded.acceptor_challenge);
+  EXPECT_EQ(code_of_feeding(another, recorded.acceptor_proof), Code::unauthorized);
+}
+
+std::string disagreement(Hello dialing_hello, Hello accepting_hello, bool asks_dialer) {
+  auto dialing = dialer(key_of(1), std::move(dialing_hello));
+  auto accepting = acceptor(key_of(1), std::move(accepting_hello));
+  run(dialing, accepting);
+  try {
+    (asks_dialer ? dialing : accepting).check_agreement();
+    return "agreed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::internal);
+    return error.what();
+  }
+}
+
+TEST(Handshake, AnotherGenerationIsRefusedInPlainWordsOnBothSides) {
+  EXPECT_EQ(disagreement({"data", 3, 5}, {"data", 0, 6}, false),
+            "rank 3 is of generation 5, this is generation 6");
+  EXPECT_EQ(disagreement({"data", 3, 5}, {"data", 0, 6}, true),
+            "rank 0 is of generation 6, this is generation 5");
+}
+
+TEST(Handshake, AnotherPurposeIsRefusedInPlainWords) {
+  EXPECT_EQ(disagreement({"data", 3, 5}, {"control", 0, 5}, false),
+            "rank 3 opened a connection for \"data\" where one for \"control\" was expected");
+}
+
+TEST(JobKey, IsNeverTheSameTwice) { EXPECT_NE(make_job_key().bytes, make_job_key().bytes); }
+
+}  // namespace
+}  // namespace hvd

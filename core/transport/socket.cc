@@ -1,0 +1,319 @@
+#include "core/transport/socket.h"
+
+#include <fmt/core.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
+#include "core/base/assert.h"
+#include "core/base/error.h"
+
+namespace hvd {
+namespace {
+
+constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+std::string error_text(int error) { return std::generic_category().message(error); }
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+void set_option(const FileDescriptor& socket, int level, int name, int value) {
+  if (::setsockopt(socket.get(), level, name, &value, sizeof value) != 0) fail_errno("setsockopt");
+}
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+AddressList resolve(const Address& address) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error =
+      ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (error != 0) {
+    fail(Code::peer_lost,
+         fmt::format("no address for the host \"{}\": {}", address.host, ::gai_strerror(error)));
+  }
+  return {found, ::freeaddrinfo};
+}
+
+/// 0 when connected, otherwise the error.
+int finish_connect(int fd, TimePoint deadline) {
+  if (!wait_until_ready(fd, POLLOUT, deadline)) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  return error;
+}
+
+int try_connect(int fd, const sockaddr* address, socklen_t size, TimePoint deadline) {
+  if (::connect(fd, address, size) == 0) return 0;
+  if (errno != EINPROGRESS && errno != EINTR) return errno;
+  return finish_connect(fd, deadline);
+}
+
+FileDescriptor open_listener(const sockaddr* address, socklen_t size, int family) {
+  FileDescriptor listener(::socket(family, kSocketFlags, 0));
+  if (!listener) return listener;
+  if (family == AF_INET6) set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  if (family != AF_UNIX) set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(listener.get(), address, size) != 0) return FileDescriptor();
+  if (::listen(listener.get(), SOMAXCONN) != 0) return FileDescriptor();
+  return listener;
+}
+
+FileDescriptor listen_on_all(uint16_t port) {
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  six.sin6_port = htons(port);
+  if (auto both = open_listener(reinterpret_cast<const sockaddr*>(&six), sizeof six, AF_INET6)) {
+    return both;
+  }
+  sockaddr_in four{};  // a machine without IPv6
+  four.sin_family = AF_INET;
+  four.sin_port = htons(port);
+  return open_listener(reinterpret_cast<const sockaddr*>(&four), sizeof four, AF_INET);
+}
+
+struct UnixAddress {
+  sockaddr_un address{};
+  socklen_t size = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+UnixAddress abstract(const std::string& name) {
+  UnixAddress out;
+  out.address.sun_family = AF_UNIX;
+  HVD_ASSERT(!name.empty() && name.size() < sizeof out.address.sun_path);
+  std::copy(name.begin(), name.end(), out.address.sun_path + 1);  // the leading 0 makes it abstract
+  out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return out;
+}
+
+/// Room for the ancillary message that carries descriptors.
+struct ControlRoom {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxPassedDescriptors * sizeof(int))> bytes{};
+};
+
+std::vector<FileDescriptor> take_descriptors(msghdr& message) {
+  std::vector<FileDescriptor> out;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
+      out.emplace_back(fd);
+    }
+  }
+  return out;
+}
+
+/// What a blocking call is about.
+struct Step {
+  TimePoint deadline;
+  const std::string& doing;
+  Code code_of_end = Code::peer_lost;
+};
+
+/// After a call on a non-blocking socket answered `count`: true to go on with it, false to try
+/// again.
+bool progressed(ssize_t count, int fd, short events, const Step& step) {
+  if (count > 0) return true;
+  if (count == 0) fail(step.code_of_end, step.doing + ": the other side closed the connection");
+  if (errno == EINTR) return false;
+  if (errno != EAGAIN && errno != EWOULDBLOCK) {
+    fail(step.code_of_end, step.doing + ": " + error_text(errno));
+  }
+  if (!wait_until_ready(fd, events, step.deadline)) {
+    fail(Code::timed_out, step.doing + ": the deadline has passed");
+  }
+  return false;
+}
+
+void send_all(int fd, ConstBytes bytes, const Step& step) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (progressed(count, fd, POLLOUT, step)) bytes = bytes.subspan(count);
+  }
+}
+
+void receive_exactly(int fd, MutableBytes bytes, const Step& step) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (progressed(count, fd, POLLIN, step)) bytes = bytes.subspan(count);
+  }
+}
+
+}  // namespace
+
+std::string to_text(const Address& address) {
+  const bool six = address.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", six ? "[" : "", address.host, six ? "]" : "", address.port);
+}
+
+FileDescriptor listen_tcp(const std::string& host, uint16_t port) {
+  FileDescriptor listener;
+  if (host.empty()) {
+    listener = listen_on_all(port);
+  } else {
+    const AddressList found = resolve({host, port});
+    for (const addrinfo* one = found.get(); one && !listener; one = one->ai_next) {
+      listener = open_listener(one->ai_addr, one->ai_addrlen, one->ai_family);
+    }
+  }
+  if (!listener) fail_errno("cannot listen on " + to_text({host, port}));
+  return listener;
+}
+
+uint16_t port_of(const FileDescriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    fail_errno("getsockname");
+  }
+  // Both families keep the port at the same place.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+FileDescriptor connect_tcp(const Address& address, TimePoint deadline) {
+  const AddressList found = resolve(address);
+  int left = 0;
+  for (const addrinfo* one = found.get(); one; one = one->ai_next) ++left;
+  int error = 0;
+  for (const addrinfo* one = found.get(); one; one = one->ai_next, --left) {
+    FileDescriptor socket(::socket(one->ai_family, kSocketFlags, 0));
+    if (!socket) fail_errno("socket");
+    // One address that nobody answers must not use up the time of the others.
+    const auto share = std::max(deadline - now(), Duration::zero()) / left;
+    error = try_connect(socket.get(), one->ai_addr, one->ai_addrlen, now() + share);
+    if (error == 0) {
+      set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+      return socket;
+    }
+  }
+  fail(error == ETIMEDOUT ? Code::timed_out : Code::peer_lost,
+       fmt::format("cannot connect to {}: {}", to_text(address), error_text(error)));
+}
+
+void tune_tcp(const FileDescriptor& socket, std::chrono::seconds peer_timeout) {
+  constexpr int probes = 3;
+  const int seconds = static_cast<int>(
+      std::clamp<int64_t>(peer_timeout.count(), 2 * probes, int64_t{24} * 60 * 60));
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, seconds / (2 * probes));
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
+}
+
+FileDescriptor listen_unix(const std::string& name) {
+  const UnixAddress address = abstract(name);
+  auto listener = open_listener(address.get(), address.size, AF_UNIX);
+  if (!listener) fail_errno("cannot listen on a unix socket");
+  return listener;
+}
+
+FileDescriptor connect_unix(const std::string& name, TimePoint deadline) {
+  const UnixAddress address = abstract(name);
+  FileDescriptor socket(::socket(AF_UNIX, kSocketFlags, 0));
+  if (!socket) fail_errno("socket");
+  const int error = try_connect(socket.get(), address.get(), address.size, deadline);
+  if (error != 0) fail(Code::peer_lost, "cannot connect to a unix socket: " + error_text(error));
+  return socket;
+}
+
+FileDescriptor accept_one(const FileDescriptor& listener) {
+  return FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+bool wait_until_ready(int fd, short events, TimePoint deadline) {
+  for (;;) {
+    const auto left = std::max(deadline - now(), Duration::zero());
+    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    pollfd entry{fd, events, 0};
+    const int count = ::poll(&entry, 1, static_cast<int>(std::min<int64_t>(milliseconds, 1 << 30)));
+    if (count > 0) return true;
+    if (count < 0 && errno != EINTR) fail_errno("poll");
+    if (count == 0 && left == Duration::zero()) return false;
+  }
+}
+
+void send_all(int fd, ConstBytes bytes, TimePoint deadline, const std::string& doing) {
+  send_all(fd, bytes, Step{deadline, doing});
+}
+
+void receive_exactly(int fd, MutableBytes bytes, TimePoint deadline, const std::string& doing) {
+  receive_exactly(fd, bytes, Step{deadline, doing});
+}
+
+void send_with_descriptors(int fd, ConstBytes bytes, std::span<const int> descriptors,
+                           TimePoint deadline, const std::string& doing) {
+  HVD_ASSERT(!bytes.empty() && descriptors.size() <= kMaxPassedDescriptors);
+  if (descriptors.empty()) return send_all(fd, bytes, deadline, doing);
+  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  ControlRoom control;
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+  std::memcpy(CMSG_DATA(part), descriptors.data(), descriptors.size_bytes());
+  ssize_t count;
+  do {
+    count = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (!progressed(count, fd, POLLOUT, {deadline, doing}));
+  send_all(fd, bytes.subspan(count), deadline, doing);
+}
+
+std::vector<FileDescriptor> receive_with_descriptors(int fd, MutableBytes bytes, TimePoint deadline,
+                                                     const std::string& doing) {
+  HVD_ASSERT(!bytes.empty());
+  iovec piece{bytes.data(), bytes.size()};
+  ControlRoom control;
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  ssize_t count;
+  do {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+    count = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (!progressed(count, fd, POLLIN, {deadline, doing}));
+  auto descriptors = take_descriptors(message);
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    fail(Code::internal, doing + ": descriptors were lost; this process may hold no more of them");
+  }
+  receive_exactly(fd, bytes.subspan(count), deadline, doing);
+  return descriptors;
+}
+
+Hello authenticate(int fd, Handshake& handshake, TimePoint deadline) {
+  const std::string doing = "the proof of the job's key on a new connection";
+  const Step step{deadline, doing, Code::unauthorized};
+  send_all(fd, handshake.start(), step);
+  std::array<std::byte, 64> room;
+  while (handshake.wanted() > 0) {
+    HVD_ASSERT(handshake.wanted() <= room.size());
+    const auto part = MutableBytes(room).first(handshake.wanted());
+    receive_exactly(fd, part, step);
+    send_all(fd, handshake.feed(part), step);
+  }
+  handshake.check_agreement();
+  return *handshake.peer();
+}
+
+}  // namespace hvd

@@ -1,0 +1,137 @@
+#include "core/transport/store_server.h"
+
+#include "core/base/assert.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/transport/socket.h"
+#include "core/transport/store.h"
+#include "core/transport/tcp_link.h"
+
+namespace hvd {
+namespace {
+
+constexpr uint64_t kGateTag = 0;
+constexpr int kLauncher = -1;
+// A rank's host that vanishes without a word leaves a connection; nobody waits for it here.
+constexpr std::chrono::seconds kClientTimeout{60};
+
+}  // namespace
+
+StoreServer::StoreServer(const JobKey& key, const std::string& host, uint16_t port)
+    : gate_(key, {kStorePurpose, kLauncher, kStoreGeneration}) {
+  FileDescriptor listener = listen_tcp(host, port);
+  port_ = port_of(listener);
+  gate_.listen_on(std::move(listener));
+  waiter_.watch(gate_.fd(), kGateTag);
+}
+
+void StoreServer::step() {
+  std::vector<uint64_t> ready;
+  waiter_.poll(ready);
+  for (const uint64_t tag : ready) {
+    if (tag == kGateTag) {
+      admit();
+    } else if (const auto found = clients_.find(tag); found != clients_.end()) {
+      if (!serve(tag, found->second)) drop(tag);
+    }
+  }
+}
+
+void StoreServer::admit() {
+  for (Arrival& arrival : gate_.step()) {
+    tune_tcp(arrival.socket, kClientTimeout);
+    const uint64_t tag = ++last_tag_;
+    const int rank = arrival.hello.rank;
+    const int fd = arrival.socket.get();
+    auto link = std::make_unique<TcpLink>(std::move(arrival.socket), rank);
+    clients_.emplace(tag, Client{Channel(std::move(link), rank, kStoreGeneration), {}, {}});
+    waiter_.watch(fd, tag);
+  }
+}
+
+/// A boundary: a client that goes away or talks nonsense is dropped, the others are served on.
+bool StoreServer::serve(uint64_t tag, Client& client) try {
+  while (client.channel.pump()) {
+    while (const auto frame = client.channel.receive()) {
+      answer(tag, client, read_store_request(frame->payload));
+    }
+  }
+  watch_unsent(tag, client);
+  return !client.channel.said_goodbye();
+} catch (const Error& error) {
+  log(LogLevel::debug, std::string("the store drops a client: ") + error.what());
+  return false;
+}
+
+void StoreServer::watch_unsent(uint64_t tag, Client& client) {
+  waiter_.watch_writable(client.channel.fd(), tag, client.channel.unsent_bytes() > 0);
+}
+
+void StoreServer::answer(uint64_t tag, Client& client, const StoreRequest& request) {
+  client.waiting_request.reset();
+  if (request.operation == StoreOperation::set) {
+    if (!has_room_for(request)) {
+      const auto why = as_bytes("the store is full");
+      return reply(client, {request.number, StoreStatus::refused, why});
+    }
+    set(request.key, request.value);
+    return reply(client, {request.number, StoreStatus::stored, {}});
+  }
+  if (const auto found = values_.find(request.key); found != values_.end()) {
+    return reply(client, {request.number, StoreStatus::found, found->second});
+  }
+  if (request.operation == StoreOperation::peek) {
+    return reply(client, {request.number, StoreStatus::absent, {}});
+  }
+  client.waiting_request = request.number;
+  client.waiting_key = request.key;
+  waiting_[request.key].push_back(tag);
+}
+
+void StoreServer::reply(Client& client, const StoreReply& reply) {
+  client.channel.send(FrameKind::control, to_bytes(reply));
+}
+
+bool StoreServer::has_room_for(const StoreRequest& request) const {
+  const size_t bytes = request.key.size() + request.value.size();
+  return request.value.size() <= kMaxStoreValueBytes && stored_bytes_ + bytes <= kMaxStoreBytes;
+}
+
+std::optional<ByteVector> StoreServer::peek(const std::string& key) const {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return std::nullopt;
+  return found->second;
+}
+
+void StoreServer::set(const std::string& key, ConstBytes value) {
+  check_store_limits(key, value.size());
+  const auto [entry, added] = values_.try_emplace(key);
+  if (added) stored_bytes_ += key.size();
+  stored_bytes_ += value.size();
+  stored_bytes_ -= entry->second.size();
+  entry->second.assign(value.begin(), value.end());
+  answer_waiting(key, entry->second);
+}
+
+void StoreServer::answer_waiting(const std::string& key, const ByteVector& value) {
+  const auto waiting = waiting_.extract(key);
+  if (waiting.empty()) return;
+  for (const uint64_t tag : waiting.mapped()) {
+    const auto found = clients_.find(tag);
+    if (found == clients_.end()) continue;
+    Client& client = found->second;
+    if (!client.waiting_request || client.waiting_key != key) continue;
+    reply(client, {*client.waiting_request, StoreStatus::found, value});
+    client.waiting_request.reset();
+    watch_unsent(tag, client);
+  }
+}
+
+void StoreServer::drop(uint64_t tag) {
+  const auto found = clients_.find(tag);
+  HVD_ASSERT(found != clients_.end());
+  waiter_.forget(found->second.channel.fd());
+  clients_.erase(found);
+}
+
+}  // namespace hvd

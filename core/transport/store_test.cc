@@ -1,0 +1,222 @@
+// One suite for every kind of Store, then what is particular to the server.
+#include "core/transport/store.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/transport/mem_store.h"
+#include "core/transport/socket.h"
+#include "core/transport/store_client.h"
+#include "core/transport/store_server.h"
+
+namespace hvd {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+
+TimePoint in(Duration duration) { return std::chrono::steady_clock::now() + duration; }
+
+ByteVector value_of(std::string_view text) {
+  const auto bytes = as_bytes(text);
+  return {bytes.begin(), bytes.end()};
+}
+
+/// A server whose loop runs on a thread of the test, as it does in the launcher.
+class ServerThread {
+ public:
+  explicit ServerThread(const JobKey& key)
+      : server_(key, "127.0.0.1", 0), thread_([this] { run(); }) {}
+  ~ServerThread() {
+    stop_ = true;
+    thread_.join();
+  }
+  Address address() const { return {"127.0.0.1", server_.port()}; }
+
+ private:
+  void run() {
+    while (!stop_) {
+      pollfd entry{server_.fd(), POLLIN, 0};
+      if (::poll(&entry, 1, 10) > 0) server_.step();
+    }
+  }
+  StoreServer server_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// Makes Stores that see the same content, one for each rank.
+using MakeStore = std::function<std::shared_ptr<Store>(int rank)>;
+
+struct StoreKind {
+  std::string name;
+  std::function<MakeStore()> start;
+};
+
+MakeStore start_memory() {
+  return [store = std::make_shared<MemStore>()](int) { return store; };
+}
+
+MakeStore start_tcp() {
+  const JobKey key = make_job_key();
+  auto server = std::make_shared<ServerThread>(key);
+  return [server, key](int rank) {
+    return std::make_shared<StoreClient>(server->address(), key, rank, 10s);
+  };
+}
+
+class StoreContract : public testing::TestWithParam<StoreKind> {};
+
+TEST_P(StoreContract, WhatOneSetsAllSee) {
+  const auto make = GetParam().start();
+  const auto a = make(0), b = make(1);
+  EXPECT_EQ(b->peek("x"), std::nullopt);
+  a->set("x", as_bytes("first"));
+  EXPECT_EQ(b->peek("x"), value_of("first"));
+  EXPECT_EQ(b->get("x", 10s), value_of("first"));
+  b->set("x", as_bytes("second"));
+  EXPECT_EQ(a->peek("x"), value_of("second"));
+  EXPECT_EQ(a->peek("y"), std::nullopt);
+}
+
+TEST_P(StoreContract, KeysAndValuesMayHoldAnyByte) {
+  const auto make = GetParam().start();
+  const auto a = make(0), b = make(1);
+  const std::string key("k\0\n\xff", 4);
+  a->set(key, {});
+  EXPECT_EQ(b->peek(key), ByteVector());
+  EXPECT_EQ(b->peek("k"), std::nullopt);
+}
+
+TEST_P(StoreContract, AWaitEndsWhenTheKeyIsSet) {
+  const auto make = GetParam().start();
+  const auto a = make(0), b = make(1);
+  std::thread waiting([&] { EXPECT_EQ(a->get("late", 30s), value_of("here")); });
+  EXPECT_EQ(b->wait("other", 20ms), std::nullopt);
+  b->set("late", as_bytes("here"));
+  waiting.join();
+}
+
+TEST_P(StoreContract, AWaitThatIsGivenUpDisturbsNothing) {
+  const auto make = GetParam().start();
+  const auto a = make(0), b = make(1);
+  EXPECT_EQ(a->wait("x", 1ms), std::nullopt);
+  b->set("x", as_bytes("x"));
+  b->set("y", as_bytes("y"));
+  EXPECT_EQ(a->peek("y"), value_of("y"));
+  EXPECT_EQ(a->wait("z", 1ms), std::nullopt);
+  EXPECT_EQ(a->peek("x"), value_of("x"));
+}
+
+TEST_P(StoreContract, ATimeoutNamesTheKey) {
+  const auto make = GetParam().start();
+  try {
+    make(0)->get("card/3", 1ms);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::timed_out);
+    EXPECT_STREQ(error.what(), "nobody has set \"card/3\" within 0.001 s");
+  }
+}
+
+TEST_P(StoreContract, LargeValuesPassAndTooLargeOnesAreRefused) {
+  const auto make = GetParam().start();
+  const auto a = make(0), b = make(1);
+  ByteVector large(kMaxStoreValueBytes);
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<std::byte>(i * 7);
+  a->set("large", large);
+  EXPECT_EQ(b->get("large", 30s), large);
+  large.emplace_back();
+  EXPECT_THROW(a->set("larger", large), Error);
+  EXPECT_THROW(a->peek(std::string(kMaxStoreKeyBytes + 1, 'k')), Error);
+  EXPECT_EQ(a->peek("larger"), std::nullopt);
+}
+
+TEST_P(StoreContract, ManyRanksMeet) {
+  constexpr int ranks = 12;
+  const auto make = GetParam().start();
+  std::vector<std::thread> threads;
+  std::atomic<int> met = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto store = make(rank);
+      store->set("card/" + std::to_string(rank), as_bytes(std::to_string(rank)));
+      for (int other = 0; other < ranks; ++other) {
+        met += store->get("card/" + std::to_string(other), 30s) == value_of(std::to_string(other));
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(met, ranks * ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, StoreContract,
+                         testing::Values(StoreKind{"mem", start_memory},
+                                         StoreKind{"tcp", start_tcp}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(StoreServer, AStrangerGetsNowhereAndTheJobGoesOn) {
+  const JobKey key = make_job_key();
+  const ServerThread server(key);
+  const auto silent = connect_tcp(server.address(), in(10s));
+  const auto babbling = connect_tcp(server.address(), in(10s));
+  send_all(babbling.get(), as_bytes(std::string(300, 'z')), in(10s), "sending");
+  std::byte room[1];
+  EXPECT_THROW(receive_exactly(babbling.get(), room, in(10s), "receiving"), Error);
+  try {
+    StoreClient thief(server.address(), make_job_key(), 0, 10s);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::unauthorized);
+  }
+  StoreClient client(server.address(), key, 0, 10s);
+  client.set("x", as_bytes("1"));
+  EXPECT_EQ(client.peek("x"), value_of("1"));
+}
+
+TEST(StoreServer, NonsenseFromAClientEndsThatClientAlone) {
+  const JobKey key = make_job_key();
+  const ServerThread server(key);
+  StoreClient good(server.address(), key, 0, 10s);
+  const auto bad = connect_tcp(server.address(), in(10s));
+  Handshake handshake(Handshake::Role::dialer, key, {kStorePurpose, 1, kStoreGeneration});
+  authenticate(bad.get(), handshake, in(10s));
+  send_all(bad.get(), as_bytes(std::string(100, 'z')), in(10s), "sending");
+  std::byte room[1];
+  EXPECT_THROW(receive_exactly(bad.get(), room, in(10s), "receiving"), Error);
+  good.set("x", as_bytes("1"));
+  EXPECT_EQ(good.peek("x"), value_of("1"));
+}
+
+TEST(StoreServer, ItsEndIsALossToItsClients) {
+  const JobKey key = make_job_key();
+  auto server = std::make_unique<ServerThread>(key);
+  StoreClient client(server->address(), key, 0, 10s);
+  client.set("x", as_bytes("1"));
+  server.reset();
+  for (int i = 0; i < 2; ++i) {
+    try {
+      client.peek("x");
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::peer_lost);
+      EXPECT_NE(std::string(error.what()).find("the launcher"), std::string::npos);
+    }
+  }
+}
+
+TEST(StoreServer, TheLauncherReadsAndWritesWithoutAConnection) {
+  const JobKey key = make_job_key();
+  StoreServer server(key, "127.0.0.1", 0);
+  server.set("x", as_bytes("1"));
+  EXPECT_EQ(server.peek("x"), value_of("1"));
+  EXPECT_EQ(server.peek("y"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace hvd
