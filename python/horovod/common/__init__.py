@@ -1,0 +1,1 @@
+"""What the packages of all frameworks share. Imports no framework."""

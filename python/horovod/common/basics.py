@@ -1,0 +1,151 @@
+"""Starting and ending the runtime, and what it says about the job: the same for every framework."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from typing import Any
+
+from horovod.common import util
+from horovod.common._extension import core
+from horovod.common.process_sets import (
+    ProcessSet,
+    fill_global_process_set,
+    is_mpi_communicator,
+)
+
+Average = 0
+Sum = 1
+Adasum = 2
+Min = 3
+Max = 4
+Product = 5
+
+
+class HorovodBasics:
+    """The functions that every framework's module exports, as methods.
+
+    `pkg_path` and `args` name the file of a framework's own extension; there is none here, since
+    one native module serves all.
+    """
+
+    Average = Average
+    Sum = Sum
+    Adasum = Adasum
+    Min = Min
+    Max = Max
+    Product = Product
+
+    def __init__(self, pkg_path: str, *args: str) -> None:
+        self.full_path = util.get_extension_full_path(pkg_path, *args)
+
+    def init(
+        self, comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None
+    ) -> None:
+        """Starts the runtime and waits until all ranks are there. Does nothing while it runs.
+
+        `comm`, `process_sets`: not in this version, leave them at None.
+        Raises: ValueError when the runtime cannot start; its text has the cause, the log has more.
+        """
+        _check_comm(comm)
+        if process_sets:
+            raise NotImplementedError("not in this version: process sets other than the global one")
+        try:
+            core.init()
+        except RuntimeError as error:
+            raise ValueError(
+                f"Horovod could not be initialised: {error}. The log of this and of the other "
+                "ranks (HOROVOD_LOG_LEVEL=debug) tells more"
+            ) from error
+        fill_global_process_set()
+        atexit.unregister(self.shutdown)
+        atexit.register(self.shutdown)
+
+    def shutdown(self) -> None:
+        """Ends the runtime on all ranks; what was agreed before completes. No-op if not running."""
+        core.shutdown()
+
+    def is_initialized(self) -> bool:
+        """Whether the runtime runs. Never raises."""
+        return core.is_initialized()
+
+    def rank(self) -> int:
+        """This process' number among all, from 0. Raises ValueError before `init`."""
+        return core.world().rank
+
+    def size(self) -> int:
+        """The number of processes. Raises ValueError before `init`."""
+        return core.world().size
+
+    def local_rank(self) -> int:
+        """This process' number on its host, from 0. Raises ValueError before `init`."""
+        return core.world().local_rank
+
+    def local_size(self) -> int:
+        """The number of processes on this host. Raises ValueError before `init`."""
+        return core.world().local_size
+
+    def cross_rank(self) -> int:
+        """This host's number among those with this local rank. Raises ValueError before `init`."""
+        return core.world().cross_rank
+
+    def cross_size(self) -> int:
+        """The number of hosts that have this local rank. Raises ValueError before `init`."""
+        return core.world().cross_size
+
+    def is_homogeneous(self) -> bool:
+        """Whether every host has the same number of processes. Raises ValueError before `init`."""
+        return core.world().homogeneous
+
+    def mpi_threads_supported(self) -> bool:
+        """Raises ValueError: MPI is not enabled; before `init` as everything else."""
+        core.world()
+        raise ValueError("MPI is not enabled: not in this version")
+
+    def mpi_enabled(self) -> bool:
+        """Whether MPI moves the data: not in this version."""
+        return False
+
+    def mpi_built(self) -> bool:
+        """Whether operations can run over MPI: not in this version."""
+        return util.mpi_built()
+
+    def gloo_enabled(self) -> bool:
+        """Whether our own data plane (shared memory and TCP) moves the data: always."""
+        return True
+
+    def gloo_built(self) -> bool:
+        """Whether our own data plane is there: always."""
+        return util.gloo_built()
+
+    def nccl_built(self) -> int:
+        """The version code of NCCL, 0 for none: not in this version."""
+        return util.nccl_built()
+
+    def ddl_built(self) -> bool:
+        """Always False."""
+        return util.ddl_built()
+
+    def ccl_built(self) -> bool:
+        """Always False."""
+        return util.ccl_built()
+
+    def cuda_built(self) -> bool:
+        """Whether GPU tensors of NVIDIA devices are taken: not in this version."""
+        return False
+
+    def rocm_built(self) -> bool:
+        """Whether GPU tensors of AMD devices are taken: not in this version."""
+        return False
+
+
+def _check_comm(comm: Any) -> None:
+    if comm is None:
+        return
+    is_ranks = isinstance(comm, (list, tuple, range)) and all(isinstance(r, int) for r in comm)
+    if is_ranks or is_mpi_communicator(comm):
+        raise ValueError("init(comm=...) needs MPI support: not in this version")
+    raise ValueError(
+        f"comm has the wrong type {type(comm).__name__}: expected a list of ints or an "
+        "mpi4py.MPI.Comm"
+    )

@@ -1,0 +1,48 @@
+"""Exceptions that users catch. The native module raises the first two by name."""
+
+from __future__ import annotations
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective operation failed: a rank was lost, or the job has ended.
+
+    Elastic training restores the last committed state and tries again.
+    """
+
+
+class HorovodMismatchError(HorovodInternalError, ValueError):
+    """Ranks disagree about one operation. The job goes on, and the name may be used again.
+
+    The text names the operation, the ranks and both values. Trying again does not help, so elastic
+    training does not.
+    """
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """Hosts were added to or removed from an elastic job.
+
+    `skip_sync`: true when the state need not be sent again, because hosts were only removed.
+    """
+
+    def __init__(self, skip_sync: bool) -> None:
+        super().__init__("the hosts of the job have changed")
+        self.skip_sync = skip_sync
+
+
+def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
+    """Tells which version of framework `name` is needed, which one is there, and what to do."""
+    return (
+        f"this build of Horovod works with {name} {version}, but {name} {installed_version} is "
+        f"installed; install a matching {name}, or reinstall Horovod beside the installed one: "
+        "pip install --no-cache-dir --force-reinstall horovod"
+    )
+
+
+class HorovodVersionMismatchError(ImportError):
+    """The installed version of a framework is not one that this build works with."""
+
+    def __init__(self, name: str, version: str, installed_version: str) -> None:
+        super().__init__(get_version_mismatch_message(name, version, installed_version))
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version

@@ -1,0 +1,231 @@
+"""From tensors to the native module and back: checks, names, handles; for any operation."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from horovod.common._extension import core
+from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
+
+_NAMED_DTYPES = {  # numbers of the C interface (hvd_dtype)
+    "uint8": 0,
+    "int8": 1,
+    "uint16": 2,
+    "int16": 3,
+    "int32": 4,
+    "int64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bool": 9,
+    "bfloat16": 10,
+}
+#: uint16 exists from torch 2.3 on.
+DTYPES: dict[torch.dtype, int] = {
+    getattr(torch, name): number for name, number in _NAMED_DTYPES.items() if hasattr(torch, name)
+}
+
+
+class _Pending(NamedTuple):
+    """What `synchronize` needs. `gathered`: dtypes of outputs that the runtime allocates."""
+
+    native: int
+    result: torch.Tensor | list[torch.Tensor] | None
+    gathered: list[torch.dtype] | None
+    single: bool
+
+
+_increment_version: Callable[[torch.Tensor], None] = getattr(
+    torch.autograd.graph, "increment_version", lambda tensor: None
+)  # older torch cannot be told
+_pending: dict[int, _Pending] = {}
+_numbers = itertools.count()
+_first_number = 0
+
+
+class Handle(int):
+    """An operation under way: an int. Dropping it frees the handle, the operation goes on.
+
+    Keep the object that the operation returned: a copy made by `int(handle)` does not keep it.
+    """
+
+    def __del__(self, pending: dict[int, _Pending] = _pending) -> None:
+        dropped = pending.pop(self, None)
+        if dropped is not None:
+            core.free(dropped.native)
+
+
+def drop_handles() -> None:
+    """At `init` and `shutdown`: no handle outlives the job. Unnamed operations count from 0 again.
+
+    Handles themselves go on counting, so an old one never stands for a new operation.
+    """
+    global _first_number
+    _first_number = next(_numbers) + 1
+    while _pending:
+        core.free(_pending.popitem()[1].native)
+
+
+atexit.register(drop_handles)
+
+
+def refuse(tensor: torch.Tensor, doing: str) -> ValueError:
+    """Says what is wrong with a tensor that cannot be sent."""
+    if not isinstance(tensor, torch.Tensor):
+        return ValueError(f"{doing}: a torch.Tensor is needed, got {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        return ValueError(
+            f"{doing}: tensors of layout {tensor.layout} are not supported, only dense ones; "
+            "convert it by to_dense()"
+        )
+    if not tensor.is_cpu:
+        return ValueError(
+            f"{doing}: a tensor on device {tensor.device} is not supported, only CPU tensors; "
+            "not in this version: GPU tensors"
+        )
+    supported = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+    return ValueError(
+        f"{doing}: type {tensor.dtype} is not supported; supported types are {supported}"
+    )
+
+
+def check(tensor: torch.Tensor, doing: str) -> None:
+    """Raises ValueError for a tensor that the native module cannot take."""
+    if (
+        not isinstance(tensor, torch.Tensor)
+        or tensor.dtype not in DTYPES
+        or not tensor.is_cpu
+        or tensor.layout is not torch.strided
+    ):
+        raise refuse(tensor, doing)
+
+
+def readable(tensor: torch.Tensor) -> torch.Tensor:
+    """A checked tensor as contiguous memory, copied where it is not."""
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def writable(tensor: torch.Tensor, doing: str) -> torch.Tensor:
+    """A checked tensor itself, if it can be written in place; autograd learns that it changes."""
+    if not tensor.is_contiguous():
+        raise ValueError(
+            f"{doing}: the tensor must be contiguous to be changed in place, its shape is "
+            f"{tuple(tensor.shape)} and its strides are {tensor.stride()}"
+        )
+    if not tensor.is_inference():
+        _increment_version(tensor)
+    return tensor
+
+
+def fresh(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory for a result like `tensor`."""
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
+
+
+def start(
+    kind: int,
+    label: str,
+    name: str | None,
+    inputs: list[torch.Tensor],
+    outputs: list[torch.Tensor] | None,
+    *,
+    single: bool = True,
+    op: int = 1,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    root: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Queues an operation on checked, contiguous tensors. The engine keeps them alive till its end.
+
+    `label`: the operation, which begins its name among ranks. `outputs`: None when the runtime
+    allocates them.
+    """
+    number = next(_numbers)
+    if name is None:
+        name = f"noname.{number - _first_number}"
+    native = core.submit(
+        kind,
+        f"{label}.{name}",
+        [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
+        None if outputs is None else [t.data_ptr() for t in outputs],
+        (inputs, outputs),
+        op,
+        prescale,
+        postscale,
+        root,
+        0 if process_set is global_process_set else process_set_id(process_set),
+    )
+    if outputs is None:
+        _pending[number] = _Pending(native, None, [t.dtype for t in inputs], single)
+    else:
+        _pending[number] = _Pending(native, outputs[0] if single else outputs, None, single)
+    return Handle(number)
+
+
+def name_of(handle: int, name: str | None) -> str:
+    """The name that an operation got: its own, or the automatic one."""
+    return name if name is not None else f"noname.{handle - _first_number}"
+
+
+def poll(handle: int) -> bool:
+    """True when the operation has ended, well or not; also for a handle that is not known."""
+    pending = _pending.get(handle)
+    return pending is None or core.poll(pending.native)
+
+
+def synchronize(handle: int) -> torch.Tensor | list[torch.Tensor] | None:
+    """Waits until an operation has ended and returns its result; the handle is used up.
+
+    Returns: a tensor, or a list of them for a grouped operation; None for a handle that is not
+    known or was already synchronised.
+    Raises: HorovodMismatchError (also a ValueError) when ranks disagree, HorovodInternalError
+    when a rank was lost or the job has ended.
+    """
+    pending = _pending.pop(handle, None)
+    if pending is None:
+        return None
+    try:
+        core.wait(pending.native)
+        if pending.gathered is None:
+            return pending.result
+        outputs = [_output(pending.native, i, dtype) for i, dtype in enumerate(pending.gathered)]
+        return outputs[0] if pending.single else outputs
+    finally:
+        core.free(pending.native)
+
+
+def _output(native: int, index: int, dtype: torch.dtype) -> torch.Tensor:
+    memory, shape = core.output(native, index)
+    if 0 in shape:  # frombuffer refuses empty memory
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+def result(handle: int) -> torch.Tensor:
+    """`synchronize` for an operation on one tensor."""
+    output = synchronize(handle)
+    assert isinstance(output, torch.Tensor)
+    return output
+
+
+def results(handle: int) -> list[torch.Tensor]:
+    """`synchronize` for a grouped operation."""
+    outputs = synchronize(handle)
+    assert isinstance(outputs, list)
+    return outputs
+
+
+def same_dtype(tensors: Sequence[torch.Tensor], doing: str) -> None:
+    """Raises ValueError for an empty group, and for one of several dtypes."""
+    if not tensors:
+        raise ValueError(f"{doing}: a group needs at least one tensor")
+    kinds = {tensor.dtype for tensor in tensors}
+    if len(kinds) > 1:
+        listed = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+        raise ValueError(f"{doing}: the tensors of a group must have one type, got {listed}")

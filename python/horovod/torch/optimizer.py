@@ -1,0 +1,299 @@
+"""The optimizer that averages gradients over all ranks before each step."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from horovod.common.basics import Adasum, Average
+from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
+from horovod.common.util import split_list
+from horovod.torch._reducer import How, Parameter, Reducer
+from horovod.torch.compression import Compression, Compressor
+from horovod.torch.functions import broadcast_object
+from horovod.torch.mpi_ops import size
+
+if TYPE_CHECKING:
+    _Base = torch.optim.Optimizer
+else:
+    _Base = object
+
+T = TypeVar("T")
+
+
+class _Distributed(_Base):
+    """What DistributedOptimizer puts in front of the class of the wrapped optimizer."""
+
+    _reducer: Reducer
+    _names: dict[Parameter, str]
+    _is_synchronized = False
+    _should_synchronize = True
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """As in every optimizer. To a GradScaler it shows reduced gradients.
+
+        Whether a scaled step is skipped must be the same on all ranks, hence be decided by what was
+        reduced. Reading this attribute is the only thing that every GradScaler does with an
+        optimizer before it looks at gradients.
+        """
+        if sys._getframe(1).f_globals.get("__name__", "").endswith("grad_scaler"):
+            self._settle()
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        return groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
+
+    def _settle(self) -> None:
+        if not self._is_synchronized and not self._reducer.is_settled:
+            self._reducer.reduce()
+            self._reducer.is_settled = True
+
+    def synchronize(self) -> None:
+        """Finishes the reduction of all gradients; one that was never computed counts as zeros.
+
+        Afterwards gradients may be changed, and `step` belongs inside `skip_synchronize`.
+        Raises: HorovodMismatchError when ranks disagree; HorovodInternalError when a rank is lost.
+        """
+        self._reducer.reduce()
+        self._is_synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """In this context `step` does not reduce gradients: you have called `synchronize`."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Finishes the reduction of all gradients, then does the wrapped optimizer's step.
+
+        `closure`: computes gradients anew, as for every optimizer; they are reduced each time.
+        Raises: as `synchronize`.
+        """
+        if self._should_synchronize:
+            if self._is_synchronized:
+                warnings.warn(
+                    "optimizer.step() was called after optimizer.synchronize() and reduces the "
+                    "gradients a second time: call it inside `with optimizer.skip_synchronize():`",
+                    stacklevel=2,
+                )
+                self._reducer.is_settled = False
+            if not self._reducer.is_settled and (closure is None or self._reducer.is_outstanding):
+                self.synchronize()
+        self._is_synchronized = False
+        self._reducer.is_settled = False
+        return super().step(closure if closure is None else self._reducing(closure))
+
+    def _reducing(self, closure: Callable[[], T]) -> Callable[[], T]:
+        def reduced() -> T:
+            loss = closure()
+            self._reducer.reduce()
+            return loss
+
+        return reduced
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As in every optimizer. Raises AssertionError between backward and step or synchronize."""
+        if self._reducer.is_outstanding:
+            raise AssertionError(
+                "zero_grad() was called after backward() and before step() or synchronize(): it "
+                "would race with the reduction of gradients that is under way"
+            )
+        self._reducer.is_settled = False
+        super().zero_grad(*args, **kwargs)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """From now on gradients are reduced after `passes` backward passes; counts from 0 again."""
+        if passes <= 0:
+            raise ValueError(f"backward_passes_per_step must be positive, got {passes}")
+        self._reducer.set_passes(passes)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """As in every optimizer; forgets outstanding reductions."""
+        self._reducer.forget()
+        self._is_synchronized = False
+        super().load_state_dict(*args, **kwargs)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As in every optimizer; reduces the gradients of the new parameters too."""
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        added = _unnamed(self.param_groups[number:], number)
+        self._names.update(added)
+        if size() > 1:
+            self._reducer.add([[p] for p in added if p.requires_grad])
+
+    @staticmethod
+    def find_duplicates(lst: Iterable[T]) -> set[T]:
+        """What occurs more than once in `lst`."""
+        seen: set[T] = set()
+        duplicates: set[T] = set()
+        for entry in lst:
+            (duplicates if entry in seen else seen).add(entry)
+        return duplicates
+
+
+# torch would wrap our step once more in what its parent's step already has: profiling and step
+# hooks.
+_Distributed.step.hooked = True  # type: ignore[attr-defined]
+
+
+def _unnamed(groups: Sequence[dict[str, Any]], first: int = 0) -> dict[Parameter, str]:
+    return {
+        parameter: f"noname.{i}.{j}"
+        for i, group in enumerate(groups, first)
+        for j, parameter in enumerate(group["params"])
+    }
+
+
+def _name_parameters(
+    groups: Sequence[dict[str, Any]], named_parameters: Iterable[tuple[str, Parameter]] | None
+) -> dict[Parameter, str]:
+    """The name of each parameter, in the order of `groups`; ValueError when one has none."""
+    parameters = list(_unnamed(groups))
+    named = list(named_parameters) if named_parameters is not None else []
+    if not named:
+        return _unnamed(groups)
+    for entry in named:
+        if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str)):
+            raise ValueError(
+                "named_parameters must be a sequence of tuples (name, parameter), such as "
+                f"model.named_parameters(); it has {entry!r}"
+            )
+    duplicates = _Distributed.find_duplicates(name for name, _ in named)
+    if duplicates:
+        raise ValueError(
+            f"names in named_parameters must be unique, these are not: {sorted(duplicates)}"
+        )
+    names = {parameter: name for name, parameter in named}
+    missing = [parameter for parameter in parameters if parameter not in names]
+    if missing:
+        shapes = [tuple(parameter.shape) for parameter in missing]
+        raise ValueError(
+            f"named_parameters lacks {len(missing)} of the optimizer's {len(parameters)} "
+            f"parameters, of shapes {shapes[:10]}: give the names of all"
+        )
+    return {parameter: names[parameter] for parameter in parameters}
+
+
+def _group_parameters(
+    names: dict[Parameter, str], groups: int | Sequence[Sequence[Parameter]] | None
+) -> list[Sequence[Parameter]]:
+    """Which parameters travel together: those of a group; the rest alone."""
+    parameters = [parameter for parameter in names if parameter.requires_grad]
+    if not groups or not parameters:
+        return [[parameter] for parameter in parameters]
+    if isinstance(groups, int):
+        by_name = {names[parameter]: parameter for parameter in parameters}
+        order = broadcast_object(list(by_name), 0, "optimizer_groups") if size() > 1 else by_name
+        if set(order) != set(by_name):
+            raise ValueError(
+                "rank 0 trains other parameters than this rank: "
+                f"{sorted(set(order) ^ set(by_name))[:10]} differ"
+            )
+        return split_list([by_name[name] for name in order], min(groups, len(parameters)))
+    wanted = set(parameters)
+    together: list[Sequence[Parameter]] = [[p for p in group if p in wanted] for group in groups]
+    grouped = {parameter for group in together for parameter in group}
+    rest = [[parameter] for parameter in parameters if parameter not in grouped]
+    return [*(group for group in together if group), *rest]
+
+
+def _check_groups(groups: Any) -> None:
+    if groups is None or (isinstance(groups, int) and groups >= 0):
+        return
+    if not isinstance(groups, (list, tuple)) or not all(
+        isinstance(group, (list, tuple)) and all(isinstance(p, torch.Tensor) for p in group)
+        for group in groups
+    ):
+        raise ValueError(
+            f"groups must be a non-negative int or a list of lists of parameters, got {groups!r}"
+        )
+    if _Distributed.find_duplicates(id(parameter) for group in groups for parameter in group):
+        raise ValueError("groups must not contain a parameter twice")
+
+
+def _check_arguments(op: int, gradient_predivide_factor: float, passes: int) -> None:
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor is for op=Average only")
+    if op == Adasum:
+        raise NotImplementedError("not in this version: Adasum")
+    if passes <= 0:
+        raise ValueError(f"backward_passes_per_step must be positive, got {passes}")
+
+
+def DistributedOptimizer(  # noqa: N802 (the documented name)
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, Parameter]] | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Parameter]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Wraps `optimizer` so that each step uses the gradients of all ranks.
+
+    A gradient starts on its way in backward, as soon as it has been accumulated
+    `backward_passes_per_step` times (summed, not averaged, over these passes). When a backward pass
+    has reached every parameter, it ends with reduced gradients in place, so `clip_grad_norm_` and
+    the like work as with one process. If it may miss some, call `synchronize` before changing
+    gradients, and `step` inside `skip_synchronize`; a change without that raises RuntimeError.
+    `step` reduces what is left, a missing gradient as zeros. With GradScaler nothing needs to be
+    called: it always sees reduced gradients, so all ranks skip the same steps. Where ranks have
+    graphs that reach different parameters, use no blocking operation of your own between backward
+    and step. With one process nothing is sent.
+
+    `named_parameters`: `(name, parameter)` of all parameters; names match gradients between ranks,
+    without them their order does. `compression`: shrinks gradients on their way. `op`: Average,
+    Sum, Min, Max or Product. `gradient_predivide_factor` f: with Average, multiplies by 1/f before
+    and by f/size after the sum.
+    `groups`: n cuts the parameters into n groups that travel together; a list of lists
+    gives the groups. `num_groups`: its deprecated spelling. `sparse_as_dense`: sends sparse
+    gradients as dense ones; without it they are refused in this version.
+
+    Returns: an optimizer of a class of the same name that inherits from the class of `optimizer`,
+    with its options and state; and `synchronize`, `skip_synchronize`,
+    `set_backward_passes_per_step`. `zero_grad` between backward and step raises AssertionError, and
+    so does backward if it comes too often before step.
+    Raises: ValueError for arguments that do not fit; before `init`.
+    """
+    if num_groups:
+        warnings.warn(
+            "num_groups is deprecated: give groups=<int> instead", DeprecationWarning, stacklevel=2
+        )
+        groups = num_groups if groups is None else groups
+    _check_arguments(op, gradient_predivide_factor, backward_passes_per_step)
+    _check_groups(groups)
+    if isinstance(optimizer, _Distributed):
+        raise ValueError("this optimizer is already a DistributedOptimizer")
+    process_set_id(process_set)
+    names = _name_parameters(optimizer.param_groups, named_parameters)
+    how = How(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
+    reducer = Reducer(names, how, backward_passes_per_step)
+    if size() > 1:
+        reducer.add(_group_parameters(names, groups))
+    return _wrap(optimizer, names, reducer)
+
+
+def _wrap(optimizer: torch.optim.Optimizer, names: dict[Parameter, str], reducer: Reducer) -> Any:
+    """An object of a new class with all that `optimizer` has; groups and state are shared."""
+    kind = type(optimizer)
+    distributed = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
+    wrapped: Any = object.__new__(distributed)
+    attributes = dict(vars(optimizer))
+    attributes.pop("step", None)  # a learning-rate scheduler's, bound to `optimizer`
+    vars(wrapped).update(attributes, _reducer=reducer, _names=names)
+    return wrapped

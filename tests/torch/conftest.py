@@ -1,0 +1,39 @@
+"""Fixtures of the PyTorch tests. Those that need processes are in ranks.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Iterator
+
+import pytest
+
+if importlib.util.find_spec("horovod._core") is None:
+    # Not built: what needs only the double can still be tested, the rest is skipped (ranks.py).
+    sys.modules["horovod._core"] = types.ModuleType("horovod._core")
+
+import horovod.torch as hvd
+from core_double import Double
+from horovod.common._extension import core
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes minutes or many GiB; run by `./dev test --all`")
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Double]]:
+    """Puts the double in the place of the native module and starts it with the given size."""
+
+    def begin(size: int) -> Double:
+        fake = Double(size)
+        for name in dir(fake):
+            if not name.startswith("_"):
+                monkeypatch.setattr(core, name, getattr(fake, name), raising=False)
+        hvd.init()
+        return fake
+
+    yield begin
+    if core.is_initialized():
+        hvd.shutdown()

@@ -1,0 +1,158 @@
+"""A double of the native module, so that what the binding itself does can be tested in one process.
+
+It plays a world of `size` ranks in which every other rank submits the same as this one. Operations end at
+`wait`, and memory is touched only then, as late as the real one might; `log` has what was submitted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any, NamedTuple
+
+import torch
+from horovod.torch._submission import DTYPES
+
+TORCH_DTYPES = {number: dtype for dtype, number in DTYPES.items()}
+AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
+
+
+class World(NamedTuple):
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int = 0
+    cross_size: int = 1
+    homogeneous: bool = True
+    generation: int = 0
+
+
+class Operation(NamedTuple):
+    kind: int
+    name: str
+    inputs: list[tuple[int, tuple[int, ...], int]]
+    outputs: list[int] | None
+    owner: Any
+    op: int
+    prescale: float
+    postscale: float
+    root: int
+    process_set: int
+
+
+def view(address: int, shape: tuple[int, ...], number: int) -> torch.Tensor:
+    """The memory of a tensor, by its address."""
+    dtype = TORCH_DTYPES[number]
+    count = int(torch.Size(shape).numel())
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(raw, dtype=dtype).view(shape)
+
+
+class Double:
+    """Has the functions of `horovod._core`."""
+
+    ALLREDUCE, ALLGATHER, BROADCAST, BARRIER = 0, 1, 2, 5
+    World = World
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+        self.log: list[Operation] = []
+        self.pending: dict[int, Operation] = {}
+        self.outputs: dict[int, list[torch.Tensor]] = {}
+        self.numbers = itertools.count(1000)
+        self.running = False
+        self.error: Exception | None = None
+
+    def version(self) -> str:
+        return "double"
+
+    def init(self) -> None:
+        self.running = True
+
+    def shutdown(self) -> None:
+        self.running = False
+
+    def is_initialized(self) -> bool:
+        return self.running
+
+    def world(self) -> World:
+        if not self.running:
+            raise ValueError("Horovod is not initialised: call hvd.init() first")
+        return World(0, self.size, 0, self.size)
+
+    def submit(
+        self,
+        kind: int,
+        name: str,
+        inputs: Any,
+        outputs: Any,
+        owner: Any,
+        op: int = 1,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        root: int = 0,
+        process_set: int = 0,
+    ) -> int:
+        self.world()
+        if any(other.name == name for other in self.pending.values()):
+            raise ValueError(f"{name} is already in flight")
+        operation = Operation(
+            kind, name, list(inputs), outputs, owner, op, prescale, postscale, root, process_set
+        )
+        self.log.append(operation)
+        handle = next(self.numbers)
+        self.pending[handle] = operation
+        return handle
+
+    def poll(self, handle: int) -> bool:
+        return handle not in self.pending
+
+    def wait(self, handle: int) -> None:
+        operation = self.pending.pop(handle)
+        if self.error is not None:
+            raise self.error
+        if operation.kind == self.ALLGATHER:
+            self.outputs[handle] = [
+                torch.cat([view(*tensor)] * self.size) for tensor in operation.inputs
+            ]
+        elif operation.kind == self.ALLREDUCE:
+            for tensor, output in zip(operation.inputs, operation.outputs or [], strict=True):
+                target = view(output, *tensor[1:])
+                target.copy_(self.reduce(view(*tensor), operation))
+        elif operation.kind == self.BROADCAST:
+            for tensor, output in zip(operation.inputs, operation.outputs or [], strict=True):
+                view(output, *tensor[1:]).copy_(view(*tensor).clone())
+
+    def reduce(self, tensor: torch.Tensor, operation: Operation) -> torch.Tensor:
+        value = tensor.double() * operation.prescale
+        if operation.op in (AVERAGE, SUM):
+            value = value * self.size
+        elif operation.op == PRODUCT:
+            value = value**self.size
+        if operation.op == AVERAGE:
+            value = value / self.size
+        return value * operation.postscale
+
+    def output(self, handle: int, index: int) -> tuple[Any, tuple[int, ...]]:
+        tensor = self.outputs[handle][index].contiguous()
+        count = tensor.numel() * tensor.element_size()
+        copied = bytearray(count)
+        if count:
+            ctypes.memmove((ctypes.c_uint8 * count).from_buffer(copied), tensor.data_ptr(), count)
+        return copied, tuple(tensor.shape)
+
+    def free(self, handle: int) -> None:
+        self.pending.pop(handle, None)
+        self.outputs.pop(handle, None)
+
+    def knobs(self) -> list[dict[str, Any]]:
+        return []
+
+    def names(self) -> list[str]:
+        """The names submitted so far; forgets them."""
+        names = [operation.name for operation in self.log]
+        self.log.clear()
+        return names
