@@ -4,6 +4,11 @@
 
 namespace hvd {
 
+void Writer::append(const void* data, size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(data);
+  out_.insert(out_.end(), first, first + bytes);
+}
+
 void Writer::put_count(uint64_t value) {
   while (value >= 0x80) {
     put(static_cast<uint8_t>(value | 0x80));

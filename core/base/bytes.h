@@ -38,19 +38,20 @@ class Writer {
   template <class T>
     requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void put(T value) {
-    const size_t at = out_.size();
-    out_.resize(at + sizeof(T));
-    std::memcpy(out_.data() + at, &value, sizeof(T));
+    append(&value, sizeof(T));
   }
   /// Unsigned LEB128: small numbers, the usual case, take one byte.
   void put_count(uint64_t value);
   void put_text(std::string_view text);
-  void put_bytes(ConstBytes bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+  void put_bytes(ConstBytes bytes) { append(bytes.data(), bytes.size()); }
 
   size_t size() const { return out_.size(); }
   ByteVector take() { return std::move(out_); }
 
  private:
+  // Not inline: in a vector whose size it knows, GCC 12 warns of overflows that cannot happen.
+  void append(const void* data, size_t bytes);
+
   ByteVector out_;
 };
 

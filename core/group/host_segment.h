@@ -51,6 +51,8 @@ class HostSegment {
   /// changed (links, units), and wait only if there was nothing; a peer that acts after that look
   /// rings. Then set_asleep(false).
   void set_asleep(bool asleep) { doorbells_.set_asleep(asleep); }
+  /// Whether this rank's flag is still up: nobody has woken it since set_asleep(true).
+  bool is_asleep() const { return doorbells_.is_asleep(local_rank_); }
 
   /// This rank has ended in good order: from now on the end of its process is no loss.
   void say_goodbye() { doorbells_.say_goodbye(); }

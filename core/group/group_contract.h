@@ -1,0 +1,39 @@
+// The tests that every kind of Group must pass. A kind takes part by instantiating GroupContract
+// with a function that makes a GroupWorld; the tests themselves are in group_contract_test.cc.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/group/group.h"
+
+namespace hvd {
+
+/// Some ranks that can form groups with each other. Each rank is used by one thread at a time.
+class GroupWorld {
+ public:
+  virtual ~GroupWorld() = default;
+  virtual std::unique_ptr<Group> group(int rank, std::vector<int> members) = 0;
+  /// Called when nothing moved on this rank: yields, or sleeps until a peer wakes it. `look_again`
+  /// does what can be done and tells whether anything moved.
+  virtual void rest(int rank, const std::function<bool()>& look_again) = 0;
+  /// Moves what `rank` still owes its peers.
+  virtual void finish(int rank) = 0;
+};
+
+struct GroupKind {
+  std::string name;
+  std::function<std::unique_ptr<GroupWorld>(int ranks)> make;
+};
+
+class GroupContract : public testing::TestWithParam<GroupKind> {};
+
+inline std::string name_of_group_kind(const testing::TestParamInfo<GroupKind>& info) {
+  return info.param.name;
+}
+
+}  // namespace hvd

@@ -1,0 +1,50 @@
+// A Group over links: publishing sends, viewing finds what has arrived.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "core/base/aligned_buffer.h"
+#include "core/group/group.h"
+#include "core/group/mesh.h"
+
+namespace hvd {
+
+/// Any ranks of the job, this one among them. Groups may overlap. The Mesh has a connection to
+/// every member and outlives this.
+class LinkGroup final : public Group {
+ public:
+  static constexpr uint32_t kUnitsInFlight = 4;
+  /// A peer that is slow keeps at most about this much of ours waiting; enough to keep a socket
+  /// busy.
+  static constexpr size_t kUnsentLimitBytes = 2 * Mesh::kUnitBytes;
+
+  /// `members[i]` is the global rank of the group's rank i; `own` is this rank's.
+  LinkGroup(Mesh& mesh, std::vector<int> members, int own);
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  bool shared_memory() const override { return false; }
+  size_t unit_bytes() const override { return Mesh::kUnitBytes; }
+  uint32_t units_in_flight() const override { return kUnitsInFlight; }
+
+  std::optional<MutableBytes> reserve(Ticket ticket, size_t bytes) override;
+  void publish(Ticket ticket, std::span<const Parcel> parcels) override;
+  std::optional<ConstBytes> view(Ticket ticket, const Parcel& from) override;
+  void release(Ticket ticket) override;
+  bool pump() override;
+
+ private:
+  size_t slot_of(Ticket ticket) const { return (ticket.batch + ticket.unit) % kUnitsInFlight; }
+  MutableBytes room(Ticket ticket) const;
+
+  Mesh& mesh_;
+  std::vector<int> members_;
+  int rank_;
+  AlignedBuffer rooms_;  ///< one a unit in flight; made when first needed
+  std::array<std::optional<Ticket>, kUnitsInFlight> reserved_;  ///< and not released
+  std::optional<Ticket> published_;
+};
+
+}  // namespace hvd

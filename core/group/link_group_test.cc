@@ -1,0 +1,185 @@
+#include "core/group/link_group.h"
+
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/group/group_contract.h"
+#include "core/transport/mem_link.h"
+
+namespace hvd {
+namespace {
+
+constexpr uint32_t kGeneration = 3;
+
+/// A link between every two ranks.
+class LinkWorld final : public GroupWorld {
+ public:
+  LinkWorld(int ranks, size_t capacity, uint64_t split_seed) : meshes_(ranks) {
+    for (int first = 0; first < ranks; ++first) {
+      for (int second = first + 1; second < ranks; ++second) {
+        auto [a, b] = MemLink::make_pair({.capacity = capacity,
+                                          .split_seed = split_seed,
+                                          .first_rank = first,
+                                          .second_rank = second});
+        meshes_[first].add(std::make_unique<Channel>(std::move(a), second, kGeneration));
+        meshes_[second].add(std::make_unique<Channel>(std::move(b), first, kGeneration));
+      }
+    }
+  }
+
+  Mesh& mesh(int rank) { return meshes_[rank]; }
+
+  std::unique_ptr<Group> group(int rank, std::vector<int> members) override {
+    return std::make_unique<LinkGroup>(meshes_[rank], std::move(members), rank);
+  }
+  void rest(int, const std::function<bool()>&) override { std::this_thread::yield(); }
+  void finish(int rank) override { meshes_[rank].pump_unsent(); }
+
+ private:
+  std::vector<Mesh> meshes_;
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Links, GroupContract,
+    testing::Values(
+        GroupKind{"links",
+                  [](int ranks) { return std::make_unique<LinkWorld>(ranks, 64 * KiB, 0); }},
+        GroupKind{"links_split",
+                  [](int ranks) { return std::make_unique<LinkWorld>(ranks, 64 * KiB, 11); }}),
+    name_of_group_kind);
+
+void publish_to(Group& group, Ticket ticket, int peer, size_t bytes) {
+  ASSERT_TRUE(group.reserve(ticket, bytes));
+  group.publish(ticket, std::vector{Parcel{peer, 0, bytes}});
+  group.release(ticket);
+}
+
+TEST(LinkGroup, RoomIsRefusedWhileMuchIsUnsent) {
+  LinkWorld world(2, 4096, 0);
+  const auto first = world.group(0, {0, 1});
+  const auto second = world.group(1, {0, 1});
+  uint32_t unit = 0;
+  while (world.mesh(0).unsent_bytes(1) <= LinkGroup::kUnsentLimitBytes) {
+    publish_to(*first, {1, unit++}, 1, Mesh::kUnitBytes);
+  }
+  EXPECT_FALSE(first->reserve({1, unit}, 1));
+  for (uint32_t done = 0; done < unit; ++done) {
+    while (!second->view({1, done}, {0, 0, Mesh::kUnitBytes})) {
+      first->pump();
+      second->pump();
+    }
+    second->release({1, done});
+  }
+  EXPECT_TRUE(first->reserve({1, unit}, 1));
+}
+
+TEST(LinkGroup, WhatOneGroupOwesLeavesWhileAnotherGroupWaits) {
+  LinkWorld world(3, 4096, 0);
+  const auto with_one = world.group(0, {0, 1});
+  const auto with_two = world.group(0, {0, 2});
+  const auto one = world.group(1, {0, 1});
+  publish_to(*with_one, {1, 0}, 1, 100 * KiB);
+  EXPECT_EQ(world.mesh(0).unsent().size(), 1u);
+  while (!one->view({1, 0}, {0, 0, 100 * KiB})) {
+    ASSERT_TRUE(with_two->pump() | one->pump());
+  }
+  with_two->pump();
+  EXPECT_TRUE(world.mesh(0).unsent().empty());
+}
+
+TEST(LinkGroup, APartOfAParcelCanBeViewed) {
+  LinkWorld world(2, 4096, 0);
+  const auto first = world.group(0, {0, 1});
+  const auto second = world.group(1, {0, 1});
+  const Ticket ticket{1, 0};
+  const auto room = first->reserve(ticket, 30);
+  for (size_t i = 0; i < room->size(); ++i) (*room)[i] = static_cast<std::byte>(i);
+  first->publish(ticket, std::vector{Parcel{1, 0, 10}, Parcel{1, 20, 10}});
+  second->pump();
+  const auto view = second->view(ticket, {0, 22, 3});
+  ASSERT_TRUE(view);
+  EXPECT_EQ((*view)[0], std::byte{22});
+  EXPECT_FALSE(second->view(ticket, {0, 8, 5}));  // reaches beyond what was sent
+  EXPECT_FALSE(second->view(ticket, {0, 12, 3}));
+}
+
+TEST(Mesh, WhatAPeerSendsFarAheadStaysInItsLink) {
+  LinkWorld world(2, 64 * KiB, 0);
+  const auto first = world.group(0, {0, 1});
+  uint32_t unit = 0;
+  // The second rank reads all the time and releases nothing.
+  for (int idle = 0; idle < 3;) {
+    const bool room = first->reserve({1, unit}, Mesh::kUnitBytes).has_value();
+    if (room) publish_to(*first, {1, unit++}, 1, Mesh::kUnitBytes);
+    const bool moved = world.mesh(0).pump(1) | world.mesh(1).pump(0);
+    idle = room || moved ? 0 : idle + 1;
+    ASSERT_LT(unit, 100u);
+  }
+  const size_t held = Mesh::kParkedLimitBytes + kUnreadLimitBytes + LinkGroup::kUnsentLimitBytes;
+  EXPECT_LE(unit * Mesh::kUnitBytes, held + 4 * Mesh::kUnitBytes);
+}
+
+TEST(Mesh, WhatNobodyWantedIsDropped) {
+  LinkWorld world(2, 64 * KiB, 0);
+  const auto first = world.group(0, {0, 1});
+  const auto second = world.group(1, {0, 1});
+  second->release({1, 0});
+  publish_to(*first, {1, 0}, 1, 10);
+  publish_to(*first, {1, 1}, 1, 10);
+  second->pump();
+  EXPECT_FALSE(second->view({1, 0}, {0, 0, 10}));
+  EXPECT_TRUE(second->view({1, 1}, {0, 0, 10}));
+}
+
+/// What a mesh says when its peer sends `payload`.
+Error refusal(FrameKind kind, ByteVector payload) {
+  auto [a, b] = MemLink::make_pair({.first_rank = 0, .second_rank = 1});
+  Channel stranger(std::move(a), 1, kGeneration);
+  Mesh mesh;
+  mesh.add(std::make_unique<Channel>(std::move(b), 0, kGeneration));
+  stranger.send(kind, std::move(payload));
+  try {
+    mesh.pump(0);
+  } catch (const Error& error) {
+    return error;
+  }
+  return {Code::ok, "it was taken"};
+}
+
+ByteVector unit_frame(uint64_t offset, size_t bytes) {
+  Writer frame;
+  frame.put(uint64_t{1});
+  frame.put(offset);
+  frame.put(uint32_t{0});
+  frame.put(uint32_t{0});
+  frame.put_bytes(ByteVector(bytes));
+  return frame.take();
+}
+
+TEST(Mesh, FramesThatMakeNoSenseAreRefused) {
+  EXPECT_EQ(refusal(FrameKind::data, unit_frame(0, 8)).code(), Code::ok);
+  for (const Error& error : {refusal(FrameKind::control, unit_frame(0, 8)),
+                             refusal(FrameKind::data, ByteVector(kUnitHeaderBytes - 1)),
+                             refusal(FrameKind::data, unit_frame(Mesh::kUnitBytes, 1)),
+                             refusal(FrameKind::data, unit_frame(~uint64_t{0}, 1))}) {
+    EXPECT_EQ(error.code(), Code::internal);
+    EXPECT_EQ(error.rank(), 0);
+  }
+}
+
+TEST(Mesh, ALostPeerIsNamed) {
+  auto [a, b] = MemLink::make_pair({.first_rank = 0, .second_rank = 7});
+  Mesh mesh;
+  mesh.add(std::make_unique<Channel>(std::move(a), 7, kGeneration));
+  b.reset();
+  try {
+    mesh.pump(7);
+    FAIL() << "nothing was noticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::peer_lost);
+    EXPECT_EQ(error.rank(), 7);
+  }
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,148 @@
+#include "core/group/mesh.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/assert.h"
+#include "core/base/error.h"
+
+namespace hvd {
+
+void Mesh::add(std::unique_ptr<Channel> channel) {
+  const int peer = channel->peer();
+  const bool is_new = peers_.try_emplace(peer, Peer{.channel = std::move(channel)}).second;
+  HVD_ASSERT(is_new);
+}
+
+std::vector<int> Mesh::peers() const {
+  std::vector<int> ranks;
+  for (const auto& [rank, state] : peers_) ranks.push_back(rank);
+  return ranks;
+}
+
+Mesh::Peer& Mesh::find(int peer) {
+  const auto at = peers_.find(peer);
+  HVD_ASSERT(at != peers_.end());
+  return at->second;
+}
+
+const Mesh::Peer& Mesh::find(int peer) const { return const_cast<Mesh*>(this)->find(peer); }
+
+bool Mesh::pump(int peer) {
+  Peer& state = find(peer);
+  if (state.is_gone) return false;
+  const bool moved = state.channel->pump();
+  while (takes_more(state)) {
+    auto frame = state.channel->receive();
+    if (!frame) break;
+    park(peer, state, *std::move(frame));
+  }
+  return moved;
+}
+
+bool Mesh::pump_unsent() {
+  bool moved = false;
+  for (const int peer : unsent_) moved |= pump(peer);
+  std::erase_if(unsent_, [this](int peer) {
+    Peer& state = find(peer);
+    state.is_owed = state.channel->unsent_bytes() > 0;
+    return !state.is_owed;
+  });
+  return moved;
+}
+
+bool Mesh::pump() {
+  bool moved = false;
+  for (const auto& [rank, state] : peers_) moved |= pump(rank);
+  return moved;
+}
+
+void Mesh::forget(int rank) {
+  const auto at = peers_.find(rank);
+  if (at != peers_.end()) at->second.is_gone = true;
+}
+
+void Mesh::say_goodbye() {
+  for (auto& [rank, state] : peers_) {
+    if (!state.is_gone) state.channel->send_goodbye();
+  }
+}
+
+bool Mesh::parted(bool after_loss) const {
+  return std::all_of(peers_.begin(), peers_.end(), [=](const auto& entry) {
+    const Peer& state = entry.second;
+    const bool heard = after_loss || state.channel->said_goodbye();
+    return state.is_gone || (heard && state.channel->unsent_bytes() == 0);
+  });
+}
+
+void Mesh::send(int peer, Ticket ticket, size_t offset, ConstBytes bytes) {
+  Writer header;
+  header.put(ticket.batch);
+  header.put(uint64_t{offset});
+  header.put(ticket.unit);
+  header.put(uint32_t{0});
+  HVD_ASSERT(header.size() == kUnitHeaderBytes);
+  ByteVector payload;
+  payload.reserve(kUnitHeaderBytes + bytes.size());
+  const ByteVector head = header.take();
+  payload.insert(payload.end(), head.begin(), head.end());
+  payload.insert(payload.end(), bytes.begin(), bytes.end());
+  Peer& state = find(peer);
+  state.channel->send(FrameKind::data, std::move(payload));
+  if (state.is_owed || state.channel->unsent_bytes() == 0) return;
+  state.is_owed = true;
+  unsent_.push_back(peer);
+}
+
+bool Mesh::takes_more(const Peer& state) {
+  if (state.parked_bytes <= kParkedLimitBytes) return true;
+  // The oldest unit must be whole before it can be released, however large its parcels are.
+  return state.parked.front().ticket == state.parked.back().ticket;
+}
+
+void Mesh::park(int peer, Peer& state, Frame frame) {
+  const auto refuse = [peer](const std::string& what) {
+    fail(Code::internal, fmt::format("rank {} sent {} over a data connection", peer, what), peer);
+  };
+  if (frame.kind != FrameKind::data) refuse("a control frame");
+  if (frame.payload.size() < kUnitHeaderBytes) refuse("a frame that is too short");
+  Reader reader(frame.payload);
+  Arrived unit;
+  unit.ticket.batch = reader.get<uint64_t>();
+  unit.offset = reader.get<uint64_t>();
+  unit.ticket.unit = reader.get<uint32_t>();
+  reader.get<uint32_t>();
+  const size_t bytes = reader.rest().size();
+  if (unit.offset > kUnitBytes || bytes > kUnitBytes - unit.offset) refuse("more than a unit");
+  if (!state.parked.empty() && unit.ticket < state.parked.back().ticket)
+    refuse("units in disorder");
+  if (state.released && unit.ticket <= *state.released) return;  // nobody wanted it
+  unit.payload = std::move(frame.payload);
+  state.parked_bytes += bytes;
+  state.parked.push_back(std::move(unit));
+}
+
+std::optional<ConstBytes> Mesh::view(Ticket ticket, const Parcel& from) const {
+  for (const Arrived& unit : find(from.peer).parked) {
+    if (unit.ticket > ticket) break;
+    const bool holds = unit.ticket == ticket && unit.offset <= from.offset &&
+                       from.offset + from.bytes <= unit.offset + unit.bytes().size();
+    if (holds) return unit.bytes().subspan(from.offset - unit.offset, from.bytes);
+  }
+  return std::nullopt;
+}
+
+void Mesh::release(int peer, Ticket ticket) {
+  Peer& state = find(peer);
+  HVD_ASSERT(!state.released || *state.released < ticket);
+  state.released = ticket;
+  while (!state.parked.empty() && state.parked.front().ticket <= ticket) {
+    state.parked_bytes -= state.parked.front().bytes().size();
+    state.parked.pop_front();
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,96 @@
+// The data connections of one rank to its peers on any host, and the units that have arrived over
+// them and are not released yet. All LinkGroups of a rank share one Mesh; the Context owns it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/group/group.h"
+#include "core/transport/channel.h"
+
+namespace hvd {
+
+/// Before the bytes of every data frame: u64 batch, u64 offset, u32 unit, u32 zero. The padding
+/// leaves the bytes aligned for every element type.
+inline constexpr size_t kUnitHeaderBytes = 24;
+
+/// Ranks are global. Owned and driven by one thread; never blocks.
+class Mesh {
+ public:
+  static constexpr size_t kUnitBytes = 1 * MiB;
+  /// What a peer has sent ahead of us waits in memory up to this size, then in its Channel and its
+  /// socket. A unit that is waited for is never behind it, since a peer sends in the agreed order.
+  static constexpr size_t kParkedLimitBytes = 4 * kUnitBytes;
+
+  /// Takes the connection to `channel->peer()`; one a peer.
+  void add(std::unique_ptr<Channel> channel);
+  Channel& channel(int peer) { return *find(peer).channel; }
+  std::vector<int> peers() const;
+
+  /// Moves bytes to and from one peer; true when anything moved. Throws Error{peer_lost}, and
+  /// Error{internal} for a frame that makes no sense.
+  bool pump(int peer);
+  /// The same for all peers that are owed bytes, of whatever group: while this rank waits in one
+  /// group, a peer may wait for what it published in another.
+  bool pump_unsent();
+  /// The peers that are owed bytes: those whose sockets should be watched for room.
+  std::span<const int> unsent() const { return unsent_; }
+
+  /// The same for all peers, whether a group waits for them or not.
+  bool pump();
+
+  /// The connection to `rank`, if there is one, is broken: nothing more is read from it or sent to
+  /// it.
+  void forget(int rank);
+  /// The last frame on every connection.
+  void say_goodbye();
+  /// All is sent and, unless `after_loss`, every peer has said goodbye. Those that are gone do not
+  /// count.
+  bool parted(bool after_loss) const;
+
+  template <class Visit>
+  void for_each_channel(Visit visit) {
+    for (auto& [rank, state] : peers_) {
+      if (!state.is_gone) visit(*state.channel);
+    }
+  }
+
+  size_t unsent_bytes(int peer) const { return find(peer).channel->unsent_bytes(); }
+  void send(int peer, Ticket ticket, size_t offset, ConstBytes bytes);
+  /// What `from.peer` sent under this ticket; empty until it has arrived. Valid until released.
+  std::optional<ConstBytes> view(Ticket ticket, const Parcel& from) const;
+  /// Nothing that `peer` sent under this ticket or earlier ones is read any more.
+  void release(int peer, Ticket ticket);
+
+ private:
+  struct Arrived {
+    Ticket ticket;
+    size_t offset = 0;
+    ByteVector payload;  ///< header and bytes, as they came
+    ConstBytes bytes() const { return ConstBytes(payload).subspan(kUnitHeaderBytes); }
+  };
+  struct Peer {
+    std::unique_ptr<Channel> channel;
+    std::deque<Arrived> parked{};  ///< in the order of their tickets
+    size_t parked_bytes = 0;
+    std::optional<Ticket> released{};
+    bool is_owed = false;  ///< listed in unsent_
+    bool is_gone = false;
+  };
+
+  Peer& find(int peer);
+  const Peer& find(int peer) const;
+  static bool takes_more(const Peer& state);
+  static void park(int peer, Peer& state, Frame frame);
+
+  std::map<int, Peer> peers_;
+  std::vector<int> unsent_;
+};
+
+}  // namespace hvd
