@@ -91,7 +91,9 @@ Request make_request(const hvd_request& request, const hvd_world& world, const K
   if (request.kind == HVD_ALLREDUCE)
     check_reduction(request, static_cast<DType>(request.inputs[0].dtype));
 
-  Request made{.name = request.name, .signature = sign(request, knobs)};
+  Request made;
+  made.name = request.name;
+  made.signature = sign(request, knobs);
   made.operation = std::make_shared<Operation>();
   made.operation->dtype = made.signature.dtype;
   if (request.kind == HVD_ALLGATHER) made.operation->gathered.resize(request.count);

@@ -18,12 +18,12 @@ constexpr auto kYield = 50us;
 class Patience {
  public:
   explicit Patience(bool spare_cores) : spare_cores_(spare_cores) {}
-  void renew() { since_.reset(); }
+  void renew() { waiting_ = false; }
   /// Spends a moment; false when it is time to sleep.
   bool spend() {
     const auto now = std::chrono::steady_clock::now();
-    if (!since_) since_ = now;
-    const auto waited = now - *since_;
+    if (!std::exchange(waiting_, true)) since_ = now;
+    const auto waited = now - since_;
     if (waited >= kYield) return false;
     if (!spare_cores_ || waited >= kSpin) sched_yield();
     return true;
@@ -31,7 +31,8 @@ class Patience {
 
  private:
   const bool spare_cores_;
-  std::optional<std::chrono::steady_clock::time_point> since_;
+  bool waiting_ = false;
+  std::chrono::steady_clock::time_point since_{};
 };
 
 }  // namespace

@@ -1,0 +1,22 @@
+#include "core/sim/seeds.h"
+
+#include <cstdlib>
+#include <numeric>
+
+namespace hvd::sim {
+namespace {
+
+uint64_t number_from(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+}  // namespace
+
+std::vector<uint64_t> seeds(uint64_t usual) {
+  std::vector<uint64_t> list(number_from("HVD_SIM_SEEDS", usual));
+  std::iota(list.begin(), list.end(), number_from("HVD_SIM_FROM", 1));
+  return list;
+}
+
+}  // namespace hvd::sim

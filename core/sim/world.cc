@@ -1,0 +1,169 @@
+#include "core/sim/world.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hvd::sim {
+namespace {
+
+constexpr uint32_t kGeneration = 1;
+
+/// Nobody sleeps in the simulator.
+class NoWaiter final : public Waiter {
+ public:
+  void watch(int, uint64_t) override {}
+  void watch_writable(int, uint64_t, bool) override {}
+  void forget(int) override {}
+  void poll(std::vector<uint64_t>&) override {}
+  void wait(std::optional<TimePoint>, std::vector<uint64_t>&) override {}
+  void park(std::optional<TimePoint>) override {}
+  void ring() override {}
+  int doorbell_fd() const override { return -1; }
+};
+
+Request request(OperationKind kind, const std::string& name) {
+  Request made;
+  made.name = name;
+  made.signature.name = hash_name(name);
+  made.signature.kind = kind;
+  made.operation = std::make_shared<Operation>();
+  return made;
+}
+
+Request on_tensor(OperationKind kind, const std::string& name, std::vector<float>& tensor) {
+  Request made = request(kind, name);
+  const Shape shape{static_cast<int64_t>(tensor.size())};
+  made.signature.dtype = DType::float32;
+  made.signature.shapes = {shape};
+  auto* data = reinterpret_cast<std::byte*>(tensor.data());
+  made.tensors = {{.input = data, .output = data, .shape = shape}};
+  made.operation->dtype = DType::float32;
+  return made;
+}
+
+}  // namespace
+
+World::World(const WorldOptions& options) : random_(options.seed) {
+  const Topology topology = Topology::of(options.ranks_per_host);
+  const int size = topology.ranks();
+  ranks_.resize(static_cast<size_t>(size));
+  std::vector<Wiring> wirings(static_cast<size_t>(size));
+  const auto link = [&](int first, int second) {
+    auto [near, far] = MemLink::make_pair({.capacity = 1 + random_() % 5000,
+                                           .split_seed = random_() | 1,
+                                           .first_rank = first,
+                                           .second_rank = second});
+    ranks_[first].links.push_back(near.get());
+    ranks_[second].links.push_back(far.get());
+    return std::pair{std::make_unique<Channel>(std::move(near), second, kGeneration),
+                     std::make_unique<Channel>(std::move(far), first, kGeneration)};
+  };
+  for (int rank = 0; rank < size; ++rank) {
+    Wiring& wiring = wirings[rank];
+    wiring.identity.rank = rank;
+    wiring.identity.size = size;
+    wiring.topology = topology;
+    wiring.generation = kGeneration;
+    wiring.waiter = std::make_unique<NoWaiter>();
+    wiring.mesh = std::make_unique<Mesh>();
+    for (int peer = 0; peer < rank; ++peer) {
+      auto [near, far] = link(rank, peer);
+      wiring.mesh->add(std::move(near));
+      wirings[peer].mesh->add(std::move(far));
+    }
+  }
+  for (int rank = 1; rank < size; ++rank) {
+    const int host = topology.host_of[rank];
+    const bool leads = topology.is_leader(rank);
+    const int parent = topology.leader(leads ? topology.parent_host(host) : host);
+    auto [near, far] = link(rank, parent);
+    wirings[rank].parent = std::move(near);
+    wirings[parent].children.push_back(
+        {topology.child_towards(topology.host_of[parent], rank), std::move(far)});
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    ranks_[rank].engine = std::make_unique<Engine>(
+        std::move(wirings[rank]), options.knobs, clock_,
+        [this, rank](const Ending& ending) { ranks_[rank].ending = ending; });
+  }
+}
+
+World::~World() {
+  for (Rank& rank : ranks_) {
+    if (!rank.engine->finished()) rank.engine->abandon(Error(Code::internal, "the world ends"));
+    for (MemLink* link : rank.links) link->break_now();
+  }
+  for (Rank& rank : ranks_) {
+    while (!rank.engine->finished()) turn(rank);
+  }
+}
+
+std::shared_ptr<Operation> World::submit(int rank, Request request) {
+  auto operation = request.operation;
+  if (ranks_[rank].engine->submit(std::move(request)) == Engine::Queued::refused) {
+    const Ending& ending = ranks_[rank].ending;
+    operation->handle.complete({ending.code, ending.text, ending.rank});
+  }
+  return operation;
+}
+
+void World::shutdown(int rank) {
+  Request request;
+  request.kind = Request::Kind::shutdown;
+  ranks_[rank].engine->submit(std::move(request));
+}
+
+void World::lose(int rank) {
+  ranks_[rank].lost = true;
+  for (MemLink* link : ranks_[rank].links) link->break_now();
+}
+
+bool World::step() {
+  Rank& rank = ranks_[random_() % ranks_.size()];
+  return !rank.lost && turn(rank);
+}
+
+bool World::turn(Rank& rank) {
+  try {
+    return rank.engine->turn();
+  } catch (const Error& error) {  // as the Driver does
+    rank.engine->abandon(error);
+    return true;
+  }
+}
+
+bool World::pass_time() {
+  std::optional<TimePoint> next;
+  for (const Rank& rank : ranks_) {
+    const auto deadline = rank.engine->deadline();
+    if (!rank.lost && !rank.engine->finished() && deadline && (!next || *deadline < *next))
+      next = deadline;
+  }
+  if (next && *next > clock_.now()) clock_.advance(*next - clock_.now());
+  return next.has_value();
+}
+
+Request allreduce(const std::string& name, std::vector<float>& tensor, ReduceOp op) {
+  Request made = on_tensor(OperationKind::allreduce, name, tensor);
+  made.signature.op = op;
+  return made;
+}
+
+Request allgather(const std::string& name, std::vector<float>& tensor) {
+  Request made = on_tensor(OperationKind::allgather, name, tensor);
+  made.signature.shapes[0][0] = -1;
+  made.operation->gathered.resize(1);
+  made.tensors[0].output = nullptr;
+  made.tensors[0].gathered = &made.operation->gathered[0];
+  return made;
+}
+
+Request broadcast(const std::string& name, std::vector<float>& tensor, int root) {
+  Request made = on_tensor(OperationKind::broadcast, name, tensor);
+  made.signature.root = root;
+  return made;
+}
+
+Request barrier(const std::string& name) { return request(OperationKind::barrier, name); }
+
+}  // namespace hvd::sim

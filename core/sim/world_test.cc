@@ -1,0 +1,232 @@
+#include "core/sim/world.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/sim/seeds.h"
+
+namespace hvd::sim {
+namespace {
+
+using Operations = std::vector<std::shared_ptr<Operation>>;
+
+bool all_done(const Operations& operations) {
+  return std::all_of(operations.begin(), operations.end(),
+                     [](const auto& operation) { return operation->handle.done(); });
+}
+
+std::string numbered(int i) { return fmt::format("t{}", i); }
+
+std::vector<int> some_hosts(uint64_t seed) {
+  const std::vector<std::vector<int>> shapes = {{1}, {2}, {3}, {4}, {1, 1}, {2, 1}, {3, 2, 2}};
+  return shapes[seed % shapes.size()];
+}
+
+TEST(World, AllreduceGivesTheSumOnEveryRankInAnyOrder) {
+  for (const uint64_t seed : seeds(60)) {
+    World world({.ranks_per_host = some_hosts(seed), .seed = seed});
+    std::mt19937_64 random(seed);
+    constexpr int kTensors = 12;
+    std::vector<std::vector<std::vector<float>>> tensors(world.size());
+    Operations operations;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      std::vector<int> order(kTensors);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      tensors[rank].resize(kTensors);
+      for (const int i : order) {
+        tensors[rank][i].assign(static_cast<size_t>(1 + i * i * 37), static_cast<float>(rank + i));
+        operations.push_back(
+            world.submit(rank, allreduce(numbered(i), tensors[rank][i])));
+      }
+    }
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); })) << "seed " << seed;
+    for (const auto& operation : operations) EXPECT_EQ(operation->handle.outcome().code, Code::ok);
+    const int n = world.size();
+    for (int rank = 0; rank < n; ++rank) {
+      for (int i = 0; i < kTensors; ++i) {
+        const float expected = static_cast<float>(n * i + n * (n - 1) / 2);
+        EXPECT_THAT(tensors[rank][i], testing::Each(expected)) << "seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(World, AllgatherTakesDifferentFirstDimensionsAndEmptyOnes) {
+  for (const uint64_t seed : seeds(30)) {
+    World world({.ranks_per_host = {3, 1}, .seed = seed});
+    std::vector<std::vector<float>> inputs = {{1, 2}, {}, {3}, {4, 5, 6}};
+    Operations operations;
+    for (int rank = 0; rank < 4; ++rank)
+      operations.push_back(world.submit(rank, allgather("g", inputs[rank])));
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); })) << "seed " << seed;
+    for (const auto& operation : operations) {
+      ASSERT_EQ(operation->handle.outcome().code, Code::ok);
+      const Gathered& output = operation->gathered[0];
+      EXPECT_EQ(output.shape, Shape{6});
+      const auto* values = reinterpret_cast<const float*>(output.memory.data());
+      EXPECT_THAT(std::vector<float>(values, values + 6), testing::ElementsAre(1, 2, 3, 4, 5, 6));
+    }
+  }
+}
+
+TEST(World, BroadcastGivesTheRootsValueAndABarrierMovesNothing) {
+  for (const uint64_t seed : seeds(30)) {
+    World world({.ranks_per_host = {2, 2}, .seed = seed});
+    std::vector<std::vector<float>> tensors(4, std::vector<float>(1000));
+    std::iota(tensors[2].begin(), tensors[2].end(), 0.0f);
+    const std::vector<float> expected = tensors[2];
+    Operations operations;
+    for (int rank = 0; rank < 4; ++rank) {
+      operations.push_back(world.submit(rank, broadcast("b", tensors[rank], 2)));
+      operations.push_back(world.submit(rank, barrier("barrier")));
+    }
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); })) << "seed " << seed;
+    for (const auto& tensor : tensors) EXPECT_EQ(tensor, expected);
+  }
+}
+
+TEST(World, AMismatchIsOneErrorOnEveryRankAndTheNameGoesOn) {
+  for (const uint64_t seed : seeds(30)) {
+    World world({.ranks_per_host = {2, 1}, .seed = seed});
+    std::vector<std::vector<float>> odd = {std::vector<float>(4), std::vector<float>(4),
+                                           std::vector<float>(5)};
+    Operations operations;
+    for (int rank = 0; rank < 3; ++rank)
+      operations.push_back(world.submit(rank, allreduce("w", odd[rank])));
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); })) << "seed " << seed;
+    for (const auto& operation : operations) {
+      EXPECT_EQ(operation->handle.outcome().code, Code::mismatch);
+      EXPECT_THAT(operation->handle.outcome().text,
+                  testing::AllOf(testing::HasSubstr("rank 2"), testing::HasSubstr("[4]"),
+                                 testing::HasSubstr("[5]"), testing::HasSubstr("\"w\"")));
+    }
+    std::vector<std::vector<float>> even(3, std::vector<float>(4, 1.0f));
+    operations.clear();
+    for (int rank = 0; rank < 3; ++rank)
+      operations.push_back(world.submit(rank, allreduce("w", even[rank])));
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); })) << "seed " << seed;
+    for (const auto& tensor : even) EXPECT_THAT(tensor, testing::Each(3.0f));
+  }
+}
+
+TEST(World, ANameInFlightIsRefusedOnItsRankAndTheFirstOneStaysValid) {
+  World world({.ranks_per_host = {2}, .seed = 7});
+  std::vector<float> first(3, 1.0f), second(3, 1.0f), other(3, 1.0f);
+  const auto valid = world.submit(0, allreduce("x", first));
+  const auto refused = world.submit(0, allreduce("x", second));
+  ASSERT_TRUE(world.run_until([&] { return refused->handle.done(); }));
+  EXPECT_EQ(refused->handle.outcome().code, Code::invalid_argument);
+  const auto partner = world.submit(1, allreduce("x", other));
+  ASSERT_TRUE(world.run_until([&] { return all_done({valid, partner}); }));
+  EXPECT_THAT(first, testing::Each(2.0f));
+}
+
+TEST(World, ShutdownByAnyRankCompletesWhatWasAgreedAndEndsTheRest) {
+  for (const uint64_t seed : seeds(60)) {
+    World world({.ranks_per_host = some_hosts(seed), .seed = seed});
+    const int n = world.size();
+    std::vector<std::vector<float>> agreed(n, std::vector<float>(5000, 1.0f));
+    std::vector<std::vector<float>> lonely(n, std::vector<float>(10));
+    Operations complete, pending;
+    for (int rank = 0; rank < n; ++rank)
+      complete.push_back(world.submit(rank, allreduce("agreed", agreed[rank])));
+    for (int rank = 1; rank < n; ++rank)  // rank 0 never submits it
+      pending.push_back(world.submit(rank, allreduce("lonely", lonely[rank])));
+    const int by = static_cast<int>(seed % static_cast<uint64_t>(n));
+    if (seed % 2 == 0) {
+      ASSERT_TRUE(world.run_until([&] { return complete[0]->handle.done(); }));
+    }
+    world.shutdown(by);
+    ASSERT_TRUE(world.run_until([&] {
+      for (int rank = 0; rank < n; ++rank) {
+        if (!world.finished(rank)) return false;
+      }
+      return true;
+    })) << "seed " << seed;
+    // All or nothing: either it ran everywhere or nowhere.
+    for (const auto& operation : complete)
+      EXPECT_EQ(operation->handle.outcome().code, complete[0]->handle.outcome().code);
+    if (seed % 2 == 0) {
+      EXPECT_EQ(complete[0]->handle.outcome().code, Code::ok);
+    }
+    for (const auto& operation : pending) {
+      EXPECT_EQ(operation->handle.outcome().code, Code::shut_down);
+      EXPECT_EQ(operation->handle.outcome().rank, by);
+    }
+  }
+}
+
+TEST(World, EveryRankEndsAndNamesTheOneThatIsLost) {
+  for (const uint64_t seed : seeds(100)) {
+    World world({.ranks_per_host = seed % 2 ? std::vector<int>{4} : std::vector<int>{2, 1, 2},
+                 .seed = seed});
+    const int n = world.size();
+    const int lost = static_cast<int>(seed / 2 % static_cast<uint64_t>(n));
+    std::vector<std::vector<float>> tensors(n, std::vector<float>(20000, 1.0f));
+    Operations operations(n);
+    const auto submit_all = [&](int step) {
+      for (int rank = 0; rank < n; ++rank) {
+        if (step == 0 || operations[rank]->handle.done())
+          operations[rank] =
+              world.submit(rank, allreduce(numbered(step), tensors[rank]));
+      }
+    };
+    submit_all(0);
+    std::mt19937_64 random(seed);
+    int countdown = static_cast<int>(random() % 400);
+    world.run_until([&] { return --countdown < 0; });
+    world.lose(lost);
+    const bool ended = world.run_until(
+        [&] {
+          for (int rank = 0; rank < n; ++rank) {
+            if (rank != lost && world.ending(rank).code == Code::ok) return false;
+          }
+          return true;
+        },
+        3);
+    ASSERT_TRUE(ended) << "seed " << seed << " lost " << lost;
+    for (int rank = 0; rank < n; ++rank) {
+      if (rank == lost) continue;
+      EXPECT_EQ(world.ending(rank).code, Code::peer_lost);
+      EXPECT_EQ(world.ending(rank).rank, lost) << "seed " << seed << " rank " << rank;
+      EXPECT_TRUE(operations[rank]->handle.done());
+    }
+  }
+}
+
+TEST(World, AStallThatLastsTooLongEndsTheJobWithTheReport) {
+  Knobs knobs;
+  knobs.stall_check = std::chrono::seconds(1);
+  knobs.stall_shutdown = std::chrono::seconds(2);
+  knobs.log_level = LogLevel::fatal;
+  World world({.ranks_per_host = {2, 1}, .seed = 5, .knobs = knobs});
+  std::vector<float> a(3), b(3);
+  const Operations operations = {world.submit(0, allreduce("grad", a)),
+                                 world.submit(2, allreduce("grad", b))};
+  ASSERT_TRUE(world.run_until([&] { return all_done(operations); }, 40));
+  const Outcome& outcome = operations[0]->handle.outcome();
+  EXPECT_EQ(outcome.code, Code::shut_down);
+  EXPECT_THAT(outcome.text, testing::AllOf(testing::HasSubstr("grad"),
+                                           testing::HasSubstr("Missing ranks:\n1")));
+}
+
+TEST(World, TheSameSeedIsTheSameRun) {
+  const auto run = [](uint64_t seed) {
+    World world({.ranks_per_host = {2, 2}, .seed = seed});
+    std::vector<std::vector<float>> tensors(4, std::vector<float>(3000, 0.1f));
+    Operations operations;
+    for (int rank = 0; rank < 4; ++rank)
+      operations.push_back(world.submit(rank, allreduce("t", tensors[rank])));
+    int steps = 0;
+    EXPECT_TRUE(world.run_until([&] { return ++steps, all_done(operations); }));
+    return std::pair{steps, tensors};
+  };
+  EXPECT_EQ(run(11), run(11));
+}
+
+}  // namespace
+}  // namespace hvd::sim
