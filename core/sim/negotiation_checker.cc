@@ -1,0 +1,155 @@
+#include "core/sim/negotiation_checker.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/base/assert.h"
+#include "core/base/error.h"
+
+namespace hvd::sim {
+namespace {
+
+template <class... Args>
+[[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
+  fail(Code::internal, fmt::format(format, std::forward<Args>(args)...));
+}
+
+using Said = std::map<int, Signature>;
+
+template <class Member>
+bool differs(const Said& said, Member member) {
+  return std::any_of(said.begin(), said.end(), [&](const auto& entry) {
+    return entry.second.*member != said.begin()->second.*member;
+  });
+}
+
+/// What the error must speak of: the first field, in the order that users are promised, that is not
+/// alike.
+std::string first_difference(const Said& said) {
+  if (differs(said, &Signature::dtype)) return "data type";
+  if (differs(said, &Signature::kind)) return "operation";
+  if (differs(said, &Signature::shapes)) {
+    const size_t count = said.begin()->second.shapes.size();
+    const bool same_count = std::all_of(said.begin(), said.end(), [&](const auto& entry) {
+      return entry.second.shapes.size() == count;
+    });
+    return same_count ? "shape" : "number of tensors";
+  }
+  if (differs(said, &Signature::prescale)) return "prescale";
+  if (differs(said, &Signature::postscale)) return "postscale";
+  if (differs(said, &Signature::op)) return "reduce operation";
+  if (differs(said, &Signature::root)) return "root rank";
+  return "device";
+}
+
+std::string content(const Action& batch) {
+  std::string text = fmt::format("batch {}:", batch.sequence);
+  for (const Bound& bound : batch.bound) {
+    text += fmt::format(" {:x}/{}", bound.signature.name.low, bound.signature.elements());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::pair<int, Action>> NegotiationChecker::begin(int rank, int set,
+                                                              const Action& batch) {
+  uint64_t& last = last_sequence_[rank];
+  if (batch.sequence <= last) wrong("rank {}: batch {} after {}", rank, batch.sequence, last);
+  last = batch.sequence;
+  Meeting& meeting = meetings_[{set, begun_[{rank, set}]++}];
+  compare(meeting, rank, batch);
+  meeting.there[rank] = batch;
+  const bool all = meeting.there.size() == size_of(set);
+  if (all) check_somebody_submitted(meeting);
+  // A broadcast ends where the root's part has come, without waiting for the others.
+  const Signature& first = batch.bound.front().signature;
+  const bool is_broadcast = first.kind == OperationKind::broadcast;
+  const bool root_is_there = is_broadcast && meeting.there.contains(first.root);
+  std::vector<std::pair<int, Action>> free;
+  for (const auto& [other, its_batch] : meeting.there) {
+    if (!all && !root_is_there) continue;
+    if (meeting.released.insert(other).second) free.emplace_back(other, its_batch);
+  }
+  return free;
+}
+
+/// The same batches, cut alike, in one order, by the agreement of this step.
+void NegotiationChecker::compare(const Meeting& meeting, int rank, const Action& batch) const {
+  for (const Bound& bound : batch.bound) {
+    if (bound.mine && program_.expected.at(bound.tag) == Expect::fails) {
+      wrong("rank {} runs operation {} about which ranks disagree", rank, bound.tag);
+    }
+  }
+  for (const auto& [other, its_batch] : meeting.there) {
+    if (content(batch) != content(its_batch)) {
+      wrong("rank {} runs {}, rank {} runs {}", rank, content(batch), other, content(its_batch));
+    }
+    for (size_t i = 0; i < batch.bound.size(); ++i) {
+      const Bound& here = batch.bound[i];
+      const Bound& there = its_batch.bound[i];
+      if (here.mine && there.mine && here.tag != there.tag) {
+        wrong("operation {} of rank {} meets {} of rank {}", here.tag, rank, there.tag, other);
+      }
+    }
+  }
+}
+
+void NegotiationChecker::check_somebody_submitted(const Meeting& meeting) const {
+  const std::vector<Bound>& first = meeting.there.begin()->second.bound;
+  for (size_t i = 0; i < first.size(); ++i) {
+    const bool any = std::any_of(meeting.there.begin(), meeting.there.end(),
+                                 [&](const auto& entry) { return entry.second.bound[i].mine; });
+    if (!any) wrong("a batch runs what nobody has submitted");
+  }
+  ++totals_.batches;
+  if (first.size() > 1) totals_.fused += first.size();
+}
+
+void NegotiationChecker::failed(int rank, const Action& failure) {
+  const Expect expected = program_.expected.at(failure.tag);
+  if (expected == Expect::runs) wrong("rank {}: {} failed: {}", rank, failure.tag, failure.text);
+  failed_.insert(failure.tag);
+  if (expected == Expect::either) {
+    ++totals_.orphans;
+    return;
+  }
+  ++totals_.faults;
+  check_mismatch_text(rank, failure);
+}
+
+void NegotiationChecker::check_mismatch_text(int rank, const Action& failure) const {
+  const Said& said = program_.said.at(failure.tag);
+  const bool alike = std::all_of(said.begin(), said.end(), [&](const auto& entry) {
+    return entry.second == said.begin()->second;
+  });
+  const std::string what =
+      alike ? "a rank has joined" : "ranks disagree about the " + first_difference(said);
+  if (failure.text.find(what) == std::string::npos) {
+    wrong("rank {}: expected \"{}\" in: {}", rank, what, failure.text);
+  }
+  if (alike) return;
+  // The lowest rank that submitted stands for its value.
+  const std::string lowest = fmt::format("rank {} ", said.begin()->first);
+  if (failure.text.find(lowest) == std::string::npos) {
+    wrong("rank {}: expected \"{}\" in: {}", rank, lowest, failure.text);
+  }
+}
+
+void NegotiationChecker::all_met() const {
+  for (const auto& [key, meeting] : meetings_) {
+    if (meeting.there.size() != size_of(key.first)) {
+      wrong("batch {} of set {} was not run by all", key.second, key.first);
+    }
+  }
+  for (const uint64_t tag : failed_) {
+    if (ran_.contains(tag)) wrong("operation {} ran on some ranks and failed on others", tag);
+  }
+}
+
+size_t NegotiationChecker::size_of(int set) const {
+  return set == kWorldSet ? program_.ranks.size() : program_.sets.at(set).size();
+}
+
+}  // namespace hvd::sim

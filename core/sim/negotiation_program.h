@@ -1,0 +1,75 @@
+// What the ranks of a simulated job will do, drawn from a seed, and what must come of it. Linked by
+// tests only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/negotiate/options.h"
+#include "core/negotiate/signature.h"
+#include "core/negotiate/topology.h"
+
+namespace hvd::sim {
+
+/// Random numbers, the same on every machine for the same seed.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : engine_(seed * 0x9E3779B97F4A7C15u + 7) {}
+  /// 0 to `limit` - 1; 0 when there is nothing to choose from.
+  int below(int limit) {
+    return limit <= 0 ? 0 : static_cast<int>(engine_() % static_cast<uint64_t>(limit));
+  }
+  bool chance(double probability) {
+    return static_cast<double>(engine_() >> 11) * 0x1p-53 < probability;
+  }
+  template <class T>
+  void shuffle(std::vector<T>& items) {
+    for (size_t i = items.size(); i > 1; --i) {
+      std::swap(items[i - 1], items[static_cast<size_t>(below(static_cast<int>(i)))]);
+    }
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+inline constexpr int kWorldSet = -1;
+inline constexpr size_t kNever = SIZE_MAX;
+
+/// One line of a rank's script. Process sets have numbers of the script's own.
+struct Instruction {
+  enum class Type : uint8_t { submit, join, add_set, remove_set, await_set, await_own, await_all };
+  Type type = Type::submit;
+  int set = kWorldSet;
+  std::string name{};
+  Signature signature{};
+  uint64_t tag = 0;  ///< the same on all ranks for what should meet
+};
+
+enum class Expect : uint8_t {
+  runs,
+  fails,
+  either,  ///< a race that the user has made: submitting to a set that another rank removes
+};
+
+struct Program {
+  Topology topology;
+  NegotiateOptions options;
+  std::vector<std::vector<Instruction>> ranks;        ///< [rank]
+  std::map<uint64_t, Expect> expected;                ///< by tag
+  std::map<uint64_t, std::map<int, Signature>> said;  ///< by tag, rank
+  std::map<int, std::vector<int32_t>> sets;           ///< members, ascending
+  int late_rank = -1;                                 ///< stops ...
+  size_t late_at = kNever;  ///< ... before this instruction until the stall report
+};
+
+/// Up to 16 ranks on up to 3 hosts.
+Program make_program(Dice& dice);
+/// `hosts` hosts of 8 ranks.
+Program make_large_program(Dice& dice, int hosts);
+
+}  // namespace hvd::sim

@@ -1,0 +1,172 @@
+// A simulated job of Clients, Hubs and a Root: first-in-first-out links with random delays that
+// carry encoded messages, ranks that submit in random order, engines that run one batch at a time;
+// ranks that die, sleep, join or shut down. Everything comes from one seed: the same seed is the
+// same run. Linked by tests only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/negotiate/client.h"
+#include "core/negotiate/hub.h"
+#include "core/sim/negotiation_checker.h"
+#include "core/sim/negotiation_program.h"
+
+namespace hvd::sim {
+
+/// A rule of agreement that the simulation does without, to show what it prevents.
+enum class Without : uint8_t {
+  nothing,
+  // Rules of the machines (see Rules).
+  retired_slots_are_kept,
+  slot_numbers_are_fresh,
+  group_numbers_are_fresh,
+  join_done_queues,
+  substitution_is_counted,
+  fault_waits_for_all,
+  threshold_never_refuses,
+  changes_are_sent_in_full,
+  counts_outlive_retirement,
+  // Rules of what surrounds them.
+  one_stream_for_all_groups,
+  entries_before_join,
+  joined_ranks_learn_slots,
+  joined_ranks_are_not_ready,  ///< somebody must really submit
+  root_cuts_batches,
+};
+inline constexpr Without kLastRule = Without::root_cuts_batches;
+const char* name_of(Without rule);
+
+struct SimOptions {
+  Without without = Without::nothing;
+  int large_hosts =
+      0;  ///< this many hosts of 8 ranks, and neither deaths nor shutdowns; 0: a small job
+};
+
+class NegotiationSim {
+ public:
+  NegotiationSim(uint64_t seed, const SimOptions& options);
+
+  /// Throws Error{internal} when a check fails.
+  void run();
+
+  const Totals& totals() const { return totals_; }
+  /// Of all that crossed a link, and when.
+  uint64_t digest() const { return digest_; }
+
+ private:
+  using Event = std::function<void()>;
+  struct Timed {
+    int64_t when = 0;
+    uint64_t number = 0;
+    Event event;
+    bool operator<(const Timed& other) const {
+      return std::tie(other.when, other.number) < std::tie(when, number);  // earliest on top
+    }
+  };
+  struct Flight {
+    int set = kWorldSet;  ///< where it was submitted
+    std::string name{};
+    int subject = kWorldSet;  ///< the set that it adds or removes
+  };
+  struct User {
+    size_t next = 0;                       ///< instruction
+    std::map<uint64_t, Flight> in_flight;  ///< by tag
+    std::map<GroupNumber, int> sets;       ///< by number, while they exist
+    std::map<int, GroupNumber> numbers;
+    std::set<int> gone;
+    bool joining = false;
+    bool ended = false;
+    bool lost = false;
+    int cause = kNobody;
+    std::vector<int> joins;
+  };
+  struct Engine {
+    std::deque<std::pair<int, Action>> queue;  ///< set, batch
+    bool busy = false;
+  };
+
+  // Time, links and nodes: the Client of rank r is node r, the Hub of host h is node ranks() + h.
+  int ranks() const { return program_.topology.ranks(); }
+  int hub_node(int host) const { return ranks() + host; }
+  int rank_of_node(int node) const;
+  int node_of_child(int host, int child) const;
+  bool is_alive(int node) const { return rank_of_node(node) != dead_rank_; }
+  void after(int delay, int node, Event event);
+  void deliver(int from, int to, uint64_t channel, const ByteVector& bytes, Event event);
+  void schedule(int64_t when, int node, Event event);
+  void drain();
+  void mark_dirty(int node);
+  void flush(int node);
+  void flush_client(int rank);
+  void flush_hub(int host);
+  void send_up(int from, int host, int child, Up up);
+  void send_down(int host);
+  void hear_up(int host, int child, const Up& up);
+  void hear_down(int node, const Down& down);
+
+  // Users and engines.
+  void step_user(int rank);
+  bool is_blocked(const User& user, const Instruction& next) const;
+  bool submit(int rank, const Instruction& next);
+  void wake_user(int rank);
+  void take_actions(int rank);
+  void act(int rank, Action action);
+  int set_of(int rank, GroupNumber number) const;
+  void run_engine(int rank);
+  void batch_done(int rank, int set, const Action& batch);
+  bool is_done(int rank) const;
+
+  // What goes wrong.
+  void plan_trouble();
+  void kill(int rank);
+  void shut_down(int rank);
+  void check_stall();
+  void tick_all();
+  void check_report(const StallReport& report);
+  void check_late_rank_is_named(const std::string& text) const;
+  bool must_be_silent(int rank) const;
+  void wake_late_rank();
+
+  // The same, without a rule.
+  void spoil_join(int rank, Up& up) const;
+  Verdict spoil_verdict(int rank, Verdict verdict) const;
+  void fuse_queued(Engine& engine, Action& batch) const;
+
+  void check_end();
+  void check_rank(int rank) const;
+  void check_slots(int rank) const;
+
+  Dice dice_;
+  Program program_;
+  SimOptions options_;
+  Totals totals_;
+  NegotiationChecker checker_;
+  int slowness_ = 1;
+  std::vector<Client> clients_;
+  std::vector<Hub> hubs_;
+  std::vector<User> users_;
+  std::vector<Engine> engines_;
+  std::vector<bool> dirty_;  ///< [node] a flush is under way
+  std::priority_queue<Timed> events_;
+  uint64_t event_count_ = 0;
+  int64_t now_ = 0;
+  std::map<std::tuple<int, int, uint64_t>, int64_t> links_;  ///< when the last message arrives
+  std::vector<std::pair<int, Event>> slept_through_;         ///< what came for a sleeping rank
+  uint64_t digest_ = 0;
+  int dead_rank_ = kNobody;
+  int sleeping_rank_ = kNobody;
+  bool late_sleeps_ = false;  ///< the late rank does nothing at all, or only submits nothing
+  bool shut_down_ = false;
+};
+
+}  // namespace hvd::sim
