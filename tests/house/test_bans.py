@@ -24,12 +24,27 @@ BANS = {
     "conditional": re.compile(r"^\s*#\s*(ifdef|ifndef|if)\b", re.MULTILINE),
 }
 ALLOWED: dict[str, set[str]] = {
-    "thread": set(),
-    "getenv": set(),
-    "throw": {"core/base/error.cc"},
-    "catch": set(),
-    "sleep": set(),
-    "conditional": set(),
+    "thread": {"core/engine/driver.h"},  # the engine's own
+    "getenv": {"core/base/knobs.cc"},  # once, into an Environment
+    "throw": {
+        "core/base/error.cc",  # fail()
+        "python/module.cc",  # a status becomes the exception of Python
+    },
+    "catch": {
+        "core/capi/capi.cc",  # nothing is thrown into C
+        "core/capi/context.cc",  # the end is told if the launcher is still there to hear it
+        "core/engine/driver.cc",  # a turn that fails ends the generation
+        "core/transport/gate.cc",  # a stranger ends his own connection and nothing else
+        "core/transport/store_server.cc",  # a client that goes does not end the server
+        "job/config_file.cc",  # yaml-cpp throws
+        "job/options.cc",  # CLI11 throws
+    },
+    "sleep": {"job/descendants.cc"},  # between two looks at processes that are being ended
+    "conditional": {  # Highway compiles these files once for each kind of CPU
+        "core/kernel/lanes-inl.h",
+        "core/kernel/reduce.cc",
+        "core/kernel/scale.cc",
+    },
 }
 
 
@@ -58,7 +73,7 @@ def test_words_in_comments_and_texts_are_not_code() -> None:
 
 def test_headers_open_with_what_they_are_for() -> None:
     for path in sources("core/", "job/"):
-        if path.suffix == ".h":
+        if path.suffix == ".h" and not path.stem.endswith("-inl"):
             lines = path.read_text().splitlines()
             assert lines[0].startswith("// "), name(path)
             assert "#pragma once" in lines, name(path)

@@ -98,7 +98,7 @@ def sim(rest: list[str]) -> int:
     setup.set_up()
     say("build")
     step("release", lambda: setup.build_preset("release"))
-    env = {"HVD_SIM_SEEDS": "1", "HVD_SIM_FIRST_SEED": rest[0]} if rest else {}
+    env = {"HVD_SIM_SEEDS": "1", "HVD_SIM_FROM": rest[0]} if rest else {}
     return show(["ctest", "--test-dir", "build/release", "-R", "sim", "--output-on-failure"], env)
 
 

@@ -121,33 +121,31 @@ def cpp(preset: str, env: Mapping[str, str], deadline_s: float) -> Count:
     return count
 
 
-def python(
-    name: str, folder: str, deadline_s: float, env: Mapping[str, str], venv: Path = VENV
-) -> Count:
-    """Runs the pytest cases of one folder."""
+def python(name: str, folder: str, deadline_s: float, slow: bool, venv: Path = VENV) -> Count:
+    """Runs the pytest cases of one folder; with `slow`, those so marked as well."""
     report = fresh_report(f"{name}.xml")
     command = [venv_program("python", venv), "-m", "pytest", folder, f"--junitxml={report}"]
-    ended = run_logged(command, f"test-{name}", deadline_s=deadline_s, env=env)
+    command += [] if slow else ["-m", "not slow"]
+    ended = run_logged(command, f"test-{name}", deadline_s=deadline_s)
     return counted(name, ended, report, count_junit)
 
 
-def oldest_torch(env: Mapping[str, str]) -> Count:
+def oldest_torch() -> Count:
     """The torch suite once more, with the oldest torch that is supported."""
     make_environment(OLDEST_TORCH, ROOT / "tools" / "requirements-oldest.txt")
     install_package(OLDEST_TORCH)
-    return python("torch-oldest", "tests/torch", 1800, env, OLDEST_TORCH)
+    return python("torch-oldest", "tests/torch", 1800, False, OLDEST_TORCH)
 
 
 def all_suites(everything: bool) -> list[Suite]:
     """In the order in which they run: what fails soonest comes first."""
-    slow_env = {"HVD_TEST_ALL": "1"} if everything else {}
     seeds = {"HVD_SIM_SEEDS": "100000" if everything else "10000"}
     asan = {"HVD_SIM_SEEDS": "1000", "ASAN_OPTIONS": "detect_stack_use_after_return=1"}
     tsan = {"HVD_SIM_SEEDS": "200", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
     deadline = 7200 if everything else 900
 
     def folder(name: str, path: str) -> Callable[[], Count]:
-        return lambda: python(name, path, deadline, slow_env)
+        return lambda: python(name, path, deadline, everything)
 
     return [
         Suite(
@@ -159,9 +157,7 @@ def all_suites(everything: bool) -> list[Suite]:
         Suite("examples", "the examples, shortened", folder("examples", "tests/examples")),
         Suite("cpp-asan", "the C++ tests, ASan and UBSan", lambda: cpp("asan", asan, deadline)),
         Suite("cpp-tsan", "the C++ tests, TSan", lambda: cpp("tsan", tsan, deadline)),
-        Suite(
-            "torch-oldest", "horovod.torch, oldest torch", lambda: oldest_torch(slow_env), slow=True
-        ),
+        Suite("torch-oldest", "horovod.torch, oldest torch", oldest_torch, slow=True),
     ]
 
 
