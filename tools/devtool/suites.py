@@ -105,20 +105,29 @@ def test_programs(preset: str) -> list[dict[str, Any]]:
     return programs
 
 
-def cpp(preset: str, env: Mapping[str, str], deadline_s: float) -> Count:
-    """Builds a preset and runs all its test programs."""
+def cpp(preset: str, env: Mapping[str, str], deadline_s: float, only: str = "*") -> Count:
+    """Builds a preset and runs all its test programs, or the cases that match `only`."""
     build_preset(preset)
     count = Count()
     for test in test_programs(preset):
         name = f"{preset}-{test['name']}"
-        report = fresh_report(f"{name}.json")
         if "command" not in test:
             count.fail(f"{name}: was not built")
             continue
-        command = [*test["command"], f"--gtest_output=json:{report}", "--gtest_brief=1"]
-        ended = run_logged(command, f"test-{name}", deadline_s=deadline_s, env=env)
+        if only != "*" and not has_cases(test["command"], only):
+            continue
+        report = fresh_report(f"{name}.json")
+        options = [f"--gtest_output=json:{report}", f"--gtest_filter={only}", "--gtest_brief=1"]
+        ended = run_logged(
+            [*test["command"], *options], f"test-{name}", deadline_s=deadline_s, env=env
+        )
         count.add(counted(name, ended, report, count_gtest))
     return count
+
+
+def has_cases(command: Sequence[str], only: str) -> bool:
+    listing = [*command, f"--gtest_filter={only}", "--gtest_list_tests"]
+    return "  " in subprocess.run(listing, capture_output=True, text=True).stdout
 
 
 def python(name: str, folder: str, deadline_s: float, slow: bool, venv: Path = VENV) -> Count:
@@ -137,9 +146,12 @@ def oldest_torch() -> Count:
     return python("torch-oldest", "tests/torch", 1800, False, OLDEST_TORCH)
 
 
+def many_seeds() -> Count:
+    return cpp("release", {"HVD_SIM_SEEDS": "100000"}, 7200, "NegotiationSim.EveryRank*")
+
+
 def all_suites(everything: bool) -> list[Suite]:
     """In the order in which they run: what fails soonest comes first."""
-    seeds = {"HVD_SIM_SEEDS": "100000" if everything else "10000"}
     asan = {"HVD_SIM_SEEDS": "1000", "ASAN_OPTIONS": "detect_stack_use_after_return=1"}
     tsan = {"HVD_SIM_SEEDS": "200", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
     deadline = 7200 if everything else 900
@@ -151,12 +163,13 @@ def all_suites(everything: bool) -> list[Suite]:
         Suite(
             "house", "the tree itself: layers, bans, format, types", folder("house", "tests/house")
         ),
-        Suite("cpp", "the C++ tests, release", lambda: cpp("release", seeds, deadline)),
+        Suite("cpp", "the C++ tests, release", lambda: cpp("release", {}, deadline)),
         Suite("launch", "horovodrun", folder("launch", "tests/launch")),
         Suite("torch", "horovod.torch under horovodrun", folder("torch", "tests/torch")),
         Suite("examples", "the examples, shortened", folder("examples", "tests/examples")),
         Suite("cpp-asan", "the C++ tests, ASan and UBSan", lambda: cpp("asan", asan, deadline)),
         Suite("cpp-tsan", "the C++ tests, TSan", lambda: cpp("tsan", tsan, deadline)),
+        Suite("sim", "agreement under 100,000 seeds", many_seeds, slow=True),
         Suite("torch-oldest", "horovod.torch, oldest torch", oldest_torch, slow=True),
     ]
 
