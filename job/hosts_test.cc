@@ -1,0 +1,89 @@
+#include "job/hosts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace hvd::job {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <class Function>
+std::string refusal(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Hosts, AreNamesWithSlots) {
+  EXPECT_THAT(parse_hosts("a:1,b-2.x_y:16"), ElementsAre(Host{"a", 1}, Host{"b-2.x_y", 16}));
+}
+
+TEST(Hosts, MalformedListsAreRefusedNamingTheItem) {
+  for (const char* bad : {"", "a", "a:", ":1", "a:0", "a:-1", "a:1,", ",a:1", "a:1;b:2", "a:1:2",
+                          "a b:1", "a:x", "a:1 ", "a:99999999999"})
+    EXPECT_THAT(refusal([&] { parse_hosts(bad); }), HasSubstr("expected host:slots,host:slots"))
+        << bad;
+  EXPECT_THAT(refusal([] { parse_hosts("a:1,b:x"); }), HasSubstr("found 'b:x'"));
+}
+
+TEST(HostFile, HasOneHostALineAndIgnoresTrailingBlanks) {
+  EXPECT_THAT(parse_hostfile("a slots=2\nb\tslots=3  \t\r\n\nc   slots=1"),
+              ElementsAre(Host{"a", 2}, Host{"b", 3}, Host{"c", 1}));
+}
+
+TEST(HostFile, MalformedLinesAreRefusedWithTheirNumber) {
+  EXPECT_THAT(refusal([] { parse_hostfile("a slots=2\nb\n"); }), HasSubstr("line 2"));
+  for (const char* bad : {"a slots=", "a slots=0", "a slots=2 # two", "a 2", " a slots=1", "a:2"})
+    EXPECT_THAT(refusal([&] { parse_hostfile(bad); }), HasSubstr("expected '<host> slots=<n>'"))
+        << bad;
+  EXPECT_THAT(refusal([] { parse_hostfile("\n \n"); }), HasSubstr("no host"));
+}
+
+TEST(Hosts, LoopbackAndTheMachinesOwnNamesAreLocal) {
+  for (const char* name : {"localhost", "127.0.0.1", "box", "box.lab.org"})
+    EXPECT_TRUE(is_local(name, "box.lab.org")) << name;
+  EXPECT_TRUE(is_local("box.lab.org", "box"));
+  for (const char* name : {"other", "box.elsewhere.org", "10.0.0.1", "boxes"})
+    EXPECT_FALSE(is_local(name, "box.lab.org")) << name;
+}
+
+TEST(Hosts, EntriesOfThisMachineAreOneHost) {
+  EXPECT_EQ(one_local_host({{"localhost", 2}, {"127.0.0.1", 3}}, "box"), (Host{"localhost", 5}));
+  EXPECT_THAT(refusal([] {
+                one_local_host({{"localhost", 2}, {"far", 3}}, "box");
+              }),
+              HasSubstr("'far' is not this machine (box): several hosts are not in this version"));
+}
+
+TEST(Placement, FillsOneHostInOrder) {
+  EXPECT_THAT(place({{"a", 3}}, 2),
+              ElementsAre(Place{"a", 0, 2, 0, 2, 0, 1}, Place{"a", 1, 2, 1, 2, 0, 1}));
+}
+
+TEST(Placement, CountsHostsThatHaveTheLocalRank) {
+  EXPECT_THAT(place({{"a", 2}, {"b", 1}, {"c", 2}}, 5),
+              ElementsAre(Place{"a", 0, 5, 0, 2, 0, 3}, Place{"a", 1, 5, 1, 2, 0, 2},
+                          Place{"b", 2, 5, 0, 1, 1, 3}, Place{"c", 3, 5, 0, 2, 2, 3},
+                          Place{"c", 4, 5, 1, 2, 1, 2}));
+}
+
+TEST(Placement, LeavesUnneededHostsOut) {
+  EXPECT_THAT(place({{"a", 1}, {"b", 1}}, 1), ElementsAre(Place{"a", 0, 1, 0, 1, 0, 1}));
+}
+
+TEST(Placement, MoreProcessesThanSlotsAreRefusedWithBothNumbers) {
+  EXPECT_THAT(refusal([] {
+                place({{"a", 1}, {"b", 3}}, 5);
+              }),
+              HasSubstr("-np 5 asks for more processes than there are slots: 4 available"));
+}
+
+}  // namespace
+}  // namespace hvd::job

@@ -1,0 +1,39 @@
+// What the user asked horovodrun to do: the command line and the config file, as one value. Parsing
+// decides nothing about hosts or processes beyond their spelling.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/knobs.h"
+
+namespace hvd::job {
+
+struct Options {
+  enum class Mode : uint8_t { run, help, version, check_build };
+  Mode mode = Mode::run;
+  std::string help;  ///< in Mode::help
+
+  int num_proc = 0;
+  std::optional<std::string> hosts;
+  std::optional<std::string> hostfile;
+  std::optional<std::string> output_filename;
+  std::vector<std::string> interfaces;
+  bool prefix_timestamp = false;
+  bool verbose = false;
+  bool no_infiniband = false;
+  std::vector<std::string> command;
+
+  Environment knobs;                  ///< variables that flags and the config file set
+  std::vector<std::string> warnings;  ///< one line each, for standard error
+};
+
+/// `arguments` without the program's name. Throws Error{invalid_argument}.
+Options parse_options(const std::vector<std::string>& arguments);
+
+/// Removes from `environment` the settings of a later feature that is itself not used (those of
+/// autotune without autotune), and returns a line for each later feature in use.
+std::vector<std::string> tell_of_later(Environment& environment);
+
+}  // namespace hvd::job
