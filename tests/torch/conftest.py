@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import sys
 import types
@@ -13,9 +14,12 @@ if importlib.util.find_spec("horovod._core") is None:
     # Not built: what needs only the double can still be tested, the rest is skipped (ranks.py).
     sys.modules["horovod._core"] = types.ModuleType("horovod._core")
 
-import horovod.torch as hvd
+import ranks
 from core_double import Double
+
+import horovod.torch as hvd
 from horovod.common._extension import core
+from horovod.torch import mpi_ops
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,3 +41,8 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Double]]
     yield begin
     if core.is_initialized():
         hvd.shutdown()
+    atexit.unregister(mpi_ops._basics.shutdown)  # the double is gone by then
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    ranks.select(session.items)

@@ -1,7 +1,8 @@
 """A double of the native module, so that what the binding itself does can be tested in one process.
 
-It plays a world of `size` ranks in which every other rank submits the same as this one. Operations end at
-`wait`, and memory is touched only then, as late as the real one might; `log` has what was submitted.
+It plays a world of `size` ranks in which every other rank submits the same as this one. Operations
+end at `wait`, and memory is touched only then, as late as the real one might; `log` has what was
+submitted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 from typing import Any, NamedTuple
 
 import torch
+
 from horovod.torch._submission import DTYPES
 
 TORCH_DTYPES = {number: dtype for dtype, number in DTYPES.items()}

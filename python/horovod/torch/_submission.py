@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -229,3 +229,13 @@ def same_dtype(tensors: Sequence[torch.Tensor], doing: str) -> None:
     if len(kinds) > 1:
         listed = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
         raise ValueError(f"{doing}: the tensors of a group must have one type, got {listed}")
+
+
+def apply(function: Any, *arguments: Any) -> Any:
+    """The untyped `apply` of an autograd function."""
+    return function.apply(*arguments)
+
+
+def needs_gradient(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether autograd must remember an operation on `tensors`."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

@@ -42,8 +42,10 @@ class _Distributed(_Base):
         reduced. Reading this attribute is the only thing that every GradScaler does with an
         optimizer before it looks at gradients.
         """
-        if sys._getframe(1).f_globals.get("__name__", "").endswith("grad_scaler"):
-            self._settle()
+        if not torch.compiler.is_compiling():
+            reader = sys._getframe(1).f_globals.get("__name__", "")
+            if reader.endswith("grad_scaler"):
+                self._settle()
         groups: list[dict[str, Any]] = self.__dict__["param_groups"]
         return groups
 

@@ -1,0 +1,395 @@
+"""allreduce and its forms: blocking, asynchronous, in place, grouped; and the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from horovod.common import basics
+from horovod.common._extension import core
+from horovod.common.basics import Adasum, Average, Max, Min, Product, Sum
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.util import get_average_backwards_compatibility_fun
+from horovod.torch._submission import (
+    Handle,
+    apply,
+    check,
+    fresh,
+    name_of,
+    needs_gradient,
+    readable,
+    result,
+    results,
+    same_dtype,
+    start,
+    synchronize,
+    writable,
+)
+from horovod.torch.compression import Compression, Compressor
+
+_resolve = get_average_backwards_compatibility_fun(basics)
+
+
+def _reduce_op(op: int | None, average: bool | None) -> int:
+    chosen = _resolve(op, average)
+    if chosen == Adasum:
+        raise NotImplementedError("not in this version: Adasum")
+    if chosen not in (Average, Sum, Min, Max, Product):
+        raise ValueError(f"op must be one of Average, Sum, Min, Max, Product, got {chosen!r}")
+    return chosen
+
+
+def _check_reducible(tensor: torch.Tensor, op: int, doing: str) -> None:
+    check(tensor, doing)
+    if tensor.dtype is torch.bool and op not in (Min, Max):
+        raise ValueError(
+            f"{doing}: bool can be reduced by Max (any) and Min (all) only; convert it to an "
+            "integer type to count"
+        )
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Reduces `tensor` over all ranks without blocking; `allreduce` tells the rest.
+
+    Returns: a handle; `synchronize` gives the new tensor.
+    """
+    op = _reduce_op(op, average)
+    _check_reducible(tensor, op, "allreduce")
+    source = readable(tensor)
+    return start(
+        core.ALLREDUCE,
+        "allreduce",
+        name,
+        [source],
+        [fresh(source)],
+        op=op,
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+        process_set=process_set,
+    )
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Reduces `tensor` over all ranks in place, without blocking; `allreduce` tells the rest.
+
+    Returns: a handle; `synchronize` gives `tensor`, which must not be read or changed before.
+    Raises: ValueError when `tensor` is not contiguous.
+    """
+    op = _reduce_op(op, average)
+    _check_reducible(tensor, op, "allreduce_")
+    tensors = [writable(tensor, "allreduce_")]
+    return start(
+        core.ALLREDUCE,
+        "allreduce",
+        name,
+        tensors,
+        tensors,
+        op=op,
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+        process_set=process_set,
+    )
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduces `tensor` over all ranks in place and returns it; not differentiable. See `allreduce`.
+
+    Raises: ValueError when `tensor` is not contiguous.
+    """
+    handle = allreduce_async_(
+        tensor, average, name, op, prescale_factor, postscale_factor, process_set
+    )
+    synchronize(handle)
+    return tensor
+
+
+class HorovodAllreduce(torch.autograd.Function):
+    """allreduce; its gradient is the allreduce of the gradient with the same op and factors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        average: bool | None,
+        name: str | None,
+        op: int | None,
+        prescale_factor: float,
+        postscale_factor: float,
+        process_set: ProcessSet,
+    ) -> torch.Tensor:
+        ctx.op = _reduce_op(op, average)
+        ctx.factors = (prescale_factor, postscale_factor)
+        ctx.process_set = process_set
+        handle = allreduce_async(
+            tensor, None, name, ctx.op, prescale_factor, postscale_factor, process_set
+        )
+        ctx.name = name_of(handle, name)
+        return result(handle)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        reduced = allreduce(
+            gradients[0],
+            None,
+            f"{ctx.name}.gradient",
+            Compression.none,
+            ctx.op,
+            ctx.factors[0],
+            ctx.factors[1],
+            ctx.process_set,
+        )
+        return reduced, None, None, None, None, None, None
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """postscale_factor * REDUCE(prescale_factor * tensor) over all ranks, as a new tensor.
+
+    Shape and dtype: any, the same on every rank; the result has them too. `op`: Average (default),
+    Sum, Min, Max, Product. Half types are scaled and added in float32. Average of integers adds
+    first, then divides and truncates toward zero; factors on integers multiply in double and
+    truncate toward zero. `compression` makes the tensor smaller on its way. `average` is the
+    deprecated spelling of `op`.
+    Gradient: the allreduce of the gradient with the same op and factors.
+    Order: ranks may submit in any order; operations are matched by `name`, unnamed ones by the
+    order of calls.
+    Raises: ValueError for tensors that cannot be sent; HorovodMismatchError when ranks disagree on
+    dtype, shape, op or factors; HorovodInternalError when a rank is lost.
+    """
+    op = _reduce_op(op, average)
+    check(tensor, "allreduce")
+    compressed, context = compression.compress(tensor)
+    if needs_gradient([compressed]):
+        reduced = apply(
+            HorovodAllreduce,
+            compressed,
+            None,
+            name,
+            op,
+            prescale_factor,
+            postscale_factor,
+            process_set,
+        )
+    else:
+        handle = allreduce_async(
+            compressed, None, name, op, prescale_factor, postscale_factor, process_set
+        )
+        reduced = synchronize(handle)
+    return compression.decompress(reduced, context)
+
+
+def _grouped_allreduce_async(
+    doing: str,
+    tensors: Sequence[torch.Tensor],
+    average: bool | None,
+    name: str | None,
+    op: int | None,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    in_place: bool,
+) -> Handle:
+    op = _reduce_op(op, average)
+    for tensor in tensors:
+        _check_reducible(tensor, op, doing)
+    same_dtype(tensors, doing)
+    if in_place:
+        sources = [writable(tensor, doing) for tensor in tensors]
+        outputs = sources
+    else:
+        sources = [readable(tensor) for tensor in tensors]
+        outputs = [fresh(source) for source in sources]
+    return start(
+        core.ALLREDUCE,
+        "grouped_allreduce",
+        name,
+        sources,
+        outputs,
+        single=False,
+        op=op,
+        prescale=factors[0],
+        postscale=factors[1],
+        process_set=process_set,
+    )
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Reduces several tensors as one operation, without blocking. See `grouped_allreduce`.
+
+    Returns: one handle; `synchronize` gives the list of new tensors.
+    """
+    return _grouped_allreduce_async(
+        "grouped_allreduce",
+        tensors,
+        average,
+        name,
+        op,
+        (prescale_factor, postscale_factor),
+        process_set,
+        in_place=False,
+    )
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Reduces several tensors in place as one operation, without blocking. See `grouped_allreduce`.
+
+    Returns: one handle; `synchronize` gives the tensors, which must not be read or changed before.
+    Raises: ValueError when one of them is not contiguous.
+    """
+    return _grouped_allreduce_async(
+        "grouped_allreduce_",
+        tensors,
+        average,
+        name,
+        op,
+        (prescale_factor, postscale_factor),
+        process_set,
+        in_place=True,
+    )
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Sequence[torch.Tensor]:
+    """Reduces several tensors in place as one operation and returns them. See `grouped_allreduce`.
+
+    Raises: ValueError when one of them is not contiguous.
+    """
+    handle = grouped_allreduce_async_(
+        tensors, average, name, op, prescale_factor, postscale_factor, process_set
+    )
+    synchronize(handle)
+    return tensors
+
+
+class HorovodGroupedAllreduce(torch.autograd.Function):
+    """grouped_allreduce; its gradient is the grouped allreduce of the gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        average: bool | None,
+        name: str | None,
+        op: int | None,
+        prescale_factor: float,
+        postscale_factor: float,
+        process_set: ProcessSet,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.op = _reduce_op(op, average)
+        ctx.factors = (prescale_factor, postscale_factor)
+        ctx.process_set = process_set
+        handle = _grouped_allreduce_async(
+            "grouped_allreduce", tensors, None, name, ctx.op, ctx.factors, process_set, False
+        )
+        ctx.name = name_of(handle, name)
+        return tuple(results(handle))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        reduced = grouped_allreduce(
+            list(gradients),
+            None,
+            f"{ctx.name}.gradient",
+            Compression.none,
+            ctx.op,
+            ctx.factors[0],
+            ctx.factors[1],
+            ctx.process_set,
+        )
+        return None, None, None, None, None, None, *reduced
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Reduces several tensors as one operation: all or none of them, in one batch.
+
+    Shapes: any, the same on every rank; one dtype for all. Everything else as in `allreduce`.
+    Returns: new tensors, in the given order.
+    Raises: as `allreduce`; ValueError for an empty group and for one of several dtypes.
+    """
+    op = _reduce_op(op, average)
+    for tensor in tensors:
+        check(tensor, "grouped_allreduce")
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    compressed = [pair[0] for pair in pairs]
+    if needs_gradient(compressed):
+        reduced = apply(
+            HorovodGroupedAllreduce,
+            None,
+            name,
+            op,
+            prescale_factor,
+            postscale_factor,
+            process_set,
+            *compressed,
+        )
+    else:
+        handle = grouped_allreduce_async(
+            compressed, None, name, op, prescale_factor, postscale_factor, process_set
+        )
+        reduced = synchronize(handle)
+    return [compression.decompress(out, pair[1]) for out, pair in zip(reduced, pairs, strict=True)]

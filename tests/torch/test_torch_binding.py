@@ -1,0 +1,523 @@
+"""What the binding does by itself: checks, names, handles, gradients. Against the double."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import subprocess
+import sys
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from core_double import Double
+
+import horovod.torch as hvd
+from horovod.common import basics, exceptions, process_sets, util
+from horovod.torch import _submission, mpi_ops
+
+Begin = Callable[[int], Double]
+
+
+def test_importing_horovod_imports_no_framework() -> None:
+    program = (
+        "import sys, horovod, horovod.common.util, horovod.common.exceptions;"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'tensorflow', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_without_torch_the_import_error_says_what_to_do() -> None:
+    program = (
+        "import sys, types; sys.modules['torch'] = None\n"
+        "try:\n import horovod.torch\nexcept ImportError as error:\n print(error)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "pip install torch" in told.stdout
+
+
+DEFAULT_FACTORS = ["prescale_factor=1.0", "postscale_factor=1.0", "process_set"]
+REDUCE = ["average=None", "name=None", "op=None", *DEFAULT_FACTORS]
+COMPRESSED = ["average=None", "name=None", "compression", "op=None", *DEFAULT_FACTORS]
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (hvd.allreduce, ["tensor", *COMPRESSED]),
+        (hvd.allreduce_, ["tensor", *REDUCE]),
+        (hvd.allreduce_async, ["tensor", *REDUCE]),
+        (hvd.allreduce_async_, ["tensor", *REDUCE]),
+        (hvd.grouped_allreduce, ["tensors", *COMPRESSED]),
+        (hvd.grouped_allreduce_, ["tensors", *REDUCE]),
+        (hvd.grouped_allreduce_async, ["tensors", *REDUCE]),
+        (hvd.grouped_allreduce_async_, ["tensors", *REDUCE]),
+        (hvd.allgather, ["tensor", "name=None", "process_set"]),
+        (hvd.allgather_async, ["tensor", "name=None", "process_set"]),
+        (hvd.broadcast, ["tensor", "root_rank", "name=None", "process_set"]),
+        (hvd.broadcast_, ["tensor", "root_rank", "name=None", "process_set"]),
+        (hvd.broadcast_async, ["tensor", "root_rank", "name=None", "process_set"]),
+        (hvd.broadcast_async_, ["tensor", "root_rank", "name=None", "process_set"]),
+        (hvd.barrier, ["process_set"]),
+        (hvd.init, ["comm=None", "process_sets=None"]),
+        (hvd.broadcast_parameters, ["params", "root_rank"]),
+        (hvd.broadcast_optimizer_state, ["optimizer", "root_rank", "model=None"]),
+        (hvd.broadcast_object, ["obj", "root_rank=0", "name=None", "process_set"]),
+        (hvd.allgather_object, ["obj", "name=None", "process_set"]),
+        (
+            hvd.DistributedOptimizer,
+            [
+                "optimizer",
+                "named_parameters=None",
+                "compression",
+                "backward_passes_per_step=1",
+                "op=0",
+                "gradient_predivide_factor=1.0",
+                "num_groups=0",
+                "groups=None",
+                "sparse_as_dense=False",
+                "process_set",
+            ],
+        ),
+    ],
+)
+def test_signatures_are_the_documented_ones(
+    function: Callable[..., Any], parameters: list[str]
+) -> None:
+    found = []
+    for parameter in inspect.signature(function).parameters.values():
+        default = parameter.default
+        if default is inspect.Parameter.empty or parameter.name in ("process_set", "compression"):
+            found.append(parameter.name)
+        else:
+            found.append(f"{parameter.name}={default!r}")
+        if parameter.name == "process_set":
+            assert default is hvd.global_process_set
+        if parameter.name == "compression":
+            assert default is hvd.Compression.none
+    assert found == parameters
+
+
+def test_everything_raises_before_init_except_asking_for_it(double: Begin) -> None:
+    double(1)
+    hvd.shutdown()
+    assert hvd.is_initialized() is False
+    hvd.shutdown()  # nothing to do
+    tensor = torch.ones(2)
+    for call in (
+        hvd.rank,
+        hvd.size,
+        hvd.local_rank,
+        hvd.local_size,
+        hvd.cross_rank,
+        hvd.cross_size,
+        hvd.is_homogeneous,
+        hvd.mpi_threads_supported,
+        hvd.barrier,
+        hvd.global_process_set.size,
+        lambda: hvd.allreduce(tensor),
+        lambda: hvd.allreduce_async_(tensor),
+        lambda: hvd.allgather(tensor),
+        lambda: hvd.broadcast(tensor, 0),
+        lambda: hvd.broadcast_object(1),
+        lambda: hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(tensor)], lr=1)),
+    ):
+        with pytest.raises(ValueError, match=r"hvd\.init\(\)"):
+            call()
+
+
+def test_names_are_built_by_the_rule(double: Begin) -> None:
+    core = double(2)
+    tensor = torch.ones(2)
+    hvd.allreduce(tensor, name="a")
+    hvd.allreduce(tensor)
+    hvd.grouped_allreduce([tensor, tensor], name="g")
+    hvd.allgather(tensor, name="b")
+    hvd.broadcast(tensor, 0)
+    hvd.barrier()
+    assert core.names() == [
+        "allreduce.a",
+        "allreduce.noname.1",
+        "grouped_allreduce.g",
+        "allgather.b",
+        "broadcast.noname.4",
+        "barrier.noname",
+    ]
+
+
+def test_unnamed_operations_count_from_0_in_every_job_and_handles_go_on(double: Begin) -> None:
+    core = double(2)
+    first = hvd.allreduce_async(torch.ones(1))
+    hvd.shutdown()
+    hvd.init()
+    second = hvd.allreduce_async(torch.ones(1))
+    assert core.names() == ["allreduce.noname.0", "allreduce.noname.0"]
+    assert second > first
+    assert hvd.synchronize(first) is None
+    assert hvd.synchronize(second) is not None
+
+
+def test_a_handle_is_an_int_that_can_be_used_once(double: Begin) -> None:
+    double(2)
+    handle = hvd.allreduce_async(torch.ones(1), op=hvd.Sum)
+    assert isinstance(handle, int)
+    assert hvd.poll(handle) is False
+    assert hvd.synchronize(handle) == torch.tensor([2.0])
+    assert hvd.synchronize(handle) is None
+    assert hvd.synchronize(10**9) is None
+    assert hvd.poll(handle) is True
+
+
+def test_a_dropped_handle_frees_what_it_held(double: Begin) -> None:
+    core = double(2)
+    tensor = torch.ones(1)
+    hvd.allreduce_async(tensor)
+    gc.collect()
+    assert not core.pending
+    assert not _submission._pending
+
+
+def test_the_runtime_is_given_what_keeps_the_memory_alive(double: Begin) -> None:
+    core = double(2)
+    tensor = torch.ones(3)
+    alive = weakref.ref(tensor)
+    hvd.allreduce_async_(tensor)
+    del tensor
+    gc.collect()
+    assert alive() is not None
+    core.log.clear()
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_failed_operation_raises_once_and_is_forgotten(double: Begin) -> None:
+    core = double(2)
+    core.error = exceptions.HorovodMismatchError("ranks disagree")
+    handle = hvd.allreduce_async(torch.ones(1), name="x")
+    with pytest.raises(ValueError, match="disagree") as caught:
+        hvd.synchronize(handle)
+    assert isinstance(caught.value, hvd.HorovodInternalError)
+    assert hvd.synchronize(handle) is None
+    core.error = None
+    assert hvd.allreduce(torch.ones(1), name="x") == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_an_unsupported_type_is_named_with_those_that_are(
+    double: Begin, dtype: torch.dtype
+) -> None:
+    double(1)
+    for operation in (hvd.allreduce, hvd.allgather, lambda t: hvd.broadcast(t, 0)):
+        with pytest.raises(ValueError, match=rf"{dtype} is not supported.*int8.*bfloat16"):
+            operation(torch.ones(2, dtype=dtype))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_tensors_without_plain_memory_are_refused(double: Begin) -> None:
+    double(1)
+    refused = {
+        "quantized": (torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), "qint8"),
+        "sparse": (torch.eye(2).to_sparse(), "sparse_coo.*to_dense"),
+        "csr": (torch.eye(2).to_sparse_csr(), "sparse_csr"),
+        "meta": (torch.ones(2, device="meta"), "device meta"),
+        "list": ([1.0, 2.0], "torch.Tensor is needed, got list"),
+    }
+    for tensor, text in refused.values():
+        for operation in (
+            hvd.allreduce,
+            hvd.allreduce_,
+            hvd.allgather,
+            lambda t: hvd.broadcast_(t, 0),
+            lambda t: hvd.grouped_allreduce([torch.ones(2), t]),
+        ):
+            with pytest.raises(ValueError, match=text):
+                operation(tensor)
+
+
+def test_in_place_needs_contiguous_memory_and_out_of_place_copies(double: Begin) -> None:
+    double(2)
+    matrix = torch.arange(6.0).view(2, 3).t()
+    for operation in (hvd.allreduce_, lambda t: hvd.broadcast_(t, 0)):
+        with pytest.raises(ValueError, match=r"contiguous.*\(3, 2\).*\(1, 3\)"):
+            operation(matrix)
+    with pytest.raises(ValueError, match="contiguous"):
+        hvd.grouped_allreduce_([torch.ones(2), matrix])
+    assert torch.equal(hvd.allreduce(matrix), matrix)
+    assert torch.equal(hvd.allgather(matrix[:, 1]), matrix[:, 1].repeat(2))
+    imaginary = torch.tensor([1 + 2j, 3 + 4j]).conj().imag  # its memory holds the negative values
+    assert torch.equal(hvd.allreduce(imaginary), torch.tensor([-2.0, -4.0]))
+
+
+def test_autograd_learns_that_a_tensor_was_changed_in_place(double: Begin) -> None:
+    double(2)
+    x = torch.ones(2, requires_grad=True)
+    y = x * 1
+    z = y * y
+    hvd.allreduce_(y.detach(), op=hvd.Sum)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+    with torch.inference_mode():
+        assert hvd.allreduce_(torch.ones(1), op=hvd.Sum) == 2
+
+
+def test_op_and_average_exclude_each_other(double: Begin) -> None:
+    double(2)
+    one = torch.ones(1)
+    with pytest.raises(ValueError, match="only one of"):
+        hvd.allreduce(one, average=True, op=hvd.Sum)
+    with pytest.warns(DeprecationWarning, match="average"):
+        assert hvd.allreduce(one, average=False) == 2
+    with pytest.warns(DeprecationWarning, match="average"):
+        assert hvd.allreduce(one, average=True) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hvd.allreduce(one) == 1
+    with pytest.raises(ValueError, match="op must be one of"):
+        hvd.allreduce(one, op=17)
+    with pytest.raises(NotImplementedError, match="not in this version: Adasum"):
+        hvd.allreduce(one, op=hvd.Adasum)
+
+
+def test_bool_is_reduced_by_min_and_max_only(double: Begin) -> None:
+    double(2)
+    flags = torch.tensor([True, False])
+    assert torch.equal(hvd.allreduce(flags, op=hvd.Max), flags)
+    for op in (hvd.Sum, hvd.Average, hvd.Product):
+        with pytest.raises(ValueError, match="bool"):
+            hvd.allreduce(flags, op=op)
+
+
+def test_a_group_has_members_and_one_type(double: Begin) -> None:
+    double(2)
+    with pytest.raises(ValueError, match="at least one"):
+        hvd.grouped_allreduce([])
+    with pytest.raises(ValueError, match="float32, int32"):
+        hvd.grouped_allreduce([torch.ones(1), torch.ones(1, dtype=torch.int32)])
+
+
+def test_factors_reach_the_runtime(double: Begin) -> None:
+    core = double(2)
+    hvd.allreduce(torch.ones(1), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+    operation = core.log[-1]
+    assert (operation.op, operation.prescale, operation.postscale) == (hvd.Sum, 0.5, 3.0)
+
+
+def test_gradients_follow_the_operations(double: Begin) -> None:
+    core = double(3)
+
+    def gradient(operation: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
+        x = torch.tensor([1.0, 2.0], requires_grad=True)
+        operation(x).sum().backward()
+        assert x.grad is not None
+        return x.grad.tolist()
+
+    assert gradient(lambda x: hvd.allreduce(x, op=hvd.Sum)) == [3.0, 3.0]
+    assert gradient(lambda x: hvd.allreduce(x, op=hvd.Average)) == [1.0, 1.0]
+    assert gradient(lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5)) == [1.5, 1.5]
+    assert gradient(lambda x: hvd.grouped_allreduce([x, 2 * x], op=hvd.Sum)[1]) == [6.0, 6.0]
+    assert gradient(lambda x: 5 * hvd.allgather(x)) == [5.0, 5.0]
+    assert gradient(lambda x: hvd.broadcast(x, 0)) == [1.0, 1.0]
+    assert gradient(lambda x: hvd.broadcast(x, 1)) == [0.0, 0.0]
+    core.names()
+    gradient(lambda x: hvd.allreduce(x, name="loss"))
+    assert core.names() == ["allreduce.loss", "allreduce.loss.gradient"]
+
+
+def test_compression_is_for_floating_tensors(double: Begin) -> None:
+    core = double(2)
+    for compression, number in ((hvd.Compression.fp16, 6), (hvd.Compression.bf16, 10)):
+        reduced = hvd.allreduce(torch.ones(2, dtype=torch.float64), compression=compression)
+        assert reduced.dtype is torch.float64
+        assert core.log[-1].inputs[0][2] == number
+        reduced = hvd.allreduce(torch.ones(2, dtype=torch.int32), compression=compression)
+        assert reduced.dtype is torch.int32
+        assert core.log[-1].inputs[0][2] == 4
+
+
+def test_a_compressor_of_the_user_is_taken(double: Begin) -> None:
+    double(2)
+
+    class Halved(hvd.Compression.none):  # type: ignore[name-defined, misc]
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            return tensor / 2, "context"
+
+        @staticmethod
+        def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+            assert ctx == "context"
+            return tensor * 2
+
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum, compression=Halved) == 2
+    assert hvd.grouped_allreduce([torch.ones(1)], op=hvd.Sum, compression=Halved) == [2]
+
+
+def test_broadcast_parameters_takes_dicts_and_lists(double: Begin) -> None:
+    core = double(2)
+    model = torch.nn.Linear(2, 1)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=1)
+    hvd.broadcast_parameters(model.named_parameters(), root_rank=1)
+    hvd.broadcast_parameters(list(model.parameters()), root_rank=1)
+    hvd.broadcast_parameters({"no tensor": 3}, root_rank=1)
+    assert [operation.root for operation in core.log] == [1] * 6
+    assert core.names() == [
+        *("broadcast.bias", "broadcast.weight"),
+        *("broadcast.weight", "broadcast.bias"),
+        *("broadcast.noname.4", "broadcast.noname.5"),
+    ]
+    for nonsense in (3, "weights", torch.ones(2), [("weight",)], [3]):
+        with pytest.raises(ValueError, match="params must"):
+            hvd.broadcast_parameters(nonsense, root_rank=0)
+
+
+def test_parameters_in_another_memory_order_are_broadcast_too(double: Begin) -> None:
+    double(2)
+    tensor = torch.arange(24.0).view(1, 2, 3, 4).to(memory_format=torch.channels_last)
+    before = tensor.clone()
+    hvd.broadcast_parameters([tensor], root_rank=0)
+    assert torch.equal(tensor, before)
+
+
+def test_objects_travel_as_a_size_and_a_payload(double: Begin) -> None:
+    core = double(2)
+    for thing in (None, "", {"a": [1, 2.5]}, lambda x: x + 1):
+        assert hvd.broadcast_object(thing, 0, name="o") is thing
+    assert core.names()[:2] == ["broadcast.o.sz", "broadcast.o.t"]
+    assert hvd.allgather_object({"a": None}, name="o") == [{"a": None}, {"a": None}]
+    assert sorted(core.names()) == ["allgather.o.sz", "allgather.o.t"]
+
+
+def test_init_says_what_is_not_in_this_version(double: Begin) -> None:
+    double(2)
+    hvd.shutdown()
+    with pytest.raises(ValueError, match="needs MPI support"):
+        hvd.init(comm=[0, 1])
+    with pytest.raises(ValueError, match="wrong type"):
+        hvd.init(comm="everyone")
+    with pytest.raises(NotImplementedError, match="not in this version: process sets"):
+        hvd.init(process_sets="dynamic")
+    with pytest.raises(NotImplementedError, match="not in this version: process sets"):
+        hvd.init(process_sets=[hvd.ProcessSet([0])])
+    assert not hvd.is_initialized()
+
+
+def test_a_runtime_that_cannot_start_is_a_value_error(
+    double: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double(2)
+    hvd.shutdown()
+
+    def fail() -> None:
+        raise hvd.HorovodInternalError("rank 1 did not come")
+
+    monkeypatch.setattr(basics.core, "init", fail)
+    with pytest.raises(ValueError, match=r"could not be initialised: rank 1 did not come.*log"):
+        hvd.init()
+
+
+def test_what_was_built_is_told(double: Begin) -> None:
+    double(1)
+    assert hvd.gloo_built() and hvd.gloo_enabled()
+    for answer in (hvd.mpi_built, hvd.mpi_enabled, hvd.ddl_built, hvd.ccl_built):
+        assert answer() is False
+    assert not hvd.cuda_built() and not hvd.rocm_built()
+    assert hvd.nccl_built() == 0
+    assert mpi_ops.is_homogeneous() is True
+    with pytest.raises(ValueError, match="MPI is not enabled"):
+        hvd.mpi_threads_supported()
+
+
+def test_the_global_process_set_is_everyone(double: Begin) -> None:
+    double(3)
+    everyone = hvd.global_process_set
+    assert (everyone.process_set_id, everyone.ranks) == (0, [0, 1, 2])
+    assert (everyone.size(), everyone.rank(), everyone.included()) == (3, 0, True)
+    assert repr(everyone) == "ProcessSet(process_set_id=0, ranks=[0, 1, 2], mpi_comm=None)"
+    assert hvd.remove_process_set(everyone) is False
+
+
+def test_other_process_sets_are_not_in_this_version(double: Begin) -> None:
+    double(3)
+    few = hvd.ProcessSet([2, 0])
+    assert few.ranks == [0, 2]
+    assert few.size() is None and few.rank() is None and few.included() is None
+    with pytest.raises(ValueError, match="HOROVOD_DYNAMIC_PROCESS_SETS=1"):
+        hvd.add_process_set(few)
+    with pytest.raises(ValueError, match="HOROVOD_DYNAMIC_PROCESS_SETS=1"):
+        hvd.add_process_set([0, 1])
+    assert hvd.remove_process_set(few) is False
+    with pytest.raises(ValueError, match="not registered"):
+        hvd.allreduce(torch.ones(1), process_set=few)
+    with pytest.raises(ValueError, match="not registered"):
+        parameter = torch.nn.Parameter(torch.ones(1))
+        hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1), process_set=few)
+    for nonsense in ("01", [0.5], None):
+        with pytest.raises(ValueError, match="ranks"):
+            hvd.ProcessSet(nonsense)
+    few.process_set_id = 7
+    with pytest.raises(ValueError, match="no process set with id 7"):
+        few.size()
+
+
+def test_an_mpi_communicator_is_recognised_by_its_package() -> None:
+    comm = type("Intracomm", (), {"__module__": "mpi4py.MPI"})()
+    assert process_sets.ProcessSet(comm).mpi_comm is comm
+    with pytest.raises(ValueError, match="needs MPI"):
+        basics.HorovodBasics(__file__).init(comm=comm)
+
+
+def test_exceptions_carry_what_their_handlers_need() -> None:
+    assert exceptions.HostsUpdatedInterrupt(True).skip_sync is True
+    error = exceptions.HorovodVersionMismatchError("torch", "2.1", "1.0")
+    assert (error.name, error.version, error.installed_version) == ("torch", "2.1", "1.0")
+    assert isinstance(error, ImportError)
+    for word in ("torch", "2.1", "1.0", "reinstall"):
+        assert word in str(error)
+
+
+def test_small_helpers() -> None:
+    assert [util.num_rank_is_power_2(n) for n in (0, 1, 2, 3, 4, 6, 8)] == [
+        *(False, True, True, False, True, False, True)
+    ]
+    assert util.split_list(list(range(7)), 3) == [[0, 1, 2], [3, 4], [5, 6]]
+    assert util.is_iterable([]) and not util.is_iterable(3)
+    assert util.is_version_greater_equal_than("2.10.0+cpu", "2.9.1")
+    assert util.is_version_greater_equal_than("2.1", "2.1.0")
+    assert not util.is_version_greater_equal_than("2.0.9", "2.1.0")
+    for version, target in ((2, "2.1.0"), ("2.1.0", "2.1"), ("2.1.0", None)):
+        with pytest.raises(ValueError, match=r"string|x\.y\.z"):
+            util.is_version_greater_equal_than(version, target)  # type: ignore[arg-type]
+    with pytest.raises(ImportError, match=r"nothing\..*HOROVOD_WITH_X=1"):
+        util.check_extension("x", "HOROVOD_WITH_X", __file__, "nothing")
+    with pytest.warns(UserWarning, match="installed"):
+        util.check_installed_version("torch", "0.1")
+    with pytest.raises(exceptions.HorovodVersionMismatchError):
+        util.check_installed_version("torch", "0.1", ImportError("symbol not found"))
+    util.check_installed_version("torch", torch.__version__)
+
+
+def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.setenv("HVD_TEST_A", "before")
+    monkeypatch.delenv("HVD_TEST_B", raising=False)
+    with pytest.raises(KeyError), util.env(HVD_TEST_A=None, HVD_TEST_B="x"):
+        assert "HVD_TEST_A" not in os.environ and os.environ["HVD_TEST_B"] == "x"
+        raise KeyError
+    assert os.environ["HVD_TEST_A"] == "before" and "HVD_TEST_B" not in os.environ
+
+
+@pytest.mark.parametrize("module", ["mpi_ops", "functions", "compression", "optimizer"])
+def test_documented_modules_can_be_imported(module: str) -> None:
+    importlib.import_module(f"horovod.torch.{module}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HorovodAllreduce", "HorovodGroupedAllreduce", "HorovodAllgather", "HorovodBroadcast"],
+)
+def test_autograd_functions_can_be_imported(name: str) -> None:
+    assert issubclass(getattr(mpi_ops, name), torch.autograd.Function)
