@@ -20,14 +20,6 @@ constexpr uint32_t kMagic = 0x4a445648;  // "HVDJ"
 constexpr uint8_t kVersion = 1;
 constexpr size_t kRandomBytes = 32;
 
-void fill_random(MutableBytes out) {
-  for (size_t done = 0; done < out.size();) {
-    const ssize_t count = ::getrandom(out.data() + done, out.size() - done, 0);
-    if (count < 0 && errno != EINTR) fail_errno("getrandom");
-    if (count > 0) done += static_cast<size_t>(count);
-  }
-}
-
 /// OpenSSL reads no configuration file and leaves nothing to be done at exit: a process may hold
 /// another OpenSSL with plans of its own.
 void start_openssl() {
@@ -65,6 +57,14 @@ Handshake::Role other(Handshake::Role role) {
 }
 
 }  // namespace
+
+void fill_random(MutableBytes out) {
+  for (size_t done = 0; done < out.size();) {
+    const ssize_t count = ::getrandom(out.data() + done, out.size() - done, 0);
+    if (count < 0 && errno != EINTR) fail_errno("getrandom");
+    if (count > 0) done += static_cast<size_t>(count);
+  }
+}
 
 JobKey make_job_key() {
   JobKey key;

@@ -21,6 +21,8 @@ struct JobKey {
 };
 
 JobKey make_job_key();
+/// From the kernel: cannot be guessed.
+void fill_random(MutableBytes out);
 
 inline constexpr size_t kMaxPurposeBytes = 16;
 

@@ -31,16 +31,17 @@ void set_option(const FileDescriptor& socket, int level, int name, int value) {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-AddressList resolve(const Address& address) {
+/// Empty, with the reason in `why`, when there is none.
+AddressList resolve(const Address& address, std::string& why) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error =
-      ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  const std::string port = std::to_string(address.port);
+  const int error = ::getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
   if (error != 0) {
-    fail(Code::peer_lost,
-         fmt::format("no address for the host \"{}\": {}", address.host, ::gai_strerror(error)));
+    why = fmt::format("no address for the host \"{}\": {}", address.host, ::gai_strerror(error));
+    found = nullptr;
   }
   return {found, ::freeaddrinfo};
 }
@@ -92,7 +93,9 @@ struct UnixAddress {
 UnixAddress abstract(const std::string& name) {
   UnixAddress out;
   out.address.sun_family = AF_UNIX;
-  HVD_ASSERT(!name.empty() && name.size() < sizeof out.address.sun_path);
+  if (name.empty() || name.size() >= sizeof out.address.sun_path) {
+    fail(Code::internal, fmt::format("a unix socket's name of {} bytes", name.size()));
+  }
   std::copy(name.begin(), name.end(), out.address.sun_path + 1);  // the leading 0 makes it abstract
   out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return out;
@@ -165,7 +168,9 @@ FileDescriptor listen_tcp(const std::string& host, uint16_t port) {
   if (host.empty()) {
     listener = listen_on_all(port);
   } else {
-    const AddressList found = resolve({host, port});
+    std::string why;
+    const AddressList found = resolve({host, port}, why);
+    if (!found) fail(Code::invalid_argument, why);
     for (const addrinfo* one = found.get(); one && !listener; one = one->ai_next) {
       listener = open_listener(one->ai_addr, one->ai_addrlen, one->ai_family);
     }
@@ -185,23 +190,29 @@ uint16_t port_of(const FileDescriptor& socket) {
 }
 
 FileDescriptor connect_tcp(const Address& address, TimePoint deadline) {
-  const AddressList found = resolve(address);
+  std::string why;
+  FileDescriptor socket = try_connect_tcp(address, deadline, why);
+  if (!socket) fail(now() >= deadline ? Code::timed_out : Code::peer_lost, why);
+  return socket;
+}
+
+FileDescriptor try_connect_tcp(const Address& address, TimePoint deadline, std::string& why) {
+  const AddressList found = resolve(address, why);
   int left = 0;
   for (const addrinfo* one = found.get(); one; one = one->ai_next) ++left;
-  int error = 0;
   for (const addrinfo* one = found.get(); one; one = one->ai_next, --left) {
     FileDescriptor socket(::socket(one->ai_family, kSocketFlags, 0));
     if (!socket) fail_errno("socket");
     // One address that nobody answers must not use up the time of the others.
     const auto share = std::max(deadline - now(), Duration::zero()) / left;
-    error = try_connect(socket.get(), one->ai_addr, one->ai_addrlen, now() + share);
+    const int error = try_connect(socket.get(), one->ai_addr, one->ai_addrlen, now() + share);
     if (error == 0) {
       set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
       return socket;
     }
+    why = fmt::format("cannot connect to {}: {}", to_text(address), error_text(error));
   }
-  fail(error == ETIMEDOUT ? Code::timed_out : Code::peer_lost,
-       fmt::format("cannot connect to {}: {}", to_text(address), error_text(error)));
+  return FileDescriptor();
 }
 
 void tune_tcp(const FileDescriptor& socket, std::chrono::seconds peer_timeout) {

@@ -27,6 +27,9 @@ FileDescriptor listen_tcp(const std::string& host, uint16_t port);
 uint16_t port_of(const FileDescriptor& socket);
 /// Tries every address of the name. Throws Error{peer_lost} when none answers, Error{timed_out}.
 FileDescriptor connect_tcp(const Address& address, TimePoint deadline);
+/// The same where another address may be tried next: empty, and the reason in `why`, instead of an
+/// Error.
+FileDescriptor try_connect_tcp(const Address& address, TimePoint deadline, std::string& why);
 /// A peer that vanishes without a word (no FIN: power, cable) is noticed after about
 /// `peer_timeout`.
 void tune_tcp(const FileDescriptor& socket, std::chrono::seconds peer_timeout);
