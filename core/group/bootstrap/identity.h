@@ -1,5 +1,5 @@
-// Who this process is in the job, as its launcher says. One file a launcher: each recognises what its launcher leaves in
-// the environment.
+// Who this process is in the job, as its launcher says. One file a launcher: each recognises what
+// its launcher leaves in the environment.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ struct Identity {
   uint16_t store_port = 0;
 };
 
-/// Nothing set: rank 0 of 1. Throws Error{invalid_argument} naming the variable that is missing or makes no sense.
+/// Nothing set: rank 0 of 1. Throws Error{invalid_argument} naming the variable that is missing or
+/// makes no sense.
 Identity identity_from(const Environment& environment);
 
 }  // namespace hvd

@@ -1,18 +1,224 @@
 #include "core/group/bootstrap/wiring.h"
 
+#include <fmt/core.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <fstream>
+#include <numeric>
 #include <utility>
 
 #include "core/base/assert.h"
+#include "core/base/error.h"
+#include "core/group/bootstrap/card.h"
+#include "core/group/bootstrap/host_circle.h"
+#include "core/group/bootstrap/meeting.h"
+#include "core/group/bootstrap/peers.h"
 #include "core/group/link_group.h"
 #include "core/group/shm_group.h"
+#include "core/transport/epoll_waiter.h"
+#include "core/transport/interfaces.h"
+#include "core/transport/tcp_link.h"
 
 namespace hvd {
+namespace {
+
+/// Equal for two processes that can hand each other memory: the same running kernel, and the same
+/// network, in which abstract unix sockets live.
+std::string machine_name() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::array<char, 64> network{};
+  const ssize_t size = ::readlink("/proc/self/ns/net", network.data(), network.size());
+  return boot + " " + std::string(network.data(), size > 0 ? static_cast<size_t>(size) : 0);
+}
+
+/// The addresses of one interface; throws when there are none.
+std::vector<std::string> addresses_on(const std::string& interface_name) {
+  std::vector<std::string> hosts;
+  std::string known;
+  for (const InterfaceAddress& one : interface_addresses()) {
+    if (one.interface_name == interface_name) hosts.push_back(one.host);
+    if (known.find(one.interface_name) == std::string::npos) known += " " + one.interface_name;
+  }
+  if (hosts.empty()) {
+    fail(Code::invalid_argument,
+         fmt::format("HOROVOD_GLOO_IFACE={}: no such interface is up; there are:{}", interface_name,
+                     known));
+  }
+  return hosts;
+}
+
+/// The one towards the Store first, since the other ranks reached the Store as well.
+std::vector<std::string> addresses_towards(const Address& store) {
+  std::vector<std::string> hosts;
+  const std::string best = store.host.empty() ? "" : address_towards(store);
+  for (const InterfaceAddress& one : interface_addresses()) {
+    if (one.loopback) continue;
+    hosts.insert(one.host == best ? hosts.begin() : hosts.end(), one.host);
+  }
+  return hosts;
+}
+
+/// Goes through the steps by which one rank joins a job; each needs what the one before has found.
+class Joining {
+ public:
+  Joining(const Identity& identity, const JobKey& key, Store& store, uint32_t generation,
+          const Knobs& knobs)
+      : key_(key), store_(store), knobs_(knobs), deadline_(knobs.start_timeout) {
+    wiring_.identity = identity;
+    wiring_.generation = generation;
+    wiring_.waiter = std::make_unique<EpollWaiter>();
+  }
+
+  Wiring run() {
+    meet_all();
+    if (locals().size() > 1) join_locals();
+    join_tree();
+    if (wiring_.topology.hosts() > 1) join_mesh();
+    return std::move(wiring_);
+  }
+
+ private:
+  int rank() const { return wiring_.identity.rank; }
+  int host() const { return wiring_.topology.host_of[rank()]; }
+  const std::vector<int>& locals() const { return wiring_.topology.host_ranks[host()]; }
+
+  Card make_card() const {
+    Card card;
+    card.rank = rank();
+    card.size = wiring_.identity.size;
+    card.hostname = wiring_.identity.hostname;
+    card.machine = machine_name();
+    card.only_these_addresses = !knobs_.interface_name.empty();
+    const Address store{wiring_.identity.store_host, wiring_.identity.store_port};
+    card.addresses =
+        card.only_these_addresses ? addresses_on(knobs_.interface_name) : addresses_towards(store);
+    card.agreed = agreed_text(knobs_);
+    return card;
+  }
+
+  void meet_all() {
+    Card mine = make_card();
+    const std::string bind_to = mine.only_these_addresses ? mine.addresses.front() : "";
+    control_listener_ = listen_tcp(bind_to, 0);
+    data_listener_ = listen_tcp(bind_to, 0);
+    mine.control_port = port_of(control_listener_);
+    mine.data_port = port_of(data_listener_);
+    cards_ = meet(store_, mine, wiring_.generation, deadline_);
+    wiring_.topology = topology_of(cards_, knobs_.transport == TransportChoice::tcp);
+  }
+
+  void join_locals() {
+    HostPlan plan;
+    plan.host = host();
+    plan.ranks = locals();
+    plan.rank = rank();
+    plan.generation = wiring_.generation;
+    plan.staging_bytes = static_cast<size_t>(knobs_.staging_bytes);
+    plan.doorbell = wiring_.waiter->doorbell_fd();
+    HostCircle circle = join_host(plan, key_, store_, deadline_);
+    wiring_.segment = std::move(circle.segment);
+    for (size_t i = 0; i < locals().size(); ++i) {
+      if (locals()[i] == rank()) continue;
+      wiring_.local_peers.push_back(
+          {locals()[i], static_cast<int>(i), std::move(circle.processes[i])});
+    }
+  }
+
+  /// Ranks of a host to its leader through shared memory, leaders to the leader of the parent host
+  /// by TCP.
+  void join_tree() {
+    const int leader = locals().front();
+    if (rank() != leader) {
+      wiring_.parent = local_channel(0);
+      return;
+    }
+    for (size_t i = 1; i < locals().size(); ++i) {
+      const int local_rank = static_cast<int>(i);
+      wiring_.children.push_back({local_rank, local_channel(local_rank)});
+    }
+    const Topology& topology = wiring_.topology;
+    const int first_host_child = static_cast<int>(locals().size());
+    const int parent = host() > 0 ? topology.leader(topology.parent_host(host())) : kNoRank;
+    PeerPlan plan;
+    plan.mine = {"control", rank(), wiring_.generation};
+    plan.listener = std::move(control_listener_);
+    if (parent != kNoRank) plan.dials.push_back({parent, addresses(parent, &Card::control_port)});
+    for (int child = first_host_child; child < topology.children(host()); ++child) {
+      plan.accepts.push_back(topology.rank_of_child(host(), child));
+    }
+    auto sockets = connect_peers(std::move(plan), key_, deadline_);
+    if (parent != kNoRank) wiring_.parent = tcp_channel(parent, std::move(sockets.at(parent)));
+    for (int child = first_host_child; child < topology.children(host()); ++child) {
+      const int peer = topology.rank_of_child(host(), child);
+      wiring_.children.push_back({child, tcp_channel(peer, std::move(sockets.at(peer)))});
+    }
+  }
+
+  void join_mesh() {
+    PeerPlan plan;
+    plan.mine = {"data", rank(), wiring_.generation};
+    plan.listener = std::move(data_listener_);
+    for (int peer = 0; peer < rank(); ++peer) {
+      plan.dials.push_back({peer, addresses(peer, &Card::data_port)});
+    }
+    plan.accepts.resize(static_cast<size_t>(wiring_.identity.size - rank() - 1));
+    std::iota(plan.accepts.begin(), plan.accepts.end(), rank() + 1);
+    wiring_.mesh = std::make_unique<Mesh>();
+    for (auto& [peer, socket] : connect_peers(std::move(plan), key_, deadline_)) {
+      wiring_.mesh->add(tcp_channel(peer, std::move(socket)));
+    }
+  }
+
+  std::vector<Address> addresses(int peer, uint16_t Card::*port) const {
+    const Card& theirs = cards_[peer];
+    return addresses_of(theirs, theirs.*port, cards_[rank()]);
+  }
+
+  std::unique_ptr<Channel> local_channel(int local_rank) {
+    const int peer = locals()[local_rank];
+    return std::make_unique<Channel>(wiring_.segment->control_link(local_rank, peer), peer,
+                                     wiring_.generation);
+  }
+
+  std::unique_ptr<Channel> tcp_channel(int peer, FileDescriptor socket) {
+    tune_tcp(socket, knobs_.peer_timeout);
+    return std::make_unique<Channel>(std::make_unique<TcpLink>(std::move(socket), peer), peer,
+                                     wiring_.generation);
+  }
+
+  const JobKey& key_;
+  Store& store_;
+  const Knobs& knobs_;
+  const StartDeadline deadline_;
+  FileDescriptor control_listener_, data_listener_;
+  std::vector<Card> cards_;
+  Wiring wiring_;
+};
+
+}  // namespace
+
+Wiring connect(const Identity& identity, const JobKey& key, Store* store, uint32_t generation,
+               const Knobs& knobs) {
+  if (identity.size > 1) {
+    HVD_ASSERT(store != nullptr);
+    return Joining(identity, key, *store, generation, knobs).run();
+  }
+  Wiring alone;
+  alone.identity = identity;
+  alone.generation = generation;
+  alone.topology = Topology::of({1});
+  alone.waiter = std::make_unique<EpollWaiter>();
+  return alone;
+}
 
 std::unique_ptr<Group> Wiring::make_group(const std::vector<int>& ranks) {
   const int host = topology.host_of[static_cast<size_t>(identity.rank)];
   const auto& neighbours = topology.host_ranks[static_cast<size_t>(host)];
-  const bool on_this_host = std::includes(neighbours.begin(), neighbours.end(), ranks.begin(), ranks.end());
+  const bool on_this_host =
+      std::includes(neighbours.begin(), neighbours.end(), ranks.begin(), ranks.end());
   if (!on_this_host || !segment) {
     if (!mesh) mesh = std::make_unique<Mesh>();  // a group of this rank alone
     return std::make_unique<LinkGroup>(*mesh, ranks, identity.rank);

@@ -1,0 +1,117 @@
+#include "core/group/bootstrap/card.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <utility>
+
+namespace hvd {
+namespace {
+
+constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMaxAddresses = 64;
+constexpr size_t kMaxAgreedBytes = 64 * KiB;
+constexpr size_t kMaxRanksInText = 8;
+
+/// Says which ranks hold which value, when they differ.
+std::string difference(const std::string& what,
+                       const std::map<std::string, std::vector<int>>& ranks_by_value) {
+  if (ranks_by_value.size() < 2) return "";
+  std::string text;
+  for (const auto& [value, ranks] : ranks_by_value) {
+    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", value.empty() ? "nothing" : value,
+                        ranks_text(ranks));
+  }
+  return fmt::format("{} must be the same on every rank, but is {}", what, text);
+}
+
+/// [variable] -> value
+std::map<std::string, std::string> values_of(const std::string& agreed) {
+  std::map<std::string, std::string> values;
+  std::istringstream lines(agreed);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t equals = line.find('=');
+    if (equals != std::string::npos) values[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return values;
+}
+
+}  // namespace
+
+ByteVector to_bytes(const Card& card) {
+  Writer out;
+  out.put(card.rank);
+  out.put(card.size);
+  out.put_text(card.hostname);
+  out.put_text(card.machine);
+  out.put_count(card.addresses.size());
+  for (const auto& address : card.addresses) out.put_text(address);
+  out.put(card.control_port);
+  out.put(card.data_port);
+  out.put(card.only_these_addresses);
+  out.put_text(card.agreed);
+  return out.take();
+}
+
+Card read_card(ConstBytes bytes) {
+  Reader in(bytes);
+  Card card;
+  card.rank = in.get<int32_t>();
+  card.size = in.get<int32_t>();
+  card.hostname = in.get_text(kMaxNameBytes);
+  card.machine = in.get_text(kMaxNameBytes);
+  card.addresses.resize(in.get_count(kMaxAddresses));
+  for (auto& address : card.addresses) address = in.get_text(kMaxNameBytes);
+  card.control_port = in.get<uint16_t>();
+  card.data_port = in.get<uint16_t>();
+  card.only_these_addresses = in.get_bool();
+  card.agreed = in.get_text(kMaxAgreedBytes);
+  in.finish();
+  return card;
+}
+
+std::string disagreement_of(const std::vector<Card>& cards) {
+  std::map<std::string, std::vector<int>> ranks_by_size;
+  std::map<std::string, std::map<std::string, std::vector<int>>> ranks_by_value;  // [variable]
+  for (const Card& card : cards) {
+    ranks_by_size[std::to_string(card.size)].push_back(card.rank);
+    for (const auto& [name, value] : values_of(card.agreed)) {
+      ranks_by_value[name][value].push_back(card.rank);
+    }
+  }
+  if (auto text = difference("the number of ranks", ranks_by_size); !text.empty()) return text;
+  for (const auto& [name, values] : ranks_by_value) {
+    if (auto text = difference(name, values); !text.empty()) return text;
+  }
+  return "";
+}
+
+Topology topology_of(const std::vector<Card>& cards, bool every_rank_alone) {
+  Topology topology;
+  std::map<std::pair<std::string, std::string>, int> host_numbers;
+  for (const Card& card : cards) {
+    int host = topology.hosts();
+    if (!every_rank_alone) {
+      host = host_numbers.emplace(std::pair(card.hostname, card.machine), host).first->second;
+    }
+    if (host == topology.hosts()) topology.host_ranks.emplace_back();
+    topology.host_ranks[host].push_back(card.rank);
+    topology.host_of.push_back(host);
+  }
+  return topology;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  const size_t shown = std::min(ranks.size(), kMaxRanksInText);
+  const size_t hidden = ranks.size() - shown;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < shown; ++i) {
+    const bool last = i + 1 == shown && hidden == 0;
+    text += fmt::format("{}{}", i == 0 ? "" : last ? " and " : ", ", ranks[i]);
+  }
+  return hidden == 0 ? text : text + fmt::format(" and {} more", hidden);
+}
+
+}  // namespace hvd

@@ -1,0 +1,41 @@
+// What every rank tells the others when a job starts, and what follows from all cards together.
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/negotiate/topology.h"
+
+namespace hvd {
+
+struct Card {
+  int32_t rank = 0;
+  int32_t size = 0;
+  std::string hostname;  ///< as the launcher says
+  std::string machine;   ///< running kernel and network: equal where memory can be shared
+  std::vector<std::string> addresses;  ///< numeric, the best first
+  uint16_t control_port = 0;
+  uint16_t data_port = 0;
+  bool only_these_addresses = false;  ///< the user chose the interface: no short cut by loopback
+  std::string agreed;                 ///< agreed_text() of its knobs
+  bool operator==(const Card&) const = default;
+};
+
+ByteVector to_bytes(const Card& card);
+/// Throws Error{internal} when malformed.
+Card read_card(ConstBytes bytes);
+
+/// Nothing, or why these cards, one a rank in order, cannot be one job: which ranks say what.
+std::string disagreement_of(const std::vector<Card>& cards);
+
+/// Hosts in the order of their lowest rank. Two ranks are on one host when the launcher and the
+/// machine say so.
+Topology topology_of(const std::vector<Card>& cards, bool every_rank_alone);
+
+/// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, ... 7 and 20 more".
+std::string ranks_text(const std::vector<int>& ranks);
+
+}  // namespace hvd

@@ -1,0 +1,79 @@
+#include "core/group/bootstrap/card.h"
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace hvd {
+namespace {
+
+Card card_of(int rank, const std::string& hostname, const std::string& agreed = "A=1\nB=2\n") {
+  Card card;
+  card.rank = rank;
+  card.size = 4;
+  card.hostname = hostname;
+  card.machine = "kernel";
+  card.addresses = {"10.0.0.1", "fd00::1"};
+  card.control_port = 7;
+  card.data_port = 8;
+  card.agreed = agreed;
+  return card;
+}
+
+TEST(Card, SurvivesTheWire) {
+  Card card = card_of(3, "node");
+  card.only_these_addresses = true;
+  EXPECT_EQ(read_card(to_bytes(card)), card);
+}
+
+TEST(Card, ACutOneIsRefused) {
+  const ByteVector bytes = to_bytes(card_of(3, "node"));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_THROW(read_card(ConstBytes(bytes).first(size)), Error);
+  }
+}
+
+TEST(Topology, HostsComeInTheOrderOfTheirLowestRank) {
+  const auto topology =
+      topology_of({card_of(0, "b"), card_of(1, "a"), card_of(2, "b"), card_of(3, "c")}, false);
+  EXPECT_EQ(topology.host_ranks, (std::vector<std::vector<int>>{{0, 2}, {1}, {3}}));
+  EXPECT_EQ(topology.host_of, (std::vector<int>{0, 1, 0, 2}));
+}
+
+TEST(Topology, TheSameNameOnTwoMachinesIsTwoHosts) {
+  auto elsewhere = card_of(1, "a");
+  elsewhere.machine = "another kernel";
+  EXPECT_EQ(topology_of({card_of(0, "a"), elsewhere}, false).hosts(), 2);
+}
+
+TEST(Topology, EveryRankIsAHostWhereMemoryIsNotShared) {
+  EXPECT_EQ(topology_of({card_of(0, "a"), card_of(1, "a")}, true).hosts(), 2);
+}
+
+TEST(Disagreement, EqualCardsAreOneJob) {
+  EXPECT_EQ(disagreement_of({card_of(0, "a"), card_of(1, "b")}), "");
+}
+
+TEST(Disagreement, NamesTheKnobTheRanksAndTheValues) {
+  const std::string other = "A=1\nB=3\n";
+  EXPECT_EQ(disagreement_of(
+                {card_of(0, "a"), card_of(1, "a", other), card_of(2, "a"), card_of(3, "a", other)}),
+            "B must be the same on every rank, but is 2 on ranks 0 and 2, 3 on ranks 1 and 3");
+}
+
+TEST(Disagreement, NamesTheNumberOfRanks) {
+  auto wrong = card_of(1, "a");
+  wrong.size = 3;
+  EXPECT_EQ(disagreement_of({card_of(0, "a"), wrong}),
+            "the number of ranks must be the same on every rank, but is 3 on rank 1, 4 on rank 0");
+}
+
+TEST(RanksText, ReadsAsASentence) {
+  EXPECT_EQ(ranks_text({3}), "rank 3");
+  EXPECT_EQ(ranks_text({3, 5}), "ranks 3 and 5");
+  EXPECT_EQ(ranks_text({1, 2, 3}), "ranks 1, 2 and 3");
+  EXPECT_EQ(ranks_text({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+}
+
+}  // namespace
+}  // namespace hvd
