@@ -152,7 +152,7 @@ std::string instead(const Waiting& waiting) {
 
 /// What the missing ranks do instead; ranks that do the same share a line.
 std::string rank_lines(const StallReport& report, const std::map<int32_t, MissingRank>& missing) {
-  std::string text;
+  std::map<int32_t, std::string> lines;  // by the lowest rank concerned
   Ranks silent;
   for (const auto& [waiting, ranks] : report) {
     if (waiting.silent) {
@@ -163,9 +163,11 @@ std::string rank_lines(const StallReport& report, const std::map<int32_t, Missin
     for (const int32_t rank : ranks) {
       if (missing.contains(rank)) concerned.insert(rank);
     }
-    if (!concerned.empty())
-      text += fmt::format("{}: {}\n", ranks_text(concerned), instead(waiting));
+    if (concerned.empty()) continue;
+    lines[*concerned.begin()] = fmt::format("{}: {}\n", ranks_text(concerned), instead(waiting));
   }
+  std::string text;
+  for (const auto& [rank, line] : lines) text += line;
   if (!silent.empty()) {
     text += fmt::format("no answer from {}: stopped, or not reachable\n", ranks_text(silent));
   }

@@ -1,0 +1,168 @@
+#include "core/negotiate/stall.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hvd {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uint32_t kOld = 2;  // ticks: one whole period at least
+
+Waiting waits_for(std::vector<WaitingName> names, std::string last = "x") {
+  return {.names = std::move(names), .last = std::move(last)};
+}
+
+TEST(Stall, TellsWhoMissesAnOperationAndWhatItDoesInstead) {
+  StallReport report;
+  report[waits_for({{0, "grad.w", 3}}, "grad.w")] = {0, 1, 3};
+  report[waits_for({{0, "metric", kOld}}, "metric")] = {2};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("\nMissing ranks:\n"
+                              "0: [metric]\n"
+                              "1: [metric]\n"
+                              "2: [grad.w]\n"
+                              "3: [metric]\n"));
+  EXPECT_THAT(text, HasSubstr("grad.w has waited for 120 s or more: submitted by ranks 0, 1, 3, "
+                              "not by rank 2\n"));
+  EXPECT_THAT(text, HasSubstr("metric has waited for 60 s or more: submitted by rank 2, not by "
+                              "ranks 0, 1, 3\n"));
+  EXPECT_THAT(text, HasSubstr("rank 2: pending there: [metric], submitted last: metric"));
+  EXPECT_NE(text.back(), '\n');
+}
+
+TEST(Stall, SaysThatARankHasNothingPending) {
+  StallReport report;
+  report[waits_for({{0, "w", kOld}})] = {0};
+  report[waits_for({}, "loss")] = {1};
+  report[waits_for({}, "")] = {2};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("rank 1: nothing is pending there, submitted last: loss"));
+  EXPECT_THAT(text, HasSubstr("rank 2: nothing is pending there, nothing was ever submitted"));
+}
+
+TEST(Stall, IsSilentAboutWhatHasNotWaitedForLong) {
+  StallReport report;
+  report[waits_for({{0, "young", kOld - 1}})] = {0};
+  report[waits_for({})] = {1};
+  EXPECT_EQ(describe_stall(report, {}), "");
+  report[waits_for({{0, "old", kOld}})] = {2};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("\n0: [old]\n1: [old]\n"));
+  EXPECT_THAT(text, Not(HasSubstr("young has waited")));
+}
+
+TEST(Stall, IsSilentAboutWhatHasMovedOn) {
+  StallReport report;
+  report[waits_for({})] = {0, 1};
+  EXPECT_EQ(describe_stall(report, {}), "");
+}
+
+TEST(Stall, ListsAtMostSixNamesARank) {
+  StallReport report;
+  std::vector<WaitingName> names;
+  for (char name = 'a'; name <= 'h'; ++name) names.push_back({0, std::string(1, name), kOld});
+  report[waits_for(names)] = {0};
+  report[waits_for({})] = {1};
+  EXPECT_THAT(describe_stall(report, {}), HasSubstr("\n1: [a, b, c, d, e, f ...]\n"));
+}
+
+TEST(Stall, WaitsForNobodyWhoHasJoined) {
+  StallReport report;
+  report[waits_for({{0, "w", kOld}})] = {0};
+  report[waits_for({})] = {1};
+  Waiting joined = waits_for({});
+  joined.joined = true;
+  report[joined] = {2};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("\n1: [w]\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\n2: [")));
+}
+
+TEST(Stall, WaitsOnlyForMembersOfASet) {
+  StallReport report;
+  report[waits_for({{5, "w", kOld}})] = {0};
+  report[waits_for({})] = {1, 2};
+  const std::string text = describe_stall(report, {.process_sets = {{5, {0, 2}}}});
+  EXPECT_THAT(text, HasSubstr("\n2: [w]\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\n1: [")));
+}
+
+TEST(Stall, IsSilentAboutASetThatHasMeanwhileBeenRemoved) {
+  StallReport report;
+  report[waits_for({{5, "w", kOld}})] = {0};
+  report[waits_for({})] = {1};
+  EXPECT_EQ(describe_stall(report, {}), "");
+}
+
+TEST(Stall, NamesRanksThatDoNotAnswer) {
+  StallReport report;
+  report[waits_for({{0, "w", kOld}})] = {0, 1};
+  report[{.silent = true}] = {2, 3};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("no answer from ranks 2, 3"));
+  EXPECT_THAT(text, HasSubstr("\n2: [w]\n3: [w]\n")) << "nobody else can be missing";
+}
+
+TEST(Stall, DoesNotBlameTheSilentWhenAnotherIsKnownToMissIt) {
+  StallReport report;
+  report[waits_for({{0, "w", kOld}})] = {0};
+  report[waits_for({})] = {1};
+  report[{.silent = true}] = {2};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("\n1: [w]\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\n2: [")));
+  EXPECT_THAT(text, HasSubstr("no answer from rank 2"));
+}
+
+TEST(Stall, DoesNotBlameARankThatCouldNotTellEverything) {
+  StallReport report;
+  report[waits_for({{0, "w", kOld}})] = {0};
+  Waiting busy = waits_for({{0, "v", kOld}});
+  busy.more = 10;
+  report[busy] = {1};
+  report[waits_for({})] = {2};
+  EXPECT_THAT(describe_stall(report, {}), HasSubstr("not by rank 2\n"));
+}
+
+TEST(Stall, ShortensRunsOfRanks) {
+  StallReport report;
+  report[waits_for({{0, "w", kOld}})] = {0, 1, 2, 3, 7, 9, 10};
+  report[waits_for({})] = {4};
+  EXPECT_THAT(describe_stall(report, {}), HasSubstr("submitted by ranks 0-3, 7, 9, 10, not"));
+}
+
+TEST(Stall, MarksRanksBeyondTheLimitAndEndsTheJob) {
+  StallReport report;
+  report[waits_for({{0, "old", 4}, {0, "young", kOld}})] = {0};
+  report[waits_for({{0, "old", 4}})] = {1};
+  report[waits_for({{0, "young", kOld}})] = {2};
+  const StallFacts facts{
+      .process_sets = {}, .tick = std::chrono::seconds(10), .shutdown = std::chrono::seconds(30)};
+  EXPECT_TRUE(stall_ends_job(report, facts));
+  const std::string text = describe_stall(report, facts);
+  EXPECT_THAT(text, HasSubstr("Missing ranks:\n1: [young]\n2!: [old]\n"));
+  EXPECT_THAT(text, HasSubstr("rank 2 did not submit what others have waited for beyond the limit "
+                              "of 30 s, so the job is shut down"));
+}
+
+TEST(Stall, NeverEndsTheJobWithoutALimit) {
+  StallReport report;
+  report[waits_for({{0, "w", 1000}})] = {0};
+  report[waits_for({})] = {1};
+  EXPECT_FALSE(stall_ends_job(report, {}));
+}
+
+TEST(Stall, SumsUpWhatIsTooMuchToList) {
+  StallReport report;
+  std::vector<WaitingName> names;
+  for (int i = 0; i < 30; ++i) names.push_back({0, "op" + std::to_string(i), kOld});
+  report[waits_for(names)] = {0};
+  report[waits_for({})] = {1};
+  EXPECT_THAT(describe_stall(report, {}), HasSubstr("and 10 more operations\n"));
+}
+
+}  // namespace
+}  // namespace hvd
