@@ -11,7 +11,7 @@
 namespace hvd::sim {
 namespace {
 
-const std::string kCauseOfDeath = "its process ended (killed by signal 9)";
+constexpr const char* kCauseOfDeath = "its process ended (killed by signal 9)";
 
 template <class... Args>
 [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
