@@ -1,0 +1,227 @@
+"""How jobs end: exit codes, the report of the first failure, signals, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from launcher import Jobs, children_of, ended, horovodrun, pids_in, wait_gone, wait_until
+
+# A rank, a child of it in a session of its own, and a daemon made by forking twice.
+FAMILY = """
+import os, sys, time
+rank = os.environ["HOROVOD_RANK"]
+def live(name):
+    signal_proof = len(sys.argv) > 1
+    if signal_proof:
+        import signal
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+    with open(f"{name}.part", "w") as file:
+        file.write(f"{os.getpid()}\\n")
+    os.rename(f"{name}.part", f"{name}.pid")
+    time.sleep(1000)
+if os.fork() == 0:
+    os.setsid()
+    live(f"session{rank}")
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        live(f"daemon{rank}")
+    os._exit(0)
+os.wait()
+live(f"rank{rank}")
+"""
+
+
+def start_family(jobs: Jobs, *flags: str, argument: str = "") -> tuple[object, list[int]]:
+    (jobs.folder / "family.py").write_text(FAMILY)
+    arguments = [argument] if argument else []
+    process = jobs.start("-np", "2", *flags, "python3", "family.py", *arguments)
+    return process, pids_in(jobs.folder, 6)
+
+
+def test_the_exit_code_is_that_of_the_failed_rank(jobs: Jobs) -> None:
+    result = jobs.run("-np", "3", jobs.script("[ $HOROVOD_RANK = 1 ] && exit 7; exec sleep 100"))
+    assert result.code == 7
+    assert result.said[0] == "rank 1 exited with code 7; it wrote nothing"
+
+
+def test_a_death_by_signal_gives_128_plus_the_signal(jobs: Jobs) -> None:
+    script = jobs.script("[ $HOROVOD_RANK = 0 ] && kill -KILL $$; exec sleep 100")
+    result = jobs.run("-np", "2", script)
+    assert result.code == 137
+    assert result.said[0] == "rank 0 was killed by signal 9 (SIGKILL); it wrote nothing"
+
+
+def test_a_rank_may_end_well_while_others_run(jobs: Jobs) -> None:
+    script = jobs.script("[ $HOROVOD_RANK = 0 ] && exit 0; sleep 0.3; echo late")
+    result = jobs.run("-np", "3", script)
+    assert result.code == 0 and result.err == ""
+    assert sorted(result.out_lines) == ["[1]<stdout>:late", "[2]<stdout>:late"]
+
+
+def test_the_last_lines_of_the_failed_rank_are_shown(jobs: Jobs) -> None:
+    script = jobs.script(
+        "[ $HOROVOD_RANK = 1 ] || exec sleep 100\nseq 1000; echo 'Error: bad luck' >&2; exit 1"
+    )
+    result = jobs.run("-np", "2", script)
+    assert result.said[0] == "rank 1 exited with code 1; its last lines:"
+    shown = [line.strip() for line in result.said[1:21]]
+    assert "Error: bad luck" in shown and "1000" in shown and "900" not in shown
+    assert len([line for line in result.out_lines if line.startswith("[1]<stdout>:")]) == 1000
+
+
+def test_the_others_get_time_to_end_by_themselves(jobs: Jobs) -> None:
+    script = jobs.script("[ $HOROVOD_RANK = 0 ] && exit 3\nsleep 0.3; echo mine > own; exit 5")
+    result = jobs.run("-np", "2", "--grace-seconds", "20", script)
+    assert result.code == 3
+    assert result.said == [
+        "rank 0 exited with code 3; it wrote nothing",
+        "rank 1 exited with code 5 after that",
+    ]
+    assert (jobs.folder / "own").exists()
+
+
+def test_the_time_may_be_a_variable(jobs: Jobs) -> None:
+    script = jobs.script(
+        "[ $HOROVOD_RANK = 0 ] && exit 3\ntrap 'echo told; exit 0' TERM; sleep 100"
+    )
+    result = jobs.run("-np", "2", script, env={"HOROVOD_GRACE_SECONDS": "0"})
+    assert result.code == 3
+
+
+def test_what_ignores_sigterm_is_killed(jobs: Jobs) -> None:
+    script = jobs.script(
+        "[ $HOROVOD_RANK = 0 ] && { sleep 0.2; exit 3; }\n"
+        "trap '' TERM; echo $$ > rank.pid; while true; do sleep 1; done"
+    )
+    process = jobs.start("-np", "2", "--grace-seconds", "0", script)
+    pids = pids_in(jobs.folder, 1)
+    result = ended(process)
+    assert result.code == 3
+    assert "rank 1 was stopped (SIGKILL)" in result.said
+    wait_gone(pids)
+
+
+def test_a_job_that_ends_well_leaves_no_daemon(jobs: Jobs) -> None:
+    (jobs.folder / "family.py").write_text(FAMILY.replace('live(f"rank{rank}")', ""))
+    process = jobs.start("-np", "2", "--grace-seconds", "0", "python3", "family.py")
+    pids = pids_in(jobs.folder, 4)
+    assert ended(process).code == 0
+    wait_gone(pids)
+
+
+def test_nothing_survives_a_launcher_that_is_killed(jobs: Jobs) -> None:
+    process, pids = start_family(jobs, argument="signal proof")
+    process.kill()
+    wait_gone(pids)
+
+
+def test_nothing_survives_a_supervisor_that_is_killed(jobs: Jobs) -> None:
+    process, pids = start_family(jobs, argument="signal proof")
+    supervisor = children_of(process.pid)
+    assert len(supervisor) == 1
+    os.kill(supervisor[0], signal.SIGKILL)
+    result = ended(process)
+    assert result.code == 137
+    assert "supervisor" in result.said[0]
+    wait_gone(pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_launcher_ends_all(jobs: Jobs, number: signal.Signals) -> None:
+    process, pids = start_family(jobs)
+    process.send_signal(number)
+    result = ended(process)
+    assert result.code == 128 + number
+    assert result.said == [f"{number.name}: ending all ranks"]
+    wait_gone(pids)
+
+
+def test_a_second_interruption_kills_at_once(jobs: Jobs) -> None:
+    process, pids = start_family(jobs, argument="signal proof")
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process).code in (130, 143)
+    wait_gone(pids)
+
+
+def test_a_launcher_started_with_nohup_ignores_the_hangup(jobs: Jobs) -> None:
+    script = jobs.script("echo $$ > rank.pid; while [ ! -e go ]; do sleep 0.05; done")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = jobs.start("-np", "1", script)
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    pids_in(jobs.folder, 1)
+    process.send_signal(signal.SIGHUP)
+    (jobs.folder / "go").touch()
+    assert ended(process).code == 0
+
+
+def test_a_rank_that_signals_its_process_group_hits_only_itself(jobs: Jobs) -> None:
+    script = jobs.script(
+        "[ $HOROVOD_RANK = 1 ] || { sleep 0.3; exit 0; }\ntrap 'exit 0' TERM; kill 0"
+    )
+    result = jobs.run("-np", "3", script)
+    assert result.code == 0 and result.err == ""
+
+
+def test_sixty_four_processes(jobs: Jobs) -> None:
+    result = jobs.run("-np", "64", "sh", "-c", "echo $HOROVOD_RANK/$HOROVOD_SIZE")
+    assert result.code == 0
+    assert sorted(result.out_lines) == sorted(f"[{rank}]<stdout>:{rank}/64" for rank in range(64))
+
+
+def test_more_ranks_than_the_shell_allows_descriptors(jobs: Jobs) -> None:
+    command = f"ulimit -S -n 150; exec {horovodrun()} -np 100 sh -c 'ulimit -S -n'"
+    (jobs.folder / "limited.sh").write_text(command)
+    process = jobs.start("-np", "1", "sh", "limited.sh")
+    result = ended(process)
+    assert result.code == 0
+    assert sorted(set(line.rpartition(":")[2] for line in result.out_lines)) == ["150"]
+
+
+def test_a_broken_pipe_kills_ranks_as_it_does_everywhere(jobs: Jobs) -> None:
+    result = jobs.run("-np", "1", "sh", "-c", "(yes; echo $? >&2) | head -1")
+    assert "[0]<stderr>:141" in result.err.splitlines()
+
+
+def test_the_key_is_a_sealed_file_without_a_name(jobs: Jobs) -> None:
+    code = (
+        "import fcntl, os\n"
+        "fd = int(os.environ['HOROVOD_KEY_FD'])\n"
+        "print(len(os.pread(fd, 100, 0)), fcntl.fcntl(fd, 1034) & 15, os.pread(fd, 100, 0).hex())\n"
+    )
+    result = jobs.run("-np", "2", "python3", "-c", code)
+    lines = [line.partition(":")[2] for line in result.out_lines]
+    assert len(lines) == 2 and lines[0] == lines[1] and lines[0].startswith("32 15 ")
+    again = jobs.run("-np", "1", "python3", "-c", code)
+    assert again.out_lines[0].partition(":")[2] != lines[0]
+
+
+def test_a_stranger_gets_nothing_from_the_store(jobs: Jobs, tmp_path: Path) -> None:
+    script = jobs.script(
+        "echo $HOROVOD_GLOO_RENDEZVOUS_PORT > port.tmp; mv port.tmp port; sleep 100"
+    )
+    process = jobs.start("-np", "1", script)
+    wait_until((tmp_path / "port").exists, "the port")
+    import socket
+
+    port = int((tmp_path / "port").read_text())
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:
+        stranger.sendall(os.urandom(4096))
+        received = b""
+        try:
+            while data := stranger.recv(4096):
+                received += data
+        except ConnectionResetError:
+            pass
+    assert len(received) < 256  # its half of the handshake at most
+    assert process.poll() is None
+    process.terminate()
+    ended(process)

@@ -1,0 +1,258 @@
+"""The command line, the config file, and what a rank finds in its environment."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+import pytest
+from launcher import Ended, Jobs
+
+
+def variables(result: Ended, rank: int = 0) -> dict[str, str]:
+    lines = [line for line in result.out_lines if line.startswith(f"[{rank}]<stdout>:")]
+    pairs = (line.partition(":")[2].partition("=") for line in lines)
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-np", "0"], "-np 0: allowed is a whole number from 1"),
+        (["-np", "x"], "-np x: allowed is a whole number from 1"),
+        (["-np", "-1"], "-np -1: allowed"),
+        (["-np", "1.5"], "-np 1.5: allowed"),
+        (["-np", "99999999999999999999"], "allowed"),
+        ([], "-np is needed"),
+        (["-np", "2", "--no-such-flag"], "unknown flag '--no-such-flag'"),
+        (["-np", "2", "-z"], "unknown flag '-z'"),
+        (
+            ["-np", "5", "-H", "localhost:4"],
+            "-np 5 asks for more processes than there are slots: 4",
+        ),
+        (["-np", "1", "-H", "localhost"], "expected host:slots,host:slots"),
+        (["-np", "1", "-H", "elsewhere.example:1"], "several hosts are not in this version"),
+        (["-np", "1", "--hostfile", "missing"], "missing: it cannot be read"),
+        (["-np", "1", "-H", "localhost:1", "--hostfile", "x"], "exclude each other"),
+        (["-np", "1", "--config-file", "missing.yaml"], "missing.yaml: it cannot be read"),
+        (["-np", "1", "--cache-capacity", "-1"], "--cache-capacity=-1: allowed is a whole number"),
+        (
+            ["-np", "1", "--cycle-time-ms", "soon"],
+            "--cycle-time-ms=soon: allowed is a number of ms",
+        ),
+        (["-np", "1", "--log-level", "LOUD"], "allowed is trace, debug, info"),
+        (["-np", "1", "--autotune-gaussian-process-noise", "2"], "from 0 to 1"),
+        (["-np", "1", "--network-interfaces", "nic7"], "'nic7' does not exist here"),
+        (["-np", "1", "--mpi"], "not in this version: --mpi"),
+        (["-np", "1", "--gloo", "--mpi"], "exclude each other"),
+        (["-np", "1", "--host-discovery-script", "x"], "not in this version"),
+        (["-np", "1", "--stall-check-shutdown-time-seconds", "5"], "shorter than"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    jobs: Jobs, arguments: list[str], message: str
+) -> None:
+    result = jobs.run(*arguments, "touch", "started")
+    assert result.code == 2
+    assert result.out == "" and len(result.said) == 1 and message in result.said[0]
+    assert not (jobs.folder / "started").exists()
+
+
+def test_a_missing_command_is_refused(jobs: Jobs) -> None:
+    result = jobs.run("-np", "2")
+    assert (result.code, result.said) == (2, ["the command to run is missing"])
+
+
+def test_a_flag_without_its_value_is_refused(jobs: Jobs) -> None:
+    result = jobs.run("-np")
+    assert (result.code, result.said) == (2, ["flag '-np' needs a value"])
+
+
+def test_a_program_that_does_not_exist_is_told_once(jobs: Jobs) -> None:
+    result = jobs.run("-np", "3", "no-such-program")
+    assert (result.code, result.said) == (
+        127,
+        ["the program 'no-such-program' was not found in PATH"],
+    )
+    result = jobs.run("-np", "3", "./no-such-program")
+    assert result.code == 127 and "'./no-such-program' was not found" in result.said[0]
+
+
+def test_a_script_that_does_not_exist_is_told_once(jobs: Jobs) -> None:
+    result = jobs.run("-np", "3", "python3", "train.py")
+    assert (result.code, result.said) == (2, ["the script 'train.py' does not exist"])
+
+
+def test_a_file_that_is_no_program_is_told_once(jobs: Jobs) -> None:
+    (jobs.folder / "data").write_text("no program\n")
+    (jobs.folder / "data").chmod(0o755)
+    result = jobs.run("-np", "3", "./data")
+    assert result.code == 126
+    assert "begins with #!" in result.said[0]
+
+
+@pytest.mark.parametrize("value", ["perhaps", "-1", "2"])
+def test_a_variable_that_no_rank_could_use_is_refused(jobs: Jobs, value: str) -> None:
+    result = jobs.run("-np", "2", "true", env={"HOROVOD_STALL_CHECK_DISABLE": value})
+    assert result.code == 2
+    assert f"HOROVOD_STALL_CHECK_DISABLE={value}: allowed is 0, 1, false, true" in result.said[0]
+
+
+@pytest.mark.parametrize("flag", ["-np", "--np", "--num-proc"])
+def test_the_number_of_processes_has_three_spellings(jobs: Jobs, flag: str) -> None:
+    assert len(jobs.run(flag, "2", "echo", "x").out_lines) == 2
+    assert len(jobs.run(f"{flag}=2", "echo", "x").out_lines) == 2
+
+
+def test_the_command_gets_its_arguments_untouched(jobs: Jobs) -> None:
+    odd = ["-np", "3", "--verbose", "--", "", "a b", "$HOME", "*"]
+    result = jobs.run("-np", "1", "printf", "<%s>", *odd)
+    assert result.out == "[0]<stdout>:" + "".join(f"<{word}>" for word in odd) + "\n"
+    assert jobs.run("-np", "1", "--", "echo", "--x").out == "[0]<stdout>:--x\n"
+
+
+def test_flags_may_precede_and_follow_the_number(jobs: Jobs) -> None:
+    result = jobs.run("--log-level", "INFO", "-np", "1", "--cycle-time-ms=2", "env")
+    found = variables(result)
+    assert (found["HOROVOD_LOG_LEVEL"], found["HOROVOD_CYCLE_TIME"]) == ("info", "2")
+
+
+def test_each_rank_knows_its_place_and_where_to_meet(jobs: Jobs) -> None:
+    result = jobs.run("-np", "3", "-H", "localhost:4", "env", env={"CUDA_VISIBLE_DEVICES": "0"})
+    for rank in range(3):
+        found = variables(result, rank)
+        expected = {
+            "HOROVOD_HOSTNAME": "localhost",
+            "HOROVOD_RANK": str(rank),
+            "HOROVOD_SIZE": "3",
+            "HOROVOD_LOCAL_RANK": str(rank),
+            "HOROVOD_LOCAL_SIZE": "3",
+            "HOROVOD_CROSS_RANK": "0",
+            "HOROVOD_CROSS_SIZE": "1",
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_CPU_OPERATIONS": "gloo",
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        assert expected.items() <= found.items()
+        assert int(found["HOROVOD_GLOO_RENDEZVOUS_PORT"]) > 0
+        assert "CUDA_VISIBLE_DEVICES" not in found
+
+
+def test_the_environment_is_passed_on_without_secrets(jobs: Jobs) -> None:
+    hidden = {"HOROVOD_SECRET_KEY": "s", "BASH_FUNC_f%%": "() { :; }", "OLDPWD": "/"}
+    result = jobs.run("-np", "1", "env", env={"MINE": "kept", **hidden})
+    found = variables(result)
+    assert found["MINE"] == "kept"
+    assert not hidden.keys() & found.keys()
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_variable(jobs: Jobs) -> None:
+    (jobs.folder / "c.yaml").write_text("params: {cycle_time_ms: 2, cache_capacity: 20}\n")
+    environment = {
+        "HOROVOD_CYCLE_TIME": "1",
+        "HOROVOD_CACHE_CAPACITY": "10",
+        "HOROVOD_FUSION_THRESHOLD": "77",
+    }
+    command = ["-np", "1", "--config-file", "c.yaml", "--cycle-time-ms", "3", "env"]
+    found = variables(jobs.run(*command, env=environment))
+    assert found["HOROVOD_CYCLE_TIME"] == "3"
+    assert found["HOROVOD_CACHE_CAPACITY"] == "20"
+    assert found["HOROVOD_FUSION_THRESHOLD"] == "77"
+
+
+def test_every_section_of_the_config_file_is_read(jobs: Jobs) -> None:
+    (jobs.folder / "c.yaml").write_text(
+        "controller: gloo\n"
+        "params:\n  fusion_threshold_mb: 32\n"
+        "stall_check:\n  enabled: false\n  warning_time_seconds: 5\n  shutdown_time_seconds: 9\n"
+        "library_options:\n  thread_affinity: 0\n  gloo_timeout_seconds: 8\n"
+        "logging:\n  level: INFO\n  with_timestamp: false\n  hide_timestamp: true\n"
+        "timeline:\n"
+    )
+    result = jobs.run("-np", "1", "--config-file", "c.yaml", "env")
+    expected = {
+        "HOROVOD_FUSION_THRESHOLD": str(32 << 20),
+        "HOROVOD_STALL_CHECK_DISABLE": "1",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "5",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9",
+        "HOROVOD_THREAD_AFFINITY": "0",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": "8",
+        "HOROVOD_LOG_LEVEL": "info",
+        "HOROVOD_LOG_HIDE_TIME": "1",
+    }
+    assert expected.items() <= variables(result).items()
+    assert len(result.said) == 1 and "hide_timestamp is ignored" in result.said[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("params: {no_such_key: 1}", "unknown key 'params.no_such_key'"),
+        ("no_such_section: {a: 1}", "unknown key 'no_such_section'"),
+        ("controller: smoke", "allowed is gloo, mpi"),
+        ("params: {cache_capacity: -1}", "params.cache_capacity=-1: allowed"),
+        ("params: 7", "'params' must hold keys and values"),
+        ("params: {cycle_time_ms: {a: 1}}", "must be one value"),
+        ("params: {", "config file c.yaml: yaml"),
+        ("- a\n- b", "it must hold sections"),
+        ("stall_check: {enabled: perhaps}", "stall_check.enabled=perhaps: allowed"),
+    ],
+)
+def test_a_config_file_that_makes_no_sense_is_refused(jobs: Jobs, text: str, message: str) -> None:
+    (jobs.folder / "c.yaml").write_text(text)
+    result = jobs.run("-np", "1", "--config-file", "c.yaml", "touch", "started")
+    assert result.code == 2
+    assert len(result.said) == 1 and message in result.said[0]
+    assert not (jobs.folder / "started").exists()
+
+
+def test_a_later_feature_is_told_of_and_does_not_stop_the_job(jobs: Jobs) -> None:
+    flags = ["--autotune", "--timeline-filename", "t.json", "--min-np", "1", "-p", "22"]
+    result = jobs.run("-np", "1", *flags, "env", env={"HOROVOD_NUM_NCCL_STREAMS": "2"})
+    assert result.code == 0
+    assert all(line.startswith("not in this version: ") for line in result.said)
+    told = "\n".join(result.said)
+    for word in ("--autotune", "--timeline-filename", "--min-np", "--ssh-port", "NCCL_STREAMS=2"):
+        assert word in told
+
+
+def test_settings_of_a_feature_that_is_off_are_dropped(jobs: Jobs) -> None:
+    result = jobs.run("-np", "1", "--no-autotune", "--autotune-warmup-samples", "5", "env")
+    assert result.said == []
+    assert "HOROVOD_AUTOTUNE_WARMUP_SAMPLES" not in variables(result)
+
+
+def test_hosts_may_be_every_name_of_this_machine(jobs: Jobs) -> None:
+    (jobs.folder / "hosts").write_text(f"{socket.gethostname()} slots=1 \n127.0.0.1 slots=2\n")
+    result = jobs.run("-np", "3", "-hostfile", "hosts", "env")
+    assert variables(result, 2)["HOROVOD_LOCAL_RANK"] == "2"
+
+
+def test_deprecated_flags_work_and_say_so(jobs: Jobs) -> None:
+    result = jobs.run("-np", "1", "--log-hide-timestamp", "env")
+    assert variables(result)["HOROVOD_LOG_HIDE_TIME"] == "1"
+    assert "deprecated" in result.said[0]
+
+
+def test_version_and_help(jobs: Jobs) -> None:
+    for flag in ("-v", "--version"):
+        result = jobs.run(flag)
+        assert result.code == 0 and re.fullmatch(r"\d+\.\d+\.\d+\S*\n", result.out)
+    result = jobs.run("--help")
+    assert result.code == 0 and "--fusion-threshold-mb" in result.out
+
+
+def test_check_build_has_its_exact_layout(jobs: Jobs) -> None:
+    for flag in ("-cb", "--check-build"):
+        result = jobs.run(flag)
+        assert result.code == 0
+        pattern = (
+            r"Horovod v\S+:\n\nAvailable Frameworks:\n    \[ \] TensorFlow\n"
+            r"    \[[X ]\] PyTorch\n    \[ \] MXNet\n\n"
+            r"Available Controllers:\n    \[ \] MPI\n    \[X\] Gloo\n\n"
+            r"Available Tensor Operations:\n    \[ \] NCCL\n    \[ \] DDL\n    \[ \] CCL\n"
+            r"    \[ \] MPI\n    \[X\] Gloo    \n"
+        )
+        assert re.fullmatch(pattern, result.out), result.out
+    assert jobs.run("-cb", "--verbose").out.startswith("\n")
