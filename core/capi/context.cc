@@ -40,8 +40,8 @@ Context::Context(const Environment& environment, uint32_t generation)
   JobKey key;
   if (identity.size > 1) {
     key = read_job_key(environment);
-    store_ = std::make_unique<StoreClient>(identity.store_host, identity.store_port, key,
-                                           identity.rank, generation, knobs_.start_timeout);
+    store_ = std::make_unique<StoreClient>(Address{identity.store_host, identity.store_port}, key,
+                                           identity.rank, knobs_.start_timeout);
   }
   Wiring wiring = connect(identity, key, store_.get(), generation, knobs_);
   world_ = {identity.rank,       identity.size,      identity.local_rank,

@@ -31,7 +31,8 @@ class Host {
     std::vector<Wiring> wirings(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
       Wiring& wiring = wirings[rank];
-      wiring.identity = {.rank = rank, .size = ranks, .local_rank = rank, .local_size = ranks};
+      wiring.identity.rank = wiring.identity.local_rank = rank;
+      wiring.identity.size = wiring.identity.local_size = ranks;
       wiring.topology = Topology::of({ranks});
       wiring.generation = kGeneration;
       wiring.waiter = std::make_unique<EpollWaiter>();
