@@ -132,29 +132,38 @@ struct BFloat16 {
   }
 };
 
-template <class Element, class D>
-HWY_INLINE hn::Vec<D> load(D d, const typename Element::Stored* from) {
-  return Element::widen(d, hn::LoadU(hn::Rebind<typename Element::Stored, D>(), from));
-}
-
-template <class Element, class D>
-HWY_INLINE void store(D d, hn::Vec<D> lanes, typename Element::Stored* to) {
-  hn::StoreU(Element::narrow(d, lanes), hn::Rebind<typename Element::Stored, D>(), to);
-}
-
-/// The first `count` elements only, `count` below Lanes(d); the other lanes are zero.
+/// The first `count` elements only; the other lanes are zero.
 template <class Element, class D>
 HWY_INLINE hn::Vec<D> load_first(D d, const typename Element::Stored* from, size_t count) {
-  HWY_ALIGN typename Element::Stored buffer[hn::MaxLanes(D())] = {};
-  std::memcpy(buffer, from, count * sizeof(buffer[0]));
-  return load<Element>(d, buffer);
+  using Stored = typename Element::Stored;
+  HWY_ALIGN Stored buffer[hn::MaxLanes(D())] = {};
+  std::memcpy(buffer, from, count * sizeof(Stored));
+  return Element::widen(d, hn::Load(hn::Rebind<Stored, D>(), buffer));
 }
 
 template <class Element, class D>
 HWY_INLINE void store_first(D d, hn::Vec<D> lanes, typename Element::Stored* to, size_t count) {
-  HWY_ALIGN typename Element::Stored buffer[hn::MaxLanes(D())];
-  store<Element>(d, lanes, buffer);
-  std::memcpy(to, buffer, count * sizeof(buffer[0]));
+  using Stored = typename Element::Stored;
+  HWY_ALIGN Stored buffer[hn::MaxLanes(D())];
+  hn::Store(Element::narrow(d, lanes), hn::Rebind<Stored, D>(), buffer);
+  std::memcpy(to, buffer, count * sizeof(Stored));
+}
+
+// At any address. The scalar target's own LoadU would read through a misaligned pointer.
+template <class Element, class D>
+HWY_INLINE hn::Vec<D> load(D d, const typename Element::Stored* from) {
+  if constexpr (HWY_TARGET == HWY_SCALAR)
+    return load_first<Element>(d, from, 1);
+  else
+    return Element::widen(d, hn::LoadU(hn::Rebind<typename Element::Stored, D>(), from));
+}
+
+template <class Element, class D>
+HWY_INLINE void store(D d, hn::Vec<D> lanes, typename Element::Stored* to) {
+  if constexpr (HWY_TARGET == HWY_SCALAR)
+    store_first<Element>(d, lanes, to, 1);
+  else
+    hn::StoreU(Element::narrow(d, lanes), hn::Rebind<typename Element::Stored, D>(), to);
 }
 
 }  // namespace hvd::kernel::HWY_NAMESPACE

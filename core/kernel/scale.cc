@@ -7,8 +7,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernel/scale.cc"
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS HWY_SSSE3  // as in reduce.cc
 #include "hwy/foreach_target.h"         // must come before highway.h
 //
 #include "core/base/assert.h"

@@ -1,0 +1,376 @@
+// The executor over the simulated network: what it computes against one process that has all
+// inputs, and how it ends when a rank is lost or when nobody can go on.
+#include "core/collective/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "core/kernel/kernel.h"
+#include "core/sim/network.h"
+#include "core/sim/seeds.h"
+
+namespace hvd {
+namespace {
+
+using Make = Schedule (*)(int rank, int size);
+struct Named {
+  const char* name;
+  Make make;
+};
+constexpr std::array kAllreduces = {
+    Named{"direct", direct_allreduce}, Named{"one_shot", one_shot_allreduce},
+    Named{"ring", ring_allreduce}, Named{"recursive_doubling", recursive_doubling_allreduce}};
+
+/// Memory of one rank as a fused batch has it: pieces of odd lengths, each somewhere else.
+class Tensors {
+ public:
+  Tensors() = default;
+  Tensors(size_t elements, size_t element, uint64_t pieces_seed) {
+    std::mt19937_64 random(pieces_seed);
+    while (elements > 0) {
+      const size_t piece = std::min<size_t>(elements, random() % 40);
+      pieces_.emplace_back(piece * element + kGuard, std::byte{0x77});
+      elements -= piece;
+    }
+  }
+
+  GatherList list() {
+    GatherList list;
+    for (ByteVector& piece : pieces_) list.add(piece.data(), piece.size() - kGuard);
+    return list;
+  }
+  ByteVector content() {
+    ByteVector all;
+    list().for_each(0, list().bytes(), [&](MutableBytes piece, size_t) {
+      all.insert(all.end(), piece.begin(), piece.end());
+    });
+    return all;
+  }
+  void set(const ByteVector& all) {
+    list().for_each(0, all.size(), [&](MutableBytes piece, size_t offset) {
+      std::memcpy(piece.data(), all.data() + offset, piece.size());
+    });
+  }
+
+ private:
+  static constexpr size_t kGuard =
+      1;  // so that pieces are misaligned now and then, and never touch
+  std::vector<ByteVector> pieces_;
+};
+
+/// Small whole numbers: every order of adding them gives the same bits, whatever the type.
+ByteVector small_numbers(DType dtype, size_t elements, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  ByteVector bytes(elements);
+  for (std::byte& byte : bytes) byte = std::byte(random() % 3);
+  ByteVector values(elements * element_bytes(dtype));
+  const auto put = [&]<class T>(T) {
+    for (size_t i = 0; i < elements; ++i) {
+      const T value = static_cast<T>(bytes[i]);
+      std::memcpy(values.data() + i * sizeof(T), &value, sizeof(T));
+    }
+  };
+  switch (element_bytes(dtype)) {
+    case 1:
+      put(uint8_t{});
+      break;
+    case 2: {  // 0, 1 and 2 of the half types
+      const bool half = dtype == DType::float16;
+      for (size_t i = 0; i < elements; ++i) {
+        const uint16_t one = half ? 0x3c00 : 0x3f80, two = 0x4000;
+        const uint16_t value = bytes[i] == std::byte{2} ? two : bytes[i] == std::byte{1} ? one : 0;
+        std::memcpy(values.data() + i * 2, &value, 2);
+      }
+      break;
+    }
+    case 4:
+      dtype == DType::float32 ? put(float{}) : put(int32_t{});
+      break;
+    default:
+      dtype == DType::float64 ? put(double{}) : put(int64_t{});
+  }
+  return values;
+}
+
+struct Case {
+  Make make = nullptr;
+  int size = 1;
+  size_t elements = 0;
+  DType dtype = DType::float32;
+  ReduceOp op = ReduceOp::sum;
+  bool in_place = true;
+  double prescale = 1.0;
+  double postscale = 1.0;
+};
+
+/// A batch on all ranks: their memory and their Work.
+class Batch {
+ public:
+  Batch(const Case& c, uint64_t seed, size_t segment_bytes) : case_(c) {
+    for (int rank = 0; rank < c.size; ++rank) {
+      outputs_.emplace_back(c.elements, element_bytes(c.dtype), seed + rank);
+      inputs_.emplace_back(c.elements, element_bytes(c.dtype), seed + 1000 + rank);
+      contributions_.push_back(small_numbers(c.dtype, c.elements, seed * 100 + rank));
+      (c.in_place ? outputs_ : inputs_).back().set(contributions_.back());
+    }
+    for (int rank = 0; rank < c.size; ++rank) works_.push_back(work(rank, segment_bytes));
+  }
+
+  std::vector<Work> take_works() { return std::move(works_); }
+  ByteVector output(int rank) { return outputs_[rank].content(); }
+  ByteVector input(int rank) { return inputs_[rank].content(); }
+  const ByteVector& contribution(int rank) const { return contributions_[rank]; }
+
+  ByteVector expected() const {
+    auto scaled = contributions_;
+    std::vector<const void*> sources;
+    for (ByteVector& one : scaled) {
+      kernel::scale(case_.dtype, one.data(), one.data(), case_.prescale, case_.elements);
+      sources.push_back(one.data());
+    }
+    ByteVector result(scaled[0].size());
+    kernel::reduce(case_.op, case_.dtype, result.data(), sources, case_.elements);
+    kernel::scale(case_.dtype, result.data(), result.data(), case_.postscale, case_.elements);
+    return result;
+  }
+
+ private:
+  Work work(int rank, size_t segment_bytes) {
+    Work work;
+    work.batch = 5;
+    work.schedule = case_.make(rank, case_.size);
+    work.output = outputs_[rank].list();
+    if (!case_.in_place) work.input = inputs_[rank].list();
+    work.layout = Layout::split(work.output.bytes(), segment_bytes, work.schedule.chunks,
+                                element_bytes(case_.dtype));
+    work.dtype = case_.dtype;
+    work.op = case_.op;
+    work.prescale = case_.prescale;
+    work.postscale = case_.postscale;
+    return work;
+  }
+
+  Case case_;
+  std::vector<Tensors> outputs_, inputs_;
+  std::vector<ByteVector> contributions_;
+  std::vector<Work> works_;
+};
+
+sim::NetworkOptions network_of(uint64_t seed) {
+  return {.unit_bytes = 64 + 8 * (seed % 60),
+          .units_in_flight = 2 + static_cast<uint32_t>(seed % 4),
+          .shared_memory = seed % 2 == 0};
+}
+
+void expect_right(const Case& c, uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << c.size << " ranks, " << c.elements << " of "
+                                  << name_of(c.dtype) << " " << name_of(c.op) << " in place "
+                                  << c.in_place << " scaled " << c.prescale << " " << c.postscale
+                                  << " seed " << seed);
+  const auto options = network_of(seed);
+  sim::Network network(c.size, seed, options);
+  Batch batch(c, seed, options.unit_bytes);
+  for (const auto& error : network.run(batch.take_works()))
+    ASSERT_FALSE(error.has_value()) << error->what();
+  const ByteVector expected = batch.expected();
+  for (int rank = 0; rank < c.size; ++rank) {
+    ASSERT_EQ(batch.output(rank), expected) << "rank " << rank;
+    const ByteVector input = c.in_place ? batch.contribution(rank) : batch.input(rank);
+    ASSERT_EQ(input, batch.contribution(rank)) << "the input of rank " << rank << " has changed";
+  }
+}
+
+class ExecutorAllreduce : public testing::TestWithParam<Named> {};
+
+TEST_P(ExecutorAllreduce, EqualsOneProcessThatHasAllInputs) {
+  constexpr std::array kTypes = {DType::float32, DType::float16, DType::bfloat16, DType::int64,
+                                 DType::uint8,   DType::float64, DType::int32,    DType::int8};
+  constexpr std::array kOps = {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::product};
+  constexpr std::array<size_t, 7> kElements = {0, 1, 2, 31, 97, 500, 1300};
+  uint64_t turn = 0;
+  for (const uint64_t seed : sim::seeds(3))
+    for (const int size : {1, 2, 3, 4, 5, 6, 7, 8, 16, 33})
+      for (const size_t elements : kElements) {
+        if (size > 8 && elements > 500) continue;
+        ++turn;
+        const ReduceOp op = kOps[turn / 3 % kOps.size()];
+        const bool may_grow = op != ReduceOp::product;  // to infinity, and then times 0
+        expect_right({.make = GetParam().make,
+                      .size = size,
+                      .elements = elements,
+                      .dtype = kTypes[turn % kTypes.size()],
+                      .op = op,
+                      .in_place = turn % 5 < 3,
+                      .prescale = turn % 4 == 1 && may_grow ? 2.0 : 1.0,
+                      .postscale = turn % 3 == 1 ? 0.5 : 1.0},
+                     seed + turn);
+      }
+}
+
+TEST_P(ExecutorAllreduce, GivesTheSameBitsToAllRanksWhateverTheValues) {
+  for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16})
+    for (const int size : {2, 3, 5, 8}) {
+      const Case c{.make = GetParam().make,
+                   .size = size,
+                   .elements = 300,
+                   .dtype = dtype,
+                   .postscale = 1.0 / size};
+      Batch batch(c, 7, 256);
+      std::vector<Work> works = batch.take_works();
+      std::mt19937_64 random(size);
+      for (Work& work : works)
+        work.output.for_each(0, work.output.bytes(), [&](MutableBytes piece, size_t) {
+          for (size_t i = 0; i < piece.size(); ++i) {  // exponents near 1, any mantissa
+            const bool top = (i + 1) % element_bytes(dtype) == 0;
+            piece[i] = std::byte(top ? 0x3b + random() % 2 : random() % 256);
+          }
+        });
+      sim::Network network(size, 3, {.unit_bytes = 256, .shared_memory = true});
+      for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
+      for (int rank = 1; rank < size; ++rank) ASSERT_EQ(batch.output(rank), batch.output(0));
+    }
+}
+
+TEST_P(ExecutorAllreduce, EndsOnEveryRankWhenOneIsLost) {
+  for (const uint64_t seed : sim::seeds(60)) {
+    auto options = network_of(seed);
+    const int size = 2 + static_cast<int>(seed % 6);
+    options.lose_rank = static_cast<int>(seed / 7) % size;
+    options.lose_after = seed % 150;
+    sim::Network network(size, seed, options);
+    Batch batch({.make = GetParam().make, .size = size, .elements = 2000}, seed,
+                options.unit_bytes);
+    for (const auto& error : network.run(batch.take_works())) {
+      ASSERT_TRUE(error.has_value()) << "seed " << seed;
+      EXPECT_EQ(error->code(), Code::peer_lost);
+      EXPECT_EQ(error->rank(), options.lose_rank);
+    }
+  }
+}
+
+TEST_P(ExecutorAllreduce, RunsAlikeFromTheSameSeed) {
+  const auto fingerprint = [&](uint64_t seed) {
+    sim::Network network(4, seed, {.unit_bytes = 256});
+    Batch batch({.make = GetParam().make, .size = 4, .elements = 500}, 1, 256);
+    network.run(batch.take_works());
+    return network.fingerprint();
+  };
+  EXPECT_EQ(fingerprint(11), fingerprint(11));
+  EXPECT_NE(fingerprint(11), fingerprint(12));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ExecutorAllreduce, testing::ValuesIn(kAllreduces),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Executor, DirectAndOneShotReduceInAscendingOrderOfRank) {
+  for (const Make make : {direct_allreduce, one_shot_allreduce}) {
+    constexpr int kSize = 4;
+    const std::array<float, kSize> values = {1e8F, 1.0F, -1e8F, 1.0F};  // in this order: 1, not 2
+    sim::Network network(kSize, 1, {.shared_memory = true});
+    std::array<std::array<float, 9>, kSize> memory;
+    std::vector<Work> works(kSize);
+    for (int rank = 0; rank < kSize; ++rank) {
+      memory[rank].fill(values[rank]);
+      Work& work = works[rank];
+      work.schedule = make(rank, kSize);
+      work.layout = Layout::split(sizeof(memory[rank]), 256, work.schedule.chunks, sizeof(float));
+      work.output.add(reinterpret_cast<std::byte*>(memory[rank].data()), sizeof(memory[rank]));
+      work.dtype = DType::float32;
+    }
+    network.run(std::move(works));
+    for (const auto& result : memory)
+      for (const float value : result) EXPECT_EQ(value, 1.0F);
+  }
+}
+
+TEST(Executor, GathersBlocksOfUnevenLengths) {
+  for (const Make make : {direct_allgather, ring_allgather})
+    for (const uint64_t seed : sim::seeds(20)) {
+      const int size = 1 + static_cast<int>(seed % 9);
+      std::mt19937_64 random(seed);
+      std::vector<size_t> blocks;
+      for (int rank = 0; rank < size; ++rank) blocks.push_back(random() % 3 * (random() % 700) * 4);
+      const size_t bytes = std::accumulate(blocks.begin(), blocks.end(), size_t{0});
+      ByteVector expected(bytes);
+      for (std::byte& byte : expected) byte = std::byte(random());
+      sim::Network network(size, seed, network_of(seed));
+      std::vector<Tensors> outputs;
+      std::vector<Work> works(size);
+      for (int rank = 0; rank < size; ++rank) {
+        ByteVector own(bytes);  // only its block is right
+        const Extent block{std::accumulate(blocks.begin(), blocks.begin() + rank, size_t{0}),
+                           blocks[rank]};
+        std::copy_n(expected.begin() + block.offset, block.bytes, own.begin() + block.offset);
+        outputs.emplace_back(bytes / 4, 4, seed + rank).set(own);
+      }
+      for (int rank = 0; rank < size; ++rank) {
+        works[rank].schedule = make(rank, size);
+        works[rank].layout = Layout::blocks(blocks, network.group(rank).unit_bytes(), 4);
+        works[rank].output = outputs[rank].list();
+      }
+      for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
+      for (Tensors& output : outputs) ASSERT_EQ(output.content(), expected) << "seed " << seed;
+    }
+}
+
+TEST(Executor, BroadcastsFromEveryRoot) {
+  for (const auto make : {direct_broadcast, binomial_broadcast})
+    for (int size = 1; size <= 8; ++size)
+      for (int root = 0; root < size; ++root) {
+        const uint64_t seed = static_cast<uint64_t>(size * 10 + root);
+        sim::Network network(size, seed, network_of(seed));
+        std::vector<Tensors> outputs;
+        std::vector<Work> works(size);
+        const ByteVector expected = small_numbers(DType::float32, 700, seed);
+        for (int rank = 0; rank < size; ++rank) outputs.emplace_back(700, 4, seed + rank);
+        Tensors input(700, 4, seed);
+        input.set(expected);
+        for (int rank = 0; rank < size; ++rank) {
+          works[rank].schedule = make(rank, size, root);
+          works[rank].output = outputs[rank].list();
+          if (rank == root) works[rank].input = input.list();  // out of place at the root
+          works[rank].layout = Layout::split(2800, network.group(rank).unit_bytes(), 1, 4);
+        }
+        for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
+        for (Tensors& output : outputs) ASSERT_EQ(output.content(), expected);
+      }
+}
+
+TEST(Executor, ADeadlockIsSeenAtOnceAndSaysWhoWaitsForWhat) {
+  sim::Network network(3, 1, {.unit_bytes = 256});
+  Batch batch({.make = ring_allreduce, .size = 3, .elements = 100}, 1, 256);
+  std::vector<Work> works = batch.take_works();
+  // Rank 1 believes that rank 0 sends nothing to rank 2, and rank 0 waits for itself to hear from
+  // rank 2.
+  for (Phase& phase : works[1].schedule.phases) phase.sends.clear();
+  try {
+    network.run(std::move(works));
+    FAIL() << "nobody noticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::timed_out);
+    EXPECT_NE(std::string(error.what())
+                  .find("rank 2 waits for unit 0 (segment 0, phase 0) of batch 5 from rank 1"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Executor, ManyBatchesFollowEachOther) {
+  sim::Network network(4, 9, {.unit_bytes = 128, .shared_memory = true});
+  for (uint64_t number = 0; number < 20; ++number) {
+    const Case c{
+        .make = kAllreduces[number % kAllreduces.size()].make, .size = 4, .elements = number * 37};
+    Batch batch(c, number, 128);
+    std::vector<Work> works = batch.take_works();
+    for (Work& work : works) work.batch = 10 + number;
+    for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
+    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(batch.output(rank), batch.expected());
+  }
+}
+
+}  // namespace
+}  // namespace hvd

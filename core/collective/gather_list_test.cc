@@ -1,0 +1,43 @@
+#include "core/collective/gather_list.h"
+
+#include <gtest/gtest.h>
+
+namespace hvd {
+namespace {
+
+ByteVector numbered(size_t bytes, int from) {
+  ByteVector made(bytes);
+  for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>(from + static_cast<int>(i));
+  return made;
+}
+
+TEST(GatherList, VisitsEveryRangeAcrossItsPieces) {
+  ByteVector a = numbered(5, 0), b = numbered(1, 5), c = numbered(4, 6);
+  GatherList list;
+  list.add(a.data(), a.size());
+  list.add(nullptr, 0);
+  list.add(b.data(), b.size());
+  list.add(c.data(), c.size());
+  ASSERT_EQ(list.bytes(), 10u);
+  for (size_t begin = 0; begin <= 10; ++begin)
+    for (size_t end = begin; end <= 10; ++end) {
+      std::vector<int> seen;
+      list.for_each(begin, end - begin, [&](MutableBytes piece, size_t offset) {
+        EXPECT_EQ(offset, seen.size());
+        EXPECT_FALSE(piece.empty());
+        for (const std::byte value : piece) seen.push_back(static_cast<int>(value));
+      });
+      ASSERT_EQ(seen.size(), end - begin);
+      for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<int>(begin + i));
+    }
+}
+
+TEST(GatherList, IsEmptyWithoutPieces) {
+  GatherList list;
+  list.add(nullptr, 0);
+  EXPECT_TRUE(list.empty());
+  EXPECT_EQ(list, GatherList());
+}
+
+}  // namespace
+}  // namespace hvd

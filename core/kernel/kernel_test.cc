@@ -1,0 +1,285 @@
+#include "core/kernel/kernel.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/kernel/reference.h"
+#include "hwy/highway.h"
+
+namespace hvd::kernel {
+namespace {
+
+constexpr std::array kAllOps = {ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
+                                ReduceOp::product};
+
+/// Runs the rest of its scope once for every SIMD target that this CPU has, and the plain one.
+class EveryTarget {
+ public:
+  EveryTarget() : targets_(hwy::SupportedAndGeneratedTargets()) {}
+  ~EveryTarget() { hwy::SetSupportedTargetsForTest(0); }
+
+  template <class Body>
+  void run(Body body) {
+    for (const int64_t target : targets_) {
+      hwy::SetSupportedTargetsForTest(target);
+      hwy::GetChosenTarget().Update(target);
+      SCOPED_TRACE(hwy::TargetName(target));
+      body();
+    }
+  }
+
+ private:
+  std::vector<int64_t> targets_;
+};
+
+/// Bytes at an address that is `misalignment` beyond a cache line.
+class Buffer {
+ public:
+  Buffer(size_t bytes, size_t misalignment) : memory_(bytes + 3 * 64), bytes_(bytes) {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    begin_ = 64 - address % 64 + misalignment;
+  }
+  std::byte* data() { return memory_.data() + begin_; }
+  const std::byte* data() const { return memory_.data() + begin_; }
+  size_t size() const { return bytes_; }
+
+ private:
+  ByteVector memory_;
+  size_t bytes_;
+  size_t begin_;
+};
+
+template <class T>
+T special(std::mt19937_64& random) {
+  using Limits = std::numeric_limits<T>;
+  const std::array values = {T(0),
+                             T(1),
+                             T(-T(1)),
+                             Limits::max(),
+                             Limits::min(),
+                             Limits::lowest(),
+                             T(-T(0)),
+                             Limits::infinity(),
+                             Limits::quiet_NaN(),
+                             Limits::denorm_min()};
+  return values[random() % values.size()];
+}
+
+template <class T>
+void fill_floats(Buffer& buffer, std::mt19937_64& random) {
+  for (size_t at = 0; at < buffer.size(); at += sizeof(T)) {
+    const T ordinary = static_cast<T>(std::ldexp(static_cast<double>(random()) - 9e18, -60));
+    const T value = random() % 16 == 0 ? special<T>(random) : ordinary;
+    std::memcpy(buffer.data() + at, &value, sizeof(T));
+  }
+}
+
+/// Ordinary numbers and now and then a special one; for integers and half types any bits.
+void fill_random(DType dtype, Buffer& buffer, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  if (dtype == DType::float32) return fill_floats<float>(buffer, random);
+  if (dtype == DType::float64) return fill_floats<double>(buffer, random);
+  const uint64_t mask = dtype == DType::boolean ? 1 : 0xff;
+  for (size_t i = 0; i < buffer.size(); ++i) buffer.data()[i] = std::byte(random() & mask);
+}
+
+void expect_same(DType dtype, const void* actual, const void* expected, size_t elements) {
+  for (size_t i = 0; i < elements; ++i)
+    ASSERT_TRUE(reference::same_element(dtype, actual, expected, i)) << "element " << i;
+}
+
+class Kernel : public testing::TestWithParam<DType> {};
+
+struct ReduceCase {
+  ReduceOp op = ReduceOp::sum;
+  size_t sources = 2;
+  size_t elements = 0;
+  size_t misalignment = 0;
+  size_t aliased = 0;  ///< the destination is this source; equal to `sources`: none
+};
+
+void check_reduce(DType dtype, const ReduceCase& c) {
+  SCOPED_TRACE(testing::Message() << name_of(c.op) << " of " << c.sources << " x " << c.elements
+                                  << " misaligned by " << c.misalignment << ", destination is "
+                                  << c.aliased);
+  const size_t bytes = c.elements * element_bytes(dtype);
+  std::vector<Buffer> buffers;
+  std::vector<const void*> sources;
+  for (size_t i = 0; i <= c.sources; ++i) {
+    buffers.emplace_back(bytes, (c.misalignment * (i + 1)) % 64);
+    fill_random(dtype, buffers[i], c.elements + 100 * i);
+  }
+  for (size_t i = 0; i < c.sources; ++i) sources.push_back(buffers[i].data());
+  Buffer expected(bytes, 0);
+  reference::reduce(c.op, dtype, expected.data(), sources, c.elements);
+  const Buffer after = buffers[c.aliased];
+  reduce(c.op, dtype, buffers[c.aliased].data(), sources, c.elements);
+  expect_same(dtype, buffers[c.aliased].data(), expected.data(), c.elements);
+  // Nothing is written behind the end.
+  EXPECT_EQ(std::memcmp(buffers[c.aliased].data() + bytes, after.data() + bytes, 16), 0);
+}
+
+TEST_P(Kernel, ReducesAsTheScalarReference) {
+  EveryTarget().run([&] {
+    for (const ReduceOp op : kAllOps)
+      for (const size_t sources : {1, 2, 3, 7})
+        for (const size_t elements : {0, 1, 3, 15, 64, 67, 257, 515})
+          for (const size_t misalignment : {0, 1, 3})
+            check_reduce(GetParam(), {op, sources, elements, misalignment, sources});
+  });
+}
+
+TEST_P(Kernel, ReducesIntoAnyOfItsSources) {
+  EveryTarget().run([&] {
+    for (const ReduceOp op : kAllOps)
+      for (const size_t sources : {1, 2, 3, 5})
+        for (size_t aliased = 0; aliased < sources; ++aliased)
+          check_reduce(GetParam(), {op, sources, 301, 1, aliased});
+  });
+}
+
+TEST_P(Kernel, ReducesAsManySourcesAsItPromises) {
+  check_reduce(GetParam(), {ReduceOp::sum, kMaxSources, 37, 1, 500});
+  check_reduce(GetParam(), {ReduceOp::max, kMaxSources, 37, 1, kMaxSources});
+}
+
+TEST_P(Kernel, ScalesAsTheScalarReference) {
+  const DType dtype = GetParam();
+  EveryTarget().run([&] {
+    for (const double factor : {0.0, 1.0, 0.25, 1.0 / 3, -7.5, 1e6, 1e-6, 1e300})
+      for (const size_t elements : {0, 1, 31, 64, 259})
+        for (const bool in_place : {false, true}) {
+          SCOPED_TRACE(testing::Message() << elements << " by " << factor << " " << in_place);
+          const size_t bytes = elements * element_bytes(dtype);
+          Buffer source(bytes, 1), target(bytes, 3), expected(bytes, 0);
+          fill_random(dtype, source, elements);
+          reference::scale(dtype, expected.data(), source.data(), factor, elements);
+          Buffer& destination = in_place ? source : target;
+          scale(dtype, destination.data(), source.data(), factor, elements);
+          expect_same(dtype, destination.data(), expected.data(), elements);
+        }
+  });
+}
+
+TEST_P(Kernel, FillsWithWhatChangesNothing) {
+  const DType dtype = GetParam();
+  constexpr size_t kElements = 97;
+  for (const ReduceOp op : kAllOps) {
+    SCOPED_TRACE(name_of(op));
+    Buffer values(kElements * element_bytes(dtype), 1),
+        neutral(kElements * element_bytes(dtype), 3);
+    fill_random(dtype, values, 7);
+    const Buffer before = values;
+    fill_neutral(op, dtype, neutral.data(), kElements);
+    const std::array<const void*, 2> sources = {neutral.data(), values.data()};
+    reduce(op, dtype, values.data(), sources, kElements);
+    for (size_t i = 0; i < kElements; ++i) {
+      bool equal = false;  // as numbers: 0 + -0 is 0
+      reference::with_type(dtype, [&]<class T>(T*) {
+        const auto now = reference::widened(reference::element<T>(values.data(), i));
+        const auto then = reference::widened(reference::element<T>(before.data(), i));
+        equal = now == then || (now != now && then != then);
+      });
+      EXPECT_TRUE(equal) << "element " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Kernel,
+                         testing::Values(DType::uint8, DType::int8, DType::uint16, DType::int16,
+                                         DType::int32, DType::int64, DType::float16, DType::float32,
+                                         DType::float64, DType::boolean, DType::bfloat16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+std::vector<uint16_t> all_16_bits() {
+  std::vector<uint16_t> all(65536);
+  std::iota(all.begin(), all.end(), uint16_t{0});
+  return all;
+}
+
+class HalfTypes : public testing::TestWithParam<DType> {};
+
+TEST_P(HalfTypes, EveryValueSurvivesConversionAndBack) {
+  EveryTarget().run([&] {
+    const auto all = all_16_bits();
+    auto result = all;
+    const std::array<const void*, 1> source = {all.data()};
+    reduce(ReduceOp::sum, GetParam(), result.data(), source, all.size());
+    expect_same(GetParam(), result.data(), all.data(), all.size());
+  });
+}
+
+TEST_P(HalfTypes, EveryValueIsRoundedToNearestEven) {
+  EveryTarget().run([&] {
+    const auto all = all_16_bits();
+    // Powers of two walk through the subnormals and to infinity, the rest make ties and near-ties.
+    for (const double factor : {0.5, 0.25, 0x1p-5, 0x1p-12, 2.0, 1024.0, 1.5, 0.75, 1.0009765625,
+                                0.333251953125, 1.00390625, 3.0, -1.0}) {
+      SCOPED_TRACE(factor);
+      auto actual = all, expected = all;
+      scale(GetParam(), actual.data(), all.data(), factor, all.size());
+      reference::scale(GetParam(), expected.data(), all.data(), factor, all.size());
+      expect_same(GetParam(), actual.data(), expected.data(), all.size());
+    }
+  });
+}
+
+TEST_P(HalfTypes, RoundOnceAfterAllSources) {
+  // Twice the least step below the last place of 1 makes one step, but only together.
+  const float step = GetParam() == DType::float16 ? 0x1p-10F : 0x1p-7F;
+  const auto encode = [&](float value) {
+    return GetParam() == DType::float16 ? reference::Float16::of(value).bits
+                                        : reference::BFloat16::of(value).bits;
+  };
+  const uint16_t one = encode(1), half_step = encode(step / 2), expected = encode(1 + step);
+  const std::array<const void*, 3> sources = {&one, &half_step, &half_step};
+  uint16_t result = 0;
+  EveryTarget().run([&] {
+    reduce(ReduceOp::sum, GetParam(), &result, sources, 1);
+    EXPECT_EQ(result, expected);
+  });
+}
+
+TEST_P(HalfTypes, NanStaysNanAndInfinityInfinity) {
+  const bool half = GetParam() == DType::float16;
+  const uint16_t infinity = half ? 0x7c00 : 0x7f80, signalling = infinity + 1,
+                 largest = infinity - 1;
+  EveryTarget().run([&] {
+    const std::array<uint16_t, 3> values = {infinity, signalling, largest};
+    std::array<uint16_t, 3> result{};
+    scale(GetParam(), result.data(), values.data(), 2.0, 3);
+    EXPECT_EQ(result[0], infinity);
+    EXPECT_GT(result[1], infinity);
+    EXPECT_EQ(result[2], infinity);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, HalfTypes, testing::Values(DType::float16, DType::bfloat16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST(KernelScale, SaturatesIntegersAndTruncatesTowardZero) {
+  const std::array<int8_t, 4> small = {100, -100, 7, -7};
+  std::array<int8_t, 4> scaled{};
+  scale(DType::int8, scaled.data(), small.data(), 1.5, 4);
+  EXPECT_EQ(scaled, (std::array<int8_t, 4>{127, -128, 10, -10}));
+  const std::array<int64_t, 2> large = {int64_t{1} << 62, -(int64_t{1} << 62)};
+  std::array<int64_t, 2> limits{};
+  scale(DType::int64, limits.data(), large.data(), 4.0, 2);
+  EXPECT_EQ(limits[0], std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(limits[1], std::numeric_limits<int64_t>::min());
+}
+
+TEST(KernelScale, ByOneKeepsEveryBitOfLargeIntegers) {
+  const int64_t value = (int64_t{1} << 62) + 1;
+  int64_t result = 0;
+  scale(DType::int64, &result, &value, 1.0, 1);
+  EXPECT_EQ(result, value);
+}
+
+}  // namespace
+}  // namespace hvd::kernel

@@ -1,0 +1,187 @@
+// The same arithmetic as kernel.h, one element at a time and as plainly as it can be written. Tests
+// compare with it; nothing else includes it.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include "core/base/assert.h"
+#include "core/base/bytes.h"
+#include "core/base/dtype.h"
+
+namespace hvd::kernel::reference {
+
+/// A binary floating format of 16 bits, by its definition: exact, subnormals included, ties to
+/// even.
+template <int kExponentBits, int kMantissaBits>
+struct Small {
+  uint16_t bits = 0;
+
+  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+  static constexpr int kLargestExponent = (1 << kExponentBits) - 1;
+
+  static Small of(float value) {
+    const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+    const uint16_t infinity = kLargestExponent << kMantissaBits;
+    if (std::isnan(value)) return {static_cast<uint16_t>(sign | infinity | 1)};
+    if (std::isinf(value)) return {static_cast<uint16_t>(sign | infinity)};
+    const double magnitude = std::fabs(static_cast<double>(value));
+    const int exponent = magnitude == 0 ? 1 - kBias : std::max(std::ilogb(magnitude), 1 - kBias);
+    const double cells = std::nearbyint(std::ldexp(magnitude, kMantissaBits - exponent));
+    // A carry out of the mantissa goes into the exponent by itself; a subnormal has exponent 0.
+    const double encoded = cells + std::ldexp(exponent + kBias - 1, kMantissaBits);
+    return {
+        static_cast<uint16_t>(sign | (encoded < infinity ? static_cast<int>(encoded) : infinity))};
+  }
+
+  float value() const {
+    const int exponent = bits >> kMantissaBits & kLargestExponent;
+    const int mantissa = bits & ((1 << kMantissaBits) - 1);
+    double magnitude;
+    if (exponent == kLargestExponent)
+      magnitude = mantissa ? std::numeric_limits<double>::quiet_NaN()
+                           : std::numeric_limits<double>::infinity();
+    else if (exponent == 0)
+      magnitude = std::ldexp(mantissa, 1 - kBias - kMantissaBits);
+    else
+      magnitude = std::ldexp(mantissa + (1 << kMantissaBits), exponent - kBias - kMantissaBits);
+    return static_cast<float>(bits & 0x8000 ? -magnitude : magnitude);
+  }
+};
+using Float16 = Small<5, 10>;
+using BFloat16 = Small<8, 7>;
+
+template <class T>
+T widened(T value) {
+  return value;
+}
+inline float widened(Float16 value) { return value.value(); }
+inline float widened(BFloat16 value) { return value.value(); }
+
+template <class T, class Wide>
+T narrowed(Wide value) {
+  if constexpr (std::is_arithmetic_v<T>)
+    return value;
+  else
+    return T::of(value);
+}
+
+template <class T>
+T combine(ReduceOp op, T a, T b) {
+  using Wrapping = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+  switch (op) {
+    case ReduceOp::average:
+    case ReduceOp::sum:
+      return static_cast<T>(Wrapping(a) + Wrapping(b));
+    case ReduceOp::product:
+      return static_cast<T>(Wrapping(a) * Wrapping(b));
+    case ReduceOp::min:
+      return b < a || b != b ? b : a;
+    case ReduceOp::max:
+      return a < b || b != b ? b : a;
+    case ReduceOp::adasum:
+      break;
+  }
+  HVD_ASSERT(false);
+}
+
+template <class T>
+T element(const void* from, size_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const std::byte*>(from) + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+/// Calls `visit` with a null pointer to the type of `dtype`'s elements.
+template <class Visit>
+void with_type(DType dtype, Visit visit) {
+  switch (dtype) {
+    case DType::boolean:
+    case DType::uint8:
+      return visit(static_cast<uint8_t*>(nullptr));
+    case DType::int8:
+      return visit(static_cast<int8_t*>(nullptr));
+    case DType::uint16:
+      return visit(static_cast<uint16_t*>(nullptr));
+    case DType::int16:
+      return visit(static_cast<int16_t*>(nullptr));
+    case DType::int32:
+      return visit(static_cast<int32_t*>(nullptr));
+    case DType::int64:
+      return visit(static_cast<int64_t*>(nullptr));
+    case DType::float16:
+      return visit(static_cast<Float16*>(nullptr));
+    case DType::float32:
+      return visit(static_cast<float*>(nullptr));
+    case DType::float64:
+      return visit(static_cast<double*>(nullptr));
+    case DType::bfloat16:
+      return visit(static_cast<BFloat16*>(nullptr));
+  }
+  HVD_ASSERT(false);
+}
+
+inline void reduce(ReduceOp op, DType dtype, void* destination,
+                   std::span<const void* const> sources, size_t elements) {
+  if (dtype == DType::boolean)
+    op = op == ReduceOp::min || op == ReduceOp::product ? ReduceOp::min : ReduceOp::max;
+  with_type(dtype, [&]<class T>(T*) {
+    for (size_t i = 0; i < elements; ++i) {
+      auto result = widened(element<T>(sources[0], i));
+      for (const void* source : sources.subspan(1))
+        result = combine(op, result, widened(element<T>(source, i)));
+      const T stored = narrowed<T>(result);
+      std::memcpy(static_cast<std::byte*>(destination) + i * sizeof(T), &stored, sizeof(T));
+    }
+  });
+}
+
+template <class T>
+T scaled(T value, double factor) {
+  if constexpr (std::is_integral_v<T>) {
+    const long double product = static_cast<double>(value) * factor;
+    if (product != product) return 0;
+    if (product >= static_cast<long double>(std::numeric_limits<T>::max()))
+      return std::numeric_limits<T>::max();
+    if (product <= static_cast<long double>(std::numeric_limits<T>::min()))
+      return std::numeric_limits<T>::min();
+    return static_cast<T>(product);
+  } else {
+    const auto wide = widened(value);
+    return narrowed<T>(wide * static_cast<decltype(wide)>(factor));
+  }
+}
+
+inline void scale(DType dtype, void* destination, const void* source, double factor,
+                  size_t elements) {
+  if (factor == 1.0) {
+    std::memmove(destination, source, elements * element_bytes(dtype));
+    return;
+  }
+  with_type(dtype, [&]<class T>(T*) {
+    for (size_t i = 0; i < elements; ++i) {
+      const T stored = scaled(element<T>(source, i), factor);
+      std::memcpy(static_cast<std::byte*>(destination) + i * sizeof(T), &stored, sizeof(T));
+    }
+  });
+}
+
+/// The same bits, or both a NaN.
+inline bool same_element(DType dtype, const void* a, const void* b, size_t index) {
+  bool same = false;
+  with_type(dtype, [&]<class T>(T*) {
+    const T left = element<T>(a, index);
+    const T right = element<T>(b, index);
+    const auto x = widened(left);
+    const auto y = widened(right);
+    same = std::memcmp(&left, &right, sizeof(T)) == 0 || (x != x && y != y);
+  });
+  return same;
+}
+
+}  // namespace hvd::kernel::reference

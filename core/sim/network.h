@@ -1,0 +1,84 @@
+// Groups in one process, for tests of what moves bytes: N ranks whose parcels arrive late, whose
+// rooms are refused now and then, and one of whom may be lost, all drawn from a seed. It also holds
+// its users to the contract of Group: order of units, units in flight, matching parcels, rooms that
+// nobody alters once they are published.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/collective/executor.h"
+#include "core/group/group.h"
+
+namespace hvd::sim {
+
+struct NetworkOptions {
+  size_t unit_bytes = 256;
+  uint32_t units_in_flight = 3;
+  /// Parcels of links are seen only once their receiver has pumped.
+  bool shared_memory = false;
+  /// Upper limit of the delays, in steps of the simulation.
+  uint64_t longest_delay = 20;
+  int lose_rank = kNoRank;
+  uint64_t lose_after = 0;  ///< steps
+};
+
+/// Owns the groups of all ranks. One thread; nothing here blocks.
+class Network {
+ public:
+  Network(int size, uint64_t seed, NetworkOptions options);
+  ~Network();
+
+  Group& group(int rank);
+
+  /// Runs one Work a rank to the end, a step of one rank at a time in an order drawn from the seed.
+  /// Returns how each rank ended: nothing, or its error. Throws Error{timed_out} as soon as nobody
+  /// can go on, listing what each rank waits for.
+  std::vector<std::optional<Error>> run(std::vector<Work> works);
+
+  /// A hash of all that happened so far: the same seed gives the same run.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  class Port;
+  struct Delivery {
+    Parcel parcel;
+    uint64_t due = 0;
+    bool arrived = false;
+    bool seen = false;
+    bool done = false;  // the receiver has released the unit
+  };
+  struct Room {
+    ByteVector bytes;
+    ByteVector published;  // what peers see; equal to `bytes` for ever after
+    std::vector<Delivery> deliveries;
+    bool is_published = false;
+    uint64_t refused_until = 0;
+  };
+  struct Runner;
+
+  uint64_t draw(uint64_t limit) { return random_() % (limit + 1); }
+  void record(uint64_t value);
+  void check_alive() const;
+  void lose_if_due(std::vector<Runner>& runners);
+  void step(std::vector<Runner>& runners);
+  void skip_to_next_event(std::vector<Runner>& runners);
+  std::optional<uint64_t> next_event(uint64_t since) const;
+  void free_rooms(int rank);
+
+  NetworkOptions options_;
+  std::mt19937_64 random_;
+  uint64_t now_ = 0;
+  uint64_t fingerprint_ = 14695981039346656037U;
+  int lost_ = kNoRank;
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::vector<std::map<Ticket, Room>> rooms_;  // [rank]
+};
+
+}  // namespace hvd::sim
