@@ -13,18 +13,6 @@ namespace {
 /// A request that has survived two ticks has waited for at least one whole period.
 constexpr uint32_t kStalledTicks = 2;
 
-std::string rank_is_gone(int rank, const std::string& why) {
-  return "rank " + std::to_string(rank) + " is gone" + (why.empty() ? "" : ": " + why);
-}
-
-std::string shut_down_by(int rank) {
-  const std::string who = "rank " + std::to_string(rank);
-  return who +
-         " has shut the job down: it called shutdown or left after an exception, so what is "
-         "pending or submitted " +
-         "later cannot complete; look for the first error in the output of " + who;
-}
-
 }  // namespace
 
 Client::Client(int rank, const Topology& topology, NegotiateOptions options)
@@ -83,9 +71,7 @@ void Client::batch_done(GroupNumber number, const std::vector<Bound>& bound) {
   }
 }
 
-void Client::parent_lost(int rank, const std::string& why) {
-  end(rank, true, rank_is_gone(rank, why));
-}
+void Client::parent_lost(int rank, const std::string& why) { end(rank, true, why); }
 
 void Client::tick() {
   if (ended_) return;
@@ -109,10 +95,9 @@ void Client::from_parent(const Verdict& verdict) {
       actions_.push_back({.type = Action::Type::joined, .rank = verdict.rank});
       return;
     case Verdict::Type::shut_down:
-      return end(verdict.rank, false,
-                 verdict.text.empty() ? shut_down_by(verdict.rank) : verdict.text);
+      return end(verdict.rank, false, verdict.text);
     case Verdict::Type::abort:
-      return end(verdict.rank, true, rank_is_gone(verdict.rank, verdict.text));
+      return end(verdict.rank, true, verdict.text);
     case Verdict::Type::query:
       return answer(static_cast<uint32_t>(verdict.value));
     case Verdict::Type::knobs:

@@ -29,7 +29,8 @@ struct Action {
     run,          ///< `bound` as one batch of `group`, number `sequence`
     fail,         ///< the request `tag` has ended with `text`
     joined,       ///< the join is complete; `rank` was last
-    ended,        ///< nothing runs any more; `rank` is the cause, `lost` tells loss from shutdown
+    ended,        ///< nothing runs any more; `rank` is the cause, `lost` tells loss from shutdown;
+                  ///< `text` is what was seen of the lost rank, or why the Root has shut down
     set_added,    ///< request `tag` is complete; the new group is `group`
     set_removed,  ///< request `tag` is complete; `group` is gone
   };

@@ -24,7 +24,7 @@ class Root {
   void complete(Entry entry);
   void all_joined(int last);
   void done(GroupNumber group, uint32_t batches);
-  /// Ends the job. `text` is what every rank is told, else it names the rank that asked.
+  /// Ends the job. `text` is what every rank is told; empty when rank `by` has just asked for it.
   void shutdown(int by, const std::string& text);
   void abort(int rank, const std::string& why);
   void stalled();  ///< some rank has waited for long

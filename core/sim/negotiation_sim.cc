@@ -369,7 +369,7 @@ void NegotiationSim::act(int rank, Action action) {
       user.ended = true;
       user.lost = action.lost;
       user.cause = action.rank;
-      HVD_ASSERT(!action.text.empty());
+      HVD_ASSERT(action.lost != action.text.empty());  // what was seen of the lost rank
       break;
     case Action::Type::set_added: {
       const int set = user.in_flight.extract(action.tag).mapped().subject;
