@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct GroupKind {
   std::string name;
   std::function<std::unique_ptr<GroupWorld>(int ranks)> make;
 };
+
+/// GoogleTest would print the bytes of the object.
+inline void PrintTo(const GroupKind& kind, std::ostream* out) { *out << kind.name; }
 
 class GroupContract : public testing::TestWithParam<GroupKind> {};
 

@@ -163,6 +163,17 @@ TEST(HostSegment, ALinkThatIsClosedNamesTheGlobalRank) {
   }
 }
 
+TEST(HostSegment, AGoodbyeIsSeenByTheOthers) {
+  const auto layout = small_layout(2);
+  SegmentMemory memory(layout.total_bytes());
+  HostSegment leader(memory.bytes(), layout, 1, 0);
+  HostSegment rank(memory.bytes(), layout, 1, 1);
+  EXPECT_FALSE(leader.said_goodbye(1));
+  rank.say_goodbye();
+  EXPECT_TRUE(leader.said_goodbye(1));
+  EXPECT_FALSE(rank.said_goodbye(0));
+}
+
 TEST(HostSegment, IsNotMappedInAForkedChild) {
   const auto segment = HostSegment::create(small_layout(1), 1);
   const auto room = segment->staging().reserve({0, 0}, 8);

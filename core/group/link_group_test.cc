@@ -181,5 +181,41 @@ TEST(Mesh, ALostPeerIsNamed) {
   }
 }
 
+TEST(Mesh, PartsWhenAllIsSentAndEveryPeerHasSaidGoodbye) {
+  LinkWorld world(2, 4096, 0);
+  const auto first = world.group(0, {0, 1});
+  const auto second = world.group(1, {0, 1});
+  constexpr size_t kBytes = 20 * KiB;
+  publish_to(*first, {1, 0}, 1, kBytes);
+  world.mesh(0).say_goodbye();
+  world.mesh(1).say_goodbye();
+  world.mesh(0).pump();
+  EXPECT_FALSE(world.mesh(0).parted(false));  // not all is sent
+  EXPECT_FALSE(world.mesh(0).parted(true));
+  EXPECT_TRUE(world.mesh(1).parted(true));
+  EXPECT_FALSE(world.mesh(1).parted(false));  // the goodbye comes behind what is not yet sent
+  while (world.mesh(1).pump() | world.mesh(0).pump()) continue;
+  EXPECT_TRUE(world.mesh(0).parted(false));
+  EXPECT_TRUE(world.mesh(1).parted(false));
+  EXPECT_TRUE(second->view({1, 0}, {0, 0, kBytes}));  // what came before the goodbye is still there
+}
+
+TEST(Mesh, APeerThatIsForgottenIsNeitherReadNorWaitedFor) {
+  LinkWorld world(3, 4096, 0);
+  const auto first = world.group(0, {0, 1, 2});
+  publish_to(*first, {1, 0}, 1, 20 * KiB);
+  world.mesh(0).forget(1);
+  world.mesh(0).forget(9);  // there never was one
+  std::vector<int> visited;
+  world.mesh(0).for_each_channel([&](Channel& channel) { visited.push_back(channel.peer()); });
+  EXPECT_EQ(visited, std::vector{2});
+  EXPECT_FALSE(world.mesh(0).pump(1));
+  world.mesh(0).say_goodbye();
+  world.mesh(2).say_goodbye();
+  while (world.mesh(0).pump() | world.mesh(2).pump()) continue;
+  EXPECT_TRUE(world.mesh(0).parted(false));
+  EXPECT_EQ(world.mesh(0).peers(), (std::vector{1, 2}));
+}
+
 }  // namespace
 }  // namespace hvd
