@@ -141,10 +141,10 @@ def test_names_are_built_by_the_rule(double: Begin) -> None:
     hvd.barrier()
     assert core.names() == [
         "allreduce.a",
-        "allreduce.noname.1",
+        "allreduce.noname.0",
         "grouped_allreduce.g",
         "allgather.b",
-        "broadcast.noname.4",
+        "broadcast.noname.1",
         "barrier.noname",
     ]
 
@@ -366,7 +366,7 @@ def test_broadcast_parameters_takes_dicts_and_lists(double: Begin) -> None:
     assert core.names() == [
         *("broadcast.bias", "broadcast.weight"),
         *("broadcast.weight", "broadcast.bias"),
-        *("broadcast.noname.4", "broadcast.noname.5"),
+        *("broadcast.noname.0", "broadcast.noname.1"),
     ]
     for nonsense in (3, "weights", torch.ones(2), [("weight",)], [3]):
         with pytest.raises(ValueError, match="params must"):

@@ -15,9 +15,9 @@ from horovod.common.util import get_average_backwards_compatibility_fun
 from horovod.torch._submission import (
     Handle,
     apply,
+    automatic_name,
     check,
     fresh,
-    name_of,
     needs_gradient,
     readable,
     result,
@@ -146,10 +146,10 @@ class HorovodAllreduce(torch.autograd.Function):
         ctx.op = _reduce_op(op, average)
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
+        ctx.name = name or automatic_name()
         handle = allreduce_async(
-            tensor, None, name, ctx.op, prescale_factor, postscale_factor, process_set
+            tensor, None, ctx.name, ctx.op, prescale_factor, postscale_factor, process_set
         )
-        ctx.name = name_of(handle, name)
         return result(handle)
 
     @staticmethod
@@ -334,10 +334,10 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         ctx.op = _reduce_op(op, average)
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
+        ctx.name = name or automatic_name()
         handle = _grouped_allreduce_async(
-            "grouped_allreduce", tensors, None, name, ctx.op, ctx.factors, process_set, False
+            "grouped_allreduce", tensors, None, ctx.name, ctx.op, ctx.factors, process_set, False
         )
-        ctx.name = name_of(handle, name)
         return tuple(results(handle))
 
     @staticmethod

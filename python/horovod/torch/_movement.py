@@ -12,9 +12,9 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch._allreduce import allreduce
 from horovod.torch._submission import (
     apply,
+    automatic_name,
     check,
     fresh,
-    name_of,
     needs_gradient,
     readable,
     result,
@@ -45,9 +45,8 @@ class HorovodAllgather(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.rows = tensor.shape[0] if tensor.dim() else 0
         ctx.process_set = process_set
-        handle = allgather_async(tensor, name, process_set)
-        ctx.name = name_of(handle, name)
-        return result(handle)
+        ctx.name = name or automatic_name()
+        return result(allgather_async(tensor, ctx.name, process_set))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -149,9 +148,8 @@ class HorovodBroadcast(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.root_rank = root_rank
         ctx.process_set = process_set
-        handle = broadcast_async(tensor, root_rank, name, process_set)
-        ctx.name = name_of(handle, name)
-        return result(handle)
+        ctx.name = name or automatic_name()
+        return result(broadcast_async(tensor, root_rank, ctx.name, process_set))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -44,8 +44,8 @@ _increment_version: Callable[[torch.Tensor], None] = getattr(
     torch.autograd.graph, "increment_version", lambda tensor: None
 )  # older torch cannot be told
 _pending: dict[int, _Pending] = {}
-_numbers = itertools.count()
-_first_number = 0
+_handles = itertools.count()
+_unnamed = itertools.count()
 
 
 class Handle(int):
@@ -65,8 +65,8 @@ def drop_handles() -> None:
 
     Handles themselves go on counting, so an old one never stands for a new operation.
     """
-    global _first_number
-    _first_number = next(_numbers) + 1
+    global _unnamed
+    _unnamed = itertools.count()
     while _pending:
         core.free(_pending.popitem()[1].native)
 
@@ -127,6 +127,11 @@ def fresh(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
 
 
+def automatic_name() -> str:
+    """The name of an operation without one. Named ones do not count."""
+    return f"noname.{next(_unnamed)}"
+
+
 def start(
     kind: int,
     label: str,
@@ -146,12 +151,9 @@ def start(
     `label`: the operation, which begins its name among ranks. `outputs`: None when the runtime
     allocates them.
     """
-    number = next(_numbers)
-    if name is None:
-        name = f"noname.{number - _first_number}"
     native = core.submit(
         kind,
-        f"{label}.{name}",
+        f"{label}.{name or automatic_name()}",
         [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
         None if outputs is None else [t.data_ptr() for t in outputs],
         (inputs, outputs),
@@ -161,16 +163,12 @@ def start(
         root,
         0 if process_set is global_process_set else process_set_id(process_set),
     )
+    number = next(_handles)
     if outputs is None:
         _pending[number] = _Pending(native, None, [t.dtype for t in inputs], single)
     else:
         _pending[number] = _Pending(native, outputs[0] if single else outputs, None, single)
     return Handle(number)
-
-
-def name_of(handle: int, name: str | None) -> str:
-    """The name that an operation got: its own, or the automatic one."""
-    return name if name is not None else f"noname.{handle - _first_number}"
 
 
 def poll(handle: int) -> bool:

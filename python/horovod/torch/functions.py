@@ -116,8 +116,8 @@ def broadcast_optimizer_state(
     if not is_root:
         _collect(structure, tensors)
     _broadcast_all(tensors.items(), root_rank)
-    if not is_root:
-        optimizer.load_state_dict(_put_tensors(structure, tensors))
+    # The root loads too: loading may convert types, and ranks must not differ in that.
+    optimizer.load_state_dict(_put_tensors(structure, tensors))
 
 
 def _collect(structure: Any, tensors: dict[str, torch.Tensor]) -> None:

@@ -112,6 +112,7 @@ class _Distributed(_Base):
                 "would race with the reduction of gradients that is under way"
             )
         self._reducer.is_settled = False
+        self._is_synchronized = False
         super().zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
