@@ -1,0 +1,59 @@
+#include "job/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hvd::job {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Key;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+TEST(JobEnvironment, LeavesShellFunctionsDevicesAndSecretsBehind) {
+  const Environment launcher{{"BASH_FUNC_x%%", "f"},
+                             {"OLDPWD", "/"},
+                             {"CUDA_VISIBLE_DEVICES", "0"},
+                             {"OLD_CUDA_VISIBLE_DEVICES", "0"},
+                             {"HOROVOD_SECRET_KEY", "s"},
+                             {"PATH", "/bin"},
+                             {"PWD", "/"}};
+  EXPECT_THAT(job_environment(launcher, {}), UnorderedElementsAre(Key("PATH"), Key("PWD")));
+}
+
+TEST(JobEnvironment, HasWhatFlagsSetInsteadOfWhatWasThere) {
+  Options options;
+  options.knobs = {{"HOROVOD_CYCLE_TIME", "2"}};
+  EXPECT_THAT(job_environment({{"HOROVOD_CYCLE_TIME", "1"}}, options),
+              UnorderedElementsAre(Pair("HOROVOD_CYCLE_TIME", "2")));
+}
+
+TEST(MeetingVariables, KeepTheInterfacesThatTheUserHasSet) {
+  EXPECT_THAT(meeting_variables({{"NCCL_SOCKET_IFNAME", "ib0"}}, {}, 5),
+              Not(Contains(Key("NCCL_SOCKET_IFNAME"))));
+  EXPECT_THAT(meeting_variables({}, {}, 5), Contains(Pair("NCCL_SOCKET_IFNAME", "lo")));
+}
+
+TEST(MeetingVariables, NameTheInterfacesOfTheFlag) {
+  Options options;
+  options.interfaces = {"eth0", "eth1"};
+  options.no_infiniband = true;
+  const Environment found = meeting_variables({{"HOROVOD_GLOO_IFACE", "lo"}}, options, 5);
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_IFACE", "eth0")));
+  EXPECT_THAT(found, Contains(Pair("NCCL_SOCKET_IFNAME", "eth0,eth1")));
+  EXPECT_THAT(found, Contains(Pair("NCCL_IB_DISABLE", "1")));
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_RENDEZVOUS_PORT", "5")));
+}
+
+TEST(RankVariables, TellThePlace) {
+  EXPECT_THAT(rank_variables({"h", 3, 8, 1, 2, 0, 4}),
+              UnorderedElementsAre(Pair("HOROVOD_HOSTNAME", "h"), Pair("HOROVOD_RANK", "3"),
+                                   Pair("HOROVOD_SIZE", "8"), Pair("HOROVOD_LOCAL_RANK", "1"),
+                                   Pair("HOROVOD_LOCAL_SIZE", "2"), Pair("HOROVOD_CROSS_RANK", "0"),
+                                   Pair("HOROVOD_CROSS_SIZE", "4")));
+}
+
+}  // namespace
+}  // namespace hvd::job

@@ -1,0 +1,150 @@
+#include "job/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace hvd::job {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+std::string refusal(const std::vector<std::string>& arguments) {
+  try {
+    parse_options(arguments);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Options, TheCommandBeginsAtTheFirstWordThatIsNoFlag) {
+  const Options options =
+      parse_options({"--verbose", "-np", "4", "python", "-u", "train.py", "--np", "7", "-v"});
+  EXPECT_EQ(options.num_proc, 4);
+  EXPECT_TRUE(options.verbose);
+  EXPECT_THAT(options.command, ElementsAre("python", "-u", "train.py", "--np", "7", "-v"));
+}
+
+TEST(Options, TwoDashesEndTheFlags) {
+  EXPECT_THAT(parse_options({"-np", "1", "--", "--odd"}).command, ElementsAre("--odd"));
+}
+
+TEST(Options, EverySpellingOfAFlagIsTheSame) {
+  for (const char* flag : {"-np", "--np", "--num-proc"})
+    EXPECT_EQ(parse_options({flag, "3", "x"}).num_proc, 3) << flag;
+  EXPECT_EQ(parse_options({"-np=3", "x"}).num_proc, 3);
+  EXPECT_EQ(parse_options({"-np", "1", "-H", "a:1", "x"}).hosts, "a:1");
+  EXPECT_EQ(parse_options({"-np", "1", "-Ha:1", "x"}).hosts, "a:1");
+  EXPECT_EQ(parse_options({"-np", "1", "--hosts=a:1", "x"}).hosts, "a:1");
+  EXPECT_EQ(parse_options({"-np", "1", "-hostfile", "f", "x"}).hostfile, "f");
+  EXPECT_TRUE(parse_options({"-np", "1", "-prefix-timestamp", "x"}).prefix_timestamp);
+}
+
+TEST(Options, TheLastOfSeveralCounts) {
+  EXPECT_EQ(parse_options({"-np", "1", "-np", "2", "x"}).num_proc, 2);
+  EXPECT_THAT(parse_options({"-np", "1", "--autotune", "--no-autotune", "x"}).knobs,
+              ElementsAre(Pair("HOROVOD_AUTOTUNE", "0")));
+  EXPECT_THAT(parse_options({"-np", "1", "--no-autotune", "--autotune", "x"}).knobs,
+              ElementsAre(Pair("HOROVOD_AUTOTUNE", "1")));
+}
+
+TEST(Options, EachKnobIsExportedOnlyIfItsFlagIsGiven) {
+  EXPECT_THAT(parse_options({"-np", "1", "x"}).knobs, IsEmpty());
+  for (const KnobRow& row : rows()) {
+    if (row.flags.empty()) continue;
+    const std::string flag(row.flags.substr(0, row.flags.find(',')));
+    const bool boolean = row.kind == KnobKind::boolean;
+    std::vector<std::string> arguments{"-np", "1", flag, "x"};
+    const std::string value = row.kind == KnobKind::choice ? std::string(row.choices.back()) : "1";
+    if (!boolean) arguments.insert(arguments.end() - 1, value);
+    const Options options = parse_options(arguments);
+    ASSERT_EQ(options.knobs.size(), 1u) << flag;
+    EXPECT_EQ(options.knobs.begin()->first, row.env);
+    if (row.flag_unit == Unit::none) {
+      EXPECT_EQ(options.knobs.begin()->second, value) << flag;
+    }
+    EXPECT_THAT(options.command, ElementsAre("x"));
+  }
+}
+
+TEST(Options, SwitchesHaveTwoSides) {
+  const auto value = [](const char* flag) {
+    return parse_options({"-np", "1", flag, "x"}).knobs.begin()->second;
+  };
+  EXPECT_EQ(value("--no-stall-check"), "1");
+  EXPECT_EQ(value("--stall-check"), "0");
+  EXPECT_EQ(value("--log-without-timestamp"), "1");
+  EXPECT_EQ(value("--log-with-timestamp"), "0");
+  EXPECT_EQ(value("--log-hide-timestamp"), "1");
+  EXPECT_EQ(value("--no-log-hide-timestamp"), "0");
+}
+
+TEST(Options, ValuesThatBeginWithADashAreValues) {
+  EXPECT_THAT(refusal({"-np", "1", "--cache-capacity", "-5", "x"}),
+              HasSubstr("--cache-capacity=-5: allowed is"));
+  EXPECT_THAT(refusal({"-np", "-5", "x"}), HasSubstr("-np -5: allowed is"));
+}
+
+TEST(Options, WhatCannotBeIsRefused) {
+  EXPECT_THAT(refusal({"x"}), HasSubstr("-np is needed"));
+  EXPECT_THAT(refusal({"-np", "0", "x"}), HasSubstr("-np 0: allowed is a whole number from 1"));
+  EXPECT_THAT(refusal({"-np", "2"}), HasSubstr("the command to run is missing"));
+  EXPECT_THAT(refusal({"-np"}), HasSubstr("flag '-np' needs a value"));
+  EXPECT_THAT(refusal({"-npx", "2", "x"}), HasSubstr("unknown flag '-npx'"));
+  EXPECT_THAT(refusal({"--verbos", "-np", "2", "x"}), HasSubstr("unknown flag '--verbos'"));
+  EXPECT_THAT(refusal({"-np", "1", "--blacklist-cooldown-range", "1"}),
+              HasSubstr("needs 2 values"));
+  EXPECT_THAT(refusal({"-np", "1", "--gloo", "--jsrun", "x"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal({"-np", "1", "--jsrun", "x"}), HasSubstr("not in this version: --jsrun"));
+}
+
+TEST(Options, SomeModesNeedNoProcesses) {
+  EXPECT_EQ(parse_options({"-cb"}).mode, Options::Mode::check_build);
+  EXPECT_EQ(parse_options({"--check-build", "--verbose"}).verbose, true);
+  EXPECT_EQ(parse_options({"-v"}).mode, Options::Mode::version);
+  const Options help = parse_options({"-h"});
+  EXPECT_EQ(help.mode, Options::Mode::help);
+  for (const KnobRow& row : rows())
+    EXPECT_THAT(help.help, HasSubstr(std::string(row.flags.substr(0, row.flags.find(',')))));
+}
+
+TEST(Options, InterfacesAreAList) {
+  EXPECT_THAT(parse_options({"-np", "1", "--network-interfaces", "a,b", "x"}).interfaces,
+              ElementsAre("a", "b"));
+  const Options old = parse_options({"-np", "1", "--network-interface", "a,b", "x"});
+  EXPECT_THAT(old.interfaces, ElementsAre("a", "b"));
+  EXPECT_THAT(old.warnings, ElementsAre(HasSubstr("deprecated")));
+}
+
+TEST(Options, FlagsOfLaterVersionsAreToldOf) {
+  const Options options = parse_options(
+      {"-np", "1", "--max-np", "4", "--blacklist-cooldown-range", "1", "2", "-i", "key", "x"});
+  EXPECT_THAT(options.warnings,
+              UnorderedElementsAre("not in this version: --max-np",
+                                   "not in this version: --blacklist-cooldown-range",
+                                   "not in this version: --ssh-identity-file"));
+  EXPECT_THAT(options.command, ElementsAre("x"));
+}
+
+TEST(LaterFeatures, AreNamedByFlagAndVariable) {
+  Environment environment{{"HOROVOD_AUTOTUNE", "1"}, {"HOROVOD_CPU_OPERATIONS", "ccl"}};
+  EXPECT_THAT(tell_of_later(environment),
+              ElementsAre("not in this version: HOROVOD_CPU_OPERATIONS=ccl",
+                          "not in this version: --autotune, HOROVOD_AUTOTUNE=1"));
+}
+
+TEST(LaterFeatures, SettingsOfOneThatIsOffAreDropped) {
+  Environment environment{{"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "7"}, {"OTHER", "1"}};
+  EXPECT_THAT(tell_of_later(environment), IsEmpty());
+  EXPECT_THAT(environment, ElementsAre(Pair("OTHER", "1")));
+}
+
+}  // namespace
+}  // namespace hvd::job

@@ -1,0 +1,134 @@
+// spawn.h and descendants.h, which together are how ranks begin and end.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "core/transport/file_descriptor.h"
+#include "job/check_build.h"
+#include "job/descendants.h"
+#include "job/spawn.h"
+
+namespace hvd::job {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Stat, TakesAnyNameOfAProcess) {
+  ProcessStat stat;
+  ASSERT_TRUE(parse_stat("12 (a) (b) 3 4) S 7 12 12 0", stat));
+  EXPECT_EQ(stat.pid, 12);
+  EXPECT_EQ(stat.parent, 7);
+  EXPECT_EQ(stat.state, 'S');
+  for (const char* bad : {"", "12", "12 (a", "12 (a)", "12 (a) S", "x (a) S 7"})
+    EXPECT_FALSE(parse_stat(bad, stat)) << bad;
+}
+
+TEST(FindProgram, LooksWhereTheShellLooks) {
+  EXPECT_EQ(find_program("sh", "/nowhere:/bin"), "/bin/sh");
+  EXPECT_EQ(find_program("/bin/sh", ""), "/bin/sh");
+  EXPECT_EQ(find_program("sh", "/nowhere"), "");
+  EXPECT_EQ(find_program("/etc/passwd", ""), "") << "not executable";
+  EXPECT_EQ(find_program("/bin", ""), "") << "a folder";
+}
+
+struct ShellRun {
+  Spawned spawned;
+  std::string out;
+  int wait_status = 0;
+};
+
+ShellRun run_shell(const std::string& text) {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int key = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  ProcessDefaults defaults;
+  sigemptyset(&defaults.signal_mask);
+  defaults.on_broken_pipe.sa_handler = SIG_DFL;
+  getrlimit(RLIMIT_NOFILE, &defaults.open_files);
+  ShellRun run;
+  run.spawned = spawn({.path = "/bin/sh",
+                       .arguments = {"sh", "-c", text},
+                       .environment = {"WORD=there"},
+                       .in = null,
+                       .out = ends[1],
+                       .err = null,
+                       .key = key,
+                       .key_target = 100},
+                      defaults);
+  close(ends[1]);
+  char buffer[4096];
+  for (ssize_t size; (size = read(ends[0], buffer, sizeof(buffer))) > 0;)
+    run.out.append(buffer, static_cast<size_t>(size));
+  for (const int fd : {ends[0], null, key}) close(fd);
+  if (run.spawned.pid > 0) waitpid(run.spawned.pid, &run.wait_status, 0);
+  return run;
+}
+
+TEST(Spawn, GivesDescriptorsEnvironmentAndAGroupOfItsOwn) {
+  const ShellRun run = run_shell("echo $WORD $(ps -o pgid= -p $$) $$; readlink /proc/$$/fd/100; exit 3");
+  EXPECT_EQ(run.spawned.error, 0);
+  const std::string pid = std::to_string(run.spawned.pid);
+  EXPECT_EQ(run.out, "there " + pid + " " + pid + "\n/dev/zero\n");
+  EXPECT_EQ(WEXITSTATUS(run.wait_status), 3);
+}
+
+TEST(Spawn, TellsWhyAProgramCannotBeStarted) {
+  ProcessDefaults defaults;
+  getrlimit(RLIMIT_NOFILE, &defaults.open_files);
+  const Spawned spawned = spawn({.path = "/nowhere",
+                                 .arguments = {"x"},
+                                 .environment = {},
+                                 .in = 0,
+                                 .out = 1,
+                                 .err = 2,
+                                 .key = 0,
+                                 .key_target = 100},
+                                defaults);
+  EXPECT_EQ(spawned.error, ENOENT);
+}
+
+TEST(Descendants, AreAllKilledAlsoThoseThatHidInASessionOfTheirOwn) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (fork() == 0) {
+      setsid();
+      if (fork() == 0) {
+        signal(SIGTERM, SIG_IGN);
+        write(ends[1], "x", 1) == 1 ? pause() : 0;
+      }
+      _exit(0);
+    }
+    pause();
+  }
+  char ready = 0;
+  ASSERT_EQ(read(ends[0], &ready, 1), 1);
+  EXPECT_GE(descendants().size(), 2u);
+  int reaped = 0;
+  kill_descendants([&](pid_t, int) { ++reaped; });
+  EXPECT_EQ(reaped, 3);
+  EXPECT_TRUE(descendants().empty());
+  close(ends[1]);
+  EXPECT_EQ(read(ends[0], &ready, 1), 0) << "nobody holds the pipe any more";
+  close(ends[0]);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+TEST(CheckBuild, HasTheExactLayout) {
+  const std::string text = check_build_text({.torch = true}, false);
+  EXPECT_THAT(text, ::testing::StartsWith("Horovod v"));
+  EXPECT_THAT(text, HasSubstr("Available Frameworks:\n    [ ] TensorFlow\n    [X] PyTorch\n"));
+  EXPECT_TRUE(text.ends_with("    [X] Gloo    \n"));
+  EXPECT_TRUE(check_build_text({.reasons = "why\n"}, true).starts_with("\nwhy\nHorovod v"));
+}
+
+}  // namespace
+}  // namespace hvd::job
