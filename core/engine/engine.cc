@@ -39,10 +39,17 @@ void finish(Request& request, Outcome outcome) {
 }
 
 Ending ending_of(const Action& action) {
-  if (!action.lost) return {Code::shut_down, action.rank, action.text};
-  return {Code::peer_lost, action.rank,
-          fmt::format("{}. The job has ended; look for the cause in the output of rank {}",
-                      action.text, action.rank)};
+  if (action.lost) {
+    return {Code::peer_lost, action.rank,
+            fmt::format("rank {0} is lost: {1}. The job has ended; look for the cause in the "
+                        "output of rank {0}",
+                        action.rank, action.text)};
+  }
+  if (!action.text.empty()) return {Code::shut_down, action.rank, action.text};
+  return {Code::shut_down, action.rank,
+          fmt::format("rank {0} has shut the job down: it called hvd.shutdown(), or its script "
+                      "ended; look for the first error in the output of rank {0}",
+                      action.rank)};
 }
 
 Transfer transfer_of(OperationKind kind) {
