@@ -287,6 +287,45 @@ TEST(Executor, DirectAndOneShotReduceInAscendingOrderOfRank) {
   }
 }
 
+/// Everybody sends all chunks to rank 0, which reduces them and sends them back in two parts.
+Schedule through_rank_0(int rank, int size) {
+  Schedule schedule{.chunks = 5, .phases = std::vector<Phase>(2)};
+  const ChunkRange all{0, 5}, head{0, 2}, tail{2, 3};
+  for (int peer = 1; peer < size && rank == 0; ++peer) {
+    schedule.phases[0].receives.push_back({peer, all, Merge::reduce});
+    schedule.phases[1].sends.push_back({peer, head});
+    schedule.phases[1].sends.push_back({peer, tail});
+  }
+  if (rank == 0) return schedule;
+  schedule.phases[0].sends.push_back({0, all});
+  schedule.phases[1].receives.push_back({0, tail, Merge::replace});
+  schedule.phases[1].receives.push_back({0, head, Merge::replace});
+  return schedule;
+}
+
+TEST(Executor, TakesRangesOfSeveralChunks) {
+  for (const size_t elements : {1, 6, 500})
+    for (const int size : {2, 3, 5})
+      expect_right({.make = through_rank_0, .size = size, .elements = elements, .postscale = 0.5},
+                   elements);
+  // Blocks lie apart in the buffer, but side by side in the unit.
+  const std::vector<size_t> blocks = {40, 8, 0, 80, 120};
+  std::vector<std::vector<float>> memory(3, std::vector<float>(62));
+  std::vector<Work> works(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    std::iota(memory[rank].begin(), memory[rank].end(), static_cast<float>(rank));
+    works[rank].schedule = through_rank_0(rank, 3);
+    works[rank].layout = Layout::blocks(blocks, 80, sizeof(float));
+    works[rank].output.add(reinterpret_cast<std::byte*>(memory[rank].data()), 62 * sizeof(float));
+    works[rank].dtype = DType::float32;
+  }
+  sim::Network network(3, 1, {.unit_bytes = 80});
+  for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
+  for (const auto& result : memory)
+    for (size_t i = 0; i < result.size(); ++i)
+      ASSERT_EQ(result[i], 3.0F * static_cast<float>(i) + 3.0F);
+}
+
 TEST(Executor, GathersBlocksOfUnevenLengths) {
   for (const Make make : {direct_allgather, ring_allgather})
     for (const uint64_t seed : sim::seeds(20)) {
