@@ -56,7 +56,7 @@ void Driver::take(TimePoint now, const RankEnds& event) {
   if (!sensible || !is_running(event.rank)) return;
   const bool hold = !exit_code_ && is_running(event.cause);
   const TimePoint until = hold ? now + options_.blame : TimePoint::max();
-  if (!suspects_.emplace(event.rank, Suspect{.says = event, .until = until}).second) return;
+  suspects_.insert_or_assign(event.rank, Suspect{.says = event, .until = until});
   if (hold) actions_.push_back(HoldOutput{event.rank});
 }
 

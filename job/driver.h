@@ -55,7 +55,8 @@ struct Announce {
   std::string reason{};
   bool operator==(const Announce&) const = default;
 };
-/// What the rank writes is kept back, so that it does not precede the failure that it follows from.
+/// What the rank writes to its standard error is kept back, so that it does not precede the failure
+/// that it follows from.
 struct HoldOutput {
   int rank;
   bool operator==(const HoldOutput&) const = default;

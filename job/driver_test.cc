@@ -141,6 +141,16 @@ TEST_F(DriverTest, ARankThatGetsOverTheLossIsReleasedWhenItEndsWell) {
   EXPECT_THAT(on({RankExited{0, kOk}}), ElementsAre(ReleaseOutput{0}));
 }
 
+TEST_F(DriverTest, ALaterWordOfARankReplacesTheEarlierOne) {
+  on({RankEnds{0, 1, "shutdown was requested"}});
+  EXPECT_THAT(wait(), ElementsAre(ReleaseOutput{0}));
+  EXPECT_THAT(on({RankEnds{0, 2, "lost"}}), ElementsAre(HoldOutput{0}));
+  on({RankExited{0, kRaised}});
+  const Actions actions = on({RankExited{2, kKilled}});
+  ASSERT_FALSE(actions.empty());
+  EXPECT_EQ(actions.front(), first(2, kKilled));
+}
+
 TEST_F(DriverTest, BlameThatMakesNoSenseIsIgnored) {
   EXPECT_THAT(on({RankEnds{0, 0, "me"}, RankEnds{0, 3, "who"}, RankEnds{0, -1, "nobody"}}),
               IsEmpty());

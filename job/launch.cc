@@ -13,7 +13,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <set>
@@ -25,14 +24,13 @@
 #include "job/descendants.h"
 #include "job/driver.h"
 #include "job/environment.h"
+#include "job/last_word.h"
 #include "job/output.h"
 #include "job/report.h"
 
 namespace hvd::job {
 namespace {
 
-/// Static jobs live in one generation.
-constexpr int kGeneration = 0;
 constexpr int kLoopback = 0;
 constexpr size_t kReadBytes = 64 * KiB;
 
@@ -125,7 +123,7 @@ class Launch {
   std::vector<std::array<FileDescriptor, kStreams>> pipes_;
   std::vector<FileDescriptor> write_ends_;  ///< until the agent has them
   std::set<int> running_;
-  std::set<int> told_;  ///< ranks whose record has been taken
+  std::set<std::string> told_;  ///< keys of last words that have been taken
   std::array<bool, kStreams> console_watched_{};
   bool pipes_watched_ = true;
   bool store_moved_ = false;
@@ -323,24 +321,13 @@ std::vector<Event> Launch::take_agent_messages() {
   return events;
 }
 
-/// `ended/<generation>/<rank>` = `<cause> <reason>`, set by a rank before it raises.
 std::vector<Event> Launch::take_records() {
   std::vector<Event> events;
   if (!store_moved_) return events;
   store_->step();
-  for (int rank = 0; rank < size_; ++rank) {
-    if (told_.contains(rank)) continue;
-    const auto record = store_->peek(fmt::format("ended/{}/{}", kGeneration, rank));
-    if (!record) continue;
-    told_.insert(rank);
-    const std::string_view text = as_text(*record);
-    int cause = -1;
-    const auto number = std::from_chars(text.data(), text.data() + text.size(), cause);
-    if (number.ec != std::errc{}) continue;
-    std::string_view reason(number.ptr,
-                            text.size() - static_cast<size_t>(number.ptr - text.data()));
-    if (reason.starts_with(' ')) reason.remove_prefix(1);
-    events.push_back(RankEnds{rank, cause, std::string(reason)});
+  for (const auto& [key, value] : store_->matching(kLastWords)) {
+    if (!told_.insert(key).second) continue;
+    if (const auto word = parse_last_word(key, as_text(value))) events.push_back(*word);
   }
   return events;
 }

@@ -96,7 +96,7 @@ void Output::hold(int rank) { at(rank).held = true; }
 
 void Output::release(int rank) {
   at(rank).held = false;
-  for (const auto& [stream, piece] : std::exchange(at(rank).kept, {})) show(rank, stream, piece);
+  for (const Piece& piece : std::exchange(at(rank).kept, {})) show(rank, Stream::err, piece);
 }
 
 void Output::say(std::string_view line) {
@@ -139,8 +139,8 @@ bool Output::is_full() const {
 void Output::pass_on(int rank, Stream stream, std::vector<Piece> pieces) {
   for (Piece& piece : pieces) {
     at(rank).tail.add(piece);
-    if (at(rank).held) {
-      at(rank).kept.emplace_back(stream, std::move(piece));
+    if (at(rank).held && stream == Stream::err) {
+      at(rank).kept.push_back(std::move(piece));
     } else {
       show(rank, stream, piece);
     }

@@ -34,7 +34,7 @@ class Output {
 
   void received(int rank, Stream stream, std::string_view bytes, TimePoint now);
   void ended(int rank, Stream stream);
-  /// Keeps back what the rank writes, until release().
+  /// Keeps back what the rank writes to its standard error, until release().
   void hold(int rank);
   void release(int rank);
   /// A line of the launcher's own.
@@ -58,7 +58,7 @@ class Output {
     std::array<Source, kStreams> sources;
     Tail tail;
     bool held = false;
-    std::vector<std::pair<Stream, Piece>> kept;
+    std::vector<Piece> kept;  ///< of its standard error
     std::array<std::string, kStreams> prefixes;
   };
 

@@ -77,13 +77,15 @@ TEST_F(OutputTest, MoreOfALineBeginsTheSilenceAnew) {
   EXPECT_EQ(output.deadline(), std::nullopt);
 }
 
-TEST_F(OutputTest, KeepsBackWhatAHeldRankWritesInItsOrder) {
+TEST_F(OutputTest, KeepsBackTheErrorsOfAHeldRankInTheirOrder) {
   output.hold(0);
   output.received(0, Stream::err, "1\n", now);
   output.received(0, Stream::err, "2\n", now);
   output.received(1, Stream::err, "other\n", now);
+  output.received(0, Stream::out, "result\n", now);
+  EXPECT_EQ(out(), "[0]<stdout>:result\n");
   EXPECT_EQ(err(), "[1]<stderr>:other\n");
-  EXPECT_THAT(output.tail(0), ElementsAre("1", "2"));
+  EXPECT_THAT(output.tail(0), ElementsAre("1", "2", "result"));
   output.release(0);
   EXPECT_EQ(err(), "[0]<stderr>:1\n[0]<stderr>:2\n");
 }

@@ -71,7 +71,8 @@ ShellRun run_shell(const std::string& text) {
 }
 
 TEST(Spawn, GivesDescriptorsEnvironmentAndAGroupOfItsOwn) {
-  const ShellRun run = run_shell("echo $WORD $(ps -o pgid= -p $$) $$; readlink /proc/$$/fd/100; exit 3");
+  const ShellRun run =
+      run_shell("echo $WORD $(ps -o pgid= -p $$) $$; readlink /proc/$$/fd/100; exit 3");
   EXPECT_EQ(run.spawned.error, 0);
   const std::string pid = std::to_string(run.spawned.pid);
   EXPECT_EQ(run.out, "there " + pid + " " + pid + "\n/dev/zero\n");

@@ -12,16 +12,12 @@ std::string signal_name(int signal) {
   return name == nullptr ? "unknown" : fmt::format("SIG{}", name);
 }
 
-std::string because(const Announce& announce) {
-  if (announce.cause < 0) return {};
-  return announce.reason.empty() ? "" : fmt::format(" ({})", announce.reason);
-}
-
 std::vector<std::string> report_first(const Announce& announce,
                                       const std::vector<std::string>& tail) {
   std::string line = fmt::format("rank {} {}", announce.rank, describe(announce.status));
   if (announce.cause >= 0)
-    line += fmt::format("; it says that rank {} is the cause{}", announce.cause, because(announce));
+    line +=
+        fmt::format("; it says that rank {} is the cause ({})", announce.cause, announce.reason);
   line += tail.empty() ? "; it wrote nothing" : "; its last lines:";
   std::vector<std::string> lines{std::move(line)};
   for (const std::string& said : tail) lines.push_back("    " + said);
@@ -41,8 +37,7 @@ std::vector<std::string> report(const Announce& announce, const std::vector<std:
     case Announce::Kind::first:
       return report_first(announce, tail);
     case Announce::Kind::consequence:
-      return {
-          fmt::format("{} as a consequence of rank {}{}", what, announce.cause, because(announce))};
+      return {fmt::format("{} as a consequence of rank {}", what, announce.cause)};
     case Announce::Kind::stopped:
       return {fmt::format("rank {} was stopped ({})", announce.rank,
                           signal_name(announce.status.signal))};

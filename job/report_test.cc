@@ -5,6 +5,8 @@
 
 #include <csignal>
 
+#include "job/last_word.h"
+
 namespace hvd::job {
 namespace {
 
@@ -34,11 +36,27 @@ TEST(Report, MarksConsequencesAsSuch) {
                       .cause = 1,
                       .reason = "lost"},
                      {"noise"}),
-              ElementsAre("rank 0 exited with code 1 as a consequence of rank 1 (lost)"));
+              ElementsAre("rank 0 exited with code 1 as a consequence of rank 1"));
   EXPECT_THAT(report({.kind = Kind::later, .rank = 0, .status = {.code = 1}}, {}),
               ElementsAre("rank 0 exited with code 1 after that"));
   EXPECT_THAT(report({.kind = Kind::stopped, .rank = 0, .status = {.signal = SIGKILL}}, {}),
               ElementsAre("rank 0 was stopped (SIGKILL)"));
+}
+
+TEST(LastWord, NamesRankCauseAndReason) {
+  const auto word = parse_last_word("ended/2/13", "4 its process ended");
+  ASSERT_TRUE(word.has_value());
+  EXPECT_EQ(word->rank, 13);
+  EXPECT_EQ(word->cause, 4);
+  EXPECT_EQ(word->reason, "its process ended");
+}
+
+TEST(LastWord, OfAnotherFormIsNone) {
+  EXPECT_FALSE(parse_last_word("other/1/2", "3 x"));
+  EXPECT_FALSE(parse_last_word("ended/1", "3 x"));
+  EXPECT_FALSE(parse_last_word("ended/1/", "3 x"));
+  EXPECT_FALSE(parse_last_word("ended/1/2x", "3 x"));
+  EXPECT_FALSE(parse_last_word("ended/1/2", "x"));
 }
 
 }  // namespace

@@ -113,6 +113,13 @@ void StoreServer::set(const std::string& key, ConstBytes value) {
   answer_waiting(key, entry->second);
 }
 
+std::map<std::string, ByteVector> StoreServer::matching(std::string_view prefix) const {
+  std::map<std::string, ByteVector> found;
+  for (const auto& [key, value] : values_)
+    if (key.starts_with(prefix)) found.emplace(key, value);
+  return found;
+}
+
 void StoreServer::answer_waiting(const std::string& key, const ByteVector& value) {
   const auto waiting = waiting_.extract(key);
   if (waiting.empty()) return;

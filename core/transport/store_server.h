@@ -2,8 +2,10 @@
 // fd() into its own event loop and calls step() when it is readable.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -28,6 +30,8 @@ class StoreServer {
   /// The launcher's own look and word.
   std::optional<ByteVector> peek(const std::string& key) const;
   void set(const std::string& key, ConstBytes value);
+  /// All keys that begin with `prefix`.
+  std::map<std::string, ByteVector> matching(std::string_view prefix) const;
 
  private:
   struct Client {

@@ -216,6 +216,10 @@ TEST(StoreServer, TheLauncherReadsAndWritesWithoutAConnection) {
   server.set("x", as_bytes("1"));
   EXPECT_EQ(server.peek("x"), value_of("1"));
   EXPECT_EQ(server.peek("y"), std::nullopt);
+  server.set("a/1", as_bytes("2"));
+  server.set("a/2", as_bytes("3"));
+  EXPECT_EQ(server.matching("a/"),
+            (std::map<std::string, ByteVector>{{"a/1", value_of("2")}, {"a/2", value_of("3")}}));
 }
 
 }  // namespace
