@@ -67,7 +67,7 @@ def start_job(size: int, arguments: list[str], folder: Path, **environment: str)
         text=True,
         errors="replace",
         start_new_session=True,
-        env={**os.environ, **environment},
+        env={"OMP_NUM_THREADS": "1", **os.environ, **environment},  # ranks share few cores
     )
     try:
         output, _ = job.communicate(timeout=JOB_SECONDS)

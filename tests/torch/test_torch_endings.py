@@ -19,16 +19,17 @@ pytestmark = needs_job
 
 
 def begin_and_end_again_and_again() -> None:
-    for turn in range(4):
+    for _ in range(4):
         assert not hvd.is_initialized()
         hvd.init()
         hvd.init()  # does nothing
         assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
         assert hvd.allreduce(torch.ones(1), op=hvd.Sum, name="x") == hvd.size()
-        if turn % 2:
-            hvd.allreduce_async(torch.ones(1000))
+        handle = hvd.allreduce_async(torch.ones(1000))
+        hvd.barrier()  # or the first to shut down would be too early for the others
         hvd.shutdown()
         hvd.shutdown()
+        assert hvd.synchronize(handle) is None
         with pytest.raises(ValueError, match=r"init"):
             hvd.rank()
         with pytest.raises((ValueError, hvd.HorovodInternalError)):

@@ -140,7 +140,7 @@ def test_a_name_in_flight_is_refused_and_the_first_goes_on() -> None:
     if hvd.rank() == 0:
         first = hvd.allreduce_async(torch.ones(2), name="d", op=hvd.Sum)
         with pytest.raises(ValueError, match=r"allreduce\.d"):
-            hvd.allreduce_async(torch.ones(2), name="d", op=hvd.Sum)
+            hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="d", op=hvd.Sum))
         hvd.barrier()
     else:
         hvd.barrier()
