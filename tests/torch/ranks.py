@@ -26,6 +26,15 @@ WATCHDOG_SECONDS = 30
 #: The same for a whole job, should even the watchdog of the ranks fail.
 JOB_SECONDS = 600
 
+#: A job of 3 as if on three hosts, where everything that has a limit is beyond it.
+NARROW = "3, narrow"
+NARROW_ENVIRONMENT = {
+    "HOROVOD_TRANSPORT": "tcp",
+    "HOROVOD_CACHE_CAPACITY": "4",
+    "HOROVOD_FUSION_THRESHOLD": "4096",
+}
+Size = int | str
+
 HERE = Path(__file__).parent
 Body = tuple[str, str]  # module, function
 
@@ -106,11 +115,11 @@ def begin_telling(folder: str) -> None:
 
 
 bodies: dict[Body, Callable[[], None]] = {}
-selected: dict[int, list[Body]] = {}
-outcomes: dict[tuple[int, Body], str | None] = {}
+selected: dict[Size, list[Body]] = {}
+outcomes: dict[tuple[Size, Body], str | None] = {}
 
 
-def on_ranks(*sizes: int) -> Callable[[Callable[[], None]], Callable[..., None]]:
+def on_ranks(*sizes: Size) -> Callable[[Callable[[], None]], Callable[..., None]]:
     """See the top of this file."""
 
     def decorate(body: Callable[[], None]) -> Callable[..., None]:
@@ -119,7 +128,7 @@ def on_ranks(*sizes: int) -> Callable[[Callable[[], None]], Callable[..., None]]
 
         @needs_job
         @pytest.mark.parametrize("np", sizes)
-        def test(np: int) -> None:
+        def test(np: Size) -> None:
             problem = outcome(np, key)
             if problem is not None:
                 pytest.fail(problem, pytrace=False)
@@ -142,7 +151,7 @@ def select(items: list[pytest.Item]) -> None:
             selected.setdefault(size, []).append(key)
 
 
-def outcome(size: int, key: Body) -> str | None:
+def outcome(size: Size, key: Body) -> str | None:
     """None when the test passed on all ranks, else what happened. Runs all tests of this size."""
     wanted = selected.get(size, [key])
     while (size, key) not in outcomes:
@@ -150,11 +159,13 @@ def outcome(size: int, key: Body) -> str | None:
     return outcomes[size, key]
 
 
-def run_bodies(size: int, wanted: list[Body]) -> None:
+def run_bodies(size: Size, wanted: list[Body]) -> None:
     """Runs tests in one job until the job ends. The one at which it ended has failed."""
     arguments = [f"{module}:{name}" for module, name in wanted]
+    environment = NARROW_ENVIRONMENT if size == NARROW else {}
+    np = 3 if size == NARROW else int(size)
     with tempfile.TemporaryDirectory() as folder:
-        job = start_job(size, ["all", *arguments], Path(folder))
+        job = start_job(np, ["all", *arguments], Path(folder), **environment)
     for index, key in enumerate(wanted):
         if all(len(told) > index for told in job.told):
             problems = [

@@ -170,10 +170,10 @@ def die_while_the_data_loader_lives() -> None:
     _reduce_until_the_end(16 * 2**20)
 
 
-@pytest.mark.parametrize("np", [2, 4])
 @pytest.mark.parametrize("body", [die_in_the_middle_of_64_mib, die_while_the_data_loader_lives])
-def test_a_killed_rank_is_named_by_all_others(np: int, body: Any) -> None:
-    job = run_job(np, body)
+@pytest.mark.parametrize(("np", "transport"), [(2, "auto"), (3, "tcp"), (4, "auto")])
+def test_a_killed_rank_is_named_by_all_others(np: int, transport: str, body: Any) -> None:
+    job = run_job(np, body, HOROVOD_TRANSPORT=transport)
     for rank, told in enumerate(job.told):
         if rank == 1:
             continue

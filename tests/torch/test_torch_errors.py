@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import on_ranks
+from ranks import NARROW, on_ranks
 
 import horovod.torch as hvd
 from horovod.common.exceptions import HorovodMismatchError
@@ -26,7 +26,7 @@ def disagree(usual: Callable[[], Any], odd: Callable[[], Any], *values: str) -> 
     assert hvd.allreduce(torch.ones(3), name="x", op=hvd.Sum).tolist() == [hvd.size()] * 3
 
 
-@on_ranks(2, 3)
+@on_ranks(2, 3, NARROW)
 def test_other_shapes() -> None:
     disagree(
         lambda: hvd.allreduce(torch.ones(4, 2), name="x"),
@@ -59,7 +59,7 @@ def test_other_shapes() -> None:
     )
 
 
-@on_ranks(2, 3)
+@on_ranks(2, 3, NARROW)
 def test_other_types() -> None:
     disagree(
         lambda: hvd.allreduce(torch.ones(4), name="x"),
@@ -78,7 +78,7 @@ def test_other_types() -> None:
     )
 
 
-@on_ranks(2, 3)
+@on_ranks(2, 3, NARROW)
 def test_other_reductions_and_factors() -> None:
     disagree(
         lambda: hvd.allreduce(torch.ones(4), name="x", op=hvd.Sum),
@@ -102,7 +102,7 @@ def test_other_reductions_and_factors() -> None:
     )
 
 
-@on_ranks(2, 3)
+@on_ranks(2, 3, NARROW)
 def test_other_roots() -> None:
     disagree(
         lambda: hvd.broadcast(torch.ones(4), 0, name="x"),
@@ -111,7 +111,7 @@ def test_other_roots() -> None:
     )
 
 
-@on_ranks(2, 3)
+@on_ranks(2, 3, NARROW)
 def test_a_failed_operation_leaves_the_input_as_it_was() -> None:
     tensor = torch.arange(4.0 + hvd.rank())
     with pytest.raises(HorovodMismatchError):
@@ -119,7 +119,7 @@ def test_a_failed_operation_leaves_the_input_as_it_was() -> None:
     assert torch.equal(tensor, torch.arange(4.0 + hvd.rank()))
 
 
-@on_ranks(2, 3)
+@on_ranks(2, 3, NARROW)
 def test_one_failed_operation_does_not_harm_the_others_in_flight() -> None:
     handles = []
     for i in range(50):
@@ -135,7 +135,7 @@ def test_one_failed_operation_does_not_harm_the_others_in_flight() -> None:
             assert torch.equal(found, torch.full((5,), float(i)))
 
 
-@on_ranks(2, 3)
+@on_ranks(2, 3, NARROW)
 def test_a_name_in_flight_is_refused_and_the_first_goes_on() -> None:
     if hvd.rank() == 0:
         first = hvd.allreduce_async(torch.ones(2), name="d", op=hvd.Sum)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
+from ranks import NARROW, on_ranks
 
 import horovod.torch as hvd
 
@@ -18,7 +18,7 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (17,), (3, 0, 2), (4, 5), (3, 41, 101)]
 OPS = {"Sum": 1, "Average": 0, "Min": 3, "Max": 4, "Product": 5}
-EVERYWHERE = (1, 2, 3, 4)
+EVERYWHERE = (1, 2, 3, 4, NARROW)
 
 
 def value(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import on_ranks
+from ranks import NARROW, on_ranks
 from torch.utils.data import DataLoader, TensorDataset
 
 import horovod.torch as hvd
@@ -93,7 +93,7 @@ def test_100_steps_equal_one_process_with_the_large_batch() -> None:
     train_and_compare(steps=100, dtype=torch.float32, loose=1e-3)
 
 
-@on_ranks(*EVERYWHERE)
+@on_ranks(*EVERYWHERE, NARROW)
 def test_other_optimizers_and_options_equal_it_too() -> None:
     train_and_compare(lambda parameters: torch.optim.Adam(parameters, lr=0.01))
     train_and_compare(lambda parameters: torch.optim.AdamW(parameters, lr=0.01, amsgrad=True))
