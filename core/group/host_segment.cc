@@ -30,7 +30,8 @@ struct SegmentHeader {
 };
 
 [[noreturn]] void refuse(const std::string& why) {
-  fail(Code::internal, "the shared memory of this host cannot be used: " + why);
+  fail(Code::internal, "the shared memory of this host cannot be used: " + why +
+                           "; HOROVOD_TRANSPORT=tcp on all ranks does without it");
 }
 
 [[noreturn]] void refuse_errno(const std::string& doing, int error) {
