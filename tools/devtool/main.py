@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Sequence
 
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     if command not in commands:
         say(f"./dev: there is no command {command!r}\n\n{USAGE}")
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends with us
     try:
         return commands[command](rest)
     except Failed as failure:

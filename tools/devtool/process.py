@@ -36,6 +36,13 @@ def tail(log: Path, lines: int = LINES_SHOWN_ON_FAILURE) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
+def first_errors(log: Path) -> str:
+    """What a compiler complained of first, if it did; the rest mostly follows from that."""
+    lines = log.read_text(errors="replace").splitlines()
+    found = [line for line in lines if "error:" in line or line.startswith("FAILED:")]
+    return "\n".join(found[:LINES_SHOWN_ON_FAILURE]) or tail(log)
+
+
 def run_logged(
     command: Sequence[str],
     log_name: str,
@@ -104,4 +111,4 @@ def must(
     if ended.code == 0:
         return
     how = f"ran over {deadline_s:.0f} s" if ended.timed_out else f"ended with {ended.code}"
-    raise Failed(f"`{' '.join(command)}` {how}; {ended.log} ends with:\n{tail(ended.log)}")
+    raise Failed(f"`{' '.join(command)}` {how}:\n{first_errors(ended.log)}\nAll of it: {ended.log}")
