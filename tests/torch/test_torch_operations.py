@@ -82,7 +82,7 @@ def check_reduction(dtype: torch.dtype, op: int) -> None:
         assert torch.equal(mine, before), "the input must stay"
         in_place = hvd.allreduce_(mine, op=op, name=f"in place {shape}")
         assert in_place is mine
-        assert torch.equal(mine, found), "in place and not must be bit-equal"
+        same(mine, wanted, (dtype, op, shape))
 
 
 @on_ranks(*EVERYWHERE)

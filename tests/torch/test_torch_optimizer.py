@@ -439,6 +439,7 @@ def test_parameter_groups_can_be_added(double: Begin) -> None:
         ({"groups": "all"}, ValueError, "groups"),
         ({"groups": [torch.ones(1)]}, ValueError, "groups"),
         ({"op": hvd.Adasum}, NotImplementedError, "not in this version: Adasum"),
+        ({"op": 17}, ValueError, "op must be one of"),
     ],
 )
 def test_arguments_are_checked(
@@ -507,6 +508,24 @@ def test_grad_scaler_after_synchronize_reduces_nothing_again(double: Begin) -> N
         scaler.step(optimizer)
     scaler.update()
     assert len(core.names()) == 4
+
+
+def test_a_scaled_step_skipped_after_synchronize_does_not_spoil_the_next(double: Begin) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for factor in (float("inf"), 1.0):
+        model.zero_grad()
+        scaler.scale(factor * loss_of(model)).backward()
+        if factor != 1.0:
+            optimizer.synchronize()
+        scaler.unscale_(optimizer)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
+        assert len(core.names()) == 4
+    optimizer.zero_grad()
 
 
 @pytest.mark.parametrize("wrap_first", [False, True])

@@ -32,7 +32,8 @@ from horovod.torch.compression import Compression, Compressor
 _resolve = get_average_backwards_compatibility_fun(basics)
 
 
-def _reduce_op(op: int | None, average: bool | None) -> int:
+def reduce_op(op: int | None, average: bool | None) -> int:
+    """The reduction that the arguments ask for; ValueError when there is no such."""
     chosen = _resolve(op, average)
     if chosen == Adasum:
         raise NotImplementedError("not in this version: Adasum")
@@ -63,7 +64,7 @@ def allreduce_async(
 
     Returns: a handle; `synchronize` gives the new tensor.
     """
-    op = _reduce_op(op, average)
+    op = reduce_op(op, average)
     _check_reducible(tensor, op, "allreduce")
     source = readable(tensor)
     return start(
@@ -93,7 +94,7 @@ def allreduce_async_(
     Returns: a handle; `synchronize` gives `tensor`, which must not be read or changed before.
     Raises: ValueError when `tensor` is not contiguous.
     """
-    op = _reduce_op(op, average)
+    op = reduce_op(op, average)
     _check_reducible(tensor, op, "allreduce_")
     tensors = [writable(tensor, "allreduce_")]
     return start(
@@ -143,7 +144,7 @@ class HorovodAllreduce(torch.autograd.Function):
         postscale_factor: float,
         process_set: ProcessSet,
     ) -> torch.Tensor:
-        ctx.op = _reduce_op(op, average)
+        ctx.op = reduce_op(op, average)
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
         ctx.name = name or automatic_name()
@@ -190,7 +191,7 @@ def allreduce(
     Raises: ValueError for tensors that cannot be sent; HorovodMismatchError when ranks disagree on
     dtype, shape, op or factors; HorovodInternalError when a rank is lost.
     """
-    op = _reduce_op(op, average)
+    op = reduce_op(op, average)
     check(tensor, "allreduce")
     compressed, context = compression.compress(tensor)
     if needs_gradient([compressed]):
@@ -222,7 +223,7 @@ def _grouped_allreduce_async(
     process_set: ProcessSet,
     in_place: bool,
 ) -> Handle:
-    op = _reduce_op(op, average)
+    op = reduce_op(op, average)
     for tensor in tensors:
         _check_reducible(tensor, op, doing)
     same_dtype(tensors, doing)
@@ -331,7 +332,7 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         process_set: ProcessSet,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        ctx.op = _reduce_op(op, average)
+        ctx.op = reduce_op(op, average)
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
         ctx.name = name or automatic_name()
@@ -371,7 +372,7 @@ def grouped_allreduce(
     Returns: new tensors, in the given order.
     Raises: as `allreduce`; ValueError for an empty group and for one of several dtypes.
     """
-    op = _reduce_op(op, average)
+    op = reduce_op(op, average)
     for tensor in tensors:
         check(tensor, "grouped_allreduce")
     pairs = [compression.compress(tensor) for tensor in tensors]

@@ -94,6 +94,8 @@ class Reducer:
         self._unit_of: dict[Parameter, _Unit] = {}
         self._passes_left: dict[Parameter, int] = {}
         self._sent_count = 0
+        #: The user has called synchronize(), and no gradient was computed since.
+        self.is_synchronized = False
         #: A GradScaler has had the gradients reduced, and `step` need not do it again.
         self.is_settled = False
 
@@ -130,7 +132,7 @@ class Reducer:
 
     def on_gradient(self, parameter: Parameter) -> None:
         """Called by autograd when it has added to the gradient of `parameter`."""
-        self.is_settled = False
+        self.is_synchronized = self.is_settled = False
         if self._passes_left[parameter] == 0:
             raise AssertionError(
                 f"the gradient of {self._names[parameter]!r} was computed more than "
@@ -194,14 +196,14 @@ class Reducer:
 
     def _receive_all(self) -> None:
         """Waits for every unit, also after an error: memory and names must be free afterwards."""
-        errors = []
+        errors: list[Exception] = []
         for unit in self._units:
             if unit.handle is None:
                 continue
             try:
                 synchronize(unit.handle)
                 self._unpack_all(unit)
-            except RuntimeError as error:
+            except (RuntimeError, ValueError) as error:
                 errors.append(error)
             unit.handle = None
         if errors:

@@ -121,9 +121,10 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     `process_sets`: not in this version, leave them at None.
     Raises: ValueError when the runtime cannot start.
     """
-    if not is_initialized():
-        drop_handles()
+    before = core.world().generation if is_initialized() else None
     _basics.init(comm, process_sets)
+    if core.world().generation != before:
+        drop_handles()
 
 
 def shutdown() -> None:

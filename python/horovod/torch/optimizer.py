@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from horovod.common.basics import Adasum, Average
+from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import split_list
+from horovod.torch._allreduce import reduce_op
 from horovod.torch._reducer import How, Parameter, Reducer
 from horovod.torch.compression import Compression, Compressor
 from horovod.torch.functions import broadcast_object
@@ -31,7 +32,6 @@ class _Distributed(_Base):
 
     _reducer: Reducer
     _names: dict[Parameter, str]
-    _is_synchronized = False
     _should_synchronize = True
 
     @property
@@ -54,7 +54,7 @@ class _Distributed(_Base):
         self.__dict__["param_groups"] = groups
 
     def _settle(self) -> None:
-        if not self._is_synchronized and not self._reducer.is_settled:
+        if not self._reducer.is_synchronized and not self._reducer.is_settled:
             self._reducer.reduce()
             self._reducer.is_settled = True
 
@@ -65,7 +65,7 @@ class _Distributed(_Base):
         Raises: HorovodMismatchError when ranks disagree; HorovodInternalError when a rank is lost.
         """
         self._reducer.reduce()
-        self._is_synchronized = True
+        self._reducer.is_synchronized = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -82,18 +82,18 @@ class _Distributed(_Base):
         `closure`: computes gradients anew, as for every optimizer; they are reduced each time.
         Raises: as `synchronize`.
         """
+        reducer = self._reducer
         if self._should_synchronize:
-            if self._is_synchronized:
+            if reducer.is_synchronized:
                 warnings.warn(
                     "optimizer.step() was called after optimizer.synchronize() and reduces the "
                     "gradients a second time: call it inside `with optimizer.skip_synchronize():`",
                     stacklevel=2,
                 )
-                self._reducer.is_settled = False
-            if not self._reducer.is_settled and (closure is None or self._reducer.is_outstanding):
-                self.synchronize()
-        self._is_synchronized = False
-        self._reducer.is_settled = False
+                reducer.is_settled = False
+            if not reducer.is_settled and (closure is None or reducer.is_outstanding):
+                reducer.reduce()
+        reducer.is_synchronized = reducer.is_settled = False
         return super().step(closure if closure is None else self._reducing(closure))
 
     def _reducing(self, closure: Callable[[], T]) -> Callable[[], T]:
@@ -111,8 +111,7 @@ class _Distributed(_Base):
                 "zero_grad() was called after backward() and before step() or synchronize(): it "
                 "would race with the reduction of gradients that is under way"
             )
-        self._reducer.is_settled = False
-        self._is_synchronized = False
+        self._reducer.is_synchronized = self._reducer.is_settled = False
         super().zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -124,7 +123,7 @@ class _Distributed(_Base):
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
         """As in every optimizer; forgets outstanding reductions."""
         self._reducer.forget()
-        self._is_synchronized = False
+        self._reducer.is_synchronized = self._reducer.is_settled = False
         super().load_state_dict(*args, **kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -146,8 +145,7 @@ class _Distributed(_Base):
         return duplicates
 
 
-# torch would wrap our step once more in what its parent's step already has: profiling and step
-# hooks.
+# Else torch would give our step what its parent's step already has: profiling and step hooks.
 _Distributed.step.hooked = True  # type: ignore[attr-defined]
 
 
@@ -229,8 +227,7 @@ def _check_groups(groups: Any) -> None:
 def _check_arguments(op: int, gradient_predivide_factor: float, passes: int) -> None:
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor is for op=Average only")
-    if op == Adasum:
-        raise NotImplementedError("not in this version: Adasum")
+    reduce_op(op, None)
     if passes <= 0:
         raise ValueError(f"backward_passes_per_step must be positive, got {passes}")
 
@@ -262,10 +259,9 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     `named_parameters`: `(name, parameter)` of all parameters; names match gradients between ranks,
     without them their order does. `compression`: shrinks gradients on their way. `op`: Average,
     Sum, Min, Max or Product. `gradient_predivide_factor` f: with Average, multiplies by 1/f before
-    and by f/size after the sum.
-    `groups`: n cuts the parameters into n groups that travel together; a list of lists
-    gives the groups. `num_groups`: its deprecated spelling. `sparse_as_dense`: sends sparse
-    gradients as dense ones; without it they are refused in this version.
+    and by f/size after the sum. `groups`: n cuts the parameters into n groups that travel together;
+    a list of lists gives the groups. `num_groups`: its deprecated spelling. `sparse_as_dense`:
+    sends sparse gradients as dense ones; without it they are refused in this version.
 
     Returns: an optimizer of a class of the same name that inherits from the class of `optimizer`,
     with its options and state; and `synchronize`, `skip_synchronize`,
