@@ -59,7 +59,7 @@ def test_training_stops_at_the_target_accuracy() -> None:
 
 @pytest.mark.parametrize("compression", [(), ("--fp16-allreduce",)])
 def test_the_synthetic_benchmark_prints_the_speed_of_all(compression: tuple[str, ...]) -> None:
-    small = ("--model", "resnet18", "--batch-size", "1", "--image-size", "32", "--num-iters", "2")
+    small = ("--model", "resnet18", "--batch-size", "2", "--image-size", "64", "--num-iters", "2")
     short = ("--num-warmup-batches", "1", "--num-batches-per-iter", "1")
     output = horovodrun(2, "examples/pytorch/synthetic_benchmark.py", *small, *short, *compression)
     assert re.search(r"Total img/sec on 2 process\(es\): [\d.]+ \+-[\d.]+", output)

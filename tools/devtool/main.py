@@ -54,13 +54,15 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
-def prepare() -> None:
+def prepare(*builds: str) -> None:
     setup.set_up()
-    setup.build_all()
+    say("build")
+    for name in builds:
+        step(name, setup.BUILDS[name])
 
 
 def demo(rest: list[str]) -> int:
-    prepare()
+    prepare("package")
     say("demo: 2 processes train a small network on Fashion-MNIST")
     program = [paths.venv_program("horovodrun"), "-np", "2", paths.venv_program("python")]
     return show([*program, "examples/pytorch/fashion_mnist.py", "--epochs", "2", *rest])
@@ -80,11 +82,11 @@ def test(rest: list[str]) -> int:
     ]
     total = suites.Count()
     try:
-        prepare()
+        setup.set_up()
+        total.add(suites.run_suites(chosen))
     except Failed as failure:
         say(str(failure))
-        total.fail("set-up and build")
-    total.add(suites.run_suites(chosen))
+        total.fail("set-up")
     minutes = (time.monotonic() - begin) / 60
     say(f"  {'everything':<14}{minutes:6.1f} min, set-up and builds included")
     say(f"{total.passed} passed, {total.failed} failed")
@@ -92,14 +94,12 @@ def test(rest: list[str]) -> int:
 
 
 def build(rest: list[str]) -> int:
-    prepare()
+    prepare("package", "release")
     return 0
 
 
 def sim(rest: list[str]) -> int:
-    setup.set_up()
-    say("build")
-    step("release", lambda: setup.build_preset("release"))
+    prepare("release")
     env = {"HVD_SIM_SEEDS": "1", "HVD_SIM_FROM": rest[0]} if rest else {}
     return show(["ctest", "--test-dir", "build/release", "-R", "sim", "--output-on-failure"], env)
 
@@ -110,7 +110,7 @@ def bench(rest: list[str]) -> int:
         there = ", ".join(path.stem for path in sorted((paths.ROOT / "bench").glob("*.py")))
         say(f"./dev bench takes one of: {there}")
         return 2
-    prepare()
+    prepare("package")
     return show([paths.venv_program("python"), str(script), *rest[1:]])
 
 
@@ -119,15 +119,13 @@ def fmt(rest: list[str]) -> int:
     cpp = [str(path) for path in paths.cpp_files()]
     python = [str(path) for path in paths.python_files()]
     must(["clang-format", "-i", *cpp], "fmt-cpp")
-    must([paths.venv_program("ruff"), "check", "--fix", *python], "fmt-ruff-check")
     must([paths.venv_program("ruff"), "format", *python], "fmt-ruff")
+    must([paths.venv_program("ruff"), "check", "--fix", *python], "fmt-ruff-check")
     return 0
 
 
 def docs(rest: list[str]) -> int:
     """The tests that compare generated pages with the tree write them when told to."""
-    setup.set_up()
-    say("build")
-    step("release", lambda: setup.build_preset("release"))
+    prepare("release")
     ctest = ["ctest", "--test-dir", "build/release", "-R", "^base$"]
     return show(ctest, {"HVD_UPDATE_GOLDEN": "1"})

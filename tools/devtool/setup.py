@@ -8,12 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from devtool.paths import BUILD, ROOT, VENV, files_below, venv_program
 from devtool.process import Failed, must, say, step
 
 PACKAGES = ROOT / "tools" / "debian-packages.txt"
+OLDEST = ROOT / ".venv-oldest"  # with the oldest torch that is supported
 REQUIREMENTS = ROOT / "tools" / "requirements.txt"
 WITH_CCACHE = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CMAKE_C_COMPILER_LAUNCHER": "ccache"}
 
@@ -29,13 +31,6 @@ def set_up() -> None:
     say("set-up")
     step("Debian packages", install_debian_packages)
     step("environment", lambda: make_environment(VENV, REQUIREMENTS))
-
-
-def build_all() -> None:
-    """The release build, and this project installed into the virtual environment."""
-    say("build")
-    step("release", lambda: build_preset("release"))
-    step("python package", install_package)
 
 
 def missing_packages() -> list[str]:
@@ -123,3 +118,18 @@ def install_package(venv: Path = VENV) -> str:
     )
     stamp.write_text(wanted)
     return f"horovod is in {venv.relative_to(ROOT)}"
+
+
+def install_for_oldest_torch() -> str:
+    make_environment(OLDEST, ROOT / "tools" / "requirements-oldest.txt")
+    return install_package(OLDEST)
+
+
+#: What can be built, by name.
+BUILDS: dict[str, Callable[[], str]] = {
+    "package": install_package,
+    "release": lambda: build_preset("release"),
+    "asan": lambda: build_preset("asan"),
+    "tsan": lambda: build_preset("tsan"),
+    "oldest": install_for_oldest_torch,
+}

@@ -3,6 +3,7 @@ not build, crashes, hangs or has no tests counts as one failure more than its ca
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import time
@@ -13,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from devtool.paths import BUILD, ROOT, VENV, venv_program
-from devtool.process import Ended, Failed, run_logged, say, tail
-from devtool.setup import build_preset, install_package, make_environment
+from devtool.process import Ended, Failed, run_logged, say, step, tail
+from devtool.setup import BUILDS, OLDEST
 
 RESULTS = BUILD / "results"
-OLDEST_TORCH = ROOT / ".venv-oldest"
 
 
 @dataclass
@@ -42,6 +42,7 @@ class Count:
 class Suite:
     name: str
     what: str
+    needs: str  #: what is built before, of setup.BUILDS
     run: Callable[[], Count]
     slow: bool = False  #: only with --all or by name
 
@@ -106,8 +107,7 @@ def test_programs(preset: str) -> list[dict[str, Any]]:
 
 
 def cpp(preset: str, env: Mapping[str, str], deadline_s: float, only: str = "*") -> Count:
-    """Builds a preset and runs all its test programs, or the cases that match `only`."""
-    build_preset(preset)
+    """Runs all test programs of a preset, or their cases that match `only`."""
     count = Count()
     for test in test_programs(preset):
         name = f"{preset}-{test['name']}"
@@ -139,13 +139,6 @@ def python(name: str, folder: str, deadline_s: float, slow: bool, venv: Path = V
     return counted(name, ended, report, count_junit)
 
 
-def oldest_torch() -> Count:
-    """The torch suite once more, with the oldest torch that is supported."""
-    make_environment(OLDEST_TORCH, ROOT / "tools" / "requirements-oldest.txt")
-    install_package(OLDEST_TORCH)
-    return python("torch-oldest", "tests/torch", 1800, False, OLDEST_TORCH)
-
-
 def many_seeds() -> Count:
     return cpp("release", {"HVD_SIM_SEEDS": "100000"}, 7200, "NegotiationSim.EveryRank*")
 
@@ -156,37 +149,53 @@ def all_suites(everything: bool) -> list[Suite]:
     tsan = {"HVD_SIM_SEEDS": "200", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
     deadline = 7200 if everything else 900
 
-    def folder(name: str, path: str) -> Callable[[], Count]:
-        return lambda: python(name, path, deadline, everything)
+    def folder(name: str, what: str) -> Suite:
+        run = functools.partial(python, name, f"tests/{name}", deadline, everything)
+        return Suite(name, what, "package", run)
 
+    def compiled(name: str, what: str, preset: str, env: Mapping[str, str]) -> Suite:
+        return Suite(name, what, preset, functools.partial(cpp, preset, env, deadline))
+
+    oldest = functools.partial(python, "torch-oldest", "tests/torch", deadline, False, OLDEST)
     return [
-        Suite(
-            "house", "the tree itself: layers, bans, format, types", folder("house", "tests/house")
-        ),
-        Suite("cpp", "the C++ tests, release", lambda: cpp("release", {}, deadline)),
-        Suite("launch", "horovodrun", folder("launch", "tests/launch")),
-        Suite("torch", "horovod.torch under horovodrun", folder("torch", "tests/torch")),
-        Suite("examples", "the examples, shortened", folder("examples", "tests/examples")),
-        Suite("cpp-asan", "the C++ tests, ASan and UBSan", lambda: cpp("asan", asan, deadline)),
-        Suite("cpp-tsan", "the C++ tests, TSan", lambda: cpp("tsan", tsan, deadline)),
-        Suite("sim", "agreement under 100,000 seeds", many_seeds, slow=True),
-        Suite("torch-oldest", "horovod.torch, oldest torch", oldest_torch, slow=True),
+        folder("house", "the tree itself: layers, bans, format, types"),
+        compiled("cpp", "the C++ tests, release", "release", {}),
+        folder("launch", "horovodrun"),
+        folder("torch", "horovod.torch under horovodrun"),
+        folder("examples", "the examples, shortened"),
+        compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", asan),
+        compiled("cpp-tsan", "the C++ tests, TSan", "tsan", tsan),
+        Suite("sim", "agreement under 100,000 seeds", "release", many_seeds, slow=True),
+        Suite("torch-oldest", "horovod.torch, oldest torch", "oldest", oldest, slow=True),
     ]
 
 
+def build_for(suites: Sequence[Suite]) -> dict[str, str]:
+    """Builds what `suites` need; what went wrong, by the name of the build."""
+    wrong = {}
+    for need in dict.fromkeys(suite.needs for suite in suites):
+        try:
+            step(need, BUILDS[need])
+        except Failed as reason:
+            say(str(reason))
+            wrong[need] = str(reason)
+    return wrong
+
+
 def run_suites(suites: Sequence[Suite]) -> Count:
-    """Runs them one after another; prints the minutes of each and what failed."""
+    """Builds, then runs them one after another; prints the minutes of each and what failed."""
+    say("build")
+    not_built = build_for(suites)
     total = Count()
     lines = []
     for suite in suites:
         say(f"{suite.name}: {suite.what}")
         begin = time.monotonic()
-        try:
-            count = suite.run()
-        except Failed as reason:
-            say(str(reason))
-            count = Count()
+        count = Count()
+        if suite.needs in not_built:
             count.fail(f"{suite.name}: did not build")
+        else:
+            count = suite.run()
         minutes = (time.monotonic() - begin) / 60
         result = f"{count.passed} passed, {count.failed} failed"
         skipped = f", {count.skipped} skipped" if count.skipped else ""
