@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <map>
+#include <memory>
 
 #include "core/base/error.h"
 #include "job/descendants.h"
@@ -55,19 +56,10 @@ class Supervisor {
   }
 
   void start_ranks() {
-    bool failed = false;
-    for (int32_t rank = 0; rank < static_cast<int32_t>(task_.ranks.size()); ++rank) {
-      if (failed) {
-        send({Kind::skipped, rank, 0});
-        continue;
-      }
-      const Spawned spawned = spawn(task_.ranks[static_cast<size_t>(rank)], task_.defaults);
-      failed = spawned.error != 0;
-      if (failed) {
-        send({Kind::not_started, rank, spawned.error});
-      } else {
-        ranks_[spawned.pid] = rank;
-      }
+    for (const Program& program : task_.ranks) {
+      const auto rank = static_cast<int32_t>(ranks_.size());
+      const auto& spawned = ranks_.emplace_back(std::make_unique<Spawned>(program, task_.defaults));
+      rank_of_[spawned->pid()] = rank;
     }
     // A rank's output ends when the rank and its children have closed it, not when we have.
     for (const Program& program : task_.ranks) {
@@ -77,10 +69,13 @@ class Supervisor {
   }
 
   void reaped(pid_t pid, int status) {
-    const auto rank = ranks_.find(pid);
-    if (rank == ranks_.end()) return;  // an orphan of a rank
-    send({Kind::exited, rank->second, status});
-    ranks_.erase(rank);
+    const auto found = rank_of_.find(pid);
+    if (found == rank_of_.end()) return;  // an orphan of a rank
+    const int32_t rank = found->second;
+    rank_of_.erase(found);
+    const int error = ranks_[static_cast<size_t>(rank)]->error();
+    send(error == 0 ? AgentMessage{Kind::exited, rank, status}
+                    : AgentMessage{Kind::not_started, rank, error});
   }
 
   void take_command() {
@@ -113,7 +108,8 @@ class Supervisor {
 
   const AgentTask& task_;
   int socket_;
-  std::map<pid_t, int32_t> ranks_;
+  std::vector<std::unique_ptr<Spawned>> ranks_;  ///< by rank
+  std::map<pid_t, int32_t> rank_of_;             ///< of those that run
   bool killing_ = false;
 };
 

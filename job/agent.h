@@ -19,7 +19,7 @@ namespace hvd::job {
 /// after a failed start), `nothing_left`. To the agent: `signal_all` (value: signal; SIGKILL until
 /// nothing is left).
 struct AgentMessage {
-  enum class Kind : int32_t { exited, not_started, skipped, nothing_left, signal_all };
+  enum class Kind : int32_t { exited, not_started, nothing_left, signal_all };
   Kind kind;
   int32_t rank;
   int32_t value;

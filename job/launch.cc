@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
@@ -31,7 +32,8 @@
 namespace hvd::job {
 namespace {
 
-constexpr int kLoopback = 0;
+constexpr int kAnyPort = 0;
+constexpr int kNotStarted = 126;  // as shells say it
 constexpr size_t kReadBytes = 64 * KiB;
 
 /// What the loop watches. Pipes have an epoll of their own, so that all can be left alone at once.
@@ -96,6 +98,7 @@ class Launch {
   void wait_for_something();
   std::vector<Event> take_signals();
   std::vector<Event> take_agent_messages();
+  RankExited not_started(const AgentMessage& message);
   std::vector<Event> take_records();
   std::vector<Chunk> read_pipes();
   bool read_pipe(int rank, Stream stream, std::vector<Chunk>& chunks);
@@ -127,6 +130,7 @@ class Launch {
   std::array<bool, kStreams> console_watched_{};
   bool pipes_watched_ = true;
   bool store_moved_ = false;
+  bool start_failed_ = false;
   std::optional<int> exit_code_;
 };
 
@@ -144,7 +148,7 @@ Launch::Launch(const Job& job)
   const JobKey key = make_job_key();
   key_file_ = sealed_key(key);
   null_ = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC), AtFork::keep);
-  store_.emplace(key, "127.0.0.1", kLoopback);
+  store_.emplace(key, "127.0.0.1", kAnyPort);
   events_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   pipe_events_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   watch_signals();
@@ -295,14 +299,7 @@ std::vector<Event> Launch::take_agent_messages() {
         events.push_back(RankExited{message.rank, exit_status(message.value)});
         break;
       case AgentMessage::Kind::not_started:
-        output_.say(fmt::format("{} could not be started: {}", job_.program,
-                                message.value == ENOEXEC
-                                    ? "it is neither a program nor a script that begins with #!"
-                                    : std::strerror(message.value)));
-        events.push_back(RankExited{message.rank, {.code = 126}});
-        break;
-      case AgentMessage::Kind::skipped:
-        events.push_back(RankExited{message.rank, {}});
+        events.push_back(not_started(message));
         break;
       case AgentMessage::Kind::nothing_left:
         events.push_back(NothingLeft{});
@@ -319,6 +316,16 @@ std::vector<Event> Launch::take_agent_messages() {
       store_moved_ = true;  // its last word may be there
     }
   return events;
+}
+
+/// The reason is the same for all ranks: it is told once, and the others count as ended well.
+RankExited Launch::not_started(const AgentMessage& message) {
+  if (std::exchange(start_failed_, true)) return {message.rank, {}};
+  const char* why = message.value == ENOEXEC
+                        ? "it is neither a program nor a script that begins with #!"
+                        : std::strerror(message.value);
+  output_.say(fmt::format("{} could not be started: {}", job_.program, why));
+  return {message.rank, {.code = kNotStarted}};
 }
 
 std::vector<Event> Launch::take_records() {

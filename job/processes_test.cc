@@ -37,12 +37,13 @@ TEST(FindProgram, LooksWhereTheShellLooks) {
 }
 
 struct ShellRun {
-  Spawned spawned;
+  pid_t pid = -1;
+  int error = 0;
   std::string out;
   int wait_status = 0;
 };
 
-ShellRun run_shell(const std::string& text) {
+ShellRun run_shell(const std::string& path, const std::string& text) {
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -51,47 +52,39 @@ ShellRun run_shell(const std::string& text) {
   sigemptyset(&defaults.signal_mask);
   defaults.on_broken_pipe.sa_handler = SIG_DFL;
   getrlimit(RLIMIT_NOFILE, &defaults.open_files);
-  ShellRun run;
-  run.spawned = spawn({.path = "/bin/sh",
-                       .arguments = {"sh", "-c", text},
-                       .environment = {"WORD=there"},
-                       .in = null,
-                       .out = ends[1],
-                       .err = null,
-                       .key = key,
-                       .key_target = 100},
-                      defaults);
+  const Program program{.path = path,
+                        .arguments = {"sh", "-c", text},
+                        .environment = {"WORD=there"},
+                        .in = null,
+                        .out = ends[1],
+                        .err = null,
+                        .key = key,
+                        .key_target = 100};
+  const Spawned spawned(program, defaults);
+  ShellRun run{.pid = spawned.pid(), .out = {}};
   close(ends[1]);
   char buffer[4096];
   for (ssize_t size; (size = read(ends[0], buffer, sizeof(buffer))) > 0;)
     run.out.append(buffer, static_cast<size_t>(size));
   for (const int fd : {ends[0], null, key}) close(fd);
-  if (run.spawned.pid > 0) waitpid(run.spawned.pid, &run.wait_status, 0);
+  waitpid(run.pid, &run.wait_status, 0);
+  run.error = spawned.error();
   return run;
 }
 
 TEST(Spawn, GivesDescriptorsEnvironmentAndAGroupOfItsOwn) {
   const ShellRun run =
-      run_shell("echo $WORD $(ps -o pgid= -p $$) $$; readlink /proc/$$/fd/100; exit 3");
-  EXPECT_EQ(run.spawned.error, 0);
-  const std::string pid = std::to_string(run.spawned.pid);
+      run_shell("/bin/sh", "echo $WORD $(ps -o pgid= -p $$) $$; readlink /proc/$$/fd/100; exit 3");
+  EXPECT_EQ(run.error, 0);
+  const std::string pid = std::to_string(run.pid);
   EXPECT_EQ(run.out, "there " + pid + " " + pid + "\n/dev/zero\n");
   EXPECT_EQ(WEXITSTATUS(run.wait_status), 3);
 }
 
 TEST(Spawn, TellsWhyAProgramCannotBeStarted) {
-  ProcessDefaults defaults;
-  getrlimit(RLIMIT_NOFILE, &defaults.open_files);
-  const Spawned spawned = spawn({.path = "/nowhere",
-                                 .arguments = {"x"},
-                                 .environment = {},
-                                 .in = 0,
-                                 .out = 1,
-                                 .err = 2,
-                                 .key = 0,
-                                 .key_target = 100},
-                                defaults);
-  EXPECT_EQ(spawned.error, ENOENT);
+  const ShellRun run = run_shell("/nowhere", "");
+  EXPECT_EQ(run.error, ENOENT);
+  EXPECT_EQ(run.out, "");
 }
 
 TEST(Descendants, AreAllKilledAlsoThoseThatHidInASessionOfTheirOwn) {

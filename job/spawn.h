@@ -1,10 +1,13 @@
-// Starting one process, as fast as the kernel can: vfork and exec.
+// Starting processes, as fast as the kernel can: no memory is copied, and the next one is started
+// while the one before is still becoming its program.
 #pragma once
 
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,13 +32,31 @@ struct Program {
   int key_target = -1;
 };
 
-struct Spawned {
-  pid_t pid = -1;
-  int error = 0;  ///< errno of what failed; 0: the program runs
-};
+/// A child, and the memory in which it runs until it has become the program: keep it until the
+/// child has ended.
+class Spawned {
+ public:
+  /// The child leads a process group of its own and dies with the calling thread. Both arguments
+  /// must outlive this. Throws Error{internal} when no process can be made.
+  Spawned(const Program& program, const ProcessDefaults& defaults);
+  Spawned(const Spawned&) = delete;
+  Spawned& operator=(const Spawned&) = delete;
 
-/// The child leads a process group of its own and dies with the calling process.
-Spawned spawn(const Program& program, const ProcessDefaults& defaults);
+  pid_t pid() const { return pid_; }
+  /// Once it has ended: why it never became the program (errno), or 0.
+  int error() const { return error_; }
+
+ private:
+  static int child(void* spawned);
+
+  const Program& program_;
+  const ProcessDefaults& defaults_;
+  std::vector<char*> arguments_;
+  std::vector<char*> environment_;
+  std::unique_ptr<std::byte[]> stack_;
+  pid_t pid_ = -1;
+  volatile int error_ = 0;  ///< written by the child
+};
 
 /// Where the shell would find `name`: itself when it holds a slash, else in the folders of `path`.
 /// Empty: nowhere.
