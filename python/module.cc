@@ -1,5 +1,6 @@
-// horovod._core: the C interface for Python. Thin: numbers in, status out. No thread of the runtime ever
-// takes the GIL; objects that the engine is done with wait in a list until the next call from Python.
+// horovod._core: the C interface for Python. Thin: numbers in, status out. No thread of the runtime
+// ever takes the GIL; objects that the engine is done with wait in a list until the next call from
+// Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -18,10 +19,11 @@ using nb::literals::operator""_a;
 
 namespace {
 
-// ---- objects that keep tensors alive ---------------------------------------------------------------
+// ---- objects that keep tensors alive
+// ---------------------------------------------------------------
 
-/// References that the engine has finished with, to be dropped by a thread that holds the GIL. Never destroyed:
-/// the engine may release after the interpreter is gone.
+/// References that the engine has finished with, to be dropped by a thread that holds the GIL.
+/// Never destroyed: the engine may release after the interpreter is gone.
 class Released {
  public:
   void add(PyObject* object) {
@@ -48,7 +50,8 @@ Released& released() {
   return instance;
 }
 
-// ---- errors ----------------------------------------------------------------------------------------
+// ---- errors
+// ----------------------------------------------------------------------------------------
 
 nb::object exception_class(const char* name) {
   return nb::module_::import_("horovod.common.exceptions").attr(name);
@@ -60,7 +63,8 @@ void check(hvd_status status) {
   const std::string text = hvd_last_error();
   switch (status) {
     case HVD_INVALID_ARGUMENT:
-    case HVD_NOT_INITIALIZED: throw nb::value_error(text.c_str());
+    case HVD_NOT_INITIALIZED:
+      throw nb::value_error(text.c_str());
     case HVD_MISMATCH:
       PyErr_SetString(exception_class("HorovodMismatchError").ptr(), text.c_str());
       throw nb::python_error();
@@ -73,7 +77,8 @@ void check(hvd_status status) {
 /// Whatever goes wrong at the start is a ValueError.
 void check_start(hvd_status status) {
   if (status == HVD_OK) return;
-  throw nb::value_error(("Horovod could not be initialised: " + std::string(hvd_last_error())).c_str());
+  throw nb::value_error(
+      ("Horovod could not be initialised: " + std::string(hvd_last_error())).c_str());
 }
 
 template <class Call>
@@ -82,7 +87,8 @@ hvd_status without_gil(Call call) {
   return call();
 }
 
-// ---- operations ------------------------------------------------------------------------------------
+// ---- operations
+// ------------------------------------------------------------------------------------
 
 using Address = uintptr_t;
 using Input = std::tuple<Address, std::vector<int64_t>, int>;
@@ -187,8 +193,8 @@ NB_MODULE(_core, m) {
   });
   m.def("is_initialized", &hvd_is_initialized);
   m.def("world", &world);
-  m.def("submit", &submit, "kind"_a, "name"_a, "inputs"_a, "outputs"_a.none(), "owner"_a.none(), "op"_a = 1,
-        "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0);
+  m.def("submit", &submit, "kind"_a, "name"_a, "inputs"_a, "outputs"_a.none(), "owner"_a.none(),
+        "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0);
   m.def("poll", &hvd_poll, "handle"_a);
   m.def("wait", &wait, "handle"_a);
   m.def("output", &take_output, "handle"_a, "index"_a);

@@ -1,5 +1,6 @@
-// A Batch, and what runs it. A Backend moves the bytes of agreed operations over one Group; it knows
-// nothing of names, agreement or frameworks. `host` works on host memory; others (nccl, mpi) stand beside it.
+// A Batch, and what runs it. A Backend moves the bytes of agreed operations over one Group; it
+// knows nothing of names, agreement or frameworks. `host` works on host memory; others (nccl, mpi)
+// stand beside it.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,15 @@ struct Gathered {
 
 /// One tensor of a batch, contiguous. Borrowed from the Request.
 struct BatchTensor {
-  const std::byte* input = nullptr;  ///< nullptr: this rank has joined and contributes the neutral element
-  std::byte* output = nullptr;       ///< may equal `input`; allgather: unused
-  Shape shape{};                     ///< of the input
-  Gathered* gathered = nullptr;      ///< allgather: where the output goes
+  const std::byte* input =
+      nullptr;  ///< nullptr: this rank has joined and contributes the neutral element
+  std::byte* output = nullptr;   ///< may equal `input`; allgather: unused
+  Shape shape{};                 ///< of the input
+  Gathered* gathered = nullptr;  ///< allgather: where the output goes
 };
 
-/// Operations that run as one. All facts but `tensors[].shape[0]` of an allgather are equal on all ranks.
+/// Operations that run as one. All facts but `tensors[].shape[0]` of an allgather are equal on all
+/// ranks.
 struct Batch {
   uint64_t sequence = 0;  ///< its place among all batches of the job
   Transfer transfer = Transfer::allreduce;

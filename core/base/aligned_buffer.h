@@ -16,7 +16,7 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   /// Throws std::bad_alloc when there is no memory.
   explicit AlignedBuffer(size_t bytes)
-      : data_(static_cast<std::byte*>(operator new(bytes, std::align_val_t{kAlignment}))),
+      : data_(static_cast<std::byte*>(operator new (bytes, std::align_val_t{kAlignment}))),
         bytes_(bytes) {}
 
   std::byte* data() const { return data_.get(); }
@@ -31,9 +31,7 @@ class AlignedBuffer {
 
  private:
   struct Delete {
-    void operator()(std::byte* data) const {
-      operator delete(data, std::align_val_t{kAlignment});
-    }
+    void operator()(std::byte* data) const { operator delete (data, std::align_val_t{kAlignment}); }
   };
   std::unique_ptr<std::byte, Delete> data_;
   size_t bytes_ = 0;

@@ -16,7 +16,6 @@ namespace hvd {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-
 using ConstBytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 using ByteVector = std::vector<std::byte>;
@@ -36,10 +35,8 @@ inline std::string_view as_text(ConstBytes bytes) {
 class Writer {
  public:
   template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
-  void put(T value) {
-    append(&value, sizeof(T));
-  }
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void put(T value) { append(&value, sizeof(T)); }
   /// Unsigned LEB128: small numbers, the usual case, take one byte.
   void put_count(uint64_t value);
   void put_text(std::string_view text);
@@ -62,16 +59,14 @@ class Reader {
   explicit Reader(ConstBytes bytes) : rest_(bytes) {}
 
   template <class T>
-    requires std::is_arithmetic_v<T>
-  T get() {
+  requires std::is_arithmetic_v<T> T get() {
     T value;
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
   /// An enum whose values are 0 to `last`.
   template <class T>
-    requires std::is_enum_v<T>
-  T get_enum(T last) {
+  requires std::is_enum_v<T> T get_enum(T last) {
     const auto value = get<std::underlying_type_t<T>>();
     if (value < 0 || value > static_cast<std::underlying_type_t<T>>(last)) malformed("enum");
     return static_cast<T>(value);

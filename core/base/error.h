@@ -1,5 +1,6 @@
-// The one exception of the runtime, and the only function that throws it. Values travel for what the
-// user did wrong; Error is for what was lost (a peer, a deadline, a device); HVD_ASSERT is for our bugs.
+// The one exception of the runtime, and the only function that throws it. Values travel for what
+// the user did wrong; Error is for what was lost (a peer, a deadline, a device); HVD_ASSERT is for
+// our bugs.
 #pragma once
 
 #include <stdexcept>

@@ -1,5 +1,5 @@
-// The one-shot completion of a submitted operation. The engine completes it exactly once; any thread
-// may ask or wait. A Handle that is destroyed while pending is our mistake.
+// The one-shot completion of a submitted operation. The engine completes it exactly once; any
+// thread may ask or wait. A Handle that is destroyed while pending is our mistake.
 #pragma once
 
 #include <atomic>

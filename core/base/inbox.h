@@ -16,7 +16,8 @@ class Inbox {
 
   enum class Pushed { first, more, full, closed };
 
-  /// `first`: the queue was empty, so the driver may be asleep. When `full` or `closed`, `value` is untouched.
+  /// `first`: the queue was empty, so the driver may be asleep. When `full` or `closed`, `value` is
+  /// untouched.
   Pushed push(T&& value) {
     const std::lock_guard lock(mutex_);
     if (closed_) return Pushed::closed;

@@ -33,9 +33,9 @@ void configure_log(const LogOptions& options) {
 }
 
 void log(LogLevel level, const std::string& message, const std::source_location& where) {
-  logger().log(spdlog::source_loc{where.file_name(), static_cast<int>(where.line()),
-                                  where.function_name()},
-               to_spdlog(level), spdlog::string_view_t(message));
+  logger().log(
+      spdlog::source_loc{where.file_name(), static_cast<int>(where.line()), where.function_name()},
+      to_spdlog(level), spdlog::string_view_t(message));
 }
 
 }  // namespace hvd

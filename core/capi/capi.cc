@@ -153,7 +153,8 @@ hvd_status hvd_wait(hvd_handle handle) {
     if (!entry.operation->handle.done()) {
       const auto context = entry.context.lock();
       if (!context || !context->belongs_to_this_process())
-        hvd::fail(Code::not_initialized, "the operation belongs to the process that forked this one");
+        hvd::fail(Code::not_initialized,
+                  "the operation belongs to the process that forked this one");
       context->wait(*entry.operation);
     }
     const hvd::Outcome& outcome = entry.operation->handle.outcome();

@@ -29,14 +29,20 @@ bool is_homogeneous(const Topology& topology) {
   return true;
 }
 
+// Once a job: horovodrun has said it already.
+void warn_of_later_knobs(const Environment& environment, const Identity& identity) {
+  if (identity.rank != 0 || environment.contains("HOROVOD_KEY_FD")) return;
+  for (const KnobRow* row : later_in_use(environment))
+    log(LogLevel::warning, std::string(row->env) + " is not in this version and has no effect");
+}
+
 }  // namespace
 
 Context::Context(const Environment& environment, uint32_t generation)
     : process_(getpid()), knobs_(knobs_from(environment)) {
   const Identity identity = identity_from(environment);
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
-  for (const KnobRow* row : later_in_use(environment))
-    log(LogLevel::warning, std::string(row->env) + " is not in this version and has no effect");
+  warn_of_later_knobs(environment, identity);
   JobKey key;
   if (identity.size > 1) {
     key = read_job_key(environment);
@@ -44,9 +50,14 @@ Context::Context(const Environment& environment, uint32_t generation)
                                            identity.rank, knobs_.start_timeout);
   }
   Wiring wiring = connect(identity, key, store_.get(), generation, knobs_);
-  world_ = {identity.rank,       identity.size,      identity.local_rank,
-            identity.local_size, identity.cross_rank, identity.cross_size,
-            is_homogeneous(wiring.topology), generation};
+  world_ = {identity.rank,
+            identity.size,
+            identity.local_rank,
+            identity.local_size,
+            identity.cross_rank,
+            identity.cross_size,
+            is_homogeneous(wiring.topology),
+            generation};
   driver_ = std::make_unique<Driver>(
       std::make_unique<Engine>(std::move(wiring), knobs_, clock_,
                                [this](const Ending& ending) { tell(ending); }),
@@ -57,14 +68,18 @@ Context::~Context() { driver_.reset(); }  // before what tell() uses
 
 bool Context::belongs_to_this_process() const { return process_ == getpid(); }
 
-// Called by the driver before any operation completes with the ending, so that the launcher can tell the rank that
-// failed from those that only followed.
 void Context::tell(const Ending& ending) noexcept {
   {
     const std::lock_guard lock(mutex_);
     ending_ = ending;
   }
-  if (!store_ || ending.rank == world_.rank) return;
+  if (ending.interrupts) blame(ending);
+}
+
+// Before the first operation fails with the ending: the launcher can then tell the rank that failed
+// from those that only followed.
+void Context::blame(const Ending& ending) noexcept {
+  if (!store_ || ending.rank == world_.rank || blamed_.exchange(true)) return;
   try {
     const std::string key =
         "ended/" + std::to_string(world_.generation) + "/" + std::to_string(world_.rank);
@@ -84,7 +99,10 @@ std::shared_ptr<Operation> Context::submit(const hvd_request& request) {
   std::shared_ptr<Operation> operation = made.operation;
   if (driver_->submit(std::move(made))) return operation;
   operation->handle.complete({});  // nobody has seen it
-  if (const std::optional<Ending> ended = ending()) fail(ended->code, ended->text, ended->rank);
+  if (const std::optional<Ending> ended = ending()) {
+    blame(*ended);
+    fail(ended->code, ended->text, ended->rank);
+  }
   fail(Code::invalid_argument, "too many operations are in flight on this rank");
 }
 

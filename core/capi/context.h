@@ -1,9 +1,10 @@
-// All that one generation of a job owns in this process: the way to the other ranks, the engine and its thread.
-// Made by init, dies whole.
+// All that one generation of a job owns in this process: the way to the other ranks, the engine and
+// its thread. Made by init, dies whole.
 #pragma once
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,7 @@ class Context {
 
  private:
   void tell(const Ending& ending) noexcept;
+  void blame(const Ending& ending) noexcept;
 
   const pid_t process_;
   const Knobs knobs_;
@@ -48,6 +50,7 @@ class Context {
 
   mutable std::mutex mutex_;
   std::optional<Ending> ending_;
+  std::atomic<bool> blamed_{false};
 };
 
 }  // namespace hvd

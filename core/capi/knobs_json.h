@@ -5,7 +5,8 @@
 
 namespace hvd {
 
-/// A list of objects, one a row: env, flags, dest, yaml, kind, unit, default, min, max, choices, scope, stage, help.
+/// A list of objects, one a row: env, flags, dest, yaml, kind, unit, default, min, max, choices,
+/// scope, stage, help.
 std::string knobs_json();
 
 }  // namespace hvd

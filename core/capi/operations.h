@@ -1,5 +1,6 @@
-// The operations that callers hold on to by number. Numbers are never used again, also not by a later generation,
-// and an operation outlives the Context that ran it, so that its result can be fetched after a shutdown.
+// The operations that callers hold on to by number. Numbers are never used again, also not by a
+// later generation, and an operation outlives the Context that ran it, so that its result can be
+// fetched after a shutdown.
 #pragma once
 
 #include <memory>

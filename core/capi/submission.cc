@@ -16,10 +16,14 @@ namespace {
 
 OperationKind kind_of(const hvd_request& request) {
   switch (request.kind) {
-    case HVD_ALLREDUCE: return OperationKind::allreduce;
-    case HVD_ALLGATHER: return OperationKind::allgather;
-    case HVD_BROADCAST: return OperationKind::broadcast;
-    case HVD_BARRIER: return OperationKind::barrier;
+    case HVD_ALLREDUCE:
+      return OperationKind::allreduce;
+    case HVD_ALLGATHER:
+      return OperationKind::allgather;
+    case HVD_BROADCAST:
+      return OperationKind::broadcast;
+    case HVD_BARRIER:
+      return OperationKind::barrier;
   }
   refuse(request, fmt::format("{} is no kind of operation", static_cast<int>(request.kind)));
 }

@@ -1,4 +1,5 @@
-// From the C structure of a request to what the engine takes, with every check that needs no other rank.
+// From the C structure of a request to what the engine takes, with every check that needs no other
+// rank.
 #pragma once
 
 #include "core/base/knobs.h"

@@ -35,7 +35,7 @@ void Control::lose(int rank, const std::string& why) {
     send_up(up);
     return client_.parent_lost(rank, why);
   }
-  hub_->lost_child(rank, why);                          // upward, or to the Root here
+  hub_->lost_child(rank, why);                                // upward, or to the Root here
   if (hub_->root() == nullptr) hub_->lost_parent(rank, why);  // downward at once
   exchange_at_home();
   speak();
@@ -69,7 +69,8 @@ bool Control::read(Neighbour& neighbour) {
 }
 
 void Control::hear(const Neighbour& neighbour, const Frame& frame) {
-  if (neighbour.child != kParent) return hub_->from_child(neighbour.child, decode_up(frame.payload));
+  if (neighbour.child != kParent)
+    return hub_->from_child(neighbour.child, decode_up(frame.payload));
   for (const Verdict& verdict : decode_down(frame.payload)) {
     if (hub_) {
       hub_->from_parent(verdict);
@@ -112,8 +113,7 @@ bool Control::speak() {
 
 void Control::send_up(const Up& up) {
   Neighbour* parent = find(kParent);
-  if (parent != nullptr && !parent->gone)
-    parent->channel->send(FrameKind::control, encode(up));
+  if (parent != nullptr && !parent->gone) parent->channel->send(FrameKind::control, encode(up));
 }
 
 void Control::say_goodbye() {

@@ -1,5 +1,5 @@
-// This rank's part in agreement: its Client, the Hub where it leads its host, and the channels of the tree between
-// them and their neighbours. Turns frames into messages and back; decides nothing.
+// This rank's part in agreement: its Client, the Hub where it leads its host, and the channels of
+// the tree between them and their neighbours. Turns frames into messages and back; decides nothing.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,8 @@ class Control {
 
   /// The last frame on every channel.
   void say_goodbye();
-  /// All is sent and, unless `after_loss`, every neighbour has said goodbye. Those that are gone do not count.
+  /// All is sent and, unless `after_loss`, every neighbour has said goodbye. Those that are gone do
+  /// not count.
   bool parted(bool after_loss) const;
   /// The channel to `rank`, if there is one, is broken: nothing more is read from it or sent to it.
   void forget(int rank);

@@ -10,7 +10,8 @@ namespace {
 
 using std::chrono_literals::operator""us;
 
-// Measured with four ranks on two cores, a flag barrier: yield 2.2 us, sleep at once 3.5, long spin 50.
+// Measured with four ranks on two cores, a flag barrier: yield 2.2 us, sleep at once 3.5, long
+// spin 50.
 constexpr auto kSpin = 2us;
 constexpr auto kYield = 50us;
 
@@ -61,14 +62,14 @@ void Driver::shutdown() {
   changed_.wait(lock, [this] { return finished_; });
 }
 
-// ---- the engine thread -----------------------------------------------------------------------------
+// ---- the engine thread
+// -----------------------------------------------------------------------------
 
 void Driver::main() {
   std::unique_lock lock(mutex_);
   while (!finished_) {
-    changed_.wait(lock, [this] {
-      return finished_ || (holder_ == Holder::nobody && wanted_.load() == 0);
-    });
+    changed_.wait(
+        lock, [this] { return finished_ || (holder_ == Holder::nobody && wanted_.load() == 0); });
     if (finished_) return;
     holder_ = Holder::engine_thread;
     lock.unlock();
@@ -102,7 +103,8 @@ void Driver::drive_as_engine_thread() {
   }
 }
 
-// ---- a thread that waits ---------------------------------------------------------------------------
+// ---- a thread that waits
+// ---------------------------------------------------------------------------
 
 void Driver::wait(const Handle& handle) {
   if (handle.done()) return;
@@ -156,7 +158,8 @@ void Driver::give_token_back() {
   if (work_left) engine_->ring();  // the parked engine thread takes over
 }
 
-// ---- with the token --------------------------------------------------------------------------------
+// ---- with the token
+// --------------------------------------------------------------------------------
 
 // The boundary: what is thrown below ends the generation in the next turn.
 bool Driver::turn() {
@@ -171,8 +174,8 @@ bool Driver::turn() {
   return true;
 }
 
-// Announces that this rank must be rung from now on, then looks once more, so that nothing that came
-// before the announcement is missed. False when there was something.
+// Announces that this rank must be rung from now on, then looks once more, so that nothing that
+// came before the announcement is missed. False when there was something.
 bool Driver::fall_asleep() {
   asleep_.store(true, std::memory_order_seq_cst);
   engine_->set_asleep(true);

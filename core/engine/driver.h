@@ -1,6 +1,7 @@
-// Who calls Engine::turn(), and when nobody does. Whoever holds the token drives: the engine's own thread or,
-// while that one is parked, a thread that waits for an operation, so that a blocking call needs no thread
-// switch. Nothing polls: a driver without progress spins for 2 us, yields for 50 us, then sleeps.
+// Who calls Engine::turn(), and when nobody does. Whoever holds the token drives: the engine's own
+// thread or, while that one is parked, a thread that waits for an operation, so that a blocking
+// call needs no thread switch. Nothing polls: a driver without progress spins for 2 us, yields for
+// 50 us, then sleeps.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,8 @@ namespace hvd {
 /// Any thread may call any function; construction and destruction belong to one.
 class Driver {
  public:
-  /// `spare_cores`: every local rank has a core of its own, so that a short spin costs nobody anything.
+  /// `spare_cores`: every local rank has a core of its own, so that a short spin costs nobody
+  /// anything.
   Driver(std::unique_ptr<Engine> engine, bool spare_cores);
   /// Asks for the end of the job if nobody has, and waits for it.
   ~Driver();
@@ -49,7 +51,7 @@ class Driver {
   std::condition_variable changed_;
   Holder holder_ = Holder::nobody;  ///< under mutex_
   bool finished_ = false;           ///< under mutex_
-  std::atomic<int> wanted_{0};      ///< threads that want the token; the engine thread yields to them
+  std::atomic<int> wanted_{0};  ///< threads that want the token; the engine thread yields to them
   std::atomic<bool> asleep_{false};
   std::thread thread_;
 };

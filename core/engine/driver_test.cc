@@ -1,5 +1,5 @@
-// Whole jobs with their real threads, waiters and shared memory; the ranks share one process, so that a
-// sanitizer sees every access.
+// Whole jobs with their real threads, waiters and shared memory; the ranks share one process, so
+// that a sanitizer sees every access.
 #include "core/engine/driver.h"
 
 #include <fcntl.h>
@@ -36,8 +36,7 @@ class Host {
       wiring.topology = Topology::of({ranks});
       wiring.generation = kGeneration;
       wiring.waiter = std::make_unique<EpollWaiter>();
-      wiring.segment =
-          std::make_unique<HostSegment>(memory_.bytes(), layout_, kGeneration, rank);
+      wiring.segment = std::make_unique<HostSegment>(memory_.bytes(), layout_, kGeneration, rank);
     }
     for (int rank = 0; rank < ranks; ++rank) {
       for (int peer = 0; peer < ranks; ++peer) {
@@ -50,9 +49,9 @@ class Host {
     }
     endings_.resize(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) {
-      auto engine = std::make_unique<Engine>(
-          std::move(wirings[rank]), Knobs{}, clock_,
-          [this, rank](const Ending& ending) { endings_[rank] = ending; });
+      auto engine =
+          std::make_unique<Engine>(std::move(wirings[rank]), Knobs{}, clock_,
+                                   [this, rank](const Ending& ending) { endings_[rank] = ending; });
       drivers_.push_back(std::make_unique<Driver>(std::move(engine), false));
     }
   }
@@ -123,8 +122,7 @@ TEST(Driver, ManyOperationsInFlightCompleteWithoutAnyoneWaiting) {
     std::vector<std::shared_ptr<Operation>> operations;
     for (size_t i = 0; i < tensors.size(); ++i) {
       const size_t at = rank % 2 ? i : tensors.size() - 1 - i;  // in different orders
-      operations.push_back(
-          submit_sum(host.driver(rank), fmt::format("t{}", at), tensors[at]));
+      operations.push_back(submit_sum(host.driver(rank), fmt::format("t{}", at), tensors[at]));
     }
     for (const auto& operation : operations) {
       while (!operation->handle.done()) std::this_thread::yield();

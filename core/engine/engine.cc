@@ -54,10 +54,14 @@ Ending ending_of(const Action& action) {
 
 Transfer transfer_of(OperationKind kind) {
   switch (kind) {
-    case OperationKind::allreduce: return Transfer::allreduce;
-    case OperationKind::allgather: return Transfer::allgather;
-    case OperationKind::broadcast: return Transfer::broadcast;
-    default: HVD_ASSERT(false);
+    case OperationKind::allreduce:
+      return Transfer::allreduce;
+    case OperationKind::allgather:
+      return Transfer::allgather;
+    case OperationKind::broadcast:
+      return Transfer::broadcast;
+    default:
+      HVD_ASSERT(false);
   }
 }
 
@@ -114,9 +118,12 @@ void Engine::watch_everything() {
 
 Engine::Queued Engine::submit(Request&& request) {
   switch (inbox_.push(std::move(request))) {
-    case Inbox<Request>::Pushed::first: return Queued::first;
-    case Inbox<Request>::Pushed::more: return Queued::more;
-    default: return Queued::refused;
+    case Inbox<Request>::Pushed::first:
+      return Queued::first;
+    case Inbox<Request>::Pushed::more:
+      return Queued::more;
+    default:
+      return Queued::refused;
   }
 }
 
@@ -142,12 +149,14 @@ bool Engine::turn() {
   return moved;
 }
 
-// ---- what epoll has seen ---------------------------------------------------------------------------
+// ---- what epoll has seen
+// ---------------------------------------------------------------------------
 
 void Engine::set_asleep(bool asleep) {
   if (wiring_.segment) wiring_.segment->set_asleep(asleep);
   if (!asleep) return;
-  // What cannot be sent now is sent when there is room; what has said goodbye has nothing more to tell.
+  // What cannot be sent now is sent when there is room; what has said goodbye has nothing more to
+  // tell.
   const auto arm = [&](uint64_t tag) {
     return [=, this](Channel& channel) {
       if (channel.fd() < 0) return;
@@ -188,7 +197,8 @@ void Engine::process_ended(int rank) {
        rank);
 }
 
-// ---- submissions -----------------------------------------------------------------------------------
+// ---- submissions
+// -----------------------------------------------------------------------------------
 
 bool Engine::take_submissions() {
   taken_.clear();
@@ -214,11 +224,11 @@ void Engine::accept(Request&& request) {
 void Engine::refuse(Request& request, Submitted why) {
   switch (why) {
     case Submitted::duplicate_name:
-      return finish(request,
-                    {Code::invalid_argument,
-                     quoted(request) + ": an operation of this name is still in flight on this rank; "
-                                       "wait for it, or give each its own name",
-                     wiring_.identity.rank});
+      return finish(request, {Code::invalid_argument,
+                              quoted(request) +
+                                  ": an operation of this name is still in flight on this rank; "
+                                  "wait for it, or give each its own name",
+                              wiring_.identity.rank});
     case Submitted::joined:
       return finish(request, {Code::invalid_argument,
                               quoted(request) + ": this rank has joined and may not submit until "
@@ -230,15 +240,16 @@ void Engine::refuse(Request& request, Submitted why) {
                               wiring_.identity.rank});
     case Submitted::ended: {
       const Ending& ending = *ending_;
-      return finish(request,
-                    {ending.code, quoted(request) + ": " + ending.text, ending.rank});
+      return finish(request, {ending.code, quoted(request) + ": " + ending.text, ending.rank});
     }
-    case Submitted::accepted: break;
+    case Submitted::accepted:
+      break;
   }
   HVD_ASSERT(false);
 }
 
-// ---- what was agreed -------------------------------------------------------------------------------
+// ---- what was agreed
+// -------------------------------------------------------------------------------
 
 bool Engine::act() {
   std::vector<Action> actions = control_.take_actions();
@@ -248,7 +259,8 @@ bool Engine::act() {
 
 void Engine::act_on(Action& action) {
   switch (action.type) {
-    case Action::Type::run: return enqueue(action);
+    case Action::Type::run:
+      return enqueue(action);
     case Action::Type::fail: {
       const auto found = requests_.find(action.tag);
       HVD_ASSERT(found != requests_.end());
@@ -256,10 +268,12 @@ void Engine::act_on(Action& action) {
       requests_.erase(found);
       return finish(request, {Code::mismatch, action.text, kNoRank});
     }
-    case Action::Type::ended: return end(ending_of(action));
+    case Action::Type::ended:
+      return end(ending_of(action));
     case Action::Type::joined:
     case Action::Type::set_added:
-    case Action::Type::set_removed: break;
+    case Action::Type::set_removed:
+      break;
   }
 }
 
@@ -280,9 +294,12 @@ void Engine::enqueue(Action& action) {
 bool Engine::run_batches() {
   switch (runner_.advance()) {
     case Runner::Progress::idle:
-    case Runner::Progress::waiting: return false;
-    case Runner::Progress::moved: return true;
-    case Runner::Progress::finished: break;
+    case Runner::Progress::waiting:
+      return false;
+    case Runner::Progress::moved:
+      return true;
+    case Runner::Progress::finished:
+      break;
   }
   Runner::Job job = runner_.take_finished();
   control_.batch_done(job.group, job.bound);
@@ -290,7 +307,8 @@ bool Engine::run_batches() {
   return true;
 }
 
-// ---- stalls ----------------------------------------------------------------------------------------
+// ---- stalls
+// ----------------------------------------------------------------------------------------
 
 std::optional<TimePoint> Engine::deadline() const {
   return state_ == State::closing ? closing_until_ : next_tick_;
@@ -325,10 +343,12 @@ void Engine::report_stall(Root& root, const StallReport& report) {
   if (ends_job) root.shutdown(wiring_.identity.rank, text);
 }
 
-// ---- the end ---------------------------------------------------------------------------------------
+// ---- the end
+// ---------------------------------------------------------------------------------------
 
 void Engine::end(Ending ending) {
   inbox_.close();
+  ending.interrupts = busy();
   told_(ending);
   ending_ = std::move(ending);
   take_submissions();  // what came before the inbox closed is refused with the ending
@@ -374,7 +394,8 @@ void Engine::abandon(const Error& error) {
 
 void Engine::begin_closing() {
   const bool lost = ending_->code != Code::shut_down;
-  closing_until_ = clock_.now() + (lost ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
+  closing_until_ =
+      clock_.now() + (lost ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
   state_ = State::closing;
   control_.say_goodbye();
   if (wiring_.mesh) wiring_.mesh->say_goodbye();

@@ -1,6 +1,6 @@
-// The runtime of one generation as one step function: turn() takes what was submitted, agrees with the other
-// ranks, moves a segment of the batch that is running, and returns. It never blocks and has no thread, so the
-// simulator steps it just as the Driver does.
+// The runtime of one generation as one step function: turn() takes what was submitted, agrees with
+// the other ranks, moves a segment of the batch that is running, and returns. It never blocks and
+// has no thread, so the simulator steps it just as the Driver does.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct Ending {
   Code code = Code::shut_down;
   int rank = kNoRank;
   std::string text;
+  bool interrupts = false;  ///< operations were under way
 };
 
 /// submit() may be called from any thread; everything else by the holder of the driver token.
@@ -38,15 +39,16 @@ class Engine {
   ~Engine();
 
   enum class Queued : uint8_t { first, more, refused };
-  /// Queues a request; `first`: the driver may be asleep. `refused`: the generation has ended, or too
-  /// many operations are in flight; the request is untouched.
+  /// Queues a request; `first`: the driver may be asleep. `refused`: the generation has ended, or
+  /// too many operations are in flight; the request is untouched.
   Queued submit(Request&& request);
 
-  /// Does what can be done now; true when anything happened. An Error ends the generation: the caller passes it to
-  /// abandon() and goes on calling turn() until finished().
+  /// Does what can be done now; true when anything happened. An Error ends the generation: the
+  /// caller passes it to abandon() and goes on calling turn() until finished().
   bool turn();
-  /// Ends the generation after a loss or a mistake: every pending operation completes with `error`, and the other ranks
-  /// are told the cause. While the links are closing already it only forgets the rank.
+  /// Ends the generation after a loss or a mistake: every pending operation completes with `error`,
+  /// and the other ranks are told the cause. While the links are closing already it only forgets
+  /// the rank.
   void abandon(const Error& error);
 
   bool finished() const { return state_ == State::finished; }
@@ -57,14 +59,15 @@ class Engine {
 
   /// Sleeps until something happens that turn() should see, or deadline().
   void wait() { wiring_.waiter->wait(deadline(), ready_); }
-  /// The same for a thread without the token: returns when somebody should call turn(), and takes nothing.
+  /// The same for a thread without the token: returns when somebody should call turn(), and takes
+  /// nothing.
   void park(std::optional<TimePoint> until) { wiring_.waiter->park(until); }
   /// After park(): what has happened is for the next turn().
   void take_events() { wiring_.waiter->wait(TimePoint{}, ready_); }
   /// Ends wait() and park(). From any thread.
   void ring() { wiring_.waiter->ring(); }
-  /// Before wait() and park(), and after: tells local peers whether they must ring this rank's doorbell. Between
-  /// set_asleep(true) and sleeping, turn() must have found nothing to do.
+  /// Before wait() and park(), and after: tells local peers whether they must ring this rank's
+  /// doorbell. Between set_asleep(true) and sleeping, turn() must have found nothing to do.
   void set_asleep(bool asleep);
 
  private:

@@ -1,5 +1,5 @@
-// One submitted operation: what was asked, the memory it reads and writes, and how it ends. Never split,
-// never found again by name.
+// One submitted operation: what was asked, the memory it reads and writes, and how it ends. Never
+// split, never found again by name.
 #pragma once
 
 #include <cstdint>

@@ -10,9 +10,12 @@ Runner::Progress Runner::advance() {
   if (!job.batch) return Progress::finished;
   if (!run_) run_ = backend_.start(*groups_.at(job.group), *job.batch);
   switch (run_->advance()) {
-    case Run::Progress::moved: return Progress::moved;
-    case Run::Progress::waiting: return Progress::waiting;
-    case Run::Progress::done: break;
+    case Run::Progress::moved:
+      return Progress::moved;
+    case Run::Progress::waiting:
+      return Progress::waiting;
+    case Run::Progress::done:
+      break;
   }
   run_.reset();
   return Progress::finished;

@@ -1,6 +1,6 @@
-// An ordered set of ranks that can exchange bytes, seen from one of them: the world, one host's ranks,
-// a process set, all alike. The executor moves every byte of a batch through this interface; what lies
-// below is shared memory (ShmGroup) or links (LinkGroup).
+// An ordered set of ranks that can exchange bytes, seen from one of them: the world, one host's
+// ranks, a process set, all alike. The executor moves every byte of a batch through this interface;
+// what lies below is shared memory (ShmGroup) or links (LinkGroup).
 //
 // Bytes travel in units. A rank reserves room for a unit, writes into it what its peers shall see,
 // publishes it, looks at what the peers published, and releases the unit. All ranks of a group go
@@ -16,8 +16,9 @@
 
 namespace hvd {
 
-/// The place of a unit in the order that all ranks agree on. `batch` counts over all groups of a job, so
-/// that one counter a rank serves every group it is in; `unit` counts within the batch from 0.
+/// The place of a unit in the order that all ranks agree on. `batch` counts over all groups of a
+/// job, so that one counter a rank serves every group it is in; `unit` counts within the batch from
+/// 0.
 struct Ticket {
   uint64_t batch = 0;
   uint32_t unit = 0;
@@ -42,15 +43,16 @@ class Group {
   virtual bool shared_memory() const = 0;
   /// The largest unit. The same on all ranks of the group.
   virtual size_t unit_bytes() const = 0;
-  /// How many units a rank may have published and not yet released. The same on all ranks; at least 2.
+  /// How many units a rank may have published and not yet released. The same on all ranks; at
+  /// least 2.
   virtual uint32_t units_in_flight() const = 0;
 
-  /// Room for `bytes` that `ticket` will publish; empty optional while a peer still reads what lies there.
-  /// A ticket that publishes nothing need not be reserved.
+  /// Room for `bytes` that `ticket` will publish; empty optional while a peer still reads what lies
+  /// there. A ticket that publishes nothing need not be reserved.
   virtual std::optional<MutableBytes> reserve(Ticket ticket, size_t bytes) = 0;
 
-  /// Makes the parcels (stretches of the reserved room, possibly overlapping) visible to their peers.
-  /// Called once for every unit in order, with no parcels when this rank sends nothing.
+  /// Makes the parcels (stretches of the reserved room, possibly overlapping) visible to their
+  /// peers. Called once for every unit in order, with no parcels when this rank sends nothing.
   virtual void publish(Ticket ticket, std::span<const Parcel> parcels) = 0;
 
   /// The bytes that `from.peer` published for this rank at `from.offset` under this ticket; empty

@@ -7,7 +7,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernel/scale.cc"
-#include "hwy/foreach_target.h"         // must come before highway.h
+#include "hwy/foreach_target.h"  // must come before highway.h
 //
 #include "core/base/assert.h"
 #include "core/kernel/kernel.h"

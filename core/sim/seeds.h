@@ -1,4 +1,5 @@
-// How many seeds a simulation runs, and from which: HVD_SIM_SEEDS and HVD_SIM_FROM override what a test asks for.
+// How many seeds a simulation runs, and from which: HVD_SIM_SEEDS and HVD_SIM_FROM override what a
+// test asks for.
 #pragma once
 
 #include <cstdint>

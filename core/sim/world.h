@@ -1,6 +1,6 @@
-// A whole job in one process and one thread: real engines over links in memory, stepped in an order drawn from a
-// seed, with transfers cut at random lengths. Production code is a step function, so nothing has to be faked
-// but the wires, the clock and the sleep. The same seed is the same run.
+// A whole job in one process and one thread: real engines over links in memory, stepped in an order
+// drawn from a seed, with transfers cut at random lengths. Production code is a step function, so
+// nothing has to be faked but the wires, the clock and the sleep. The same seed is the same run.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,15 @@ class World {
 
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  /// Submits on one rank; the handle ends with the operation, or with the refusal of an ended engine.
+  /// Submits on one rank; the handle ends with the operation, or with the refusal of an ended
+  /// engine.
   std::shared_ptr<Operation> submit(int rank, Request request);
   void shutdown(int rank);
   /// The rank stops where it is and its connections break.
   void lose(int rank);
 
-  /// Steps until `done()` or nothing can move any more (then false). Time passes only when nothing moves and an
-  /// engine has a deadline, at most `patience` times.
+  /// Steps until `done()` or nothing can move any more (then false). Time passes only when nothing
+  /// moves and an engine has a deadline, at most `patience` times.
   template <class Done>
   bool run_until(Done done, int patience = 0) {
     for (int quiet = 0; !done();) {

@@ -39,8 +39,7 @@ TEST(World, AllreduceGivesTheSumOnEveryRankInAnyOrder) {
       tensors[rank].resize(kTensors);
       for (const int i : order) {
         tensors[rank][i].assign(static_cast<size_t>(1 + i * i * 37), static_cast<float>(rank + i));
-        operations.push_back(
-            world.submit(rank, allreduce(numbered(i), tensors[rank][i])));
+        operations.push_back(world.submit(rank, allreduce(numbered(i), tensors[rank][i])));
       }
     }
     ASSERT_TRUE(world.run_until([&] { return all_done(operations); })) << "seed " << seed;
@@ -146,7 +145,8 @@ TEST(World, ShutdownByAnyRankCompletesWhatWasAgreedAndEndsTheRest) {
         if (!world.finished(rank)) return false;
       }
       return true;
-    })) << "seed " << seed;
+    })) << "seed "
+        << seed;
     // All or nothing: either it ran everywhere or nowhere.
     for (const auto& operation : complete)
       EXPECT_EQ(operation->handle.outcome().code, complete[0]->handle.outcome().code);
@@ -171,8 +171,7 @@ TEST(World, EveryRankEndsAndNamesTheOneThatIsLost) {
     const auto submit_all = [&](int step) {
       for (int rank = 0; rank < n; ++rank) {
         if (step == 0 || operations[rank]->handle.done())
-          operations[rank] =
-              world.submit(rank, allreduce(numbered(step), tensors[rank]));
+          operations[rank] = world.submit(rank, allreduce(numbered(step), tensors[rank]));
       }
     };
     submit_all(0);
@@ -210,8 +209,8 @@ TEST(World, AStallThatLastsTooLongEndsTheJobWithTheReport) {
   ASSERT_TRUE(world.run_until([&] { return all_done(operations); }, 40));
   const Outcome& outcome = operations[0]->handle.outcome();
   EXPECT_EQ(outcome.code, Code::shut_down);
-  EXPECT_THAT(outcome.text, testing::AllOf(testing::HasSubstr("grad"),
-                                           testing::HasSubstr("Missing ranks:\n1")));
+  EXPECT_THAT(outcome.text,
+              testing::AllOf(testing::HasSubstr("grad"), testing::HasSubstr("Missing ranks:\n1")));
 }
 
 TEST(World, TheSameSeedIsTheSameRun) {

@@ -9,7 +9,8 @@
 
 namespace hvd {
 
-/// `watch`, `poll` and `wait` belong to the holder of the driver token; `ring` may be called from any thread.
+/// `watch`, `poll` and `wait` belong to the holder of the driver token; `ring` may be called from
+/// any thread.
 class Waiter {
  public:
   virtual ~Waiter() = default;
@@ -20,8 +21,8 @@ class Waiter {
   virtual void watch_writable(int fd, uint64_t tag, bool on) = 0;
   virtual void forget(int fd) = 0;
 
-  /// Appends the tags that are ready now; never sleeps. Takes a ring of the doorbell too: whoever calls it
-  /// looks at all that a ring may stand for before the next wait().
+  /// Appends the tags that are ready now; never sleeps. Takes a ring of the doorbell too: whoever
+  /// calls it looks at all that a ring may stand for before the next wait().
   virtual void poll(std::vector<uint64_t>& ready) = 0;
   /// Sleeps until something is ready, the doorbell rings, or `until` (nullopt: for ever).
   virtual void wait(std::optional<TimePoint> until, std::vector<uint64_t>& ready) = 0;

@@ -1,7 +1,7 @@
 /* The C interface of the runtime: what every binding and adapter is built on. C99.
  *
- * One process has at most one running job. All functions may be called from any thread. Those that return
- * hvd_status set the text of hvd_last_error() (thread-local) when it is not HVD_OK.
+ * One process has at most one running job. All functions may be called from any thread. Those that
+ * return hvd_status set the text of hvd_last_error() (thread-local) when it is not HVD_OK.
  */
 #ifndef HOROVOD_HOROVOD_H_
 #define HOROVOD_HOROVOD_H_
@@ -53,16 +53,18 @@ typedef enum {
 
 typedef enum { HVD_ALLREDUCE = 0, HVD_ALLGATHER = 1, HVD_BROADCAST = 2, HVD_BARRIER = 5 } hvd_kind;
 
-/* Text of this thread's last error; "" when there was none. Valid until the next call on this thread. */
+/* Text of this thread's last error; "" when there was none. Valid until the next call on this
+ * thread. */
 HVD_API const char* hvd_last_error(void);
 HVD_API const char* hvd_version(void);
 /* The configuration table as JSON: a list of objects, one a variable. Valid for ever. */
 HVD_API const char* hvd_knobs(void);
 
-/* Starts the runtime from the environment (see docs/knobs.md). Blocks until all ranks are there or it has
- * failed. Does nothing while one is running. */
+/* Starts the runtime from the environment (see docs/knobs.md). Blocks until all ranks are there or
+ * it has failed. Does nothing while one is running. */
 HVD_API hvd_status hvd_init(void);
-/* Ends the job on all ranks: what was agreed before completes everywhere. Does nothing when none is running. */
+/* Ends the job on all ranks: what was agreed before completes everywhere. Does nothing when none is
+ * running. */
 HVD_API hvd_status hvd_shutdown(void);
 HVD_API bool hvd_is_initialized(void);
 
@@ -84,16 +86,17 @@ typedef struct {
 /* One operation on one tensor, or on several as one group. */
 typedef struct {
   hvd_kind kind;
-  const char* name;          /* what ranks match by; with `count` > 1 the name of the group */
-  int32_t process_set;       /* 0: all ranks */
-  int32_t count;             /* tensors; 0 for a barrier */
-  const hvd_tensor* inputs;  /* [count] */
-  void* const* outputs;      /* [count], as large as the inputs, may equal them; NULL for allgather, whose outputs
-                                the runtime allocates (hvd_take_output) */
+  const char* name;         /* what ranks match by; with `count` > 1 the name of the group */
+  int32_t process_set;      /* 0: all ranks */
+  int32_t count;            /* tensors; 0 for a barrier */
+  const hvd_tensor* inputs; /* [count] */
+  void* const* outputs;     /* [count], as large as the inputs, may equal them; NULL for allgather,
+                               whose outputs     the runtime allocates (hvd_take_output) */
   hvd_reduce_op op;
   double prescale, postscale;
-  int32_t root;              /* broadcast: global rank */
-  void (*release)(void* owner); /* called once, from any thread, when the runtime no longer touches the memory */
+  int32_t root;                 /* broadcast: global rank */
+  void (*release)(void* owner); /* called once, from any thread, when the runtime no longer touches
+                                   the memory */
   void* owner;
 } hvd_request;
 
@@ -105,8 +108,8 @@ HVD_API hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle);
 HVD_API bool hvd_poll(hvd_handle handle);
 /* Blocks until the operation has ended and returns how. Does not free the handle. */
 HVD_API hvd_status hvd_wait(hvd_handle handle);
-/* Allgather, after a successful hvd_wait: hands over output `index`, once. The shape is valid until hvd_free; the
- * memory belongs to the caller, who ends it with hvd_free_memory(output->data). */
+/* Allgather, after a successful hvd_wait: hands over output `index`, once. The shape is valid until
+ * hvd_free; the memory belongs to the caller, who ends it with hvd_free_memory(output->data). */
 HVD_API hvd_status hvd_take_output(hvd_handle handle, int32_t index, hvd_tensor* output);
 HVD_API void hvd_free_memory(void* memory);
 /* Frees the handle. The operation itself goes on. */

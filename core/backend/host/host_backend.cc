@@ -21,9 +21,12 @@ uint64_t pass_number(const Batch& batch, uint64_t pass) {
 
 Run::Progress progress_of(Executor::Progress progress) {
   switch (progress) {
-    case Executor::Progress::moved: return Run::Progress::moved;
-    case Executor::Progress::waiting: return Run::Progress::waiting;
-    case Executor::Progress::done: return Run::Progress::done;
+    case Executor::Progress::moved:
+      return Run::Progress::moved;
+    case Executor::Progress::waiting:
+      return Run::Progress::waiting;
+    case Executor::Progress::done:
+      return Run::Progress::done;
   }
   HVD_ASSERT(false);
 }
@@ -37,7 +40,8 @@ GroupFacts facts_of(const Group& group) {
 }
 
 // Average is the sum divided by the number of ranks. For integers the product must not fall below a
-// whole number by rounding (49 * (1 / 49.) is 0.9999...), so the factor is the next one above: right up to 2^51.
+// whole number by rounding (49 * (1 / 49.) is 0.9999...), so the factor is the next one above:
+// right up to 2^51.
 double factor_after(const Batch& batch, int size) {
   if (batch.op != ReduceOp::average) return batch.postscale;
   const double share = 1.0 / size;
@@ -69,8 +73,8 @@ class OnePassRun final : public Run {
     } else {
       work.schedule = choose_broadcast(facts_of(group), bytes, batch.root);
     }
-    work.layout = Layout::split(bytes, group.unit_bytes(), work.schedule.chunks,
-                                element_bytes(batch.dtype));
+    work.layout =
+        Layout::split(bytes, group.unit_bytes(), work.schedule.chunks, element_bytes(batch.dtype));
     return work;
   }
 
@@ -92,7 +96,8 @@ class OnePassRun final : public Run {
   Executor executor_;
 };
 
-/// Allgather: the ranks tell each other their first dimensions, the outputs are allocated, then data moves.
+/// Allgather: the ranks tell each other their first dimensions, the outputs are allocated, then
+/// data moves.
 class GatherRun final : public Run {
  public:
   GatherRun(Group& group, Batch batch)
@@ -147,7 +152,8 @@ class GatherRun final : public Run {
     }
   }
 
-  // The virtual buffer lists rank by rank what each contributes to all tensors; the pieces lie in the outputs.
+  // The virtual buffer lists rank by rank what each contributes to all tensors; the pieces lie in
+  // the outputs.
   Work data_work() {
     Work work;
     work.batch = pass_number(batch_, 1);
