@@ -110,7 +110,7 @@ def install_package(venv: Path = VENV) -> str:
             "--no-build-isolation",
             "--no-deps",
             "--force-reinstall",
-            f"-Cbuild-dir={BUILD / 'wheel'}-{venv.name.strip('.')}",
+            f"--config-settings=build-dir={BUILD / 'wheel'}-{venv.name.strip('.')}",
             str(ROOT),
         ],
         f"package{venv.name}",
