@@ -102,7 +102,8 @@ def run_trial(np: int, victim: int, delay_s: float) -> Trial:
     horovodrun = Path(sys.executable).parent / "horovodrun"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = [horovodrun, "-np", str(np), sys.executable, __file__, "--worker", name]
+        worker = [sys.executable, __file__, "--worker", name]
+        command = [str(horovodrun), "-np", str(np), *worker]
         with (folder / "output").open("wb") as output:
             job = subprocess.Popen(command, stdout=output, stderr=output)
             try:
