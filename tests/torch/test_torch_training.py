@@ -44,7 +44,8 @@ def assert_bit_equal_everywhere(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def mean_square(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.mse_loss(model(x), y)
+    loss: torch.Tensor = (model(x) - y).square().mean()
+    return loss
 
 
 Make = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -172,6 +173,8 @@ def test_some_ranks_may_have_no_backward_pass() -> None:
 @on_ranks(2, 3)
 def test_all_ranks_skip_the_same_scaled_steps() -> None:
     """One rank overflows; all must skip, also when a parameter is unused or a pass is missing."""
+    if not hasattr(torch.amp, "GradScaler"):
+        return  # torch before 2.3 scales on GPUs only
     for make, passes in ((make_model, 1), (make_model, 2), (Branching, 1)):
         model = make().double()
         optimizer = hvd.DistributedOptimizer(

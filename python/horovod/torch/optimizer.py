@@ -26,6 +26,9 @@ else:
 
 T = TypeVar("T")
 
+#: torch 2.1 cannot tell.
+_is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
+
 
 class _Distributed(_Base):
     """What DistributedOptimizer puts in front of the class of the wrapped optimizer."""
@@ -42,7 +45,7 @@ class _Distributed(_Base):
         reduced. Reading this attribute is the only thing that every GradScaler does with an
         optimizer before it looks at gradients.
         """
-        if not torch.compiler.is_compiling():
+        if not _is_compiling():
             reader = sys._getframe(1).f_globals.get("__name__", "")
             if reader.endswith("grad_scaler"):
                 self._settle()
