@@ -6,7 +6,8 @@ Blocking calls release the GIL. Errors: ValueError for misuse on this rank and f
 `HorovodMismatchError` (a subclass, also a ValueError) when ranks disagree about one operation.
 """
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 # kinds of operation
 ALLREDUCE: int
@@ -43,15 +44,18 @@ def submit(
 ) -> int:
     """Queues an operation and returns a handle (to be given to `free` in the end).
 
-    `inputs`: (address, shape, dtype number) a tensor, contiguous host memory. `outputs`: addresses, as large as
-    the inputs, may equal them; None for allgather. `owner` keeps the memory alive: it is referenced until
-    the engine is done with it, and released by a later call from Python.
+    `inputs`: (address, shape, dtype number) a tensor, contiguous host memory. `outputs`: addresses,
+    as large as the inputs, may equal them; None for allgather. `owner` keeps the memory alive: it
+    is referenced until the engine is done with it, and released by a later call from Python.
     """
 
 def poll(handle: int) -> bool: ...
 def wait(handle: int) -> None: ...
 def output(handle: int, index: int) -> tuple[Any, tuple[int, ...]]:
-    """Allgather, after `wait`: the bytes as an object with the buffer protocol (it owns the memory) and the shape."""
+    """Allgather, after `wait`, once an output: its bytes and its shape.
+
+    The bytes are an object with the buffer protocol that owns the memory.
+    """
 
 def free(handle: int) -> None: ...
 def knobs() -> list[dict[str, Any]]:
