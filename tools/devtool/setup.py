@@ -17,7 +17,13 @@ from devtool.process import Failed, must, say, step
 PACKAGES = ROOT / "tools" / "debian-packages.txt"
 OLDEST = ROOT / ".venv-oldest"  # with the oldest torch that is supported
 REQUIREMENTS = ROOT / "tools" / "requirements.txt"
-WITH_CCACHE = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CMAKE_C_COMPILER_LAUNCHER": "ccache"}
+#: A file that one clone has compiled need not be compiled again by another.
+SHARED_CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "true"}
+WITH_CCACHE = {
+    "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
+    "CMAKE_C_COMPILER_LAUNCHER": "ccache",
+    **SHARED_CCACHE,
+}
 
 
 def cores() -> int:
@@ -79,7 +85,12 @@ def make_environment(venv: Path, requirements: Path) -> str:
 
 def build_preset(preset: str) -> str:
     must(["cmake", "--preset", preset], f"configure-{preset}", deadline_s=300)
-    must(["ninja", "-C", str(BUILD / preset), f"-j{cores()}"], f"build-{preset}", deadline_s=3600)
+    must(
+        ["ninja", "-C", str(BUILD / preset), f"-j{cores()}"],
+        f"build-{preset}",
+        deadline_s=3600,
+        env=SHARED_CCACHE,
+    )
     return f"build/{preset}"
 
 
