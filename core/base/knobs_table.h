@@ -41,7 +41,8 @@ inline constexpr KnobRow kKnobRows[] = {
      .yaml = "params.cycle_time_ms",
      .max = 1000 * kDayInSeconds,
      .scope = Scope::agreed,
-     .help = "Upper bound on a deliberate wait for more tensors to join a batch."},
+     .help = "Upper bound on a deliberate wait for more tensors to join a batch; at present "
+             "nothing waits deliberately."},
     {.field = &Knobs::cache_capacity,
      .env = "HOROVOD_CACHE_CAPACITY",
      .flags = "--cache-capacity",
@@ -64,7 +65,7 @@ inline constexpr KnobRow kKnobRows[] = {
      .yaml = "params.transport",
      .choices = kTransports,
      .scope = Scope::agreed,
-     .help = "How ranks of one host exchange bytes; auto takes shared memory where it maps."},
+     .help = "How ranks of one host exchange bytes; auto takes shared memory."},
     {.field = &Knobs::allreduce_algorithm,
      .env = "HOROVOD_ALLREDUCE_ALGORITHM",
      .kind = KnobKind::choice,
@@ -113,7 +114,8 @@ inline constexpr KnobRow kKnobRows[] = {
      .flags = "--thread-affinity",
      .dest = "thread_affinity",
      .yaml = "library_options.thread_affinity",
-     .help = "Core to which the runtime's thread is pinned, one for each local rank."},
+     .help =
+         "Core to which the runtime's thread is pinned: one for each local rank, by its number."},
     // ---- Stalls ----
     {.field = &Knobs::stall_check_disable,
      .env = "HOROVOD_STALL_CHECK_DISABLE",

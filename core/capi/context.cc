@@ -3,6 +3,9 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <optional>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"
@@ -20,6 +23,20 @@ bool cores_to_spare(int local_ranks) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
   return CPU_COUNT(&allowed) >= local_ranks;
+}
+
+// The entry of a comma list of cores, one for each local rank.
+std::optional<int> core_of(const std::string& cores, const Identity& identity) {
+  if (cores.empty()) return std::nullopt;
+  std::istringstream list(cores);
+  std::string entry;
+  for (int local_rank = 0; std::getline(list, entry, ','); ++local_rank) {
+    if (local_rank == identity.local_rank) return std::stoi(entry);
+  }
+  fail(Code::invalid_argument, "HOROVOD_THREAD_AFFINITY=" + cores + " has no core for local rank " +
+                                   std::to_string(identity.local_rank) +
+                                   "; list one for each of the " +
+                                   std::to_string(identity.local_size) + " local ranks");
 }
 
 bool is_homogeneous(const Topology& topology) {
@@ -43,6 +60,7 @@ Context::Context(const Environment& environment, uint32_t generation)
   const Identity identity = identity_from(environment);
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
+  const std::optional<int> core = core_of(knobs_.thread_affinity, identity);
   JobKey key;
   if (identity.size > 1) {
     key = read_job_key(environment);
@@ -58,10 +76,11 @@ Context::Context(const Environment& environment, uint32_t generation)
             identity.cross_size,
             is_homogeneous(wiring.topology),
             generation};
+  const DriverOptions options{.spare_cores = cores_to_spare(identity.local_size), .core = core};
   driver_ = std::make_unique<Driver>(
       std::make_unique<Engine>(std::move(wiring), knobs_, clock_,
                                [this](const Ending& ending) { tell(ending); }),
-      cores_to_spare(identity.local_size));
+      options);
 }
 
 Context::~Context() { driver_.reset(); }  // before what tell() uses

@@ -3,7 +3,10 @@
 #include <sched.h>
 
 #include <chrono>
+#include <string>
 #include <utility>
+
+#include "core/base/log.h"
 
 namespace hvd {
 namespace {
@@ -36,10 +39,18 @@ class Patience {
   std::chrono::steady_clock::time_point since_{};
 };
 
+void pin_this_thread_to(int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  if (sched_setaffinity(0, sizeof one, &one) != 0)
+    log(LogLevel::warning, "the runtime's thread cannot be pinned to core " + std::to_string(core));
+}
+
 }  // namespace
 
-Driver::Driver(std::unique_ptr<Engine> engine, bool spare_cores)
-    : engine_(std::move(engine)), spare_cores_(spare_cores), thread_([this] { main(); }) {}
+Driver::Driver(std::unique_ptr<Engine> engine, const DriverOptions& options)
+    : engine_(std::move(engine)), options_(options), thread_([this] { main(); }) {}
 
 Driver::~Driver() {
   shutdown();
@@ -66,6 +77,7 @@ void Driver::shutdown() {
 // -----------------------------------------------------------------------------
 
 void Driver::main() {
+  if (options_.core) pin_this_thread_to(*options_.core);
   std::unique_lock lock(mutex_);
   while (!finished_) {
     changed_.wait(
@@ -92,7 +104,7 @@ void Driver::main() {
 
 // Returns when all is done, a waiting thread wants the token, or it is time to park (then asleep).
 void Driver::drive_as_engine_thread() {
-  Patience patience(spare_cores_);
+  Patience patience(options_.spare_cores);
   while (!engine_->finished() && wanted_.load(std::memory_order_relaxed) == 0) {
     if (turn()) {
       patience.renew();
@@ -116,7 +128,7 @@ void Driver::wait(const Handle& handle) {
 
 // True with the token; false when another waiting thread drives, or the operation is done already.
 bool Driver::take_token(const Handle& handle) {
-  Patience patience(spare_cores_);
+  Patience patience(options_.spare_cores);
   std::unique_lock lock(mutex_);
   wanted_.fetch_add(1);
   while (holder_ == Holder::engine_thread && !handle.done() && !finished_) {
@@ -135,7 +147,7 @@ bool Driver::take_token(const Handle& handle) {
 }
 
 void Driver::drive_until(const Handle& handle) {
-  Patience patience(spare_cores_);
+  Patience patience(options_.spare_cores);
   while (!handle.done()) {
     if (turn()) {
       patience.renew();

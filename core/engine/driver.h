@@ -15,12 +15,15 @@
 
 namespace hvd {
 
+struct DriverOptions {
+  bool spare_cores = false;   ///< every local rank has a core of its own: a short spin costs nobody
+  std::optional<int> core{};  ///< to which the engine thread is pinned
+};
+
 /// Any thread may call any function; construction and destruction belong to one.
 class Driver {
  public:
-  /// `spare_cores`: every local rank has a core of its own, so that a short spin costs nobody
-  /// anything.
-  Driver(std::unique_ptr<Engine> engine, bool spare_cores);
+  Driver(std::unique_ptr<Engine> engine, const DriverOptions& options);
   /// Asks for the end of the job if nobody has, and waits for it.
   ~Driver();
 
@@ -44,7 +47,7 @@ class Driver {
   void wake_up();
 
   std::unique_ptr<Engine> engine_;
-  const bool spare_cores_;
+  const DriverOptions options_;
   std::optional<Error> error_;  ///< caught in the last turn; with the token
 
   std::mutex mutex_;

@@ -52,7 +52,7 @@ class Host {
       auto engine =
           std::make_unique<Engine>(std::move(wirings[rank]), Knobs{}, clock_,
                                    [this, rank](const Ending& ending) { endings_[rank] = ending; });
-      drivers_.push_back(std::make_unique<Driver>(std::move(engine), false));
+      drivers_.push_back(std::make_unique<Driver>(std::move(engine), DriverOptions{}));
     }
   }
   ~Host() {
