@@ -22,6 +22,9 @@ struct Stalled {
   Ranks submitted;
   Ranks missing;
   Ranks unknown;  ///< silent, or with more waiting than they could tell
+  /// All its ranks have submitted it: it waits behind a batch that `missing`, which are silent,
+  /// have not finished.
+  bool is_behind = false;
 };
 using Operations = std::map<OperationKey, Stalled>;
 
@@ -55,6 +58,14 @@ Ranks* place_of(const Waiting& waiting, const OperationKey& key, Stalled& operat
   return waiting.more > 0 ? &operation.unknown : &operation.missing;
 }
 
+Ranks silent_ranks(const StallReport& report) {
+  Ranks silent;
+  for (const auto& [waiting, ranks] : report) {
+    if (waiting.silent) silent.insert(ranks.begin(), ranks.end());
+  }
+  return silent;
+}
+
 void place_ranks(const StallReport& report, const StallFacts& facts, const OperationKey& key,
                  Stalled& operation) {
   for (const auto& [waiting, ranks] : report) {
@@ -66,6 +77,9 @@ void place_ranks(const StallReport& report, const StallFacts& facts, const Opera
   }
   // Somebody misses it: when nobody is known to, then those who could not say.
   if (operation.missing.empty()) operation.missing.swap(operation.unknown);
+  if (!operation.missing.empty()) return;
+  operation.missing = silent_ranks(report);
+  operation.is_behind = true;
 }
 
 Operations stalled_operations(const StallReport& report, const StallFacts& facts) {
@@ -134,8 +148,9 @@ std::string operation_lines(const Operations& operations, const StallFacts& fact
       return text +
              fmt::format("and {} more operations\n", operations.size() - kOperationsInReport);
     }
-    text += fmt::format("{} has waited for {} s or more: submitted by {}, not by {}\n", key.second,
+    text += fmt::format("{} has waited for {} s or more: submitted by {}, {} {}\n", key.second,
                         age(operation, facts).count(), ranks_text(operation.submitted),
+                        operation.is_behind ? "but behind a batch that waits for" : "not by",
                         ranks_text(operation.missing));
   }
   return text;
@@ -153,12 +168,8 @@ std::string instead(const Waiting& waiting) {
 /// What the missing ranks do instead; ranks that do the same share a line.
 std::string rank_lines(const StallReport& report, const std::map<int32_t, MissingRank>& missing) {
   std::map<int32_t, std::string> lines;  // by the lowest rank concerned
-  Ranks silent;
   for (const auto& [waiting, ranks] : report) {
-    if (waiting.silent) {
-      silent.insert(ranks.begin(), ranks.end());
-      continue;
-    }
+    if (waiting.silent) continue;
     Ranks concerned;
     for (const int32_t rank : ranks) {
       if (missing.contains(rank)) concerned.insert(rank);
@@ -168,7 +179,7 @@ std::string rank_lines(const StallReport& report, const std::map<int32_t, Missin
   }
   std::string text;
   for (const auto& [rank, line] : lines) text += line;
-  if (!silent.empty()) {
+  if (const Ranks silent = silent_ranks(report); !silent.empty()) {
     text += fmt::format("no answer from {}: stopped, or not reachable\n", ranks_text(silent));
   }
   return text;

@@ -127,6 +127,18 @@ TEST(Stall, DoesNotBlameARankThatCouldNotTellEverything) {
   EXPECT_THAT(describe_stall(report, {}), HasSubstr("not by rank 2\n"));
 }
 
+TEST(Stall, TellsWhichSilentRankHoldsUpWhatAllHaveSubmitted) {
+  StallReport report;
+  report[waits_for({{1, "x", kOld}})] = {0};
+  report[{.silent = true}] = {2};
+  const StallFacts facts{.process_sets = {{1, {0}}}};
+  const std::string text = describe_stall(report, facts);
+  EXPECT_THAT(text, HasSubstr("\nMissing ranks:\n2: [x]\n"));
+  EXPECT_THAT(text, HasSubstr("x has waited for 60 s or more: submitted by rank 0, but behind a "
+                              "batch that waits for rank 2\n"));
+  EXPECT_THAT(text, HasSubstr("no answer from rank 2: stopped, or not reachable"));
+}
+
 TEST(Stall, ShortensRunsOfRanks) {
   StallReport report;
   report[waits_for({{0, "w", kOld}})] = {0, 1, 2, 3, 7, 9, 10};
