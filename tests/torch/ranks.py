@@ -34,6 +34,8 @@ NARROW_ENVIRONMENT = {
     "HOROVOD_FUSION_THRESHOLD": "4096",
 }
 Size = int | str
+#: More ranks than cores, and no power of two; only in long runs.
+MANY = pytest.param(7, marks=pytest.mark.slow)
 
 HERE = Path(__file__).parent
 Body = tuple[str, str]  # module, function
@@ -119,7 +121,7 @@ selected: dict[Size, list[Body]] = {}
 outcomes: dict[tuple[Size, Body], str | None] = {}
 
 
-def on_ranks(*sizes: Size) -> Callable[[Callable[[], None]], Callable[..., None]]:
+def on_ranks(*sizes: Any) -> Callable[[Callable[[], None]], Callable[..., None]]:
     """See the top of this file."""
 
     def decorate(body: Callable[[], None]) -> Callable[..., None]:

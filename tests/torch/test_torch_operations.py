@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import NARROW, on_ranks
+from ranks import MANY, NARROW, on_ranks
 
 import horovod.torch as hvd
 
@@ -18,7 +18,7 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (17,), (3, 0, 2), (4, 5), (3, 41, 101)]
 OPS = {"Sum": 1, "Average": 0, "Min": 3, "Max": 4, "Product": 5}
-EVERYWHERE = (1, 2, 3, 4, NARROW)
+EVERYWHERE = (1, 2, 3, 4, NARROW, MANY)
 
 
 def value(
@@ -369,7 +369,7 @@ def test_objects_of_any_kind_and_size() -> None:
                 assert torch.equal(found, torch.arange(3))
             else:
                 assert found["x"](1) == 2
-    mixed = [None, {"rank": 1}, "x" * 100_000, []][:size]
+    mixed = [None, {"rank": 1}, "x" * 100_000, [], 4, 5, 6][:size]
     assert hvd.allgather_object(mixed[rank]) == mixed
     assert hvd.allgather_object(rank, name="named") == list(range(size))
 

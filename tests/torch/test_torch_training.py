@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import NARROW, on_ranks
+from ranks import MANY, NARROW, on_ranks
 from torch.utils.data import DataLoader, TensorDataset
 
 import horovod.torch as hvd
 
-EVERYWHERE = (1, 2, 3, 4)
+EVERYWHERE = (1, 2, 3, 4, MANY)
 ROWS = 4  # of each rank in each step
 
 
