@@ -1,5 +1,6 @@
 #include "core/sim/seeds.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 
@@ -14,7 +15,8 @@ uint64_t number_from(const char* variable, uint64_t otherwise) {
 }  // namespace
 
 std::vector<uint64_t> seeds(uint64_t usual) {
-  std::vector<uint64_t> list(number_from("HVD_SIM_SEEDS", usual));
+  const uint64_t share = usual * number_from("HVD_SIM_PERCENT", 100) / 100;
+  std::vector<uint64_t> list(number_from("HVD_SIM_SEEDS", std::max<uint64_t>(1, share)));
   std::iota(list.begin(), list.end(), number_from("HVD_SIM_FROM", 1));
   return list;
 }

@@ -1,5 +1,6 @@
-// How many seeds a simulation runs, and from which: HVD_SIM_SEEDS and HVD_SIM_FROM override what a
-// test asks for.
+// How many seeds a simulation runs, and from which. HVD_SIM_SEEDS sets the number for every test
+// and HVD_SIM_FROM the first one, to repeat a run; HVD_SIM_PERCENT shortens them all, for slow
+// builds.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace hvd::sim {
 
-/// Consecutive seeds; `usual` of them unless HVD_SIM_SEEDS says otherwise.
+/// Consecutive seeds; `usual` of them unless the environment says otherwise, and at least one.
 std::vector<uint64_t> seeds(uint64_t usual);
 
 }  // namespace hvd::sim
