@@ -132,7 +132,7 @@ hvd_handle submit(int kind, const std::string& name, nb::sequence inputs, nb::ob
   request.owner = owner.ptr();
   hvd_handle handle = 0;
   owner.inc_ref();
-  const hvd_status status = hvd_submit(&request, &handle);
+  const hvd_status status = without_gil([&] { return hvd_submit(&request, &handle); });
   if (status != HVD_OK) owner.dec_ref();
   check(status);
   return handle;

@@ -152,10 +152,10 @@ hvd_status hvd_wait(hvd_handle handle) {
     const auto entry = find(handle);
     if (!entry.operation->handle.done()) {
       const auto context = entry.context.lock();
-      if (!context || !context->belongs_to_this_process())
-        hvd::fail(Code::not_initialized,
-                  "the operation belongs to the process that forked this one");
-      context->wait(*entry.operation);
+      if (context && context->belongs_to_this_process()) context->wait(*entry.operation);
+    }
+    if (!entry.operation->handle.done()) {  // a Context of this process completes it before it goes
+      hvd::fail(Code::not_initialized, "the operation belongs to the process that forked this one");
     }
     const hvd::Outcome& outcome = entry.operation->handle.outcome();
     if (outcome.code != Code::ok) hvd::fail(outcome.code, outcome.text, outcome.rank);

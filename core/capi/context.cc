@@ -103,7 +103,7 @@ void Context::blame(const Ending& ending) noexcept {
     const std::string key =
         "ended/" + std::to_string(world_.generation) + "/" + std::to_string(world_.rank);
     store_->set(key, as_bytes(std::to_string(ending.rank) + " " + ending.text));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(LogLevel::debug, std::string("the launcher could not be told of the end: ") + error.what());
   }
 }

@@ -86,33 +86,34 @@ void Driver::main() {
     holder_ = Holder::engine_thread;
     lock.unlock();
     wake_up();
-    engine_->take_events();
-    drive_as_engine_thread();
+    guarded([this] { return engine_->take_events(), true; });
+    const bool asleep = drive_as_engine_thread();
     const bool finished = engine_->finished();
-    const bool wanted = wanted_.load() > 0;
     const auto deadline = engine_->deadline();
     lock.lock();
     finished_ = finished;
     holder_ = Holder::nobody;
     changed_.notify_all();
-    if (finished || wanted) continue;
+    if (finished || !asleep) continue;
     lock.unlock();
     engine_->park(deadline);  // without the token: a waiting thread may drive meanwhile
     lock.lock();
   }
 }
 
-// Returns when all is done, a waiting thread wants the token, or it is time to park (then asleep).
-void Driver::drive_as_engine_thread() {
+// Returns when all is done, a waiting thread wants the token, or it is time to park. True only for
+// the last: then peers and submitters know that they must ring.
+bool Driver::drive_as_engine_thread() {
   Patience patience(options_.spare_cores);
   while (!engine_->finished() && wanted_.load(std::memory_order_relaxed) == 0) {
     if (turn()) {
       patience.renew();
     } else if (!engine_->busy() || !patience.spend()) {
-      if (fall_asleep()) return;
+      if (fall_asleep()) return true;
       patience.renew();
     }
   }
+  return false;
 }
 
 // ---- a thread that waits
@@ -152,7 +153,7 @@ void Driver::drive_until(const Handle& handle) {
     if (turn()) {
       patience.renew();
     } else if (!patience.spend()) {
-      if (fall_asleep()) engine_->wait();
+      if (fall_asleep()) guarded([this] { return engine_->wait(), true; });
       wake_up();
       patience.renew();
     }
@@ -161,7 +162,8 @@ void Driver::drive_until(const Handle& handle) {
 
 void Driver::give_token_back() {
   const bool quiet = fall_asleep();
-  const bool work_left = !quiet || engine_->busy() || engine_->finished();
+  const bool work_left =
+      !quiet || engine_->busy() || engine_->finished() || engine_->deadline().has_value();
   {
     const std::lock_guard lock(mutex_);
     holder_ = Holder::nobody;
@@ -173,11 +175,18 @@ void Driver::give_token_back() {
 // ---- with the token
 // --------------------------------------------------------------------------------
 
-// The boundary: what is thrown below ends the generation in the next turn.
 bool Driver::turn() {
-  try {
+  return guarded([this] {
     if (error_) engine_->abandon(*std::exchange(error_, std::nullopt));
     return engine_->turn();
+  });
+}
+
+// The boundary: what is thrown below ends the generation in the next turn.
+template <class Body>
+bool Driver::guarded(Body body) {
+  try {
+    return body();
   } catch (const Error& error) {
     error_ = error;
   } catch (const std::exception& error) {
@@ -190,8 +199,8 @@ bool Driver::turn() {
 // came before the announcement is missed. False when there was something.
 bool Driver::fall_asleep() {
   asleep_.store(true, std::memory_order_seq_cst);
-  engine_->set_asleep(true);
-  return !turn();
+  const bool announced = guarded([this] { return engine_->set_asleep(true), true; });
+  return announced && !error_ && !turn();
 }
 
 void Driver::wake_up() {

@@ -38,11 +38,13 @@ class Driver {
   enum class Holder : uint8_t { nobody, engine_thread, waiting_thread };
 
   void main();
-  void drive_as_engine_thread();
+  bool drive_as_engine_thread();
   bool take_token(const Handle& handle);
   void drive_until(const Handle& handle);
   void give_token_back();
   bool turn();
+  template <class Body>
+  bool guarded(Body body);
   bool fall_asleep();
   void wake_up();
 

@@ -173,5 +173,18 @@ TEST(Driver, ShutdownByOneRankEndsWhatOthersWaitFor) {
   });
 }
 
+// A thread that comes to wait while the engine thread completes its operation must not leave that
+// one parked without having said so.
+TEST(Driver, OperationsAfterAWaitThatWasOvertakenStillComplete) {
+  Host host(1);
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<float> awaited(64, 1.0f), polled(64, 1.0f);
+    const auto first = submit_sum(host.driver(0), "awaited", awaited);
+    host.driver(0).wait(first->handle);
+    const auto second = submit_sum(host.driver(0), "polled", polled);
+    while (!second->handle.done()) std::this_thread::yield();
+  }
+}
+
 }  // namespace
 }  // namespace hvd

@@ -174,14 +174,12 @@ void Engine::set_asleep(bool asleep) {
 
 bool Engine::notice_ready() {
   if (wiring_.mesh) wiring_.waiter->poll(ready_);
-  if (ready_.empty()) return false;
   bool data = false;
   for (const uint64_t tag : std::exchange(ready_, {})) {
     data |= tag == kDataTag;
     if (tag >= kProcessTag && tag < kControlTag) process_ended(static_cast<int>(tag - kProcessTag));
   }
-  if (data && state_ != State::closing) runner_.pump();
-  return true;
+  return data && state_ != State::closing && wiring_.mesh->pump();
 }
 
 // A process that ended without a goodbye is lost.
@@ -192,6 +190,7 @@ void Engine::process_ended(int rank) {
   wiring_.waiter->forget(peer->pidfd.get());
   const bool parted = wiring_.segment->said_goodbye(peer->local_rank);
   wiring_.local_peers.erase(peer);
+  if (state_ == State::closing && !parted) forget(rank);
   if (parted || state_ == State::closing) return;
   fail(Code::peer_lost, "its process ended without hvd.shutdown(): it was killed, crashed or left",
        rank);
@@ -347,6 +346,7 @@ void Engine::report_stall(Root& root, const StallReport& report) {
 // ---------------------------------------------------------------------------------------
 
 void Engine::end(Ending ending) {
+  const bool was_draining = state_ == State::draining;
   inbox_.close();
   ending.interrupts = busy();
   told_(ending);
@@ -361,7 +361,13 @@ void Engine::end(Ending ending) {
     for (Request& request : job.requests)
       finish(request, {ending_->code, quoted(request) + ": " + ending_->text, ending_->rank});
   }
-  begin_closing();
+  // Nobody listens to causes any more: links that end without a goodbye tell the others that what
+  // was agreed will not complete.
+  if (was_draining) {
+    state_ = State::finished;
+  } else {
+    begin_closing();
+  }
 }
 
 void Engine::complete_waiting(const Ending& ending) {

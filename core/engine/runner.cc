@@ -27,10 +27,6 @@ Runner::Job Runner::take_finished() {
   return job;
 }
 
-void Runner::pump() {
-  for (auto& [number, group] : groups_) group->pump();
-}
-
 std::deque<Runner::Job> Runner::abandon() {
   run_.reset();
   return std::exchange(queue_, {});

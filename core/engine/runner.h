@@ -40,9 +40,6 @@ class Runner {
   Progress advance();
   Job take_finished();
 
-  /// Moves bytes of sockets although no batch needs them now, so that peers that are ahead can go
-  /// on.
-  void pump();
   /// Drops the batch that is running and everything behind it; the memory of its tensors is not
   /// touched again.
   std::deque<Job> abandon();

@@ -53,7 +53,8 @@ void EpollWaiter::watch(int fd, uint64_t tag) {
 
 void EpollWaiter::watch_writable(int fd, uint64_t tag, bool on) {
   const auto entry = watched_.find(fd);
-  HVD_ASSERT(entry != watched_.end() && entry->second.tag == tag);
+  if (entry == watched_.end()) return;
+  HVD_ASSERT(entry->second.tag == tag);
   if (entry->second.writable == on) return;
   entry->second.writable = on;
   control(epoll_.get(), EPOLL_CTL_MOD, fd, on);

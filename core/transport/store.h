@@ -19,7 +19,8 @@ inline constexpr size_t kMaxStoreBytes = 1 * GiB;
 class Store {
  public:
   virtual ~Store() = default;
-  /// Throws Error{invalid_argument} above the limits, Error{peer_lost} when the server is gone.
+  /// Throws Error{invalid_argument} above the limits, Error{peer_lost} when the server is gone,
+  /// Error{timed_out} when it does not answer.
   virtual void set(const std::string& key, ConstBytes value) = 0;
   /// Blocks until `key` is set; nothing when it is not within `timeout`. Throws Error{peer_lost}.
   virtual std::optional<ByteVector> wait(const std::string& key, Duration timeout) = 0;

@@ -9,13 +9,15 @@ namespace hvd {
 namespace {
 
 constexpr int kLauncher = -1;
+/// The launcher answers at once; one that is stopped must not hold up the end of a job.
+constexpr auto kAnswerTimeout = std::chrono::seconds(5);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
 std::unique_ptr<Link> connect_to(const Address& server, const JobKey& key, int rank,
                                  TimePoint deadline) {
   FileDescriptor socket = connect_tcp(server, deadline);
-  // The launcher answers at once while it lives, so this only has to notice a host that is gone.
+  // While a wait() is under way, this notices a host that is gone.
   tune_tcp(socket, std::chrono::seconds(60));
   Handshake handshake(Handshake::Role::dialer, key, {kStorePurpose, rank, kStoreGeneration});
   authenticate(socket.get(), handshake, deadline);
@@ -31,7 +33,8 @@ StoreClient::~StoreClient() { channel_.send_goodbye(); }
 
 void StoreClient::set(const std::string& key, ConstBytes value) {
   check_store_limits(key, value.size());
-  const auto answer = ask(StoreOperation::set, key, value, std::nullopt);
+  const auto answer = ask(StoreOperation::set, key, value, now() + kAnswerTimeout);
+  if (!answer) fail(Code::timed_out, "the launcher does not answer");
   if (answer->status == StoreStatus::refused) {
     fail(Code::invalid_argument, std::string(as_text(answer->value)));
   }

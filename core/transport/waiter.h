@@ -17,7 +17,7 @@ class Waiter {
 
   /// Reports `tag` whenever `fd` is readable (level-triggered), closed or in error.
   virtual void watch(int fd, uint64_t tag) = 0;
-  /// Also reports `tag` when `fd` can be written.
+  /// Also reports `tag` when `fd` can be written. Nothing where `fd` is forgotten.
   virtual void watch_writable(int fd, uint64_t tag, bool on) = 0;
   virtual void forget(int fd) = 0;
 
