@@ -15,7 +15,7 @@
 
 namespace hvd {
 
-enum class Transfer : uint8_t { allreduce, allgather, broadcast };
+enum class Transfer : uint8_t { allreduce, allgather, broadcast, alltoall, reducescatter };
 
 /// An output that the backend allocates, because its size is known only when all ranks have met.
 struct Gathered {
@@ -27,13 +27,18 @@ struct Gathered {
 struct BatchTensor {
   const std::byte* input =
       nullptr;  ///< nullptr: this rank has joined and contributes the neutral element
-  std::byte* output = nullptr;   ///< may equal `input`; allgather: unused
-  Shape shape{};                 ///< of the input
-  Gathered* gathered = nullptr;  ///< allgather: where the output goes
+  /// allreduce, broadcast: as large as the input, may equal it. reducescatter: this rank's rows.
+  /// allgather, alltoall: only where every rank sends equally many rows, which are then not asked
+  /// for; else nullptr, and `gathered` is used.
+  std::byte* output = nullptr;
+  Shape shape{};                        ///< of the input
+  Gathered* gathered = nullptr;         ///< allgather, alltoall: where the output goes
+  std::vector<int32_t> splits{};        ///< alltoall: rows for each rank of the group
+  Gathered* received_splits = nullptr;  ///< alltoall: rows from each rank, int32
 };
 
-/// Operations that run as one. All facts but `tensors[].shape[0]` of an allgather are equal on all
-/// ranks.
+/// Operations that run as one. All facts but `tensors[].shape[0]` of an allgather or alltoall and
+/// `splits` are equal on all ranks.
 struct Batch {
   uint64_t sequence = 0;  ///< its place among all batches of the job
   Transfer transfer = Transfer::allreduce;
@@ -58,8 +63,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  /// `group` and the memory of the tensors outlive the Run.
-  virtual std::unique_ptr<Run> start(Group& group, Batch batch) = 0;
+  /// `groups` and the memory of the tensors outlive the Run.
+  virtual std::unique_ptr<Run> start(GroupLevels& groups, Batch batch) = 0;
 };
 
 }  // namespace hvd

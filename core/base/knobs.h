@@ -19,7 +19,15 @@
 namespace hvd {
 
 enum class TransportChoice : uint8_t { automatic, shm, tcp };
-enum class AlgorithmChoice : uint8_t { automatic, direct, ring, recursive_doubling };
+enum class AlgorithmChoice : uint8_t {
+  automatic,
+  direct,
+  ring,
+  recursive_doubling,
+  halving_doubling,
+  tree,
+  parameter_server,
+};
 
 struct Knobs {
   // Batching and agreement.
@@ -27,9 +35,14 @@ struct Knobs {
   std::chrono::microseconds cycle{1000};
   int64_t cache_capacity = 1024;
   bool disable_group_fusion = false;
+  bool dynamic_process_sets = false;
   // Moving bytes.
   TransportChoice transport = TransportChoice::automatic;
   AlgorithmChoice allreduce_algorithm = AlgorithmChoice::automatic;
+  bool hierarchical_allreduce = false;
+  bool hierarchical_allgather = false;
+  bool torus_allreduce = false;  ///< the same as hierarchical_allreduce
+  bool deterministic = false;    ///< the same bits whatever the batching and the algorithm
   int64_t staging_bytes = int64_t{16} << 20;  ///< shared memory a rank
   std::string interface_name;                 ///< empty: by host name
   // Waiting.
@@ -40,6 +53,9 @@ struct Knobs {
   bool stall_check_disable = false;
   std::chrono::seconds stall_check{60};
   std::chrono::seconds stall_shutdown{0};  ///< 0: never
+  // The timeline.
+  std::string timeline;  ///< empty: none; "DYNAMIC": when asked for
+  bool timeline_mark_cycles = false;
   // Log.
   LogLevel log_level = LogLevel::warning;
   bool log_hide_time = false;

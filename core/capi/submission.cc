@@ -24,6 +24,10 @@ OperationKind kind_of(const hvd_request& request) {
       return OperationKind::broadcast;
     case HVD_BARRIER:
       return OperationKind::barrier;
+    case HVD_ALLTOALL:
+    case HVD_REDUCESCATTER:
+    case HVD_JOIN:
+      break;
   }
   refuse(request, fmt::format("{} is no kind of operation", static_cast<int>(request.kind)));
 }

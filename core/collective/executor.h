@@ -19,16 +19,22 @@
 
 namespace hvd {
 
-/// What a batch does with its bytes. Input and output address the same virtual buffer (the tensors
-/// of the batch end to end); for an in-place operation they are the same memory. Every piece holds
-/// whole elements.
+/// What a pass of a batch does with its bytes. Input and output address the same virtual buffer
+/// (the tensors of the batch end to end); for an in-place operation they are the same memory.
+/// Either may have absent stretches (GatherList::add_absent): chunks that this rank neither sends
+/// nor reduces need no input, chunks whose result it does not want need no output. Every piece
+/// holds whole elements.
+///
+/// A chunk is read from the input until the first receive changes it here, and from the output
+/// afterwards, so that nothing is copied before it is needed. Chunks that no receive changes are
+/// copied to the output where both are there.
 struct Work {
-  uint64_t batch = 0;  ///< Ticket::batch of every unit
+  uint64_t batch = 0;       ///< Ticket::batch of every unit
+  uint32_t first_unit = 0;  ///< where this pass goes on counting: the units of the passes before
   Schedule schedule;
   Layout layout;
-  GatherList
-      input;  ///< read once, before the first phase of each segment; empty: output holds it already
-  GatherList output;  ///< where results are built and stay
+  GatherList input;
+  GatherList output;
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;  ///< average is sum with a postscale
   double prescale = 1.0;

@@ -15,6 +15,8 @@ class GatherList {
  public:
   /// Appends `bytes` at `data`. Empty pieces are left out.
   void add(std::byte* data, size_t bytes);
+  /// Appends `bytes` that have no memory here; for_each must not meet them.
+  void add_absent(size_t bytes);
 
   size_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
   bool empty() const { return bytes() == 0; }

@@ -25,14 +25,18 @@ enum class Merge : uint8_t {
   reduce,
 };
 
+/// `base`: the chunk at which the sender's room begins in this phase; the room holds the chunks
+/// from there to the last one sent. Sender and receiver name the same.
 struct Send {
   int peer = 0;
   ChunkRange range;
+  int base = 0;
 };
 struct Receive {
   int peer = 0;
   ChunkRange range;
   Merge merge = Merge::replace;
+  int base = 0;
 };
 
 /// Sends leave with the content the chunks had when the phase began; receives land when all are
@@ -45,6 +49,9 @@ struct Phase {
 struct Schedule {
   int chunks = 1;
   std::vector<Phase> phases;  ///< as many on every rank; a rank may be idle in one
+  /// The most chunks that one rank's room holds in any phase, the same on every rank: a unit is
+  /// shared by so many.
+  int room_chunks = 1;
 };
 
 // Allreduce.
@@ -62,6 +69,12 @@ Schedule recursive_doubling_allreduce(int rank, int size);
 // Allgather: chunk r belongs to rank r.
 Schedule direct_allgather(int rank, int size);
 Schedule ring_allgather(int rank, int size);
+
+/// Chunk r ends, reduced, on rank r alone: the first phase of direct_allreduce. Over links it moves
+/// as few bytes as a ring and waits once.
+Schedule direct_reducescatter(int rank, int size);
+/// Chunk i * size + j goes from rank i to rank j.
+Schedule direct_alltoall(int rank, int size);
 
 // Broadcast: one chunk, `root` is a rank of the group.
 Schedule direct_broadcast(int rank, int size, int root);

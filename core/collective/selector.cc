@@ -49,6 +49,9 @@ Algorithm allreduce_algorithm(const GroupFacts& group, size_t bytes, AlgorithmCh
       return Algorithm::ring;
     case AlgorithmChoice::recursive_doubling:
       return Algorithm::recursive_doubling;
+    case AlgorithmChoice::halving_doubling:
+    case AlgorithmChoice::tree:
+    case AlgorithmChoice::parameter_server:
     case AlgorithmChoice::automatic:
       break;
   }

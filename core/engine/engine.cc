@@ -98,7 +98,9 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
       runner_(knobs.allreduce_algorithm) {
   std::vector<int> world(static_cast<size_t>(wiring_.identity.size));
   for (size_t rank = 0; rank < world.size(); ++rank) world[rank] = static_cast<int>(rank);
-  runner_.add_group(kWorldGroup, wiring_.make_group(world));
+  const bool hierarchical =
+      knobs_.hierarchical_allreduce || knobs_.torus_allreduce || knobs_.hierarchical_allgather;
+  runner_.add_group(kWorldGroup, wiring_.make_levels(world, hierarchical));
   watch_everything();
 }
 

@@ -8,7 +8,7 @@ Runner::Progress Runner::advance() {
   if (queue_.empty()) return Progress::idle;
   Job& job = queue_.front();
   if (!job.batch) return Progress::finished;
-  if (!run_) run_ = backend_.start(*groups_.at(job.group), *job.batch);
+  if (!run_) run_ = backend_.start(groups_.at(job.group), *job.batch);
   switch (run_->advance()) {
     case Run::Progress::moved:
       return Progress::moved;

@@ -26,10 +26,8 @@ class Runner {
 
   explicit Runner(AlgorithmChoice algorithm) : backend_(algorithm) {}
 
-  void add_group(GroupNumber number, std::unique_ptr<Group> group) {
-    groups_[number] = std::move(group);
-  }
-  const Group& group(GroupNumber number) const { return *groups_.at(number); }
+  void add_group(GroupNumber number, GroupLevels group) { groups_[number] = std::move(group); }
+  const Group& group(GroupNumber number) const { return *groups_.at(number).all; }
 
   void enqueue(Job job) { queue_.push_back(std::move(job)); }
   bool idle() const { return queue_.empty(); }
@@ -46,7 +44,7 @@ class Runner {
 
  private:
   HostBackend backend_;
-  std::map<GroupNumber, std::unique_ptr<Group>> groups_;
+  std::map<GroupNumber, GroupLevels> groups_;
   std::deque<Job> queue_;
   std::unique_ptr<Run> run_;  ///< of queue_.front()
 };

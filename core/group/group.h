@@ -9,6 +9,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -65,6 +66,14 @@ class Group {
 
   /// Moves bytes of links; true when anything moved. Nothing to do in shared memory.
   virtual bool pump() = 0;
+};
+
+/// A group, and its two levels where hierarchical algorithms are wanted and possible: several
+/// hosts, equally many ranks of the group on each, more than one.
+struct GroupLevels {
+  std::unique_ptr<Group> all{};
+  std::unique_ptr<Group> host{};    ///< this host's ranks; nullptr without levels
+  std::unique_ptr<Group> across{};  ///< the ranks of all hosts with this one's place in its host
 };
 
 }  // namespace hvd

@@ -51,7 +51,15 @@ typedef enum {
   HVD_PRODUCT = 5
 } hvd_reduce_op;
 
-typedef enum { HVD_ALLREDUCE = 0, HVD_ALLGATHER = 1, HVD_BROADCAST = 2, HVD_BARRIER = 5 } hvd_kind;
+typedef enum {
+  HVD_ALLREDUCE = 0,
+  HVD_ALLGATHER = 1,
+  HVD_BROADCAST = 2,
+  HVD_ALLTOALL = 3,
+  HVD_REDUCESCATTER = 4,
+  HVD_BARRIER = 5,
+  HVD_JOIN = 6
+} hvd_kind;
 
 /* Text of this thread's last error; "" when there was none. Valid until the next call on this
  * thread. */
@@ -63,6 +71,23 @@ HVD_API const char* hvd_knobs(void);
 /* Starts the runtime from the environment (see docs/knobs.md). Blocks until all ranks are there or
  * it has failed. Does nothing while one is running. */
 HVD_API hvd_status hvd_init(void);
+
+/* Some of the ranks of the job, global ranks in any order. */
+typedef struct {
+  const int32_t* ranks; /* [count] */
+  int32_t count;
+} hvd_rank_list;
+
+typedef struct {
+  const hvd_rank_list*
+      process_sets; /* [process_set_count], the same on all ranks; get ids from 1 */
+  int32_t process_set_count;
+  bool dynamic_process_sets; /* sets may be added and removed later; also by
+                                HOROVOD_DYNAMIC_PROCESS_SETS=1 */
+} hvd_init_options;
+/* hvd_init with process sets. Also HVD_INVALID_ARGUMENT on every rank when the sets differ between
+ * ranks, or one of them has a rank twice or outside the job, or equals another set or the world. */
+HVD_API hvd_status hvd_init_with(const hvd_init_options* options);
 /* Ends the job on all ranks: what was agreed before completes everywhere. Does nothing when none is
  * running. */
 HVD_API hvd_status hvd_shutdown(void);
@@ -74,6 +99,17 @@ typedef struct {
   uint32_t generation;
 } hvd_world;
 HVD_API hvd_status hvd_get_world(hvd_world* world);
+
+/* Process sets: groups of ranks that operations run on. Id 0 is the world. Adding and removing is
+ * collective over all ranks of the job and blocks; freed ids are used again, oldest first.
+ * HVD_INVALID_ARGUMENT: not dynamic, a duplicate, a rank outside the job. HVD_MISMATCH: ranks
+ * disagree. Operations of a removed set that were not agreed yet fail. */
+HVD_API hvd_status hvd_add_process_set(hvd_rank_list ranks, int32_t* id);
+HVD_API hvd_status hvd_remove_process_set(int32_t id);
+/* On every rank, member or not. `rank`: this process' rank in the set, -1 for none. */
+HVD_API hvd_status hvd_get_process_set(int32_t id, int32_t* size, int32_t* rank);
+/* `ranks` [size]: global ranks, ascending. */
+HVD_API hvd_status hvd_get_process_set_ranks(int32_t id, int32_t* ranks);
 
 /* Contiguous, row-major, host memory. */
 typedef struct {
@@ -87,14 +123,19 @@ typedef struct {
 typedef struct {
   hvd_kind kind;
   const char* name;         /* what ranks match by; with `count` > 1 the name of the group */
-  int32_t process_set;      /* 0: all ranks */
-  int32_t count;            /* tensors; 0 for a barrier */
+  int32_t process_set;      /* 0: all ranks; join: 0 */
+  int32_t count;            /* tensors; 0 for barrier and join, 1 for alltoall */
   const hvd_tensor* inputs; /* [count] */
-  void* const* outputs;     /* [count], as large as the inputs, may equal them; NULL for allgather,
-                               whose outputs     the runtime allocates (hvd_take_output) */
-  hvd_reduce_op op;
+  /* [count]. Allreduce and broadcast: as large as the inputs, may equal them. Reducescatter: this
+   * rank's rows, dim0 / size of them and one more for the first dim0 % size ranks of the set.
+   * Allgather and alltoall: NULL, the runtime allocates (hvd_take_output). */
+  void* const* outputs;
+  hvd_reduce_op op; /* allreduce: any; reducescatter: average or sum */
   double prescale, postscale;
-  int32_t root;                 /* broadcast: global rank */
+  int32_t root;          /* broadcast: global rank, a member of the set */
+  const int32_t* splits; /* alltoall: [split_count] rows of the input for each rank of the set, in
+                            order; what their sum leaves is not sent. NULL: equal parts. */
+  int32_t split_count;
   void (*release)(void* owner); /* called once, from any thread, when the runtime no longer touches
                                    the memory */
   void* owner;
@@ -108,12 +149,41 @@ HVD_API hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle);
 HVD_API bool hvd_poll(hvd_handle handle);
 /* Blocks until the operation has ended and returns how. Does not free the handle. */
 HVD_API hvd_status hvd_wait(hvd_handle handle);
-/* Allgather, after a successful hvd_wait: hands over output `index`, once. The shape is valid until
- * hvd_free; the memory belongs to the caller, who ends it with hvd_free_memory(output->data). */
+/* Allgather and alltoall, after a successful hvd_wait: hands over output `index`, once. Alltoall
+ * has two: 0, the tensor; 1, the rows received from each rank of the set, int32. The shape is valid
+ * until hvd_free; the memory belongs to the caller, who ends it with hvd_free_memory(output->data).
+ */
 HVD_API hvd_status hvd_take_output(hvd_handle handle, int32_t index, hvd_tensor* output);
+/* Join, after a successful hvd_wait: the rank that joined last, the same on all ranks. */
+HVD_API hvd_status hvd_get_last_joined(hvd_handle handle, int32_t* rank);
 HVD_API void hvd_free_memory(void* memory);
 /* Frees the handle. The operation itself goes on. */
 HVD_API void hvd_free(hvd_handle handle);
+
+/* A group for blocking calls that need no agreement, because all its ranks make the same calls in
+ * the same order, as in MPI. It has staging memory and connections of its own, so that it does not
+ * meet the operations above. One thread at a time. */
+typedef struct hvd_group hvd_group;
+/* Collective over `ranks`, which are those of the group; a count of 0 stands for all ranks of the
+ * job. */
+HVD_API hvd_status hvd_group_create(hvd_rank_list ranks, hvd_group** group);
+HVD_API int32_t hvd_group_rank(const hvd_group* group);
+HVD_API int32_t hvd_group_size(const hvd_group* group);
+/* Runs one operation and returns when its result is here. Of the request, `name`, `process_set`,
+ * `release` and `owner` are not used; `root` is a rank of the group; allreduce, allgather,
+ * broadcast, alltoall (equal parts), reducescatter and barrier. Outputs are the caller's: for
+ * allgather size times the input, for alltoall as large as the input. Shapes, dtype and op must be
+ * equal on all ranks; nobody checks. */
+HVD_API hvd_status hvd_group_run(hvd_group* group, const hvd_request* request);
+/* Collective, like the creation: returns when no rank of the group needs this one any more. */
+HVD_API void hvd_group_free(hvd_group* group);
+
+/* Writes what happens on this rank as a trace (Chrome's JSON) until hvd_stop_timeline or the end.
+ * Rank 0 writes `path`, the others a file beside it whose name has the rank. Starting again changes
+ * the file. HVD_INVALID_ARGUMENT unless HOROVOD_TIMELINE was set at init, or when the file cannot
+ * be made. */
+HVD_API hvd_status hvd_start_timeline(const char* path, bool mark_cycles);
+HVD_API hvd_status hvd_stop_timeline(void);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -13,7 +13,10 @@ from typing import Any
 ALLREDUCE: int
 ALLGATHER: int
 BROADCAST: int
+ALLTOALL: int
+REDUCESCATTER: int
 BARRIER: int
+JOIN: int
 
 class World:
     rank: int
@@ -26,10 +29,22 @@ class World:
     generation: int
 
 def version() -> str: ...
-def init() -> None: ...
+def init(process_sets: Sequence[Sequence[int]] = (), dynamic: bool = False) -> None:
+    """Starts the runtime. `process_sets`: lists of global ranks, which get the ids 1, 2, ..."""
+
 def shutdown() -> None: ...
 def is_initialized() -> bool: ...
 def world() -> World: ...
+def add_process_set(ranks: Sequence[int]) -> int:
+    """Collective over all ranks, blocks; returns the id of the new set."""
+
+def remove_process_set(id: int) -> None:
+    """Collective over all ranks, blocks."""
+
+def process_set(id: int) -> tuple[int, int]:
+    """The size of a set, and this process' rank in it or -1. ValueError for an unknown id."""
+
+def process_set_ranks(id: int) -> list[int]: ...
 def submit(
     kind: int,
     name: str,
@@ -41,22 +56,30 @@ def submit(
     postscale: float = 1.0,
     root: int = 0,
     process_set: int = 0,
+    splits: Sequence[int] | None = None,
 ) -> int:
     """Queues an operation and returns a handle (to be given to `free` in the end).
 
-    `inputs`: (address, shape, dtype number) a tensor, contiguous host memory. `outputs`: addresses,
-    as large as the inputs, may equal them; None for allgather. `owner` keeps the memory alive: it
+    `inputs`: (address, shape, dtype number) a tensor, contiguous host memory. `outputs`: addresses:
+    for allreduce and broadcast as large as the inputs, which they may equal; for reducescatter as
+    large as this rank's rows; None for allgather and alltoall. `splits`: alltoall's rows for each
+    rank of the set, None for equal parts. `root`: a global rank. `owner` keeps the memory alive: it
     is referenced until the engine is done with it, and released by a later call from Python.
     """
 
 def poll(handle: int) -> bool: ...
 def wait(handle: int) -> None: ...
 def output(handle: int, index: int) -> tuple[Any, tuple[int, ...]]:
-    """Allgather, after `wait`, once an output: its bytes and its shape.
+    """Allgather and alltoall, after `wait`, once an output: its bytes and its shape.
 
-    The bytes are an object with the buffer protocol that owns the memory.
+    Alltoall: 0 is the tensor, 1 the received splits, int32. The bytes are an object with the buffer protocol that owns the memory.
     """
+
+def last_joined(handle: int) -> int:
+    """Join, after `wait`: the rank that joined last."""
 
 def free(handle: int) -> None: ...
 def knobs() -> list[dict[str, Any]]:
     """The configuration table: env, flag, default, help, ... of each row."""
+def start_timeline(path: str, mark_cycles: bool = False) -> None: ...
+def stop_timeline() -> None: ...

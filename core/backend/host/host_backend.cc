@@ -186,10 +186,10 @@ class GatherRun final : public Run {
 
 }  // namespace
 
-std::unique_ptr<Run> HostBackend::start(Group& group, Batch batch) {
+std::unique_ptr<Run> HostBackend::start(GroupLevels& groups, Batch batch) {
   if (batch.transfer == Transfer::allgather)
-    return std::make_unique<GatherRun>(group, std::move(batch));
-  return std::make_unique<OnePassRun>(group, batch, algorithm_);
+    return std::make_unique<GatherRun>(*groups.all, std::move(batch));
+  return std::make_unique<OnePassRun>(*groups.all, batch, algorithm_);
 }
 
 }  // namespace hvd

@@ -12,7 +12,7 @@ class HostBackend final : public Backend {
   explicit HostBackend(AlgorithmChoice algorithm) : algorithm_(algorithm) {}
 
   std::string_view name() const override { return "host"; }
-  std::unique_ptr<Run> start(Group& group, Batch batch) override;
+  std::unique_ptr<Run> start(GroupLevels& groups, Batch batch) override;
 
  private:
   AlgorithmChoice algorithm_;

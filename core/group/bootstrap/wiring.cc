@@ -231,4 +231,8 @@ std::unique_ptr<Group> Wiring::make_group(const std::vector<int>& ranks) {
   return std::make_unique<ShmGroup>(segment->staging(), std::move(local_ranks));
 }
 
+GroupLevels Wiring::make_levels(const std::vector<int>& ranks, bool /*hierarchical*/) {
+  return {.all = make_group(ranks)};
+}
+
 }  // namespace hvd

@@ -48,6 +48,8 @@ struct Wiring {
 
   /// A group of these global ranks, ascending, of which this rank is one.
   std::unique_ptr<Group> make_group(const std::vector<int>& ranks);
+  /// The same with its two levels, where they are possible and `hierarchical`.
+  GroupLevels make_levels(const std::vector<int>& ranks, bool hierarchical);
 };
 
 /// Finds the other ranks through `store` (nullptr for a job of one) and connects to them. Blocks;
