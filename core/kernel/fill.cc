@@ -23,6 +23,7 @@ T neutral(ReduceOp op) {
   switch (op) {
     case ReduceOp::average:
     case ReduceOp::sum:
+    case ReduceOp::adasum:
       return T{0};
     case ReduceOp::product:
       return T{1};
@@ -30,8 +31,6 @@ T neutral(ReduceOp op) {
       return Limits::has_infinity ? Limits::infinity() : Limits::max();
     case ReduceOp::max:
       return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-    case ReduceOp::adasum:
-      break;
   }
   HVD_ASSERT(false);
 }

@@ -22,8 +22,13 @@ void reduce(ReduceOp op, DType dtype, void* destination, std::span<const void* c
 /// they do not overlap.
 void scale(DType dtype, void* destination, const void* source, double factor, size_t elements);
 
-/// The element that changes nothing: 0 for sum, 1 for product, the largest value for min, the
-/// smallest for max (infinities for floating types).
+/// float16 and bfloat16 to float (exact) and back (rounded to nearest even), for arithmetic that is
+/// not here. `dtype` is one of the two; source and destination do not overlap.
+void widen(DType dtype, float* destination, const void* source, size_t elements);
+void narrow(DType dtype, void* destination, const float* source, size_t elements);
+
+/// The element that changes nothing: 0 for sum and adasum, 1 for product, the largest value for
+/// min, the smallest for max (infinities for floating types).
 void fill_neutral(ReduceOp op, DType dtype, void* destination, size_t elements);
 
 }  // namespace hvd::kernel

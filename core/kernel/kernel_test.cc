@@ -190,6 +190,14 @@ TEST_P(Kernel, FillsWithWhatChangesNothing) {
   }
 }
 
+TEST_P(Kernel, FillsWithZerosForAdasum) {
+  const size_t bytes = 7 * element_bytes(GetParam());
+  Buffer values(bytes, 1);
+  fill_random(GetParam(), values, 3);
+  fill_neutral(ReduceOp::adasum, GetParam(), values.data(), 7);
+  EXPECT_EQ(ByteVector(values.data(), values.data() + bytes), ByteVector(bytes));
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, Kernel,
                          testing::Values(DType::uint8, DType::int8, DType::uint16, DType::int16,
                                          DType::int32, DType::int64, DType::float16, DType::float32,
@@ -256,6 +264,30 @@ TEST_P(HalfTypes, NanStaysNanAndInfinityInfinity) {
     EXPECT_EQ(result[0], infinity);
     EXPECT_GT(result[1], infinity);
     EXPECT_EQ(result[2], infinity);
+  });
+}
+
+TEST_P(HalfTypes, WidenToFloatExactlyAndNarrowToNearestEven) {
+  const auto check = [&]<class Half>(Half) {
+    const auto all = all_16_bits();
+    std::vector<float> wide(all.size()), between(all.size());
+    std::vector<Half> expected(all.size());
+    widen(GetParam(), wide.data(), all.data(), all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      const float value = Half{all[i]}.value();
+      ASSERT_TRUE(reference::same_element(DType::float32, &wide[i], &value, 0)) << i;
+      between[i] = value * 1.0009765625F + 0x1p-26F;
+      expected[i] = Half::of(between[i]);
+    }
+    for (const size_t elements : {size_t{0}, size_t{1}, size_t{13}, all.size()}) {
+      std::vector<uint16_t> narrowed(elements);
+      narrow(GetParam(), narrowed.data(), between.data(), elements);
+      expect_same(GetParam(), narrowed.data(), expected.data(), elements);
+    }
+  };
+  EveryTarget().run([&] {
+    if (GetParam() == DType::float16) return check(reference::Float16());
+    check(reference::BFloat16());
   });
 }
 

@@ -171,6 +171,24 @@ inline void scale(DType dtype, void* destination, const void* source, double fac
   });
 }
 
+/// Elements as double, for tests that compute with plain numbers.
+inline double number_at(DType dtype, const void* data, size_t index) {
+  double number = 0;
+  with_type(dtype,
+            [&]<class T>(T*) { number = static_cast<double>(widened(element<T>(data, index))); });
+  return number;
+}
+inline void put_number(DType dtype, void* data, size_t index, double number) {
+  with_type(dtype, [&]<class T>(T*) {
+    T stored;
+    if constexpr (std::is_arithmetic_v<T>)
+      stored = static_cast<T>(number);
+    else
+      stored = T::of(static_cast<float>(number));
+    std::memcpy(static_cast<std::byte*>(data) + index * sizeof(T), &stored, sizeof(T));
+  });
+}
+
 /// The same bits, or both a NaN.
 inline bool same_element(DType dtype, const void* a, const void* b, size_t index) {
   bool same = false;
