@@ -7,6 +7,7 @@
 
 #include "core/base/assert.h"
 #include "core/base/log.h"
+#include "core/group/bootstrap/levels.h"
 #include "core/negotiate/stall.h"
 
 namespace hvd {
@@ -98,9 +99,7 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
       runner_(knobs.allreduce_algorithm) {
   std::vector<int> world(static_cast<size_t>(wiring_.identity.size));
   for (size_t rank = 0; rank < world.size(); ++rank) world[rank] = static_cast<int>(rank);
-  const bool hierarchical =
-      knobs_.hierarchical_allreduce || knobs_.torus_allreduce || knobs_.hierarchical_allgather;
-  runner_.add_group(kWorldGroup, wiring_.make_levels(world, hierarchical));
+  runner_.add_group(kWorldGroup, wiring_.make_levels(world, wants_levels(knobs_)));
   watch_everything();
 }
 

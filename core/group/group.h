@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/base/bytes.h"
 
@@ -74,6 +75,7 @@ struct GroupLevels {
   std::unique_ptr<Group> all{};
   std::unique_ptr<Group> host{};    ///< this host's ranks; nullptr without levels
   std::unique_ptr<Group> across{};  ///< the ranks of all hosts with this one's place in its host
+  std::vector<int> ranks{};         ///< [rank in across, rank in host] the rank in `all`
 };
 
 }  // namespace hvd

@@ -11,8 +11,10 @@
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/group/bootstrap/card.h"
 #include "core/group/bootstrap/host_circle.h"
+#include "core/group/bootstrap/levels.h"
 #include "core/group/bootstrap/meeting.h"
 #include "core/group/bootstrap/peers.h"
 #include "core/group/link_group.h"
@@ -77,6 +79,8 @@ class Joining {
     if (locals().size() > 1) join_locals();
     join_tree();
     if (wiring_.topology.hosts() > 1) join_mesh();
+    const std::string warning = warning_of_levels(wiring_.topology, knobs_);
+    if (rank() == 0 && !warning.empty()) log(LogLevel::warning, warning);
     return std::move(wiring_);
   }
 
@@ -231,8 +235,15 @@ std::unique_ptr<Group> Wiring::make_group(const std::vector<int>& ranks) {
   return std::make_unique<ShmGroup>(segment->staging(), std::move(local_ranks));
 }
 
-GroupLevels Wiring::make_levels(const std::vector<int>& ranks, bool /*hierarchical*/) {
-  return {.all = make_group(ranks)};
+GroupLevels Wiring::make_levels(const std::vector<int>& ranks, bool hierarchical) {
+  GroupLevels made{.all = make_group(ranks)};
+  if (!hierarchical) return made;
+  auto levels = levels_of(topology, ranks, identity.rank);
+  if (!levels) return made;
+  made.host = make_group(levels->host);
+  made.across = std::make_unique<LinkGroup>(*mesh, std::move(levels->across), identity.rank);
+  made.ranks = std::move(levels->all);
+  return made;
 }
 
 }  // namespace hvd

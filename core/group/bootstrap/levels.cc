@@ -1,0 +1,60 @@
+#include "core/group/bootstrap/levels.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace hvd {
+namespace {
+
+/// [host] the places within `ranks` of those on that host; hosts without any are left out.
+std::vector<std::vector<int>> places_by_host(const Topology& topology,
+                                             const std::vector<int>& ranks) {
+  std::vector<std::vector<int>> hosts(static_cast<size_t>(topology.hosts()));
+  for (size_t i = 0; i < ranks.size(); ++i)
+    hosts[topology.host_of[ranks[i]]].push_back(static_cast<int>(i));
+  std::erase_if(hosts, [](const auto& places) { return places.empty(); });
+  return hosts;
+}
+
+bool are_equal(const std::vector<std::vector<int>>& hosts) {
+  const auto differs = [&](const auto& places) { return places.size() != hosts[0].size(); };
+  return std::ranges::none_of(hosts, differs);
+}
+
+}  // namespace
+
+std::optional<Levels> levels_of(const Topology& topology, const std::vector<int>& ranks, int own) {
+  const auto hosts = places_by_host(topology, ranks);
+  if (hosts.size() < 2 || hosts[0].size() < 2 || !are_equal(hosts)) return std::nullopt;
+  Levels levels;
+  const auto is_own = [&](int place) { return ranks[place] == own; };
+  for (const std::vector<int>& places : hosts) {
+    levels.all.insert(levels.all.end(), places.begin(), places.end());
+    if (std::ranges::none_of(places, is_own)) continue;
+    for (const int place : places) levels.host.push_back(ranks[place]);
+  }
+  const auto own_place = std::ranges::find(levels.host, own) - levels.host.begin();
+  for (const std::vector<int>& places : hosts) levels.across.push_back(ranks[places[own_place]]);
+  return levels;
+}
+
+bool wants_levels(const Knobs& knobs) {
+  return knobs.hierarchical_allreduce || knobs.torus_allreduce || knobs.hierarchical_allgather;
+}
+
+std::string warning_of_levels(const Topology& topology, const Knobs& knobs) {
+  const auto differs = [&](const auto& ranks) {
+    return ranks.size() != topology.host_ranks[0].size();
+  };
+  if (!wants_levels(knobs) || std::ranges::none_of(topology.host_ranks, differs)) return {};
+  std::string text =
+      "HOROVOD_HIERARCHICAL_ALLREDUCE, HOROVOD_HIERARCHICAL_ALLGATHER and HOROVOD_TORUS_ALLREDUCE "
+      "have no effect on the world: they need equally many ranks on every host, and there are";
+  for (int host = 0; host < topology.hosts(); ++host)
+    text += fmt::format("{} {} on host {}", host > 0 ? "," : "", topology.host_ranks[host].size(),
+                        host);
+  return text;
+}
+
+}  // namespace hvd
