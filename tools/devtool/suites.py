@@ -161,6 +161,7 @@ def all_suites(everything: bool) -> list[Suite]:
         folder("house", "the tree itself: layers, bans, format, types"),
         compiled("cpp", "the C++ tests, release", "release", {}),
         folder("launch", "horovodrun"),
+        folder("common", "what all bindings share, without a framework"),
         folder("torch", "horovod.torch under horovodrun"),
         folder("examples", "the examples, shortened"),
         compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", asan),

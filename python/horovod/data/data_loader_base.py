@@ -1,0 +1,92 @@
+"""What a data loader is made of, and the mixin that lets it run ahead in a thread."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from horovod.data._prefetch import Prefetch
+
+
+class BaseDataLoader:
+    """A source of batches: give `__len__` and `_iterate`, and `_process_batch` where it is needed.
+
+    Iterating begins a new pass each time.
+    """
+
+    def __len__(self) -> int:
+        """The number of batches of one pass."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how many batches it has")
+
+    def _iterate(self) -> Iterator[Any]:
+        """A generator of the batches of one pass."""
+        raise NotImplementedError(f"{type(self).__name__} has no _iterate()")
+
+    def _process_batch(self, batch: Any) -> Any:
+        """What is handed out for `batch`; runs in the thread that iterates."""
+        return batch
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._iterate():
+            yield self._process_batch(batch)
+
+
+if TYPE_CHECKING:
+    _Base = BaseDataLoader
+else:
+    _Base = object
+
+
+class AsyncDataLoaderMixin(_Base):
+    """Put before the class of a BaseDataLoader, it makes batches in a thread while others are used.
+
+    `async_loader_queue_size`: so many batches are made ahead; 0 makes each when it is asked for,
+    without a thread. `debug_data_loader`: says on stderr, after each pass, how often training had
+    to wait for data. The rest goes to the other class.
+
+    Each pass has a thread of its own, which runs `_iterate` and ends with the pass: at its end, at
+    an early `break`, or by `close_async_loader`. An error in it comes out of the iteration.
+    """
+
+    def __init__(
+        self,
+        async_loader_queue_size: int = 64,
+        debug_data_loader: bool = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if async_loader_queue_size < 0:
+            raise ValueError(
+                f"async_loader_queue_size must not be negative, got {async_loader_queue_size}"
+            )
+        self.async_loader_queue_size = async_loader_queue_size
+        self.debug_data_loader = debug_data_loader
+        self._passes: list[Prefetch] = []
+        super().__init__(*args, **kwargs)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.async_loader_queue_size == 0:
+            return super().__iter__()
+        return self._iterate_ahead()
+
+    def _iterate_ahead(self) -> Iterator[Any]:
+        current = Prefetch(self._iterate, self.async_loader_queue_size)
+        self._passes.append(current)
+        try:
+            for batch in current:
+                yield self._process_batch(batch)
+        finally:
+            current.close()
+            self._passes.remove(current)
+            if self.debug_data_loader:
+                print(
+                    f"{type(self).__name__}: {current.count} batches, training waited for data "
+                    f"{current.waits} times",
+                    file=sys.stderr,
+                )
+
+    def close_async_loader(self) -> None:
+        """Ends the passes under way: waits for their threads, drops the batches they have made."""
+        for current in list(self._passes):
+            current.close()

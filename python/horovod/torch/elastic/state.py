@@ -1,0 +1,156 @@
+"""The state of training in PyTorch: models, optimizers and samplers know how they are kept."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from horovod.common.elastic import ObjectState
+from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.torch.functions import (
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from horovod.torch.mpi_ops import rank
+
+
+class StateHandler:
+    """How one object of a state is kept. Subclass it for types of your own; see the registry."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.save()
+
+    def save(self) -> None:
+        """Keeps a copy."""
+        raise NotImplementedError(f"{type(self).__name__} has no save()")
+
+    def restore(self) -> None:
+        """Goes back to the last copy."""
+        raise NotImplementedError(f"{type(self).__name__} has no restore()")
+
+    def sync(self) -> None:
+        """Makes rank 0's value everyone's, and keeps a copy. Collective."""
+        raise NotImplementedError(f"{type(self).__name__} has no sync()")
+
+    def set_value(self, value: Any) -> None:
+        """Takes another object, and keeps a copy of it."""
+        self.value = value
+        self.save()
+
+    def reset(self) -> None:
+        """Called when the number of ranks may have changed. Does nothing by default."""
+
+
+class _StateDictHandler(StateHandler):
+    """For what has `state_dict` and `load_state_dict`. Copies are our own: training changes both
+    what the first returns and what the second was given."""
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+
+class ModelStateHandler(_StateDictHandler):
+    """A torch.nn.Module: its parameters and buffers."""
+
+    def sync(self) -> None:
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.save()
+
+
+class OptimizerStateHandler(_StateDictHandler):
+    """A torch.optim.Optimizer: its state and options."""
+
+    def sync(self) -> None:
+        broadcast_optimizer_state(self.value, root_rank=0)
+        self.save()
+
+
+class SamplerStateHandler(_StateDictHandler):
+    """An ElasticSampler: how far the epoch is."""
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), name="sampler_state"))
+        self.save()
+
+    def reset(self) -> None:
+        self.value.reset()
+
+
+_Registry = list[tuple[type, type[StateHandler]]]
+_registry: _Registry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> _Registry:
+    """Pairs of a type and how it is kept; the first that fits is taken. Append your own."""
+    return _registry
+
+
+def set_handler_registry(registry: _Registry) -> None:
+    """Takes other pairs, for states made from now on."""
+    global _registry
+    _registry = registry
+
+
+def _handler_of(value: Any) -> StateHandler | None:
+    for kind, handler in _registry:
+        if isinstance(value, kind):
+            return handler(value)
+    return None
+
+
+class TorchState(ObjectState):
+    """What training needs to go on: `model`, `optimizer` and the attributes given by `kwargs`.
+
+    What the registry knows, among all of them, is kept by its handler: modules, optimizers,
+    ElasticSamplers; all else is copied and pickled. Assigning another object to an attribute that
+    has a handler saves it.
+    """
+
+    _handlers: dict[str, StateHandler]
+
+    def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
+        values = {"model": model, "optimizer": optimizer, **kwargs}
+        found = {name: _handler_of(value) for name, value in values.items()}
+        self._handlers = {}
+        for name, handler in found.items():
+            if handler is not None:
+                object.__setattr__(self, name, handler.value)
+                self._handlers[name] = handler
+        plain = {name: value for name, value in values.items() if name not in self._handlers}
+        super().__init__(broadcast_object, rank, **plain)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        handler = vars(self).get("_handlers", {}).get(name)
+        if handler is not None:
+            handler.set_value(value)
+
+    def save(self) -> None:
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self) -> None:
+        for handler in self._handlers.values():
+            handler.reset()
