@@ -34,16 +34,44 @@ std::vector<ChunkRange> distinct_ranges(const std::vector<Send>& sends) {
   return ranges;
 }
 
-/// Calls `visit(chunk, last receive that changes it or nullptr, its phase)` for every chunk.
+/// Calls `visit(std::byte* a, std::byte* b, Extent piece)` for the pieces of `extent` in two lists
+/// side by side; the offset of a piece counts from the start of `extent`.
 template <class Visit>
-void for_each_last_change(const Schedule& schedule, Visit visit) {
-  std::vector<std::pair<const Receive*, size_t>> last(schedule.chunks);
+void for_each_pair(const GatherList& a, const GatherList& b, Extent extent, Visit visit) {
+  a.for_each(extent.offset, extent.bytes, [&](MutableBytes outer, size_t begin) {
+    b.for_each(extent.offset + begin, outer.size(), [&](MutableBytes inner, size_t offset) {
+      visit(outer.data() + offset, inner.data(), Extent{begin + offset, inner.size()});
+    });
+  });
+}
+
+constexpr size_t kNever = ~size_t{0};
+
+/// What the receives of a schedule do to one chunk here.
+struct Changes {
+  size_t first = kNever;  ///< phase
+  size_t last = kNever;
+  Merge last_merge = Merge::replace;
+};
+
+std::vector<Changes> changes_of(const Schedule& schedule) {
+  std::vector<Changes> changes(schedule.chunks);
   for (size_t phase = 0; phase < schedule.phases.size(); ++phase)
     for (const Receive& receive : schedule.phases[phase].receives)
-      for (int i = 0; i < receive.range.count; ++i)
-        last[receive.range.first + i] = {&receive, phase};
-  for (int chunk = 0; chunk < schedule.chunks; ++chunk)
-    visit(chunk, last[chunk].first, last[chunk].second);
+      for (int i = 0; i < receive.range.count; ++i) {
+        Changes& chunk = changes[receive.range.first + i];
+        chunk.first = std::min(chunk.first, phase);
+        chunk.last = phase;
+        chunk.last_merge = receive.merge;
+      }
+  return changes;
+}
+
+/// An absent stretch covers whole chunks, and the first segment has the beginning of each.
+bool has_memory(const GatherList& list, const Layout& layout, int chunk) {
+  if (layout.segments() == 0) return false;
+  const Extent extent = layout.extent(0, chunk);
+  return extent.bytes > 0 && list.has(extent.offset);
 }
 
 }  // namespace
@@ -56,16 +84,24 @@ Executor::Executor(Group& group, Work work)
       to_merge_(to_publish_) {
   HVD_ASSERT(work_.layout.chunks() == work_.schedule.chunks);
   HVD_ASSERT(work_.output.bytes() == work_.layout.bytes());
-  HVD_ASSERT(work_.input.empty() || work_.input.bytes() == work_.output.bytes());
-  if (work_.input == work_.output) work_.input = {};
+  HVD_ASSERT(work_.input.bytes() == work_.output.bytes());
   sort_receives(work_.schedule);
   for (const Phase& phase : work_.schedule.phases) packs_.push_back(distinct_ranges(phase.sends));
-  for_each_last_change(work_.schedule, [&](int chunk, const Receive* change, size_t phase) {
-    if (change == nullptr)
-      unchanged_.push_back(chunk);
-    else if (change->merge == Merge::reduce)
-      final_reduces_[phase].push_back(chunk);
-  });
+  const std::vector<Changes> changes = changes_of(work_.schedule);
+  for (int chunk = 0; chunk < work_.schedule.chunks; ++chunk) {
+    first_changes_.push_back(changes[chunk].first);
+    if (changes[chunk].last == kNever) {
+      if (has_memory(work_.input, work_.layout, chunk) &&
+          has_memory(work_.output, work_.layout, chunk))
+        copied_.push_back(chunk);
+    } else if (changes[chunk].last_merge == Merge::reduce) {
+      final_reduces_[changes[chunk].last].push_back(chunk);
+    }
+  }
+}
+
+uint32_t Executor::units() const {
+  return static_cast<uint32_t>(work_.layout.segments() * work_.schedule.phases.size());
 }
 
 Executor::Progress Executor::advance() {
@@ -80,15 +116,13 @@ Executor::Progress Executor::advance() {
 
 bool Executor::finished() const { return to_merge_.done() && prepared_ == work_.layout.segments(); }
 
-/// Input to output, and the scaling that comes before the first phase. What is reduced is scaled
-/// right after its last reduce here, what is replaced arrives scaled; a chunk that never changes
-/// can be scaled now.
+/// What no receive brings here. The two factors one after the other: integers truncate at each.
 void Executor::prepare(size_t segment) {
-  const GatherList& from = work_.input.empty() ? work_.output : work_.input;
-  for (int chunk = 0; chunk < work_.layout.chunks(); ++chunk)
-    scale(from, work_.layout.extent(segment, chunk), work_.prescale);
-  for (const int chunk : unchanged_)
-    scale(work_.output, work_.layout.extent(segment, chunk), work_.postscale);
+  for (const int chunk : copied_) {
+    const Extent extent = work_.layout.extent(segment, chunk);
+    scale(work_.input, extent, work_.prescale);
+    scale(work_.output, extent, work_.postscale);
+  }
   ++prepared_;
 }
 
@@ -102,7 +136,7 @@ bool Executor::try_publish() {
   parcels_.clear();
   size_t room_bytes = 0;
   for (const Send& send : work_.schedule.phases[phase].sends) {
-    const Parcel sent = parcel(send.peer, send.range, segment);
+    const Parcel sent = parcel(send.peer, send.range, send.base, segment);
     if (sent.bytes == 0) continue;
     parcels_.push_back(sent);
     room_bytes = std::max(room_bytes, sent.offset + sent.bytes);
@@ -119,15 +153,35 @@ bool Executor::pack(size_t room_bytes) {
   const auto room = group_.reserve(ticket(to_publish_), room_bytes);
   if (!room) return false;
   const size_t segment = to_publish_.segment();
-  for (const ChunkRange range : packs_[to_publish_.phase()])
+  const size_t phase = to_publish_.phase();
+  const int base = work_.schedule.phases[phase].sends.front().base;
+  for (const ChunkRange range : packs_[phase]) {
+    std::byte* target = room->data() + work_.layout.offset_in_unit(segment, base, range.first);
     for (int chunk = range.first; chunk < range.first + range.count; ++chunk) {
       const Extent extent = work_.layout.extent(segment, chunk);
-      std::byte* target = room->data() + work_.layout.offset_in_unit(segment, chunk);
-      work_.output.for_each(extent.offset, extent.bytes, [&](MutableBytes piece, size_t offset) {
-        std::memcpy(target + offset, piece.data(), piece.size());
-      });
+      pack(extent, phase, chunk, target);
+      target += extent.bytes;
     }
+  }
   return true;
+}
+
+/// The prescale is applied on the way to whoever reduces.
+void Executor::pack(Extent extent, size_t phase, int chunk, std::byte* target) const {
+  const GatherList& from = holder(phase, chunk);
+  const bool scaled = &from == &work_.input && work_.prescale != 1.0;
+  from.for_each(extent.offset, extent.bytes, [&](MutableBytes piece, size_t offset) {
+    if (scaled)
+      kernel::scale(work_.dtype, target + offset, piece.data(), work_.prescale,
+                    piece.size() / element_bytes(work_.dtype));
+    else
+      std::memcpy(target + offset, piece.data(), piece.size());
+  });
+}
+
+/// Where a chunk has its content when `phase` begins.
+const GatherList& Executor::holder(size_t phase, int chunk) const {
+  return phase <= first_changes_[chunk] ? work_.input : work_.output;
 }
 
 bool Executor::try_merge() {
@@ -144,7 +198,7 @@ bool Executor::see_parcels() {
   const auto& receives = work_.schedule.phases[to_merge_.phase()].receives;
   while (views_.size() < receives.size()) {
     const Receive& receive = receives[views_.size()];
-    const Parcel from = parcel(receive.peer, receive.range, to_merge_.segment());
+    const Parcel from = parcel(receive.peer, receive.range, receive.base, to_merge_.segment());
     const auto view = from.bytes == 0 ? ConstBytes{} : group_.view(ticket(to_merge_), from);
     if (!view) return false;
     HVD_ASSERT(view->size() == from.bytes);
@@ -187,12 +241,19 @@ void Executor::reduce(std::span<const Receive> receives, size_t segment,
   const size_t own = static_cast<size_t>(after - receives.begin());
   size_t done = 0;  // within the contents
   for (int i = 0; i < receives[0].range.count; ++i) {
-    const Extent extent = work_.layout.extent(segment, receives[0].range.first + i);
-    work_.output.for_each(extent.offset, extent.bytes, [&](MutableBytes piece, size_t offset) {
+    const int chunk = receives[0].range.first + i;
+    const Extent extent = work_.layout.extent(segment, chunk);
+    const GatherList* mine = &holder(to_merge_.phase(), chunk);
+    if (mine == &work_.input && work_.prescale != 1.0) {
+      scale(work_.input, extent, work_.prescale);
+      mine = &work_.output;
+    }
+    for_each_pair(work_.output, *mine, extent, [&](std::byte* to, std::byte* from, Extent piece) {
       sources_.clear();
-      for (const ConstBytes content : contents) sources_.push_back(content.data() + done + offset);
-      sources_.insert(sources_.begin() + static_cast<ptrdiff_t>(own), piece.data());
-      kernel::reduce(work_.op, work_.dtype, piece.data(), sources_, piece.size() / element);
+      for (const ConstBytes content : contents)
+        sources_.push_back(content.data() + done + piece.offset);
+      sources_.insert(sources_.begin() + static_cast<ptrdiff_t>(own), from);
+      kernel::reduce(work_.op, work_.dtype, to, sources_, piece.bytes / element);
     });
     done += extent.bytes;
   }
@@ -202,22 +263,24 @@ void Executor::reduce(std::span<const Receive> receives, size_t segment,
 void Executor::scale(const GatherList& from, Extent extent, double factor) {
   if (factor == 1.0 && &from == &work_.output) return;
   const size_t element = element_bytes(work_.dtype);
-  work_.output.for_each(extent.offset, extent.bytes, [&](MutableBytes target, size_t done) {
-    from.for_each(extent.offset + done, target.size(), [&](MutableBytes source, size_t offset) {
-      kernel::scale(work_.dtype, target.data() + offset, source.data(), factor,
-                    source.size() / element);
-    });
+  for_each_pair(work_.output, from, extent, [&](std::byte* to, std::byte* source, Extent piece) {
+    if (factor != 1.0)
+      kernel::scale(work_.dtype, to, source, factor, piece.bytes / element);
+    else if (to != source)
+      std::memcpy(to, source, piece.bytes);
   });
 }
 
 Ticket Executor::ticket(const Wavefront& unit) const {
-  return {work_.batch, static_cast<uint32_t>(unit.index())};
+  return {work_.batch, work_.first_unit + static_cast<uint32_t>(unit.index())};
 }
 
-Parcel Executor::parcel(int peer, ChunkRange range, size_t segment) const {
-  const size_t begin = work_.layout.offset_in_unit(segment, range.first);
-  const size_t end = work_.layout.offset_in_unit(segment, range.first + range.count);
-  return {peer, begin, end - begin};
+Parcel Executor::parcel(int peer, ChunkRange range, int base, size_t segment) const {
+  const size_t begin = work_.layout.offset_in_unit(segment, base, range.first);
+  size_t bytes = 0;
+  for (int chunk = range.first; chunk < range.first + range.count; ++chunk)
+    bytes += work_.layout.extent(segment, chunk).bytes;
+  return {peer, begin, bytes};
 }
 
 std::string Executor::waiting_for() const {

@@ -52,6 +52,9 @@ class Executor {
  public:
   Executor(Group& group, Work work);
 
+  /// How many units this pass takes: where the next one goes on counting.
+  uint32_t units() const;
+
   enum class Progress : uint8_t { moved, waiting, done };
   /// Does what can be done now, at most about one segment's worth. Errors come from the Group
   /// (peer_lost). When `done`, the results are here and peers can get what they need from the room
@@ -66,22 +69,25 @@ class Executor {
   void prepare(size_t segment);
   bool try_publish();
   bool pack(size_t room_bytes);
+  void pack(Extent extent, size_t phase, int chunk, std::byte* target) const;
   bool try_merge();
   bool see_parcels();
   void merge(const Phase& phase, size_t segment);
   void replace(const Receive& receive, size_t segment, ConstBytes content);
   void reduce(std::span<const Receive> receives, size_t segment,
               std::span<const ConstBytes> contents);
+  const GatherList& holder(size_t phase, int chunk) const;
   void scale(const GatherList& from, Extent extent, double factor);
   Ticket ticket(const Wavefront& unit) const;
-  Parcel parcel(int peer, ChunkRange range, size_t segment) const;
+  Parcel parcel(int peer, ChunkRange range, int base, size_t segment) const;
 
   Group& group_;
   Work work_;
   std::vector<std::vector<ChunkRange>> packs_;  // [phase] the distinct ranges that are sent
   std::vector<std::vector<int>>
-      final_reduces_;           // [phase] chunks whose last change here is a reduce in this phase
-  std::vector<int> unchanged_;  // chunks that no receive changes here
+      final_reduces_;  // [phase] chunks whose last change here is a reduce in this phase
+  std::vector<size_t> first_changes_;  // [chunk] the first phase whose receives change it here
+  std::vector<int> copied_;            // chunks that no receive changes here, wanted in the output
   Wavefront to_publish_;
   Wavefront to_merge_;
   size_t prepared_ = 0;  // segments

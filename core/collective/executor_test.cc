@@ -144,7 +144,7 @@ class Batch {
     work.batch = 5;
     work.schedule = case_.make(rank, case_.size);
     work.output = outputs_[rank].list();
-    if (!case_.in_place) work.input = inputs_[rank].list();
+    work.input = (case_.in_place ? outputs_ : inputs_)[rank].list();
     work.layout = Layout::split(work.output.bytes(), segment_bytes, work.schedule.chunks,
                                 element_bytes(case_.dtype));
     work.dtype = case_.dtype;
@@ -279,6 +279,7 @@ TEST(Executor, DirectAndOneShotReduceInAscendingOrderOfRank) {
       work.schedule = make(rank, kSize);
       work.layout = Layout::split(sizeof(memory[rank]), 256, work.schedule.chunks, sizeof(float));
       work.output.add(reinterpret_cast<std::byte*>(memory[rank].data()), sizeof(memory[rank]));
+      work.input = work.output;
       work.dtype = DType::float32;
     }
     network.run(std::move(works));
@@ -289,7 +290,7 @@ TEST(Executor, DirectAndOneShotReduceInAscendingOrderOfRank) {
 
 /// Everybody sends all chunks to rank 0, which reduces them and sends them back in two parts.
 Schedule through_rank_0(int rank, int size) {
-  Schedule schedule{.chunks = 5, .phases = std::vector<Phase>(2)};
+  Schedule schedule{.chunks = 5, .phases = std::vector<Phase>(2), .room_chunks = 5};
   const ChunkRange all{0, 5}, head{0, 2}, tail{2, 3};
   for (int peer = 1; peer < size && rank == 0; ++peer) {
     schedule.phases[0].receives.push_back({peer, all, Merge::reduce});
@@ -315,8 +316,10 @@ TEST(Executor, TakesRangesOfSeveralChunks) {
   for (int rank = 0; rank < 3; ++rank) {
     std::iota(memory[rank].begin(), memory[rank].end(), static_cast<float>(rank));
     works[rank].schedule = through_rank_0(rank, 3);
-    works[rank].layout = Layout::blocks(blocks, 80, sizeof(float));
+    works[rank].layout =
+        Layout::blocks(blocks, 80, works[rank].schedule.room_chunks, sizeof(float));
     works[rank].output.add(reinterpret_cast<std::byte*>(memory[rank].data()), 62 * sizeof(float));
+    works[rank].input = works[rank].output;
     works[rank].dtype = DType::float32;
   }
   sim::Network network(3, 1, {.unit_bytes = 80});
@@ -348,12 +351,91 @@ TEST(Executor, GathersBlocksOfUnevenLengths) {
       }
       for (int rank = 0; rank < size; ++rank) {
         works[rank].schedule = make(rank, size);
-        works[rank].layout = Layout::blocks(blocks, network.group(rank).unit_bytes(), 4);
-        works[rank].output = outputs[rank].list();
+        works[rank].layout = Layout::blocks(blocks, network.group(rank).unit_bytes(),
+                                            works[rank].schedule.room_chunks, 4);
+        works[rank].input = works[rank].output = outputs[rank].list();
       }
       for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
       for (Tensors& output : outputs) ASSERT_EQ(output.content(), expected) << "seed " << seed;
     }
+}
+
+/// Whole numbers as floats, another one for every rank, seed and place.
+std::vector<float> numbers(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random() % 1000);
+  return values;
+}
+void add(GatherList& list, const std::vector<float>& values) {
+  list.add(reinterpret_cast<std::byte*>(const_cast<float*>(values.data())), values.size() * 4);
+}
+
+TEST(Executor, ScattersWhatItReducesAndNeedsNoRoomForTheRest) {
+  for (const uint64_t seed : sim::seeds(20)) {
+    const int size = 1 + static_cast<int>(seed % 7);
+    std::mt19937_64 random(seed);
+    std::vector<size_t> blocks;
+    for (int rank = 0; rank < size; ++rank) blocks.push_back(random() % 3 * (random() % 300) * 4);
+    const size_t count = std::accumulate(blocks.begin(), blocks.end(), size_t{0}) / 4;
+    sim::Network network(size, seed, network_of(seed));
+    std::vector<std::vector<float>> inputs, outputs;
+    std::vector<Work> works(size);
+    for (int rank = 0; rank < size; ++rank) {
+      inputs.push_back(numbers(count, seed * 100 + rank));
+      outputs.emplace_back(blocks[rank] / 4);
+      Work& work = works[rank];
+      work.schedule = direct_reducescatter(rank, size);
+      work.layout = Layout::blocks(blocks, network.group(rank).unit_bytes(), size, 4);
+      add(work.input, inputs[rank]);
+      for (int block = 0; block < size; ++block)
+        block == rank ? add(work.output, outputs[rank]) : work.output.add_absent(blocks[block]);
+      work.dtype = DType::float32;
+      work.prescale = 2.0;
+      work.postscale = 0.5;
+    }
+    const auto before = inputs;
+    for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
+    ASSERT_EQ(inputs, before);
+    size_t start = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      for (size_t i = 0; i < outputs[rank].size(); ++i) {
+        float sum = 0;
+        for (const auto& input : inputs) sum += input[start + i];
+        ASSERT_EQ(outputs[rank][i], sum) << "seed " << seed << ", rank " << rank;
+      }
+      start += outputs[rank].size();
+    }
+  }
+}
+
+TEST(Executor, BringsEveryRankItsPartOfEveryOther) {
+  for (const uint64_t seed : sim::seeds(20)) {
+    const size_t size = 1 + seed % 6;
+    std::mt19937_64 random(seed);
+    std::vector<size_t> blocks;  // [from * size + to]
+    for (size_t i = 0; i < size * size; ++i) blocks.push_back(random() % 3 * (random() % 200) * 4);
+    sim::Network network(static_cast<int>(size), seed, network_of(seed));
+    std::vector<std::vector<float>> sent(size * size), received(size * size);
+    std::vector<Work> works(size);
+    for (size_t i = 0; i < size * size; ++i) {
+      sent[i] = numbers(blocks[i] / 4, seed * 100 + i);
+      received[i].resize(blocks[i] / 4);
+    }
+    for (size_t rank = 0; rank < size; ++rank) {
+      Work& work = works[rank];
+      work.schedule = direct_alltoall(static_cast<int>(rank), static_cast<int>(size));
+      work.layout = Layout::blocks(blocks, network.group(static_cast<int>(rank)).unit_bytes(),
+                                   static_cast<int>(size), 4);
+      for (size_t i = 0; i < size * size; ++i) {
+        i / size == rank ? add(work.input, sent[i]) : work.input.add_absent(blocks[i]);
+        i % size == rank ? add(work.output, received[i]) : work.output.add_absent(blocks[i]);
+      }
+      work.dtype = DType::float32;
+    }
+    for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
+    ASSERT_EQ(received, sent) << "seed " << seed;
+  }
 }
 
 TEST(Executor, BroadcastsFromEveryRoot) {
@@ -370,7 +452,7 @@ TEST(Executor, BroadcastsFromEveryRoot) {
         input.set(expected);
         for (int rank = 0; rank < size; ++rank) {
           works[rank].schedule = make(rank, size, root);
-          works[rank].output = outputs[rank].list();
+          works[rank].input = works[rank].output = outputs[rank].list();
           if (rank == root) works[rank].input = input.list();  // out of place at the root
           works[rank].layout = Layout::split(2800, network.group(rank).unit_bytes(), 1, 4);
         }

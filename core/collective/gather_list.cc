@@ -1,12 +1,16 @@
 #include "core/collective/gather_list.h"
 
-#include "core/base/assert.h"
-
 namespace hvd {
 
 void GatherList::add(std::byte* data, size_t bytes) {
+  HVD_ASSERT(data != nullptr || bytes == 0);
+  append(data, bytes);
+}
+
+void GatherList::add_absent(size_t bytes) { append(nullptr, bytes); }
+
+void GatherList::append(std::byte* data, size_t bytes) {
   if (bytes == 0) return;
-  HVD_ASSERT(data != nullptr);
   data_.push_back(data);
   ends_.push_back(this->bytes() + bytes);
 }

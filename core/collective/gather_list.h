@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/base/assert.h"
 #include "core/base/bytes.h"
 
 namespace hvd {
@@ -15,18 +16,21 @@ class GatherList {
  public:
   /// Appends `bytes` at `data`. Empty pieces are left out.
   void add(std::byte* data, size_t bytes);
-  /// Appends `bytes` that have no memory here; for_each must not meet them.
+  /// Appends `bytes` that have no memory here.
   void add_absent(size_t bytes);
 
   size_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
   bool empty() const { return bytes() == 0; }
+  /// Whether there is memory for the byte at `offset`.
+  bool has(size_t offset) const { return data_[index_of(offset)] != nullptr; }
   bool operator==(const GatherList&) const = default;
 
   /// Calls `visit(MutableBytes piece, size_t offset)` for each piece of [offset, offset + bytes),
-  /// where the second argument counts from the start of that range.
+  /// where the second argument counts from the start of that range. None of it may be absent.
   template <class Visit>
   void for_each(size_t offset, size_t bytes, Visit visit) const {
     for (size_t i = index_of(offset), done = 0; done < bytes; ++i) {
+      HVD_ASSERT(data_[i] != nullptr);
       const size_t start = i == 0 ? 0 : ends_[i - 1];
       const size_t skip = offset + done - start;
       const size_t count = std::min(ends_[i] - start - skip, bytes - done);
@@ -38,7 +42,9 @@ class GatherList {
  private:
   size_t index_of(size_t offset) const;
 
-  std::vector<std::byte*> data_;
+  void append(std::byte* data, size_t bytes);
+
+  std::vector<std::byte*> data_;  // nullptr: absent
   std::vector<size_t> ends_;
 };
 

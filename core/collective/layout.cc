@@ -32,12 +32,13 @@ Layout Layout::split(size_t bytes, size_t segment_bytes, int chunks, size_t elem
   return layout;
 }
 
-Layout Layout::blocks(std::vector<size_t> block_bytes, size_t segment_bytes, size_t element_bytes) {
-  HVD_ASSERT(!block_bytes.empty() && element_bytes > 0);
+Layout Layout::blocks(std::vector<size_t> block_bytes, size_t segment_bytes, int room_chunks,
+                      size_t element_bytes) {
+  HVD_ASSERT(!block_bytes.empty() && room_chunks > 0 && element_bytes > 0);
   Layout layout;
   layout.chunks_ = static_cast<int>(block_bytes.size());
   layout.element_bytes_ = element_bytes;
-  layout.step_ = round_down(segment_bytes / block_bytes.size(), element_bytes);
+  layout.step_ = round_down(segment_bytes / static_cast<size_t>(room_chunks), element_bytes);
   HVD_ASSERT(layout.step_ > 0);
   size_t longest = 0;
   layout.block_starts_.push_back(0);
@@ -65,11 +66,11 @@ Extent Layout::extent(size_t segment, int chunk) const {
   return {block_starts_[chunk] + begin, std::min(step_, block - begin)};
 }
 
-size_t Layout::offset_in_unit(size_t segment, int chunk) const {
-  HVD_ASSERT(segment < segments_ && chunk >= 0 && chunk <= chunks_);
-  if (block_starts_.empty()) return border(segment, chunk);
+size_t Layout::offset_in_unit(size_t segment, int base, int chunk) const {
+  HVD_ASSERT(segment < segments_ && base >= 0 && base <= chunk && chunk <= chunks_);
+  if (block_starts_.empty()) return border(segment, chunk) - border(segment, base);
   size_t offset = 0;
-  for (int before = 0; before < chunk; ++before) offset += extent(segment, before).bytes;
+  for (int before = base; before < chunk; ++before) offset += extent(segment, before).bytes;
   return offset;
 }
 

@@ -20,18 +20,19 @@ class Layout {
   static Layout split(size_t bytes, size_t segment_bytes, int chunks, size_t element_bytes);
 
   /// Chunk i is block i, of `block_bytes[i]` (may be 0), and the blocks lie end to end. Each
-  /// segment takes the next segment_bytes / blocks of every block. For allgather and what follows
-  /// it.
-  static Layout blocks(std::vector<size_t> block_bytes, size_t segment_bytes, size_t element_bytes);
+  /// segment takes the next segment_bytes / room_chunks of every block, so that `room_chunks` of
+  /// them (Schedule::room_chunks) fit into a unit. For everything but allreduce and broadcast.
+  static Layout blocks(std::vector<size_t> block_bytes, size_t segment_bytes, int room_chunks,
+                       size_t element_bytes);
 
   size_t bytes() const { return bytes_; }
   size_t segments() const;
   int chunks() const;
   /// The bytes of one chunk in one segment; empty where a block has ended.
   Extent extent(size_t segment, int chunk) const;
-  /// Where that chunk lies within the unit that carries it: behind the chunks before it of the same
-  /// segment.
-  size_t offset_in_unit(size_t segment, int chunk) const;
+  /// Where a chunk lies within a unit that begins with chunk `base`: behind the chunks before it of
+  /// the same segment. `chunk` may be the end.
+  size_t offset_in_unit(size_t segment, int base, int chunk) const;
 
  private:
   size_t segment_length(size_t segment) const;     // split: of the whole segment

@@ -15,11 +15,11 @@ void expect_exact_cover(const Layout& layout, size_t bytes, size_t segment_bytes
       const Extent extent = layout.extent(segment, chunk);
       ASSERT_LE(extent.offset + extent.bytes, bytes);
       EXPECT_EQ(extent.bytes % element, 0u);
-      EXPECT_EQ(layout.offset_in_unit(segment, chunk), in_unit);
+      EXPECT_EQ(layout.offset_in_unit(segment, 0, chunk), in_unit);
       in_unit += extent.bytes;
       for (size_t i = 0; i < extent.bytes; ++i) ++covered[extent.offset + i];
     }
-    EXPECT_EQ(layout.offset_in_unit(segment, layout.chunks()), in_unit);
+    EXPECT_EQ(layout.offset_in_unit(segment, 0, layout.chunks()), in_unit);
     EXPECT_LE(in_unit, segment_bytes);
     EXPECT_GT(in_unit, 0u);
   }
@@ -51,26 +51,26 @@ TEST(Layout, SplitKeepsChunksNearlyEqualAndOnCacheLines) {
 TEST(Layout, BlocksCoverEveryByteOnce) {
   for (const size_t segment_bytes : {32, 100, 4096}) {
     const std::vector<size_t> blocks = {40, 0, 8, 1000};
-    const Layout layout = Layout::blocks(blocks, segment_bytes, 8);
+    const Layout layout = Layout::blocks(blocks, segment_bytes, static_cast<int>(blocks.size()), 8);
     EXPECT_EQ(layout.chunks(), 4);
     expect_exact_cover(layout, 1048, segment_bytes, 8);
   }
 }
 
 TEST(Layout, ABlockIsItsChunkInAllSegments) {
-  const Layout layout = Layout::blocks({16, 40}, 32, 8);
+  const Layout layout = Layout::blocks({16, 40}, 32, 2, 8);
   ASSERT_EQ(layout.segments(), 3u);
   EXPECT_EQ(layout.extent(0, 1).offset, 16u);
   EXPECT_EQ(layout.extent(0, 1).bytes, 16u);
   EXPECT_EQ(layout.extent(1, 0).bytes, 0u);
   EXPECT_EQ(layout.extent(2, 1).offset, 48u);
   EXPECT_EQ(layout.extent(2, 1).bytes, 8u);
-  EXPECT_EQ(layout.offset_in_unit(2, 1), 0u);  // block 0 has ended
+  EXPECT_EQ(layout.offset_in_unit(2, 0, 1), 0u);  // block 0 has ended
 }
 
 TEST(Layout, NothingHasNoSegments) {
   EXPECT_EQ(Layout::split(0, 256, 4, 4).segments(), 0u);
-  EXPECT_EQ(Layout::blocks({0, 0}, 256, 4).segments(), 0u);
+  EXPECT_EQ(Layout::blocks({0, 0}, 256, 2, 4).segments(), 0u);
 }
 
 }  // namespace

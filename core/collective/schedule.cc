@@ -30,9 +30,12 @@ struct Ring {
 /// size - 1 phases: each rank passes on what it got last, beginning with the chunk `lead` ahead of
 /// it.
 void pass_round(Schedule& schedule, const Ring& ring, int lead, Merge merge) {
-  for (int i = 0; i < ring.size - 1; ++i)
-    schedule.phases.push_back({{{ring.next(), ring.behind(i - lead)}},
-                               {{ring.previous(), ring.behind(i + 1 - lead), merge}}});
+  for (int i = 0; i < ring.size - 1; ++i) {
+    const ChunkRange sent = ring.behind(i - lead);
+    const ChunkRange received = ring.behind(i + 1 - lead);
+    schedule.phases.push_back(
+        {{{ring.next(), sent, sent.first}}, {{ring.previous(), received, merge, received.first}}});
+  }
 }
 
 }  // namespace
@@ -107,8 +110,8 @@ Schedule direct_allgather(int rank, int size) {
   if (size == 1) return schedule;
   Phase phase;
   for_each_peer(rank, size, [&](int peer) {
-    phase.sends.push_back({peer, one(rank)});
-    phase.receives.push_back({peer, one(peer), Merge::replace});
+    phase.sends.push_back({peer, one(rank), rank});
+    phase.receives.push_back({peer, one(peer), Merge::replace, peer});
   });
   schedule.phases = {std::move(phase)};
   return schedule;
@@ -118,6 +121,32 @@ Schedule ring_allgather(int rank, int size) {
   check(rank, size);
   Schedule schedule{.chunks = size, .phases = {}};
   pass_round(schedule, Ring{rank, size}, 0, Merge::replace);
+  return schedule;
+}
+
+Schedule direct_reducescatter(int rank, int size) {
+  check(rank, size);
+  Schedule schedule{.chunks = size, .phases = {}, .room_chunks = size};
+  if (size == 1) return schedule;
+  Phase phase;
+  for_each_peer(rank, size, [&](int peer) {
+    phase.sends.push_back({peer, one(peer)});
+    phase.receives.push_back({peer, one(rank), Merge::reduce});
+  });
+  schedule.phases = {std::move(phase)};
+  return schedule;
+}
+
+Schedule direct_alltoall(int rank, int size) {
+  check(rank, size);
+  Schedule schedule{.chunks = size * size, .phases = {}, .room_chunks = size};
+  if (size == 1) return schedule;
+  Phase phase;
+  for_each_peer(rank, size, [&](int peer) {
+    phase.sends.push_back({peer, one(rank * size + peer), rank * size});
+    phase.receives.push_back({peer, one(peer * size + rank), Merge::replace, peer * size});
+  });
+  schedule.phases = {std::move(phase)};
   return schedule;
 }
 

@@ -13,12 +13,6 @@
 namespace hvd {
 namespace {
 
-// A batch may be two passes of the executor (sizes, then data); each has units of its own.
-constexpr uint64_t kPassesPerBatch = 2;
-uint64_t pass_number(const Batch& batch, uint64_t pass) {
-  return batch.sequence * kPassesPerBatch + pass;
-}
-
 Run::Progress progress_of(Executor::Progress progress) {
   switch (progress) {
     case Executor::Progress::moved:
@@ -59,11 +53,10 @@ class OnePassRun final : public Run {
  private:
   Work make_work(const Group& group, const Batch& batch, AlgorithmChoice algorithm) {
     Work work;
-    work.batch = pass_number(batch, 1);
+    work.batch = batch.sequence;
     work.dtype = batch.dtype;
     const bool reads = batch.transfer == Transfer::allreduce || batch.root == group.rank();
     for (const BatchTensor& tensor : batch.tensors) add(work, tensor, batch, reads);
-    if (work.input == work.output) work.input = {};
     const size_t bytes = work.output.bytes();
     if (batch.transfer == Transfer::allreduce) {
       work.schedule = choose_allreduce(facts_of(group), bytes, algorithm);
@@ -89,7 +82,10 @@ class OnePassRun final : public Run {
       input = output;
     }
     work.output.add(output, bytes);
-    if (reads) work.input.add(const_cast<std::byte*>(input), bytes);  // the executor only reads it
+    if (reads)
+      work.input.add(const_cast<std::byte*>(input), bytes);  // the executor only reads it
+    else
+      work.input.add_absent(bytes);
   }
 
   std::vector<AlignedBuffer> stand_ins_;
@@ -134,11 +130,13 @@ class GatherRun final : public Run {
 
   Work sizes_work() {
     Work work;
-    work.batch = pass_number(batch_, 0);
+    work.batch = batch_.sequence;
     const size_t block = batch_.tensors.size() * sizeof(int64_t);
     work.schedule = choose_allgather(facts_of(group_), block * ranks());
-    work.layout = Layout::blocks(std::vector<size_t>(ranks(), block), group_.unit_bytes(), 8);
+    work.layout = Layout::blocks(std::vector<size_t>(ranks(), block), group_.unit_bytes(),
+                                 work.schedule.room_chunks, 8);
     work.output.add(reinterpret_cast<std::byte*>(rows_.data()), rows_.size() * sizeof(int64_t));
+    work.input = work.output;
     return work;
   }
 
@@ -156,7 +154,8 @@ class GatherRun final : public Run {
   // the outputs.
   Work data_work() {
     Work work;
-    work.batch = pass_number(batch_, 1);
+    work.batch = batch_.sequence;
+    work.first_unit = executor_->units();
     work.dtype = batch_.dtype;
     std::vector<size_t> blocks(ranks());
     std::vector<size_t> filled(batch_.tensors.size());
@@ -164,16 +163,18 @@ class GatherRun final : public Run {
       for (size_t i = 0; i < batch_.tensors.size(); ++i) {
         std::byte* piece = batch_.tensors[i].gathered->memory.data() + filled[i];
         const size_t bytes = part_bytes(rank, i);
-        if (rank == static_cast<size_t>(group_.rank()) && bytes > 0)
-          std::memcpy(piece, batch_.tensors[i].input, bytes);
         work.output.add(piece, bytes);
+        if (rank == static_cast<size_t>(group_.rank()))
+          work.input.add(const_cast<std::byte*>(batch_.tensors[i].input), bytes);
+        else
+          work.input.add_absent(bytes);
         filled[i] += bytes;
         blocks[rank] += bytes;
       }
     }
     work.schedule = choose_allgather(facts_of(group_), work.output.bytes());
-    work.layout =
-        Layout::blocks(std::move(blocks), group_.unit_bytes(), element_bytes(batch_.dtype));
+    work.layout = Layout::blocks(std::move(blocks), group_.unit_bytes(), work.schedule.room_chunks,
+                                 element_bytes(batch_.dtype));
     return work;
   }
 
