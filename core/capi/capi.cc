@@ -1,20 +1,29 @@
 // The C interface over the one Context of the process: the only mutable global there is.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/knobs.h"
 #include "core/base/log.h"
 #include "core/capi/context.h"
+#include "core/capi/group_call.h"
 #include "core/capi/knobs_json.h"
 #include "core/capi/operations.h"
 #include "core/capi/version.h"
 #include "horovod/horovod.h"
+
+/// Belongs to the process that made it: a forked child has neither its memory nor its connections.
+struct hvd_group {
+  std::unique_ptr<hvd::BlockingGroup> group;
+  pid_t process;
+};
 
 namespace {
 
@@ -179,3 +188,28 @@ void hvd_free_memory(void* memory) {
 }
 
 void hvd_free(hvd_handle handle) { process().operations.remove(handle); }
+
+hvd_status hvd_group_create(hvd_rank_list ranks, hvd_group** group) {
+  return guarded([&] {
+    const auto context = running();
+    std::vector<int> list(ranks.ranks, ranks.ranks + (ranks.count > 0 ? ranks.count : 0));
+    *group = new hvd_group{context->make_group(std::move(list)), getpid()};
+  });
+}
+
+int32_t hvd_group_rank(const hvd_group* group) { return group->group->rank(); }
+int32_t hvd_group_size(const hvd_group* group) { return group->group->size(); }
+
+hvd_status hvd_group_run(hvd_group* group, const hvd_request* request) {
+  return guarded([&] {
+    if (group->process != getpid())
+      hvd::fail(Code::not_initialized, "the group belongs to the process that forked this one");
+    hvd::run_on(*group->group, *request);
+  });
+}
+
+void hvd_group_free(hvd_group* group) {
+  if (group == nullptr || group->process != getpid()) return;
+  guarded([&] { group->group->leave(); });  // a rank that is lost has no need of a goodbye
+  delete group;
+}

@@ -1,14 +1,19 @@
 #include "core/capi/context.h"
 
+#include <fmt/core.h>
+#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/capi/submission.h"
 #include "core/group/bootstrap/job_key.h"
@@ -53,6 +58,25 @@ void warn_of_later_knobs(const Environment& environment, const Identity& identit
     log(LogLevel::warning, std::string(row->env) + " is not in this version and has no effect");
 }
 
+/// Ascending, checked. `given`: none for all.
+std::vector<int> ranks_of_group(std::vector<int> given, const hvd_world& world) {
+  if (given.empty()) {
+    given.resize(static_cast<size_t>(world.size));
+    std::iota(given.begin(), given.end(), 0);
+  }
+  std::sort(given.begin(), given.end());
+  const auto refuse = [&](const std::string& why) {
+    fail(Code::invalid_argument, fmt::format("group of {}: {}", ranks_text(given), why));
+  };
+  if (given.front() < 0 || given.back() >= world.size)
+    refuse(fmt::format("the ranks of this job are 0 to {}", world.size - 1));
+  if (std::adjacent_find(given.begin(), given.end()) != given.end())
+    refuse("a rank is there twice");
+  if (!std::binary_search(given.begin(), given.end(), world.rank))
+    refuse(fmt::format("rank {}, which is not one of them, must not make it", world.rank));
+  return given;
+}
+
 }  // namespace
 
 Context::Context(const Environment& environment, uint32_t generation)
@@ -61,13 +85,12 @@ Context::Context(const Environment& environment, uint32_t generation)
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
   const std::optional<int> core = core_of(knobs_.thread_affinity, identity);
-  JobKey key;
   if (identity.size > 1) {
-    key = read_job_key(environment);
-    store_ = std::make_unique<StoreClient>(Address{identity.store_host, identity.store_port}, key,
+    key_ = read_job_key(environment);
+    store_ = std::make_unique<StoreClient>(Address{identity.store_host, identity.store_port}, key_,
                                            identity.rank, knobs_.start_timeout);
   }
-  Wiring wiring = connect(identity, key, store_.get(), generation, knobs_);
+  Wiring wiring = connect(identity, key_, store_.get(), generation, knobs_);
   world_ = {identity.rank,
             identity.size,
             identity.local_rank,
@@ -76,7 +99,9 @@ Context::Context(const Environment& environment, uint32_t generation)
             identity.cross_size,
             is_homogeneous(wiring.topology),
             generation};
-  const DriverOptions options{.spare_cores = cores_to_spare(identity.local_size), .core = core};
+  roster_ = wiring.roster();
+  spare_cores_ = cores_to_spare(identity.local_size);
+  const DriverOptions options{.spare_cores = spare_cores_, .core = core};
   driver_ = std::make_unique<Driver>(
       std::make_unique<Engine>(std::move(wiring), knobs_, clock_,
                                [this](const Ending& ending) { tell(ending); }),
@@ -106,6 +131,21 @@ void Context::blame(const Ending& ending) noexcept {
   } catch (const std::exception& error) {
     log(LogLevel::debug, std::string("the launcher could not be told of the end: ") + error.what());
   }
+}
+
+std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given) {
+  const std::vector<int> ranks = ranks_of_group(std::move(given), world_);
+  int earlier = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    earlier = groups_made_[ranks]++;
+  }
+  const NameHash hash = hash_name(fmt::format("{}", fmt::join(ranks, ",")));
+  const GroupPlan plan{
+      .ranks = ranks,
+      .name = fmt::format("group/{:016x}{:016x}/{}/", hash.high, hash.low, earlier)};
+  Wiring wiring = connect_group(roster_, plan, key_, store_.get(), knobs_);
+  return std::make_unique<BlockingGroup>(std::move(wiring), ranks, knobs_, spare_cores_);
 }
 
 std::optional<Ending> Context::ending() const {

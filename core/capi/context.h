@@ -6,13 +6,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "core/base/knobs.h"
+#include "core/capi/blocking_group.h"
 #include "core/engine/driver.h"
-#include "core/group/bootstrap/identity.h"
+#include "core/group/bootstrap/wiring.h"
 #include "core/transport/store.h"
 #include "horovod/horovod.h"
 
@@ -37,6 +40,11 @@ class Context {
   void wait(const Operation& operation) { driver_->wait(operation.handle); }
   void shutdown() { driver_->shutdown(); }
 
+  /// Collective over `ranks` (none: all); blocks. The group may outlive the Context. Throws
+  /// Error{invalid_argument} for a rank twice or outside the job, or without this one;
+  /// Error{timed_out} naming a rank that has not come.
+  std::unique_ptr<BlockingGroup> make_group(std::vector<int> ranks);
+
  private:
   void tell(const Ending& ending) noexcept;
   void blame(const Ending& ending) noexcept;
@@ -45,11 +53,15 @@ class Context {
   const Knobs knobs_;
   const SystemClock clock_;
   hvd_world world_{};
+  JobKey key_;
+  Roster roster_;
+  bool spare_cores_ = false;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Driver> driver_;
 
   mutable std::mutex mutex_;
   std::optional<Ending> ending_;
+  std::map<std::vector<int>, int> groups_made_;  ///< by ranks: the order of calls tells them apart
   std::atomic<bool> blamed_{false};
 };
 

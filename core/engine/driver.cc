@@ -2,42 +2,14 @@
 
 #include <sched.h>
 
-#include <chrono>
 #include <string>
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/engine/patience.h"
 
 namespace hvd {
 namespace {
-
-using std::chrono_literals::operator""us;
-
-// Measured with four ranks on two cores, a flag barrier: yield 2.2 us, sleep at once 3.5, long
-// spin 50.
-constexpr auto kSpin = 2us;
-constexpr auto kYield = 50us;
-
-/// How a thread without progress passes the time before it sleeps.
-class Patience {
- public:
-  explicit Patience(bool spare_cores) : spare_cores_(spare_cores) {}
-  void renew() { waiting_ = false; }
-  /// Spends a moment; false when it is time to sleep.
-  bool spend() {
-    const auto now = std::chrono::steady_clock::now();
-    if (!std::exchange(waiting_, true)) since_ = now;
-    const auto waited = now - since_;
-    if (waited >= kYield) return false;
-    if (!spare_cores_ || waited >= kSpin) sched_yield();
-    return true;
-  }
-
- private:
-  const bool spare_cores_;
-  bool waiting_ = false;
-  std::chrono::steady_clock::time_point since_{};
-};
 
 void pin_this_thread_to(int core) {
   cpu_set_t one;

@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/group/bootstrap/levels.h"
 #include "core/negotiate/stall.h"
+#include "core/transport/channel_watch.h"
 
 namespace hvd {
 namespace {
@@ -156,18 +157,8 @@ bool Engine::turn() {
 void Engine::set_asleep(bool asleep) {
   if (wiring_.segment) wiring_.segment->set_asleep(asleep);
   if (!asleep) return;
-  // What cannot be sent now is sent when there is room; what has said goodbye has nothing more to
-  // tell.
   const auto arm = [&](uint64_t tag) {
-    return [=, this](Channel& channel) {
-      if (channel.fd() < 0) return;
-      const bool unsent = channel.unsent_bytes() > 0;
-      if (channel.said_goodbye() && !unsent) {
-        wiring_.waiter->forget(channel.fd());
-      } else {
-        wiring_.waiter->watch_writable(channel.fd(), tag, unsent);
-      }
-    };
+    return [=, this](Channel& channel) { watch_before_sleep(*wiring_.waiter, channel, tag); };
   };
   control_.for_each_channel(arm(kControlTag));
   if (wiring_.mesh) wiring_.mesh->for_each_channel(arm(kDataTag));
@@ -185,14 +176,8 @@ bool Engine::notice_ready() {
 
 // A process that ended without a goodbye is lost.
 void Engine::process_ended(int rank) {
-  const auto peer = std::find_if(wiring_.local_peers.begin(), wiring_.local_peers.end(),
-                                 [=](const Wiring::Watched& p) { return p.rank == rank; });
-  if (peer == wiring_.local_peers.end()) return;
-  wiring_.waiter->forget(peer->pidfd.get());
-  const bool parted = wiring_.segment->said_goodbye(peer->local_rank);
-  wiring_.local_peers.erase(peer);
-  if (state_ == State::closing && !parted) forget(rank);
-  if (parted || state_ == State::closing) return;
+  if (!wiring_.is_lost_with_its_process(rank)) return;
+  if (state_ == State::closing) return forget(rank);
   fail(Code::peer_lost, "its process ended without hvd.shutdown(): it was killed, crashed or left",
        rank);
 }

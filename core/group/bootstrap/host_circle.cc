@@ -118,13 +118,13 @@ std::vector<FileDescriptor> await_members(const HostPlan& plan, Gate& gate,
   return sockets;
 }
 
-HostCircle lead(const HostPlan& plan, const JobKey& key, Store& store, const std::string& name_key,
+HostCircle lead(const HostPlan& plan, const JobKey& key, Store& store,
                 const StartDeadline& deadline) {
   auto segment = HostSegment::create(layout_of(plan), plan.generation);
   const std::string name = random_name();
   Gate gate(key, {kPurpose, plan.rank, plan.generation});
   gate.listen_on(listen_unix(name));
-  store.set(name_key, as_bytes(name));
+  store.set(plan.name_key, as_bytes(name));
 
   const auto sockets = await_members(plan, gate, deadline);
   std::vector<Member> members(sockets.size());
@@ -140,9 +140,9 @@ HostCircle lead(const HostPlan& plan, const JobKey& key, Store& store, const std
 }
 
 HostCircle follow(const HostPlan& plan, const JobKey& key, Store& store,
-                  const std::string& name_key, const StartDeadline& deadline) {
+                  const StartDeadline& deadline) {
   const int leader = plan.ranks.front();
-  const auto name = store.wait(name_key, deadline.left());
+  const auto name = store.wait(plan.name_key, deadline.left());
   if (!name) {
     deadline.fail_at(
         fmt::format("rank {}, the leader of this host, has not opened its memory", leader), leader);
@@ -167,9 +167,8 @@ HostCircle follow(const HostPlan& plan, const JobKey& key, Store& store,
 HostCircle join_host(const HostPlan& plan, const JobKey& key, Store& store,
                      const StartDeadline& deadline) {
   HVD_ASSERT(plan.ranks.size() > 1 && plan.doorbell >= 0);
-  const std::string name_key = store_key(plan.generation, fmt::format("segment/{}", plan.host));
-  return plan.rank == plan.ranks.front() ? lead(plan, key, store, name_key, deadline)
-                                         : follow(plan, key, store, name_key, deadline);
+  return plan.rank == plan.ranks.front() ? lead(plan, key, store, deadline)
+                                         : follow(plan, key, store, deadline);
 }
 
 }  // namespace hvd

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/base/knobs.h"
@@ -21,7 +22,7 @@ struct HostCircle {
 };
 
 struct HostPlan {
-  int host = 0;
+  std::string name_key;    ///< in the Store, where the leader says how it is reached
   std::vector<int> ranks;  ///< global, ascending, more than one; the first leads
   int rank = 0;            ///< this one
   uint32_t generation = 0;

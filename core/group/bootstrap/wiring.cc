@@ -63,24 +63,53 @@ std::vector<std::string> addresses_towards(const Address& store) {
   return hosts;
 }
 
-/// Goes through the steps by which one rank joins a job; each needs what the one before has found.
+std::vector<int> ranks_below(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// Goes through the steps by which one rank joins a job, or a group of it; each needs what the one
+/// before has found.
 class Joining {
  public:
-  Joining(const Identity& identity, const JobKey& key, Store& store, uint32_t generation,
-          const Knobs& knobs)
-      : key_(key), store_(store), knobs_(knobs), deadline_(knobs.start_timeout) {
+  /// `group`: all ranks of the job, and no name, for the job itself.
+  Joining(const Identity& identity, uint32_t generation, GroupPlan group, const JobKey& key,
+          Store& store, const Knobs& knobs)
+      : group_(std::move(group)),
+        key_(key),
+        store_(store),
+        knobs_(knobs),
+        deadline_(knobs.start_timeout) {
     wiring_.identity = identity;
     wiring_.generation = generation;
     wiring_.waiter = std::make_unique<EpollWaiter>();
   }
 
-  Wiring run() {
+  Wiring join_job() {
     meet_all();
     if (locals().size() > 1) join_locals();
     join_tree();
-    if (wiring_.topology.hosts() > 1) join_mesh();
+    if (on_several_hosts()) join_mesh();
     const std::string warning = warning_of_levels(wiring_.topology, knobs_);
     if (rank() == 0 && !warning.empty()) log(LogLevel::warning, warning);
+    return std::move(wiring_);
+  }
+
+  /// Everybody is where the job has found him.
+  Wiring join_group(const Roster& roster) {
+    wiring_.topology = roster.topology;
+    wiring_.cards = roster.cards;
+    for (std::vector<int>& ranks : wiring_.topology.host_ranks) {
+      std::erase_if(ranks, [&](int rank) {
+        return !std::binary_search(group_.ranks.begin(), group_.ranks.end(), rank);
+      });
+    }
+    if (locals().size() > 1) join_locals();
+    if (on_several_hosts()) {
+      exchange_ports();
+      join_mesh();
+    }
     return std::move(wiring_);
   }
 
@@ -88,6 +117,10 @@ class Joining {
   int rank() const { return wiring_.identity.rank; }
   int host() const { return wiring_.topology.host_of[rank()]; }
   const std::vector<int>& locals() const { return wiring_.topology.host_ranks[host()]; }
+  bool on_several_hosts() const { return locals().size() < group_.ranks.size(); }
+  std::string key_of(const std::string& what) const {
+    return store_key(wiring_.generation, group_.name + what);
+  }
 
   Card make_card() const {
     Card card;
@@ -105,18 +138,34 @@ class Joining {
 
   void meet_all() {
     Card mine = make_card();
-    const std::string bind_to = mine.only_these_addresses ? mine.addresses.front() : "";
-    control_listener_ = listen_tcp(bind_to, 0);
-    data_listener_ = listen_tcp(bind_to, 0);
+    control_listener_ = listen(mine);
+    data_listener_ = listen(mine);
     mine.control_port = port_of(control_listener_);
     mine.data_port = port_of(data_listener_);
-    cards_ = meet(store_, mine, wiring_.generation, deadline_);
-    wiring_.topology = topology_of(cards_, knobs_.transport == TransportChoice::tcp);
+    wiring_.cards = meet(store_, mine, wiring_.generation, deadline_);
+    wiring_.topology = topology_of(wiring_.cards, knobs_.transport == TransportChoice::tcp);
+  }
+
+  static FileDescriptor listen(const Card& mine) {
+    return listen_tcp(mine.only_these_addresses ? mine.addresses.front() : "", 0);
+  }
+
+  /// The ports of the job's cards are closed; those of a group replace them.
+  void exchange_ports() {
+    Card& mine = wiring_.cards[rank()];
+    data_listener_ = listen(mine);
+    mine.data_port = port_of(data_listener_);
+    store_.set(key_of(fmt::format("card/{}", rank())), to_bytes(mine));
+    for (const int peer : group_.ranks) {
+      const auto card = store_.wait(key_of(fmt::format("card/{}", peer)), deadline_.left());
+      if (!card) deadline_.fail_at(fmt::format("rank {} has not come to the group", peer), peer);
+      wiring_.cards[peer] = read_card(*card);
+    }
   }
 
   void join_locals() {
     HostPlan plan;
-    plan.host = host();
+    plan.name_key = key_of(fmt::format("segment/{}", host()));
     plan.ranks = locals();
     plan.rank = rank();
     plan.generation = wiring_.generation;
@@ -165,11 +214,10 @@ class Joining {
     PeerPlan plan;
     plan.mine = {"data", rank(), wiring_.generation};
     plan.listener = std::move(data_listener_);
-    for (int peer = 0; peer < rank(); ++peer) {
-      plan.dials.push_back({peer, addresses(peer, &Card::data_port)});
+    for (const int peer : group_.ranks) {
+      if (peer < rank()) plan.dials.push_back({peer, addresses(peer, &Card::data_port)});
+      if (peer > rank()) plan.accepts.push_back(peer);
     }
-    plan.accepts.resize(static_cast<size_t>(wiring_.identity.size - rank() - 1));
-    std::iota(plan.accepts.begin(), plan.accepts.end(), rank() + 1);
     wiring_.mesh = std::make_unique<Mesh>();
     for (auto& [peer, socket] : connect_peers(std::move(plan), key_, deadline_)) {
       wiring_.mesh->add(tcp_channel(peer, std::move(socket)));
@@ -177,8 +225,8 @@ class Joining {
   }
 
   std::vector<Address> addresses(int peer, uint16_t Card::*port) const {
-    const Card& theirs = cards_[peer];
-    return addresses_of(theirs, theirs.*port, cards_[rank()]);
+    const Card& theirs = wiring_.cards[peer];
+    return addresses_of(theirs, theirs.*port, wiring_.cards[rank()]);
   }
 
   std::unique_ptr<Channel> local_channel(int local_rank) {
@@ -193,29 +241,49 @@ class Joining {
                                      wiring_.generation);
   }
 
+  const GroupPlan group_;
   const JobKey& key_;
   Store& store_;
   const Knobs& knobs_;
   const StartDeadline deadline_;
   FileDescriptor control_listener_, data_listener_;
-  std::vector<Card> cards_;
   Wiring wiring_;
 };
+
+Wiring alone(const Identity& identity, uint32_t generation) {
+  Wiring wiring;
+  wiring.identity = identity;
+  wiring.generation = generation;
+  wiring.topology = Topology::of({1});
+  wiring.waiter = std::make_unique<EpollWaiter>();
+  return wiring;
+}
 
 }  // namespace
 
 Wiring connect(const Identity& identity, const JobKey& key, Store* store, uint32_t generation,
                const Knobs& knobs) {
-  if (identity.size > 1) {
-    HVD_ASSERT(store != nullptr);
-    return Joining(identity, key, *store, generation, knobs).run();
-  }
-  Wiring alone;
-  alone.identity = identity;
-  alone.generation = generation;
-  alone.topology = Topology::of({1});
-  alone.waiter = std::make_unique<EpollWaiter>();
-  return alone;
+  if (identity.size == 1) return alone(identity, generation);
+  HVD_ASSERT(store != nullptr);
+  GroupPlan all{.ranks = ranks_below(identity.size), .name = ""};
+  return Joining(identity, generation, std::move(all), key, *store, knobs).join_job();
+}
+
+Wiring connect_group(const Roster& roster, const GroupPlan& plan, const JobKey& key, Store* store,
+                     const Knobs& knobs) {
+  HVD_ASSERT(std::binary_search(plan.ranks.begin(), plan.ranks.end(), roster.identity.rank));
+  if (roster.identity.size == 1) return alone(roster.identity, roster.generation);
+  HVD_ASSERT(store != nullptr && !plan.name.empty());
+  return Joining(roster.identity, roster.generation, plan, key, *store, knobs).join_group(roster);
+}
+
+bool Wiring::is_lost_with_its_process(int rank) {
+  const auto peer = std::ranges::find(local_peers, rank, &Watched::rank);
+  if (peer == local_peers.end()) return false;
+  waiter->forget(peer->pidfd.get());
+  const bool parted = segment->said_goodbye(peer->local_rank);
+  local_peers.erase(peer);
+  return !parted;
 }
 
 std::unique_ptr<Group> Wiring::make_group(const std::vector<int>& ranks) {

@@ -1,11 +1,14 @@
-// A job whose ranks have found each other: what connect() makes and the engine runs on.
+// A job whose ranks have found each other: what connect() makes and the engine runs on. And the
+// same for a part of a job that goes ways of its own: what connect_group() makes.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/base/knobs.h"
+#include "core/group/bootstrap/card.h"
 #include "core/group/bootstrap/identity.h"
 #include "core/group/group.h"
 #include "core/group/host_segment.h"
@@ -18,6 +21,14 @@
 #include "core/transport/waiter.h"
 
 namespace hvd {
+
+/// Who is in a job, and where: what later groups of it need to know.
+struct Roster {
+  Identity identity;
+  Topology topology;
+  uint32_t generation = 0;
+  std::vector<Card> cards;
+};
 
 struct Wiring {
   struct Child {
@@ -33,6 +44,7 @@ struct Wiring {
   Identity identity;
   Topology topology;
   uint32_t generation = 0;
+  std::vector<Card> cards;  ///< [global rank]; none in a job of one
   std::unique_ptr<Waiter> waiter;
   std::unique_ptr<HostSegment>
       segment;  ///< where this rank shares memory with others; outlives the channels
@@ -46,6 +58,12 @@ struct Wiring {
       children;  ///< where this rank leads its host; its own client is not among them
   std::vector<Watched> local_peers;
 
+  Roster roster() const { return {identity, topology, generation, cards}; }
+
+  /// The process of a local peer has ended, as the waiter reports: no longer watches it. True when
+  /// it is lost, false when it had said goodbye.
+  bool is_lost_with_its_process(int rank);
+
   /// A group of these global ranks, ascending, of which this rank is one.
   std::unique_ptr<Group> make_group(const std::vector<int>& ranks);
   /// The same with its two levels, where they are possible and `hierarchical`.
@@ -58,5 +76,17 @@ struct Wiring {
 /// Error{unauthorized}.
 Wiring connect(const Identity& identity, const JobKey& key, Store* store, uint32_t generation,
                const Knobs& knobs);
+
+/// Some of the ranks of a job, which want a segment and connections of their own.
+struct GroupPlan {
+  std::vector<int> ranks;  ///< global, ascending, this one among them
+  std::string name;        ///< the same on all its ranks; no other group of this generation has it
+};
+
+/// Connects the ranks of a group as connect() does those of a job, but without the links for
+/// agreement; ranks stay global in all that it says. Throws Error{timed_out} naming a rank that has
+/// not come.
+Wiring connect_group(const Roster& roster, const GroupPlan& plan, const JobKey& key, Store* store,
+                     const Knobs& knobs);
 
 }  // namespace hvd

@@ -1,0 +1,116 @@
+#include "core/capi/blocking_group.h"
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/engine/patience.h"
+#include "core/group/bootstrap/levels.h"
+#include "core/transport/channel_watch.h"
+
+namespace hvd {
+namespace {
+
+// What the waiter reports; a smaller tag is the rank whose process has ended.
+constexpr uint64_t kDataTag = uint64_t{1} << 32;
+
+}  // namespace
+
+BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs,
+                             bool spare_cores)
+    : wiring_(std::move(wiring)),
+      backend_(knobs.allreduce_algorithm),
+      levels_(wiring_.make_levels(ranks, wants_levels(knobs))),
+      patience_at_end_(knobs.peer_timeout),
+      spare_cores_(spare_cores) {
+  for (const Wiring::Watched& peer : wiring_.local_peers)
+    wiring_.waiter->watch(peer.pidfd.get(), static_cast<uint64_t>(peer.rank));
+  if (!wiring_.mesh) return;
+  wiring_.mesh->for_each_channel([&](Channel& channel) {
+    if (channel.fd() >= 0) wiring_.waiter->watch(channel.fd(), kDataTag);
+  });
+}
+
+void BlockingGroup::run(Batch batch) {
+  if (interrupted_) {
+    fail(Code::peer_lost,
+         "an earlier call on this group has failed; the group can only be freed and made anew");
+  }
+  interrupted_ = true;
+  batch.sequence = next_sequence_++;
+  const std::unique_ptr<Run> run = backend_.start(levels_, std::move(batch));
+  drive([&] { return run->advance(); });
+  // Between two calls nobody sends, so what the others need of this one must be gone.
+  drive([&] {
+    const bool moved = wiring_.mesh && wiring_.mesh->pump_unsent();
+    if (!wiring_.mesh || wiring_.mesh->unsent().empty()) return Run::Progress::done;
+    return moved ? Run::Progress::moved : Run::Progress::waiting;
+  });
+  interrupted_ = false;
+}
+
+void BlockingGroup::barrier() {
+  std::byte one{};
+  run({.transfer = Transfer::allreduce,
+       .dtype = DType::uint8,
+       .op = ReduceOp::max,
+       .tensors = {{.input = &one, .output = &one, .shape = {1}}}});
+}
+
+/// Calls `step` until it is done. Between two calls without progress it waits a little, then
+/// sleeps.
+template <class Step>
+void BlockingGroup::drive(Step step) {
+  Patience patience(spare_cores_);
+  for (auto progress = step(); progress != Run::Progress::done; progress = step()) {
+    if (progress == Run::Progress::moved) {
+      patience.renew();
+    } else if (!patience.spend()) {
+      set_asleep(true);
+      progress = step();  // what came before the peers knew that they must ring
+      if (progress == Run::Progress::waiting) wait_for_news(std::nullopt);
+      set_asleep(false);
+      if (progress == Run::Progress::done) return;
+      patience.renew();
+    }
+  }
+}
+
+void BlockingGroup::set_asleep(bool asleep) {
+  if (wiring_.segment) wiring_.segment->set_asleep(asleep);
+  if (!asleep || !wiring_.mesh) return;
+  wiring_.mesh->for_each_channel(
+      [&](Channel& channel) { watch_before_sleep(*wiring_.waiter, channel, kDataTag); });
+}
+
+void BlockingGroup::wait_for_news(std::optional<TimePoint> until) {
+  ready_.clear();
+  wiring_.waiter->wait(until, ready_);
+  check_processes();
+}
+
+void BlockingGroup::check_processes() {
+  for (const uint64_t tag : ready_) {
+    const int rank = static_cast<int>(tag);
+    if (tag < kDataTag && wiring_.is_lost_with_its_process(rank)) {
+      fail(Code::peer_lost,
+           "rank " + std::to_string(rank) + " is lost: its process ended during a call on a group",
+           rank);
+    }
+  }
+}
+
+void BlockingGroup::leave() {
+  if (wiring_.segment) wiring_.segment->say_goodbye();
+  if (!wiring_.mesh) return;
+  wiring_.mesh->say_goodbye();
+  const TimePoint until = std::chrono::steady_clock::now() + patience_at_end_;
+  while (!wiring_.mesh->parted(interrupted_) && std::chrono::steady_clock::now() < until) {
+    if (wiring_.mesh->pump()) continue;
+    set_asleep(true);
+    wait_for_news(until);
+  }
+}
+
+}  // namespace hvd

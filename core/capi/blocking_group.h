@@ -1,0 +1,55 @@
+// A group for calls that need no agreement, because all its ranks make the same ones in the same
+// order. It has staging and connections of its own, so that it never meets the engine, and whoever
+// calls drives it: no thread belongs to it. The caller of hvd_group_create owns it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/backend/host/host_backend.h"
+#include "core/base/knobs.h"
+#include "core/group/bootstrap/wiring.h"
+
+namespace hvd {
+
+/// Driven by one thread at a time.
+class BlockingGroup {
+ public:
+  /// `wiring` comes from connect_group() for `ranks` (global, ascending). `spare_cores`: see
+  /// Patience.
+  BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs, bool spare_cores);
+
+  /// Within the group.
+  int rank() const { return levels_.all->rank(); }
+  int size() const { return levels_.all->size(); }
+
+  /// Returns when the result is here and the others have what they need of this rank. Of the batch,
+  /// `sequence` is not used. Throws Error{peer_lost} naming the global rank; afterwards every call
+  /// does.
+  void run(Batch batch);
+  /// Returns when all ranks have called it.
+  void barrier();
+  /// The last call, collective like all: nobody takes the end of this process for a loss any more.
+  /// Throws Error{peer_lost}.
+  void leave();
+
+ private:
+  template <class Step>
+  void drive(Step step);
+  void set_asleep(bool asleep);
+  void wait_for_news(std::optional<TimePoint> until);
+  void check_processes();
+
+  Wiring wiring_;
+  HostBackend backend_;
+  GroupLevels levels_;
+  const Duration patience_at_end_;
+  const bool spare_cores_;
+  uint64_t next_sequence_ = 1;
+  bool interrupted_ = false;  ///< a call is under way, or has ended by an Error
+  std::vector<uint64_t> ready_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,207 @@
+// Ranks are threads of one process that meet over a Store in memory.
+#include "core/capi/blocking_group.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/transport/mem_store.h"
+
+namespace hvd {
+namespace {
+
+/// What one rank of the job sees: it can make groups of itself and others.
+class Member {
+ public:
+  Member(int rank, int size, const JobKey& key, Store& store, const Knobs& knobs)
+      : key_(key), store_(store), knobs_(knobs) {
+    Identity identity;
+    identity.rank = rank;
+    identity.size = size;
+    world_ = connect(identity, key, &store, 1, knobs);
+  }
+  BlockingGroup group(std::vector<int> ranks, const std::string& name) {
+    Wiring wiring = connect_group(world_.roster(), {ranks, name + "/"}, key_, &store_, knobs_);
+    return BlockingGroup(std::move(wiring), ranks, knobs_, false);
+  }
+
+ private:
+  const JobKey key_;
+  Store& store_;
+  const Knobs knobs_;
+  Wiring world_;
+};
+
+class BlockingGroups : public testing::TestWithParam<TransportChoice> {
+ protected:
+  /// Runs `body(member, rank)` on every rank; an Error fails the test.
+  void on_ranks(int size, const std::function<void(Member&, int)>& body) {
+    MemStore store;
+    const JobKey key = make_job_key();
+    Knobs knobs;
+    knobs.transport = GetParam();
+    knobs.staging_bytes = MiB;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          Member member(rank, size, key, store, knobs);
+          body(member, rank);
+        } catch (const Error& error) {
+          ADD_FAILURE() << "rank " << rank << ": " << error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+};
+
+Batch sum_of(std::vector<int64_t>& values) {
+  auto* bytes = reinterpret_cast<std::byte*>(values.data());
+  return {.transfer = Transfer::allreduce,
+          .dtype = DType::int64,
+          .op = ReduceOp::sum,
+          .tensors = {
+              {.input = bytes, .output = bytes, .shape = {static_cast<int64_t>(values.size())}}}};
+}
+
+Batch broadcast_of(std::vector<int64_t>& values, int root) {
+  Batch batch = sum_of(values);
+  batch.transfer = Transfer::broadcast;
+  batch.root = root;
+  return batch;
+}
+
+TEST_P(BlockingGroups, AddWhatTheirRanksHave) {
+  for (const size_t count : {size_t{1}, size_t{1000}, size_t{300'000}}) {
+    on_ranks(3, [&](Member& member, int rank) {
+      BlockingGroup group = member.group({0, 1, 2}, "all");
+      EXPECT_EQ(group.rank(), rank);
+      EXPECT_EQ(group.size(), 3);
+      std::vector<int64_t> values(count);
+      std::iota(values.begin(), values.end(), rank);
+      group.run(sum_of(values));
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(values[i], 3 * static_cast<int64_t>(i) + 3);
+      group.leave();
+    });
+  }
+}
+
+TEST_P(BlockingGroups, HaveRanksOfTheirOwnInTheOrderOfTheJob) {
+  on_ranks(4, [](Member& member, int rank) {
+    if (rank == 0) return;
+    BlockingGroup group = member.group({1, 2, 3}, "upper");
+    EXPECT_EQ(group.rank(), rank - 1);
+    std::vector<int64_t> value{rank};
+    group.run(broadcast_of(value, 2));
+    EXPECT_EQ(value[0], 3);
+    group.leave();
+  });
+}
+
+TEST_P(BlockingGroups, MayOverlapAndTakeTurns) {
+  on_ranks(3, [](Member& member, int rank) {
+    std::vector<BlockingGroup> pairs;  // {0,1}, {1,2}, {0,2}, those of this rank
+    std::vector<int> partners;
+    for (const auto& [a, b] : {std::pair{0, 1}, std::pair{1, 2}, std::pair{0, 2}}) {
+      if (rank != a && rank != b) continue;
+      pairs.push_back(member.group({a, b}, std::to_string(a) + std::to_string(b)));
+      partners.push_back(a + b - rank);
+    }
+    for (int turn = 0; turn < 100; ++turn) {
+      for (size_t i = 0; i < pairs.size(); ++i) {
+        std::vector<int64_t> value{rank * 100 + turn};
+        pairs[i].run(sum_of(value));
+        ASSERT_EQ(value[0], (rank + partners[i]) * 100 + 2 * turn);
+      }
+    }
+    for (BlockingGroup& pair : pairs) pair.leave();
+  });
+}
+
+TEST_P(BlockingGroups, AreThereTwiceForTheSameRanks) {
+  on_ranks(2, [](Member& member, int rank) {
+    BlockingGroup first = member.group({0, 1}, "first");
+    BlockingGroup second = member.group({0, 1}, "second");
+    std::vector<int64_t> a{rank}, b{10 * rank};
+    second.run(sum_of(b));
+    first.run(sum_of(a));
+    EXPECT_EQ(a[0], 1);
+    EXPECT_EQ(b[0], 10);
+    first.leave();
+    second.leave();
+  });
+}
+
+TEST_P(BlockingGroups, LetNobodyPassABarrierBeforeAllHaveCome) {
+  std::atomic<int> arrived{0};
+  on_ranks(4, [&](Member& member, int) {
+    BlockingGroup group = member.group({0, 1, 2, 3}, "all");
+    for (int turn = 1; turn <= 50; ++turn) {
+      ++arrived;
+      group.barrier();
+      ASSERT_GE(arrived, 4 * turn);
+    }
+    group.leave();
+  });
+}
+
+TEST_P(BlockingGroups, OfOneRankNeedNobody) {
+  on_ranks(2, [](Member& member, int rank) {
+    BlockingGroup group = member.group({rank}, "alone" + std::to_string(rank));
+    std::vector<int64_t> values{7, 8};
+    group.run(sum_of(values));
+    group.barrier();
+    EXPECT_EQ(values, (std::vector<int64_t>{7, 8}));
+    group.leave();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, BlockingGroups,
+                         testing::Values(TransportChoice::automatic, TransportChoice::tcp),
+                         [](const auto& instance) {
+                           return instance.param == TransportChoice::tcp ? "Tcp" : "SharedMemory";
+                         });
+
+/// A peer of a group over TCP that goes without a goodbye; over shared memory only the end of a
+/// process shows it, see tests/cpp.
+TEST(BlockingGroupOverTcp, NamesTheRankThatWentAndIsOfNoUseAfterwards) {
+  MemStore store;
+  const JobKey key = make_job_key();
+  Knobs knobs;
+  knobs.transport = TransportChoice::tcp;
+  const auto stay = [&](Member& member) {
+    BlockingGroup group = member.group({1, 2}, "two");
+    group.barrier();
+    for (int turn = 0; turn < 2; ++turn) {
+      try {
+        group.barrier();
+        ADD_FAILURE() << "a barrier without the other rank";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::peer_lost);
+        if (turn == 0) {
+          EXPECT_EQ(error.rank(), 2) << error.what();
+        }
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      Member member(rank, 3, key, store, knobs);
+      if (rank == 1) stay(member);
+      if (rank == 2) member.group({1, 2}, "two").barrier();  // and is gone
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace hvd

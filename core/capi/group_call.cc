@@ -1,0 +1,51 @@
+#include "core/capi/group_call.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/capi/submission.h"
+
+namespace hvd {
+namespace {
+
+/// To the checks a group is a world of its own. Its calls need no names.
+Request make_checked(const BlockingGroup& group, hvd_request request) {
+  if (request.kind == HVD_JOIN || request.splits != nullptr)
+    fail(Code::invalid_argument, "a group has no join, and alltoall on it no splits");
+  if (request.count > 0 && request.outputs == nullptr)
+    fail(Code::invalid_argument, "the caller of a group gives the outputs");
+  request.name = "on a group";
+  request.process_set = 0;
+  request.release = nullptr;
+  hvd_world world{};
+  world.rank = group.rank();
+  world.size = group.size();
+  Request made = make_request(request, world, Knobs());
+  made.operation->handle.complete({});  // nobody waits for it
+  return made;
+}
+
+static_assert(int(HVD_ALLREDUCE) == int(Transfer::allreduce) &&
+              int(HVD_REDUCESCATTER) == int(Transfer::reducescatter));
+
+}  // namespace
+
+void run_on(BlockingGroup& group, const hvd_request& request) {
+  const Request checked = make_checked(group, request);
+  if (request.kind == HVD_BARRIER) return group.barrier();
+  Batch batch{.transfer = static_cast<Transfer>(request.kind),
+              .dtype = checked.signature.dtype,
+              .op = checked.signature.op,
+              .prescale = checked.signature.prescale,
+              .postscale = checked.signature.postscale,
+              .root = checked.signature.root,
+              .tensors = checked.tensors};
+  for (int32_t i = 0; i < request.count; ++i) {
+    batch.tensors[i].output = static_cast<std::byte*>(request.outputs[i]);
+    batch.tensors[i].gathered = nullptr;
+    batch.tensors[i].received_splits = nullptr;
+  }
+  group.run(std::move(batch));
+}
+
+}  // namespace hvd

@@ -1,0 +1,38 @@
+// How a thread that drives passes the time between two looks without progress, until it sleeps.
+#pragma once
+
+#include <sched.h>
+
+#include <chrono>
+#include <utility>
+
+namespace hvd {
+
+/// Belongs to the thread that waits.
+class Patience {
+ public:
+  // Measured with four ranks on two cores, a flag barrier: yield 2.2 us, sleep at once 3.5, long
+  // spin 50.
+  static constexpr std::chrono::microseconds kSpin{2};
+  static constexpr std::chrono::microseconds kYield{50};
+
+  /// `spare_cores`: every local rank has a core of its own, so that a short spin costs nobody.
+  explicit Patience(bool spare_cores) : spare_cores_(spare_cores) {}
+  void renew() { waiting_ = false; }
+  /// Spends a moment; false when it is time to sleep.
+  bool spend() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!std::exchange(waiting_, true)) since_ = now;
+    const auto waited = now - since_;
+    if (waited >= kYield) return false;
+    if (!spare_cores_ || waited >= kSpin) sched_yield();
+    return true;
+  }
+
+ private:
+  const bool spare_cores_;
+  bool waiting_ = false;
+  std::chrono::steady_clock::time_point since_{};
+};
+
+}  // namespace hvd

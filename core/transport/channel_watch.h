@@ -1,0 +1,21 @@
+// What a driver that is about to sleep wants to hear of a Channel.
+#pragma once
+
+#include "core/transport/channel.h"
+#include "core/transport/waiter.h"
+
+namespace hvd {
+
+/// For a channel that `waiter` watches under `tag`: what cannot be sent now is sent when there is
+/// room; what has said goodbye has nothing more to tell.
+inline void watch_before_sleep(Waiter& waiter, const Channel& channel, uint64_t tag) {
+  if (channel.fd() < 0) return;
+  const bool unsent = channel.unsent_bytes() > 0;
+  if (channel.said_goodbye() && !unsent) {
+    waiter.forget(channel.fd());
+  } else {
+    waiter.watch_writable(channel.fd(), tag, unsent);
+  }
+}
+
+}  // namespace hvd
