@@ -16,7 +16,8 @@ STANDS_ON = {
     "collective": ["kernel"],
     "negotiate": ["base"],
     "backend": ["collective", "group"],
-    "engine": ["backend", "negotiate"],
+    "observe": ["base"],
+    "engine": ["backend", "negotiate", "observe"],
     "capi": ["engine"],
 }
 # Single headers beyond the table, each with its reason.
@@ -26,6 +27,8 @@ INTERFACES = {
     "collective": {"core/group/group.h"},
     # Where the ranks are: one value, for the links that are made and for the tree of agreement.
     "group": {"core/negotiate/topology.h"},
+    # The file of a trace is closed at fork like every descriptor.
+    "observe": {"core/transport/file_descriptor.h"},
 }
 # Outside core/: what they may use of it.
 OUTSIDE = {
