@@ -81,6 +81,14 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     return asked.returncode == 0 and asked.stdout.split()[-1:] not in ([], ["0"])
 
 
+def cmake_prefix_path() -> str:
+    """The entry of CMAKE_PREFIX_PATH with which CMake's find_package(horovod) finds this package.
+
+    It has the shared library, and the headers of the C and the C++ interface.
+    """
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
 def get_ext_suffix() -> str:
     """The ending of this interpreter's native modules: `.cpython-311-x86_64-linux-gnu.so`."""
     return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
