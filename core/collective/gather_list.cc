@@ -9,6 +9,18 @@ void GatherList::add(std::byte* data, size_t bytes) {
 
 void GatherList::add_absent(size_t bytes) { append(nullptr, bytes); }
 
+void GatherList::add(const GatherList& other) {
+  for (size_t i = 0; i < other.data_.size(); ++i)
+    append(other.data_[i], other.ends_[i] - (i == 0 ? 0 : other.ends_[i - 1]));
+}
+
+GatherList GatherList::part(size_t offset, size_t bytes) const {
+  GatherList list;
+  for_each(offset, bytes,
+           [&](MutableBytes piece, size_t) { list.add(piece.data(), piece.size()); });
+  return list;
+}
+
 void GatherList::append(std::byte* data, size_t bytes) {
   if (bytes == 0) return;
   data_.push_back(data);

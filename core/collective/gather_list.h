@@ -18,6 +18,10 @@ class GatherList {
   void add(std::byte* data, size_t bytes);
   /// Appends `bytes` that have no memory here.
   void add_absent(size_t bytes);
+  /// Appends all of `other`.
+  void add(const GatherList& other);
+  /// What lies in [offset, offset + bytes), all of which must have memory.
+  GatherList part(size_t offset, size_t bytes) const;
 
   size_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
   bool empty() const { return bytes() == 0; }

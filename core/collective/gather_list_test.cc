@@ -39,5 +39,25 @@ TEST(GatherList, IsEmptyWithoutPieces) {
   EXPECT_EQ(list, GatherList());
 }
 
+TEST(GatherList, TakesOverAnotherListAndGivesPartsOfIt) {
+  ByteVector a = numbered(5, 0), b = numbered(4, 5);
+  GatherList list, both;
+  list.add(a.data(), 5);
+  list.add(b.data(), 4);
+  both.add_absent(2);
+  both.add(list);
+  both.add_absent(3);
+  EXPECT_EQ(both.bytes(), 14u);
+  EXPECT_FALSE(both.has(1));
+  EXPECT_TRUE(both.has(2));
+  EXPECT_FALSE(both.has(11));
+  GatherList expected;
+  expected.add(a.data() + 3, 2);
+  expected.add(b.data(), 1);
+  EXPECT_EQ(list.part(3, 3), expected);
+  EXPECT_EQ(both.part(5, 3), expected);
+  EXPECT_EQ(list.part(9, 0), GatherList());
+}
+
 }  // namespace
 }  // namespace hvd

@@ -97,7 +97,7 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
       clock_(clock),
       told_(std::move(told)),
       control_(wiring_, options_of(knobs)),
-      runner_(knobs.allreduce_algorithm) {
+      runner_(host_rules(knobs)) {
   std::vector<int> world(static_cast<size_t>(wiring_.identity.size));
   for (size_t rank = 0; rank < world.size(); ++rank) world[rank] = static_cast<int>(rank);
   runner_.add_group(kWorldGroup, wiring_.make_levels(world, wants_levels(knobs_)));

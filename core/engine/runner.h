@@ -24,7 +24,7 @@ class Runner {
     std::optional<Batch> batch{};     ///< none: nothing to move (barrier)
   };
 
-  explicit Runner(AlgorithmChoice algorithm) : backend_(algorithm) {}
+  explicit Runner(const HostRules& rules) : backend_(rules) {}
 
   void add_group(GroupNumber number, GroupLevels group) { groups_[number] = std::move(group); }
   const Group& group(GroupNumber number) const { return *groups_.at(number).all; }

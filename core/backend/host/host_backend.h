@@ -3,19 +3,31 @@
 
 #include "core/backend/backend.h"
 #include "core/base/knobs.h"
+#include "core/collective/selector.h"
 
 namespace hvd {
 
+/// What the knobs say about how operations run; agreed, so equal on all ranks.
+struct HostRules {
+  AlgorithmChoice algorithm = AlgorithmChoice::automatic;
+  /// Where a group has levels: which operations use them.
+  bool allreduce_in_levels = false;
+  bool allgather_in_levels = false;
+};
+/// Not allreduce in levels where the same bits are asked for, since its sums depend on the hosts.
+HostRules host_rules(const Knobs& knobs);
+
 class HostBackend final : public Backend {
  public:
-  /// `algorithm` overrides the choice for allreduce; agreed, so equal on all ranks.
-  explicit HostBackend(AlgorithmChoice algorithm) : algorithm_(algorithm) {}
+  explicit HostBackend(const HostRules& rules) : rules_(rules) {}
 
   std::string_view name() const override { return "host"; }
   std::unique_ptr<Run> start(GroupLevels& groups, Batch batch) override;
 
  private:
-  AlgorithmChoice algorithm_;
+  std::unique_ptr<Run> start_allreduce(GroupLevels& groups, const Batch& batch) const;
+
+  HostRules rules_;
 };
 
 }  // namespace hvd

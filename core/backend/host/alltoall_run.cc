@@ -1,0 +1,142 @@
+// Alltoall: the ranks tell each other how many rows they send to whom, the outputs are allocated,
+// then data moves.
+#include <algorithm>
+#include <utility>
+
+#include "core/backend/host/batch_memory.h"
+#include "core/backend/host/passes.h"
+#include "core/backend/host/runs.h"
+
+namespace hvd {
+namespace {
+
+class AlltoallRun final : public Run {
+ public:
+  AlltoallRun(Group& group, Batch batch)
+      : group_(group),
+        batch_(std::move(batch)),
+        rows_(ranks() * tensors() * ranks()),
+        passes_(batch_.sequence, kPasses) {
+    if (std::ranges::none_of(batch_.tensors, needs_output)) {
+      assume_equal_parts();
+      move_data();
+    } else {
+      gather_rows();
+    }
+  }
+
+  Progress advance() override {
+    const Progress progress = passes_.advance();
+    if (progress != Progress::done || data_pass_) return progress;
+    allocate_outputs();
+    move_data();
+    return Progress::moved;
+  }
+
+ private:
+  static constexpr uint32_t kPasses = 2;  // rows, data
+
+  size_t ranks() const { return static_cast<size_t>(group_.size()); }
+  size_t rank() const { return static_cast<size_t>(group_.rank()); }
+  size_t tensors() const { return batch_.tensors.size(); }
+  /// What `from` sends to `to` of a tensor.
+  int64_t& rows(size_t from, size_t tensor, size_t to) {
+    return rows_[(from * tensors() + tensor) * ranks() + to];
+  }
+
+  int64_t equal_part(size_t tensor) const {
+    return batch_.tensors[tensor].shape[0] / static_cast<int64_t>(ranks());
+  }
+  void assume_equal_parts() {
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = equal_part(i / ranks() % tensors());
+    for (size_t i = 0; i < tensors(); ++i) tell_received_splits(i);
+  }
+
+  void gather_rows() {
+    for (size_t i = 0; i < tensors(); ++i) {
+      const std::vector<int32_t>& splits = batch_.tensors[i].splits;
+      for (size_t to = 0; to < ranks(); ++to)
+        rows(rank(), i, to) = splits.empty() ? equal_part(i) : splits[to];
+    }
+    auto* all = reinterpret_cast<std::byte*>(rows_.data());
+    std::vector<size_t> blocks(ranks(), tensors() * ranks() * sizeof(int64_t));
+    Work work;
+    work.dtype = DType::int64;
+    work.output.add(all, rows_.size() * sizeof(int64_t));
+    work.input = only_block(blocks, rank(), work.output.part(rank() * blocks[0], blocks[0]));
+    work.schedule = choose_allgather(facts_of(group_), work.output.bytes());
+    lay_out_blocks(work, std::move(blocks), group_);
+    passes_.add(group_, std::move(work));
+  }
+
+  void allocate_outputs() {
+    for (size_t i = 0; i < tensors(); ++i) {
+      tell_received_splits(i);
+      if (!needs_output(batch_.tensors[i])) continue;
+      int64_t sum = 0;
+      for (size_t from = 0; from < ranks(); ++from) sum += rows(from, i, rank());
+      allocate_output(batch_.tensors[i], sum, batch_.dtype);
+    }
+  }
+
+  void tell_received_splits(size_t i) {
+    if (batch_.tensors[i].received_splits == nullptr) return;
+    Gathered& received = *batch_.tensors[i].received_splits;
+    received.shape = {static_cast<int64_t>(ranks())};
+    received.memory = AlignedBuffer(ranks() * sizeof(int32_t));
+    auto* splits = reinterpret_cast<int32_t*>(received.memory.data());
+    for (size_t from = 0; from < ranks(); ++from)
+      splits[from] = static_cast<int32_t>(rows(from, i, rank()));
+  }
+
+  // Block from * ranks + to holds, tensor by tensor, what `from` sends to `to`.
+  void move_data() {
+    data_pass_ = true;
+    std::vector<size_t> row(tensors()), sent(tensors()), filled(tensors());
+    for (size_t i = 0; i < tensors(); ++i) row[i] = row_bytes(batch_.tensors[i], batch_.dtype);
+    std::vector<size_t> blocks(ranks() * ranks());
+    Work work;
+    work.dtype = batch_.dtype;
+    for (size_t block = 0; block < blocks.size(); ++block) {
+      const size_t from = block / ranks(), to = block % ranks();
+      for (size_t i = 0; i < tensors(); ++i) {
+        const size_t bytes = static_cast<size_t>(rows(from, i, to)) * row[i];
+        const BatchTensor& tensor = batch_.tensors[i];
+        blocks[block] += bytes;
+        if (from == rank())
+          add_input(work.input, advance_by(tensor.input, sent[i], bytes), bytes);
+        else
+          work.input.add_absent(bytes);
+        if (to == rank())
+          work.output.add(advance_by(tensor.output, filled[i], bytes), bytes);
+        else
+          work.output.add_absent(bytes);
+      }
+    }
+    work.schedule = direct_alltoall(group_.rank(), group_.size());
+    lay_out_blocks(work, std::move(blocks), group_);
+    passes_.add(group_, std::move(work));
+  }
+
+  /// The piece behind the `done` bytes, and `done` after it.
+  template <class Byte>
+  static Byte* advance_by(Byte* data, size_t& done, size_t bytes) {
+    Byte* piece = data + done;
+    done += bytes;
+    return piece;
+  }
+
+  Group& group_;
+  Batch batch_;
+  std::vector<int64_t> rows_;  // [from, tensor, to]
+  Passes passes_;
+  bool data_pass_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Run> alltoall_run(Group& group, Batch batch) {
+  return std::make_unique<AlltoallRun>(group, std::move(batch));
+}
+
+}  // namespace hvd

@@ -1,0 +1,57 @@
+#include "core/backend/host/batch_memory.h"
+
+#include <algorithm>
+
+#include "core/base/assert.h"
+#include "core/kernel/kernel.h"
+
+namespace hvd {
+
+size_t tensor_bytes(const BatchTensor& tensor, DType dtype) {
+  return static_cast<size_t>(element_count(tensor.shape)) * element_bytes(dtype);
+}
+
+size_t row_bytes(const BatchTensor& tensor, DType dtype) {
+  HVD_ASSERT(!tensor.shape.empty());
+  const Shape row(tensor.shape.begin() + 1, tensor.shape.end());
+  return static_cast<size_t>(element_count(row)) * element_bytes(dtype);
+}
+
+Rows rows_of(size_t rows, int rank, int size) {
+  const size_t place = static_cast<size_t>(rank), ranks = static_cast<size_t>(size);
+  const size_t least = rows / ranks, longer = rows % ranks;
+  return {place * least + std::min(place, longer), least + (place < longer ? 1 : 0)};
+}
+
+void add_input(GatherList& list, const std::byte* data, size_t bytes) {
+  list.add(const_cast<std::byte*>(data), bytes);  // the executor only reads inputs
+}
+
+bool needs_output(const BatchTensor& tensor) {
+  return tensor.output == nullptr && tensor.gathered != nullptr;
+}
+
+void allocate_output(BatchTensor& tensor, int64_t rows, DType dtype) {
+  Gathered& gathered = *tensor.gathered;
+  gathered.shape = tensor.shape;
+  gathered.shape[0] = rows;
+  gathered.memory = AlignedBuffer(static_cast<size_t>(rows) * row_bytes(tensor, dtype));
+  tensor.output = gathered.memory.data();
+}
+
+ReducedTensors::ReducedTensors(const Batch& batch) {
+  for (const BatchTensor& tensor : batch.tensors) {
+    Tensor& made = tensors_.emplace_back();
+    made = {tensor.input, tensor.output, tensor_bytes(tensor, batch.dtype)};
+    if (tensor.output == nullptr) {
+      const AlignedBuffer& stand_in = stand_ins_.emplace_back(made.bytes);
+      kernel::fill_neutral(batch.op, batch.dtype, stand_in.data(),
+                           made.bytes / element_bytes(batch.dtype));
+      made.input = made.output = stand_in.data();
+    }
+    add_input(inputs_, made.input, made.bytes);
+    outputs_.add(made.output, made.bytes);
+  }
+}
+
+}  // namespace hvd

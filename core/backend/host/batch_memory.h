@@ -1,0 +1,58 @@
+// The tensors of a batch as memory: what a reduction reads and writes, also on a rank that has
+// joined. Owned by a Run.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/base/aligned_buffer.h"
+#include "core/collective/gather_list.h"
+
+namespace hvd {
+
+size_t tensor_bytes(const BatchTensor& tensor, DType dtype);
+/// Of one row of dim 0.
+size_t row_bytes(const BatchTensor& tensor, DType dtype);
+
+/// The rows of dim 0 that `rank` of `size` gets of `rows`: the first rows % size ranks get one
+/// more.
+struct Rows {
+  size_t first = 0;
+  size_t count = 0;
+};
+Rows rows_of(size_t rows, int rank, int size);
+
+/// Appends `bytes` at `data` to what is only read.
+void add_input(GatherList& list, const std::byte* data, size_t bytes);
+
+/// Allgather, alltoall: whether the size of the output must be asked for. Agreed, like all facts of
+/// a batch.
+bool needs_output(const BatchTensor& tensor);
+/// Allocates the output, of `rows` rows. Throws std::bad_alloc.
+void allocate_output(BatchTensor& tensor, int64_t rows, DType dtype);
+
+/// `output` is the output, or memory in its place. Throws std::bad_alloc.
+class ReducedTensors {
+ public:
+  struct Tensor {
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    size_t bytes = 0;
+  };
+
+  /// A rank that has joined reads the neutral element, and nobody looks at its result.
+  explicit ReducedTensors(const Batch& batch);
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  /// The tensors end to end.
+  const GatherList& inputs() const { return inputs_; }
+  const GatherList& outputs() const { return outputs_; }
+
+ private:
+  std::vector<AlignedBuffer> stand_ins_;
+  std::vector<Tensor> tensors_;
+  GatherList inputs_, outputs_;
+};
+
+}  // namespace hvd

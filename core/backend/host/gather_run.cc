@@ -1,0 +1,131 @@
+// Allgather: the ranks tell each other their first dimensions, the outputs are allocated, then data
+// moves.
+#include <algorithm>
+#include <utility>
+
+#include "core/backend/host/batch_memory.h"
+#include "core/backend/host/passes.h"
+#include "core/backend/host/runs.h"
+
+namespace hvd {
+namespace {
+
+/// What everybody gathers: a block a rank of the whole group, which may be in pieces.
+struct Blocks {
+  GatherList own_input;             ///< of this rank's block
+  std::vector<GatherList> outputs;  ///< [rank] of the whole group
+};
+
+/// First the ranks with equal places in their hosts gather across; then each hands its neighbours
+/// all that it has got.
+void add_gather_in_levels(Passes& passes, GroupLevels& groups, const Blocks& blocks, DType dtype) {
+  const auto hosts = static_cast<size_t>(groups.across->size());
+  const auto places = static_cast<size_t>(groups.host->size());
+  const auto own_place = static_cast<size_t>(groups.host->rank());
+  std::vector<GatherList> of_place(places);  // all hosts' blocks end to end
+  std::vector<GatherList> of_host(hosts);    // those of this rank's place
+  for (size_t host = 0; host < hosts; ++host) {
+    for (size_t place = 0; place < places; ++place) {
+      const GatherList& block = blocks.outputs[groups.ranks[host * places + place]];
+      of_place[place].add(block);
+      if (place == own_place) of_host[host] = block;
+    }
+  }
+  add_gather(passes, *groups.across, of_host, blocks.own_input, dtype);
+  add_gather(passes, *groups.host, of_place, of_place[own_place], dtype);
+}
+
+class GatherRun final : public Run {
+ public:
+  GatherRun(GroupLevels& groups, Batch batch, bool in_levels)
+      : groups_(groups),
+        in_levels_(in_levels),
+        batch_(std::move(batch)),
+        rows_(batch_.tensors.size() * ranks()),
+        passes_(batch_.sequence, kPasses) {
+    if (std::ranges::none_of(batch_.tensors, needs_output)) {
+      for (size_t i = 0; i < rows_.size(); ++i)
+        rows_[i] = batch_.tensors[i % batch_.tensors.size()].shape[0];
+      gather_data();
+    } else {
+      gather_rows();
+    }
+  }
+
+  Progress advance() override {
+    const Progress progress = passes_.advance();
+    if (progress != Progress::done || data_pass_) return progress;
+    allocate_outputs();
+    gather_data();
+    return Progress::moved;
+  }
+
+ private:
+  static constexpr uint32_t kPasses = 4;  // rows and data, in two levels
+
+  size_t ranks() const { return static_cast<size_t>(groups_.all->size()); }
+  size_t rank() const { return static_cast<size_t>(groups_.all->rank()); }
+  int64_t& rows(size_t rank, size_t tensor) { return rows_[rank * batch_.tensors.size() + tensor]; }
+
+  void gather(const Blocks& blocks, DType dtype) {
+    if (in_levels_)
+      add_gather_in_levels(passes_, groups_, blocks, dtype);
+    else
+      add_gather(passes_, *groups_.all, blocks.outputs, blocks.own_input, dtype);
+  }
+
+  void gather_rows() {
+    const size_t tensors = batch_.tensors.size();
+    for (size_t i = 0; i < tensors; ++i) rows(rank(), i) = batch_.tensors[i].shape[0];
+    Blocks blocks;
+    blocks.outputs.resize(ranks());
+    for (size_t i = 0; i < ranks(); ++i) {
+      auto* block = reinterpret_cast<std::byte*>(&rows(i, 0));
+      blocks.outputs[i].add(block, tensors * sizeof(int64_t));
+    }
+    blocks.own_input = blocks.outputs[rank()];
+    gather(blocks, DType::int64);
+  }
+
+  void allocate_outputs() {
+    for (size_t i = 0; i < batch_.tensors.size(); ++i) {
+      if (!needs_output(batch_.tensors[i])) continue;
+      int64_t sum = 0;
+      for (size_t from = 0; from < ranks(); ++from) sum += rows(from, i);
+      allocate_output(batch_.tensors[i], sum, batch_.dtype);
+    }
+  }
+
+  // A block is what a rank contributes to all tensors; its pieces lie in the outputs.
+  void gather_data() {
+    data_pass_ = true;
+    Blocks blocks;
+    blocks.outputs.resize(ranks());
+    for (size_t i = 0; i < batch_.tensors.size(); ++i) {
+      const BatchTensor& tensor = batch_.tensors[i];
+      add_input(blocks.own_input, tensor.input, tensor_bytes(tensor, batch_.dtype));
+      std::byte* piece = tensor.output;
+      for (size_t from = 0; from < ranks(); ++from) {
+        const size_t bytes = static_cast<size_t>(rows(from, i)) * row_bytes(tensor, batch_.dtype);
+        blocks.outputs[from].add(piece, bytes);
+        piece += bytes;
+      }
+    }
+    gather(blocks, batch_.dtype);
+  }
+
+  GroupLevels& groups_;
+  bool in_levels_;
+  Batch batch_;
+  std::vector<int64_t> rows_;  // [rank, tensor]
+  Passes passes_;
+  bool data_pass_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Run> allgather_run(GroupLevels& groups, Batch batch, bool in_levels) {
+  return std::make_unique<GatherRun>(groups, std::move(batch), in_levels);
+}
+
+}  // namespace hvd

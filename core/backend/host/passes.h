@@ -1,0 +1,64 @@
+// A run as a row of passes: each is one Work of the Executor on one group. Owned by the Run.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/collective/executor.h"
+#include "core/collective/selector.h"
+#include "core/group/group.h"
+
+namespace hvd {
+
+/// Runs what is added, one after the other. Owned and driven by one thread; the groups and the
+/// memory of the tensors outlive it.
+///
+/// Pass i counts its units from i * (units of a batch) / `most_passes`, not from where the pass
+/// before it ended: ranks that meet in this pass may come from passes on different groups, with
+/// different numbers of units.
+class Passes {
+ public:
+  /// For the batch of this Batch::sequence. All its ranks add equally many, at most `most_passes`.
+  Passes(uint64_t batch, uint32_t most_passes);
+
+  /// `work` needs neither `batch` nor `first_unit`. Empty groups or batches are no exception.
+  void add(Group& group, Work work);
+
+  /// Moves about one segment and returns; `done` when nothing is left of what was added. Throws
+  /// Error{peer_lost}.
+  Run::Progress advance();
+
+ private:
+  struct Pass {
+    Group* group = nullptr;
+    Work work;
+  };
+  void start_next();
+
+  uint64_t batch_;
+  uint32_t units_apart_;
+  uint32_t started_ = 0;
+  std::deque<Pass> waiting_;
+  std::optional<Executor> executor_;
+};
+
+GroupFacts facts_of(const Group& group);
+
+/// Lays the blocks of `work` (bytes of chunk i) out in the units of `group`.
+void lay_out_blocks(Work& work, std::vector<size_t> block_bytes, const Group& group);
+
+/// A list of `block_bytes` of which only the block `present` has memory: that of `memory`.
+GatherList only_block(const std::vector<size_t>& block_bytes, size_t present,
+                      const GatherList& memory);
+
+/// The same for segments of all bytes, cut in chunks.
+void lay_out_split(Work& work, const Group& group);
+
+/// Adds an allgather: `blocks[i]` is where that of rank i lies, `input` is this rank's.
+void add_gather(Passes& passes, Group& group, const std::vector<GatherList>& blocks,
+                const GatherList& input, DType dtype);
+
+}  // namespace hvd

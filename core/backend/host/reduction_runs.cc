@@ -1,0 +1,148 @@
+// Allreduce and its levels, reducescatter, broadcast: all that is known when the run begins.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "core/backend/host/batch_memory.h"
+#include "core/backend/host/passes.h"
+#include "core/backend/host/runs.h"
+
+namespace hvd {
+namespace {
+
+class FixedRun final : public Run {
+ public:
+  FixedRun(const Batch& batch, uint32_t passes) : passes_(batch.sequence, passes) {}
+
+  Passes& passes() { return passes_; }
+  /// Of a reduction, with what stands in for them where this rank has joined.
+  const ReducedTensors& keep(ReducedTensors tensors) {
+    return tensors_.emplace(std::move(tensors));
+  }
+  Progress advance() override { return passes_.advance(); }
+
+ private:
+  std::optional<ReducedTensors> tensors_;
+  Passes passes_;
+};
+
+/// The sum of what comes in, without what is done to it in the end.
+Work reduction(const Batch& batch, Schedule schedule, GatherList input, GatherList output) {
+  Work work;
+  work.schedule = std::move(schedule);
+  work.input = std::move(input);
+  work.output = std::move(output);
+  work.dtype = batch.dtype;
+  work.op = batch.op == ReduceOp::average ? ReduceOp::sum : batch.op;
+  work.prescale = batch.prescale;
+  return work;
+}
+
+/// Nearly equal parts of `bytes`, cut between cache lines: what each rank of a host adds up.
+std::vector<size_t> parts_of(size_t bytes, int count) {
+  constexpr size_t kCacheLine = 64;
+  std::vector<size_t> parts;
+  for (size_t begin = 0; static_cast<int>(parts.size()) < count; begin += parts.back()) {
+    const size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
+    const Rows share = rows_of(lines, static_cast<int>(parts.size()), count);
+    parts.push_back(std::min(bytes - begin, share.count * kCacheLine));
+  }
+  return parts;
+}
+
+}  // namespace
+
+// For integers the product must not fall below a whole number by rounding (49 * (1 / 49.) is
+// 0.9999...), so the factor is the next one above: right up to 2^51.
+double factor_after(const Batch& batch, int size) {
+  if (batch.op != ReduceOp::average) return batch.postscale;
+  const double share = 1.0 / size;
+  const bool nudge = !is_floating(batch.dtype) && size > 1;
+  return batch.postscale * (nudge ? std::nextafter(share, 1.0) : share);
+}
+
+std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, AlgorithmChoice algorithm) {
+  auto run = std::make_unique<FixedRun>(batch, 1);
+  const ReducedTensors& tensors = run->keep(ReducedTensors(batch));
+  Schedule schedule = choose_allreduce(facts_of(group), tensors.outputs().bytes(), algorithm);
+  Work work = reduction(batch, std::move(schedule), tensors.inputs(), tensors.outputs());
+  work.postscale = factor_after(batch, group.size());
+  lay_out_split(work, group);
+  run->passes().add(group, std::move(work));
+  return run;
+}
+
+std::unique_ptr<Run> allreduce_in_levels(GroupLevels& groups, const Batch& batch,
+                                         AlgorithmChoice algorithm) {
+  auto run = std::make_unique<FixedRun>(batch, 3);
+  const ReducedTensors& tensors = run->keep(ReducedTensors(batch));
+  Group &host = *groups.host, &across = *groups.across;
+  const auto place = static_cast<size_t>(host.rank());
+  const std::vector<size_t> parts = parts_of(tensors.outputs().bytes(), host.size());
+  size_t begin = 0;
+  for (size_t before = 0; before < place; ++before) begin += parts[before];
+  const GatherList own = tensors.outputs().part(begin, parts[place]);
+  const GatherList own_of_all = only_block(parts, place, own);
+
+  Work down = reduction(batch, direct_reducescatter(host.rank(), host.size()), tensors.inputs(),
+                        own_of_all);
+  lay_out_blocks(down, parts, host);
+  run->passes().add(host, std::move(down));
+
+  Work over =
+      reduction(batch, choose_allreduce(facts_of(across), own.bytes(), algorithm), own, own);
+  over.prescale = 1.0;
+  over.postscale = factor_after(batch, groups.all->size());
+  lay_out_split(over, across);
+  run->passes().add(across, std::move(over));
+
+  Work up;
+  up.schedule = choose_allgather(facts_of(host), tensors.outputs().bytes());
+  up.input = own_of_all;
+  up.output = tensors.outputs();
+  up.dtype = batch.dtype;
+  lay_out_blocks(up, parts, host);
+  run->passes().add(host, std::move(up));
+  return run;
+}
+
+// The virtual buffer lists rank by rank the rows that it gets of all tensors.
+std::unique_ptr<Run> reducescatter_run(Group& group, const Batch& batch) {
+  GatherList input, own;
+  std::vector<size_t> blocks(static_cast<size_t>(group.size()));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    for (const BatchTensor& tensor : batch.tensors) {
+      const Rows rows = rows_of(static_cast<size_t>(tensor.shape[0]), rank, group.size());
+      const size_t row = row_bytes(tensor, batch.dtype);
+      add_input(input, tensor.input + rows.first * row, rows.count * row);
+      if (rank == group.rank()) own.add(tensor.output, rows.count * row);
+      blocks[static_cast<size_t>(rank)] += rows.count * row;
+    }
+  }
+  auto run = std::make_unique<FixedRun>(batch, 1);
+  Work work = reduction(batch, direct_reducescatter(group.rank(), group.size()), input,
+                        only_block(blocks, static_cast<size_t>(group.rank()), own));
+  work.postscale = factor_after(batch, group.size());
+  lay_out_blocks(work, std::move(blocks), group);
+  run->passes().add(group, std::move(work));
+  return run;
+}
+
+std::unique_ptr<Run> broadcast_run(Group& group, const Batch& batch) {
+  auto run = std::make_unique<FixedRun>(batch, 1);
+  Work work;
+  work.dtype = batch.dtype;
+  for (const BatchTensor& tensor : batch.tensors) {
+    const size_t bytes = tensor_bytes(tensor, batch.dtype);
+    work.output.add(tensor.output, bytes);
+    if (batch.root == group.rank()) add_input(work.input, tensor.input, bytes);
+  }
+  if (batch.root != group.rank()) work.input.add_absent(work.output.bytes());
+  work.schedule = choose_broadcast(facts_of(group), work.output.bytes(), batch.root);
+  lay_out_split(work, group);
+  run->passes().add(group, std::move(work));
+  return run;
+}
+
+}  // namespace hvd

@@ -1,0 +1,73 @@
+// What the tests of the host backend need: all ranks of a job in one thread, over real staging
+// within a host and links between hosts, and the tensors of a batch on all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/backend/host/host_backend.h"
+#include "core/base/bytes.h"
+#include "core/group/bootstrap/wiring.h"
+#include "core/group/segment_memory.h"
+
+namespace hvd::testing {
+
+struct JobOptions {
+  std::vector<int> ranks_per_host = {2};
+  uint64_t seed = 1;
+  /// Small, so that a few hundred elements are several segments.
+  size_t staging_bytes = 16 * KiB;
+  bool levels = false;
+};
+
+std::string name_of(const JobOptions& options);
+int ranks_of(const JobOptions& options);
+/// 1 to 8 ranks on one host, each on a host of its own, and mixed.
+std::vector<JobOptions> flat_jobs();
+/// Jobs with levels, and the rules that use them.
+std::vector<JobOptions> level_jobs();
+HostRules level_rules();
+
+/// Owns the wirings of all ranks and a group of all of them.
+class Job {
+ public:
+  explicit Job(const JobOptions& options);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  GroupLevels& groups(int rank) { return ranks_[rank].groups; }
+
+  /// Runs a row of batches, `batches[rank][i]`, to the end: a step of one rank at a time, in an
+  /// order drawn from the seed. False when nobody can go on.
+  [[nodiscard]] bool run(const HostRules& rules, std::vector<std::vector<Batch>> batches);
+
+ private:
+  struct Rank {
+    Wiring wiring;
+    GroupLevels groups;
+    std::vector<Batch> batches;
+    size_t next = 0;
+    std::unique_ptr<Run> run;
+  };
+  void wire(const Topology& topology, const JobOptions& options);
+  bool step(HostBackend& backend, Rank& rank);
+
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<SegmentMemory>> memories_;
+  std::vector<Rank> ranks_;
+};
+
+/// Elements of any type as plain numbers.
+using Numbers = std::vector<double>;
+Numbers numbers_of(DType dtype, const std::byte* data, size_t count);
+ByteVector bytes_of(DType dtype, const Numbers& numbers);
+
+/// Small whole numbers, which every type can hold and whose sums it can, too.
+Numbers small_numbers(DType dtype, size_t count, uint64_t seed);
+
+/// Every element type.
+std::vector<DType> all_types();
+
+}  // namespace hvd::testing
