@@ -20,7 +20,7 @@ constexpr uint64_t kDataTag = uint64_t{1} << 32;
 BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs,
                              bool spare_cores)
     : wiring_(std::move(wiring)),
-      backend_(knobs.allreduce_algorithm),
+      backend_(host_rules(knobs)),
       levels_(wiring_.make_levels(ranks, wants_levels(knobs))),
       patience_at_end_(knobs.peer_timeout),
       spare_cores_(spare_cores) {
