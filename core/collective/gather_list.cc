@@ -23,6 +23,10 @@ GatherList GatherList::part(size_t offset, size_t bytes) const {
 
 void GatherList::append(std::byte* data, size_t bytes) {
   if (bytes == 0) return;
+  if (data == nullptr && !data_.empty() && data_.back() == nullptr) {
+    ends_.back() += bytes;
+    return;
+  }
   data_.push_back(data);
   ends_.push_back(this->bytes() + bytes);
 }

@@ -39,6 +39,14 @@ TEST(GatherList, IsEmptyWithoutPieces) {
   EXPECT_EQ(list, GatherList());
 }
 
+TEST(GatherList, KeepsAbsentStretchesSideBySideAsOne) {
+  GatherList apart, together;
+  apart.add_absent(2);
+  apart.add_absent(3);
+  together.add_absent(5);
+  EXPECT_EQ(apart, together);
+}
+
 TEST(GatherList, TakesOverAnotherListAndGivesPartsOfIt) {
   ByteVector a = numbered(5, 0), b = numbered(4, 5);
   GatherList list, both;

@@ -25,24 +25,26 @@ Run::Progress progress_of(Executor::Progress progress) {
 Passes::Passes(uint64_t batch, uint32_t most_passes)
     : batch_(batch), units_apart_((kMaxUnit + 1) / most_passes) {}
 
-void Passes::add(Group& group, Work work) { waiting_.push_back({&group, std::move(work)}); }
+void Passes::add(Group& group, Work work) { passes_.push_back({&group, std::move(work)}); }
 
 Run::Progress Passes::advance() {
   if (!executor_) {
-    if (waiting_.empty()) return Run::Progress::done;
+    if (all_started()) return Run::Progress::done;
     start_next();
   }
   const Run::Progress progress = progress_of(executor_->advance());
   if (progress != Run::Progress::done) return progress;
+  units_of_last_ = executor_->units();
   executor_.reset();
-  return waiting_.empty() ? Run::Progress::done : Run::Progress::moved;
+  return all_started() ? Run::Progress::done : Run::Progress::moved;
 }
 
 void Passes::start_next() {
-  Pass pass = std::move(waiting_.front());
-  waiting_.pop_front();
+  HVD_ASSERT(units_of_last_ <= units_apart_);  // else two passes would use the same numbers
+  Pass& pass = passes_[started_];
   pass.work.batch = batch_;
-  pass.work.first_unit = started_++ * units_apart_;
+  pass.work.first_unit = static_cast<uint32_t>(started_) * units_apart_;
+  ++started_;
   executor_.emplace(*pass.group, std::move(pass.work));
 }
 

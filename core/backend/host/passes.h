@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -24,7 +23,8 @@ class Passes {
   /// For the batch of this Batch::sequence. All its ranks add equally many, at most `most_passes`.
   Passes(uint64_t batch, uint32_t most_passes);
 
-  /// `work` needs neither `batch` nor `first_unit`. Empty groups or batches are no exception.
+  /// `work` needs neither `batch` nor `first_unit`. Added in the same order on all ranks, also
+  /// where this one has nothing to move.
   void add(Group& group, Work work);
 
   /// Moves about one segment and returns; `done` when nothing is left of what was added. Throws
@@ -36,12 +36,14 @@ class Passes {
     Group* group = nullptr;
     Work work;
   };
+  bool all_started() const { return started_ == passes_.size(); }
   void start_next();
 
   uint64_t batch_;
   uint32_t units_apart_;
-  uint32_t started_ = 0;
-  std::deque<Pass> waiting_;
+  std::vector<Pass> passes_;
+  size_t started_ = 0;
+  uint32_t units_of_last_ = 0;
   std::optional<Executor> executor_;
 };
 

@@ -1,12 +1,15 @@
 // Allreduce, also in levels, reducescatter and broadcast against one process that has all inputs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <list>
+#include <random>
 
 #include "core/backend/host/batch_memory.h"
 #include "core/backend/host/testing.h"
 #include "core/kernel/reference.h"
+#include "core/sim/seeds.h"
 
 namespace hvd::testing {
 namespace {
@@ -254,6 +257,21 @@ TEST(ReducescatterRun, WorksForHundredsOfRanks) {
   Case small{.transfer = Transfer::reducescatter, .dtype = DType::int32, .shapes = {{300, 3}, {7}}};
   expect_right({.ranks_per_host = {200}}, HostRules(), {small});
   expect_right({.ranks_per_host = std::vector<int>(100, 1)}, HostRules(), {small});
+}
+
+TEST(HostBackend, RunsOfAllKindsFollowEachOtherInAnyOrder) {
+  std::vector<Case> cases = reductions(Transfer::allreduce);
+  for (const Case& made : reductions(Transfer::reducescatter)) cases.push_back(made);
+  for (const DType dtype : all_types())
+    cases.push_back({.transfer = Transfer::broadcast, .dtype = dtype, .root = 1});
+  for (const uint64_t seed : sim::seeds(6)) {
+    std::mt19937_64 random(seed);
+    std::shuffle(cases.begin(), cases.end(), random);
+    for (JobOptions options : level_jobs()) {
+      options.seed = seed;
+      expect_right(options, level_rules(), cases);
+    }
+  }
 }
 
 TEST(BroadcastRun, GivesTheRootsValueToAll) {

@@ -22,6 +22,18 @@ bool are_equal(const std::vector<std::vector<int>>& hosts) {
   return std::ranges::none_of(hosts, differs);
 }
 
+/// The variables that ask for levels.
+std::string names_of_levels(const Knobs& knobs) {
+  std::string names;
+  const auto add = [&](bool is_set, std::string_view name) {
+    if (is_set) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  };
+  add(knobs.hierarchical_allreduce, "HOROVOD_HIERARCHICAL_ALLREDUCE");
+  add(knobs.torus_allreduce, "HOROVOD_TORUS_ALLREDUCE");
+  add(knobs.hierarchical_allgather, "HOROVOD_HIERARCHICAL_ALLGATHER");
+  return names;
+}
+
 }  // namespace
 
 std::optional<Levels> levels_of(const Topology& topology, const std::vector<int>& ranks, int own) {
@@ -39,22 +51,25 @@ std::optional<Levels> levels_of(const Topology& topology, const std::vector<int>
   return levels;
 }
 
-bool wants_levels(const Knobs& knobs) {
-  return knobs.hierarchical_allreduce || knobs.torus_allreduce || knobs.hierarchical_allgather;
-}
+bool wants_levels(const Knobs& knobs) { return !names_of_levels(knobs).empty(); }
 
 std::string warning_of_levels(const Topology& topology, const Knobs& knobs) {
+  if (!wants_levels(knobs) || topology.hosts() < 2) return {};
+  const std::string no_effect = names_of_levels(knobs) + " has no effect on ";
   const auto differs = [&](const auto& ranks) {
     return ranks.size() != topology.host_ranks[0].size();
   };
-  if (!wants_levels(knobs) || std::ranges::none_of(topology.host_ranks, differs)) return {};
-  std::string text =
-      "HOROVOD_HIERARCHICAL_ALLREDUCE, HOROVOD_HIERARCHICAL_ALLGATHER and HOROVOD_TORUS_ALLREDUCE "
-      "have no effect on the world: they need equally many ranks on every host, and there are";
-  for (int host = 0; host < topology.hosts(); ++host)
-    text += fmt::format("{} {} on host {}", host > 0 ? "," : "", topology.host_ranks[host].size(),
-                        host);
-  return text;
+  if (std::ranges::any_of(topology.host_ranks, differs)) {
+    std::string text =
+        no_effect + "the world: it needs equally many ranks on every host, and there are";
+    for (int host = 0; host < topology.hosts(); ++host)
+      text += fmt::format("{} {} on host {}", host > 0 ? "," : "", topology.host_ranks[host].size(),
+                          host);
+    return text;
+  }
+  const bool allreduce = knobs.hierarchical_allreduce || knobs.torus_allreduce;
+  if (!allreduce || !knobs.deterministic) return {};
+  return no_effect + "allreduce: HOROVOD_DETERMINISTIC is set, and sums in levels depend on hosts";
 }
 
 }  // namespace hvd

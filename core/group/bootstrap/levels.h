@@ -25,8 +25,9 @@ std::optional<Levels> levels_of(const Topology& topology, const std::vector<int>
 /// Whether any operation runs in levels where a group has them.
 bool wants_levels(const Knobs& knobs);
 
-/// What rank 0 tells the user who asked for levels and gets none, since his hosts have different
-/// numbers of ranks; empty when there is nothing to tell.
+/// What rank 0 tells the user who asked for levels and does not get them everywhere: the hosts have
+/// different numbers of ranks, or the same bits are asked for too, while sums in levels depend on
+/// the hosts. Empty when there is nothing to tell.
 std::string warning_of_levels(const Topology& topology, const Knobs& knobs);
 
 }  // namespace hvd

@@ -56,10 +56,25 @@ TEST(Levels, UnequalHostsAreToldToWhoAskedForLevels) {
   Knobs asks;
   asks.hierarchical_allgather = true;
   const std::string text = warning_of_levels(Topology::of({2, 1}), asks);
-  EXPECT_NE(text.find("there are 2 on host 0, 1 on host 1"), std::string::npos) << text;
+  EXPECT_EQ(
+      text,
+      "HOROVOD_HIERARCHICAL_ALLGATHER has no effect on the world: it needs equally many ranks "
+      "on every host, and there are 2 on host 0, 1 on host 1");
   EXPECT_EQ(warning_of_levels(Topology::of({2, 2}), asks), "");
   EXPECT_EQ(warning_of_levels(Topology::of({3}), asks), "");
   EXPECT_EQ(warning_of_levels(Topology::of({2, 1}), Knobs()), "");
+}
+
+TEST(Levels, WhoAsksForTheSameBitsTooIsToldThatSumsAreNotMadeInThem) {
+  Knobs asks;
+  asks.torus_allreduce = asks.deterministic = true;
+  EXPECT_EQ(warning_of_levels(Topology::of({2, 2}), asks),
+            "HOROVOD_TORUS_ALLREDUCE has no effect on allreduce: HOROVOD_DETERMINISTIC is set, and "
+            "sums in levels depend on hosts");
+  EXPECT_EQ(warning_of_levels(Topology::of({4}), asks), "");
+  asks.torus_allreduce = false;
+  asks.hierarchical_allgather = true;
+  EXPECT_EQ(warning_of_levels(Topology::of({2, 2}), asks), "");
 }
 
 }  // namespace
