@@ -199,4 +199,11 @@ NB_MODULE(_core, m) {
   m.def("wait", &wait, "handle"_a);
   m.def("output", &take_output, "handle"_a, "index"_a);
   m.def("free", &hvd_free, "handle"_a);
+  m.def(
+      "start_timeline",
+      [](const std::string& path, bool mark_cycles) {
+        check(without_gil([&] { return hvd_start_timeline(path.c_str(), mark_cycles); }));
+      },
+      "path"_a, "mark_cycles"_a = false);
+  m.def("stop_timeline", [] { check(without_gil(hvd_stop_timeline)); });
 }

@@ -57,6 +57,14 @@ class Run {
   virtual ~Run() = default;
   /// Moves about one segment and returns. Throws Error{peer_lost}.
   virtual Progress advance() = 0;
+
+  /// What the next advance() works on, for those who observe it.
+  enum class Activity : uint8_t {
+    sizes,    ///< the ranks tell each other how much they send
+    outputs,  ///< outputs are allocated
+    data,
+  };
+  virtual Activity activity() const { return Activity::data; }
 };
 
 class Backend {

@@ -187,6 +187,14 @@ void hvd_free_memory(void* memory) {
   hvd::AlignedBuffer::free_released(static_cast<std::byte*>(memory));
 }
 
+hvd_status hvd_start_timeline(const char* path, bool mark_cycles) {
+  return guarded([&] { running()->start_timeline(path == nullptr ? "" : path, mark_cycles); });
+}
+
+hvd_status hvd_stop_timeline(void) {
+  return guarded([] { running()->stop_timeline(); });
+}
+
 void hvd_free(hvd_handle handle) { process().operations.remove(handle); }
 
 hvd_status hvd_group_create(hvd_rank_list ranks, hvd_group** group) {

@@ -23,6 +23,8 @@
 namespace hvd {
 namespace {
 
+constexpr std::string_view kDynamicTimeline = "DYNAMIC";  // started when the script asks for it
+
 /// Every local rank can have a core to itself, by the affinity that this process really has.
 bool cores_to_spare(int local_ranks) {
   cpu_set_t allowed;
@@ -101,11 +103,11 @@ Context::Context(const Environment& environment, uint32_t generation)
             generation};
   roster_ = wiring.roster();
   spare_cores_ = cores_to_spare(identity.local_size);
+  start_timeline_of_knobs();
   const DriverOptions options{.spare_cores = spare_cores_, .core = core};
+  auto told = [this](const Ending& ending) { tell(ending); };
   driver_ = std::make_unique<Driver>(
-      std::make_unique<Engine>(std::move(wiring), knobs_, clock_,
-                               [this](const Ending& ending) { tell(ending); }),
-      options);
+      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, &observer_), options);
 }
 
 Context::~Context() { driver_.reset(); }  // before what tell() uses
@@ -163,6 +165,25 @@ std::shared_ptr<Operation> Context::submit(const hvd_request& request) {
     fail(ended->code, ended->text, ended->rank);
   }
   fail(Code::invalid_argument, "too many operations are in flight on this rank");
+}
+
+// A trace that cannot be written is no reason not to train.
+void Context::start_timeline_of_knobs() {
+  if (knobs_.timeline.empty() || knobs_.timeline == kDynamicTimeline) return;
+  try {
+    start_timeline(knobs_.timeline, knobs_.timeline_mark_cycles);
+  } catch (const Error& error) {
+    log(LogLevel::error, error.what());
+  }
+}
+
+void Context::start_timeline(const std::string& path, bool mark_cycles) {
+  if (knobs_.timeline.empty()) {
+    fail(Code::invalid_argument,
+         "the timeline can only be started in a job that was initialised with "
+         "HOROVOD_TIMELINE=DYNAMIC, or with the name of a file there");
+  }
+  timeline_.start(timeline_path(path, world_.rank), mark_cycles);
 }
 
 }  // namespace hvd

@@ -10,12 +10,15 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/knobs.h"
 #include "core/capi/blocking_group.h"
 #include "core/engine/driver.h"
 #include "core/group/bootstrap/wiring.h"
+#include "core/observe/observer.h"
+#include "core/observe/timeline_control.h"
 #include "core/transport/store.h"
 #include "horovod/horovod.h"
 
@@ -38,14 +41,25 @@ class Context {
   /// Throws Error{invalid_argument} for nonsense, or the Ending.
   std::shared_ptr<Operation> submit(const hvd_request& request);
   void wait(const Operation& operation) { driver_->wait(operation.handle); }
-  void shutdown() { driver_->shutdown(); }
+  void shutdown() {
+    driver_->shutdown();
+    timeline_.stop();
+  }
 
   /// Collective over `ranks` (none: all); blocks. The group may outlive the Context. Throws
   /// Error{invalid_argument} for a rank twice or outside the job, or without this one;
   /// Error{timed_out} naming a rank that has not come.
   std::unique_ptr<BlockingGroup> make_group(std::vector<int> ranks);
 
+  /// From now on this rank's trace goes to timeline_path(path, rank). Throws
+  /// Error{invalid_argument} when the job was started without a timeline, or when there can be no
+  /// such file; then the trace goes where it went.
+  void start_timeline(const std::string& path, bool mark_cycles);
+  /// The trace is complete when this returns. Does nothing when there is none.
+  void stop_timeline() { timeline_.stop(); }
+
  private:
+  void start_timeline_of_knobs();
   void tell(const Ending& ending) noexcept;
   void blame(const Ending& ending) noexcept;
 
@@ -57,6 +71,8 @@ class Context {
   Roster roster_;
   bool spare_cores_ = false;
   std::unique_ptr<Store> store_;
+  Observer observer_;
+  TimelineControl timeline_{observer_, clock_};
   std::unique_ptr<Driver> driver_;
 
   mutable std::mutex mutex_;

@@ -35,11 +35,6 @@ std::string quoted(const Request& request) {
   return fmt::format("{} \"{}\"", name_of(request.signature.kind), request.name);
 }
 
-void finish(Request& request, Outcome outcome) {
-  if (request.release) request.release();
-  request.operation->handle.complete(std::move(outcome));
-}
-
 Ending ending_of(const Action& action) {
   if (action.lost) {
     return {Code::peer_lost, action.rank,
@@ -91,13 +86,14 @@ Batch make_batch(const Runner::Job& job, uint64_t sequence) {
 }  // namespace
 
 Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
-               std::function<void(const Ending&)> told)
+               std::function<void(const Ending&)> told, Observer* observer)
     : wiring_(std::move(wiring)),
       knobs_(knobs),
       clock_(clock),
       told_(std::move(told)),
       control_(wiring_, options_of(knobs)),
-      runner_(host_rules(knobs)) {
+      events_(observer, clock, wiring_.identity.rank),
+      runner_(host_rules(knobs), events_) {
   std::vector<int> world(static_cast<size_t>(wiring_.identity.size));
   for (size_t rank = 0; rank < world.size(); ++rank) world[rank] = static_cast<int>(rank);
   runner_.add_group(kWorldGroup, wiring_.make_levels(world, wants_levels(knobs_)));
@@ -200,6 +196,7 @@ void Engine::accept(Request&& request) {
   const uint64_t tag = next_tag_++;
   const Submitted result = control_.submit(request.group, request.name, request.signature, tag);
   if (result == Submitted::accepted) {
+    events_.ready(request);
     requests_.emplace(tag, std::move(request));
   } else {
     refuse(request, result);
@@ -238,6 +235,7 @@ void Engine::refuse(Request& request, Submitted why) {
 
 bool Engine::act() {
   std::vector<Action> actions = control_.take_actions();
+  if (!actions.empty()) events_.cycle();
   for (Action& action : actions) act_on(action);
   return !actions.empty();
 }
@@ -268,11 +266,12 @@ void Engine::enqueue(Action& action) {
     if (!bound.mine) continue;
     const auto found = requests_.find(bound.tag);
     HVD_ASSERT(found != requests_.end());
+    events_.agreed(found->second);
     job.requests.push_back(std::move(found->second));
     requests_.erase(found);
   }
   if (job.bound.front().signature.kind != OperationKind::barrier)
-    job.batch = make_batch(job, action.sequence);
+    job.batch.emplace(make_batch(job, action.sequence));
   runner_.enqueue(std::move(job));
 }
 
@@ -290,6 +289,12 @@ bool Engine::run_batches() {
   control_.batch_done(job.group, job.bound);
   for (Request& request : job.requests) finish(request, {});
   return true;
+}
+
+void Engine::finish(Request& request, Outcome outcome) {
+  if (request.release) request.release();
+  events_.done(request);
+  request.operation->handle.complete(std::move(outcome));
 }
 
 // ---- stalls

@@ -15,6 +15,7 @@
 #include "core/base/inbox.h"
 #include "core/base/knobs.h"
 #include "core/engine/control.h"
+#include "core/engine/event_source.h"
 #include "core/engine/request.h"
 #include "core/engine/runner.h"
 #include "core/group/bootstrap/wiring.h"
@@ -33,8 +34,9 @@ struct Ending {
 class Engine {
  public:
   /// `told` hears of the ending before any Handle completes with it; it must not throw.
+  /// `observer`, if any, sees what happens and outlives the Engine.
   Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
-         std::function<void(const Ending&)> told);
+         std::function<void(const Ending&)> told, Observer* observer = nullptr);
   /// Only when finished().
   ~Engine();
 
@@ -83,6 +85,7 @@ class Engine {
   void act_on(Action& action);
   void enqueue(Action& action);
   bool run_batches();
+  void finish(Request& request, Outcome outcome);
   void complete_waiting(const Ending& ending);
   void check_stalls();
   void report_stall(Root& root, const StallReport& report);
@@ -99,6 +102,7 @@ class Engine {
   std::vector<Request> taken_;
 
   Control control_;
+  EventSource events_;
   Runner runner_;
   std::unordered_map<uint64_t, Request> requests_;  ///< by tag, from acceptance to agreement
   uint64_t next_tag_ = 1;

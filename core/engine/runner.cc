@@ -9,6 +9,7 @@ Runner::Progress Runner::advance() {
   Job& job = queue_.front();
   if (!job.batch) return Progress::finished;
   if (!run_) run_ = backend_.start(groups_.at(job.group), *job.batch);
+  events_.advancing(job.requests, *job.batch, *run_);
   switch (run_->advance()) {
     case Run::Progress::moved:
       return Progress::moved;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/backend/host/host_backend.h"
+#include "core/engine/event_source.h"
 #include "core/engine/request.h"
 #include "core/group/group.h"
 #include "core/negotiate/client.h"
@@ -24,7 +25,7 @@ class Runner {
     std::optional<Batch> batch{};     ///< none: nothing to move (barrier)
   };
 
-  explicit Runner(const HostRules& rules) : backend_(rules) {}
+  Runner(const HostRules& rules, EventSource& events) : backend_(rules), events_(events) {}
 
   void add_group(GroupNumber number, GroupLevels group) { groups_[number] = std::move(group); }
   const Group& group(GroupNumber number) const { return *groups_.at(number).all; }
@@ -44,6 +45,7 @@ class Runner {
 
  private:
   HostBackend backend_;
+  EventSource& events_;
   std::map<GroupNumber, GroupLevels> groups_;
   std::deque<Job> queue_;
   std::unique_ptr<Run> run_;  ///< of queue_.front()

@@ -26,12 +26,17 @@ class AlltoallRun final : public Run {
   }
 
   Progress advance() override {
+    if (activity_ == Activity::outputs) {
+      allocate_outputs();
+      move_data();
+      return Progress::moved;
+    }
     const Progress progress = passes_.advance();
-    if (progress != Progress::done || data_pass_) return progress;
-    allocate_outputs();
-    move_data();
+    if (progress != Progress::done || activity_ == Activity::data) return progress;
+    activity_ = Activity::outputs;
     return Progress::moved;
   }
+  Activity activity() const override { return activity_; }
 
  private:
   static constexpr uint32_t kPasses = 2;  // rows, data
@@ -91,7 +96,7 @@ class AlltoallRun final : public Run {
 
   // Block from * ranks + to holds, tensor by tensor, what `from` sends to `to`.
   void move_data() {
-    data_pass_ = true;
+    activity_ = Activity::data;
     std::vector<size_t> row(tensors()), sent(tensors()), filled(tensors());
     for (size_t i = 0; i < tensors(); ++i) row[i] = row_bytes(batch_.tensors[i], batch_.dtype);
     std::vector<size_t> blocks(ranks() * ranks());
@@ -130,7 +135,7 @@ class AlltoallRun final : public Run {
   Batch batch_;
   std::vector<int64_t> rows_;  // [from, tensor, to]
   Passes passes_;
-  bool data_pass_ = false;
+  Activity activity_ = Activity::sizes;
 };
 
 }  // namespace

@@ -53,12 +53,17 @@ class GatherRun final : public Run {
   }
 
   Progress advance() override {
+    if (activity_ == Activity::outputs) {
+      allocate_outputs();
+      gather_data();
+      return Progress::moved;
+    }
     const Progress progress = passes_.advance();
-    if (progress != Progress::done || data_pass_) return progress;
-    allocate_outputs();
-    gather_data();
+    if (progress != Progress::done || activity_ == Activity::data) return progress;
+    activity_ = Activity::outputs;
     return Progress::moved;
   }
+  Activity activity() const override { return activity_; }
 
  private:
   static constexpr uint32_t kPasses = 4;  // rows and data, in two levels
@@ -98,7 +103,7 @@ class GatherRun final : public Run {
 
   // A block is what a rank contributes to all tensors; its pieces lie in the outputs.
   void gather_data() {
-    data_pass_ = true;
+    activity_ = Activity::data;
     Blocks blocks;
     blocks.outputs.resize(ranks());
     for (size_t i = 0; i < batch_.tensors.size(); ++i) {
@@ -119,7 +124,7 @@ class GatherRun final : public Run {
   Batch batch_;
   std::vector<int64_t> rows_;  // [rank, tensor]
   Passes passes_;
-  bool data_pass_ = false;
+  Activity activity_ = Activity::sizes;
 };
 
 }  // namespace

@@ -1,0 +1,111 @@
+#include "core/engine/event_source.h"
+
+#include <utility>
+
+#include "core/base/assert.h"
+
+namespace hvd {
+namespace {
+
+std::string_view word_for(const Signature& signature) {
+  switch (signature.kind) {
+    case OperationKind::allreduce:
+      return signature.op == ReduceOp::adasum ? "ADASUM" : "ALLREDUCE";
+    case OperationKind::allgather:
+      return "ALLGATHER";
+    case OperationKind::broadcast:
+      return "BROADCAST";
+    case OperationKind::alltoall:
+      return "ALLTOALL";
+    case OperationKind::reducescatter:
+      return "REDUCESCATTER";
+    case OperationKind::barrier:
+      return "BARRIER";
+    case OperationKind::add_process_set:
+      return "ADD_PROCESS_SET";
+    case OperationKind::remove_process_set:
+      return "REMOVE_PROCESS_SET";
+  }
+  HVD_ASSERT(false);
+}
+
+// Readers of traces know the host data plane by this prefix.
+std::string_view word_for_moving(const Batch& batch) {
+  switch (batch.transfer) {
+    case Transfer::allreduce:
+      return batch.op == ReduceOp::adasum ? "GLOO_ADASUM_ALLREDUCE" : "GLOO_ALLREDUCE";
+    case Transfer::allgather:
+      return "GLOO_ALLGATHER";
+    case Transfer::broadcast:
+      return "GLOO_BCAST";
+    case Transfer::alltoall:
+      return "GLOO_ALLTOALL";
+    case Transfer::reducescatter:
+      return "GLOO_REDUCESCATTER";
+  }
+  HVD_ASSERT(false);
+}
+
+std::string_view word_for(Run::Activity activity, const Batch& batch) {
+  switch (activity) {
+    case Run::Activity::sizes:
+      return "WAIT_FOR_DATA";
+    case Run::Activity::outputs:
+      return "ALLOCATE_OUTPUT";
+    case Run::Activity::data:
+      return word_for_moving(batch);
+  }
+  HVD_ASSERT(false);
+}
+
+}  // namespace
+
+Event EventSource::event(Event::Type type, const Request& request) const {
+  return {.type = type,
+          .time = clock_.now(),
+          .group = request.group,
+          .name = request.name,
+          .rank = rank_};
+}
+
+void EventSource::tell_ready(const Request& request) {
+  Event ready = event(Event::Type::ready, request);
+  ready.what = word_for(request.signature);
+  observer_->record(std::move(ready));
+}
+
+void EventSource::tell_cycle() {
+  observer_->record({.type = Event::Type::cycle, .time = clock_.now()});
+}
+
+void EventSource::tell_agreed(const Request& request) {
+  Event agreed = event(Event::Type::agreed, request);
+  agreed.what = word_for(request.signature);
+  Event queued = agreed;
+  queued.type = Event::Type::activity;
+  queued.what = "QUEUE";
+  observer_->record(std::move(agreed));
+  observer_->record(std::move(queued));
+}
+
+void EventSource::tell_advancing(std::span<const Request> requests, const Batch& batch,
+                                 const Run& run) {
+  const Run::Activity activity = run.activity();
+  if (batch.sequence == batch_ && activity == activity_) return;
+  batch_ = batch.sequence;
+  activity_ = activity;
+  for (const Request& request : requests) {
+    Event begun = event(Event::Type::activity, request);
+    begun.what = word_for(activity, batch);
+    observer_->record(std::move(begun));
+  }
+}
+
+void EventSource::tell_done(const Request& request) {
+  Event done = event(Event::Type::done, request);
+  done.dtype = request.signature.dtype;
+  for (const BatchTensor& tensor : request.tensors) done.shapes.push_back(tensor.shape);
+  observer_->record(std::move(done));
+}
+
+}  // namespace hvd
