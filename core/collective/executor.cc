@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -25,46 +27,24 @@ void sort_receives(Schedule& schedule) {
   for (Phase& phase : schedule.phases) std::ranges::sort(phase.receives, {}, key);
 }
 
-std::vector<ChunkRange> distinct_ranges(const std::vector<Send>& sends) {
-  std::vector<ChunkRange> ranges;
-  for (const Send& send : sends) ranges.push_back(send.range);
-  const auto key = [](const ChunkRange& range) { return std::pair(range.first, range.count); };
-  std::ranges::sort(ranges, {}, key);
-  ranges.erase(std::ranges::unique(ranges).begin(), ranges.end());
-  return ranges;
+std::vector<int> distinct_chunks(const std::vector<Send>& sends) {
+  std::vector<int> chunks;
+  for (const Send& send : sends)
+    for (int i = 0; i < send.range.count; ++i) chunks.push_back(send.range.first + i);
+  std::ranges::sort(chunks);
+  chunks.erase(std::ranges::unique(chunks).begin(), chunks.end());
+  return chunks;
 }
 
-/// Calls `visit(std::byte* a, std::byte* b, Extent piece)` for the pieces of `extent` in two lists
-/// side by side; the offset of a piece counts from the start of `extent`.
+/// Calls `visit(first, second, offset)` with the pieces of `extent` in both lists, cut where either
+/// is; the offset counts from the start of `extent`.
 template <class Visit>
 void for_each_pair(const GatherList& a, const GatherList& b, Extent extent, Visit visit) {
-  a.for_each(extent.offset, extent.bytes, [&](MutableBytes outer, size_t begin) {
-    b.for_each(extent.offset + begin, outer.size(), [&](MutableBytes inner, size_t offset) {
-      visit(outer.data() + offset, inner.data(), Extent{begin + offset, inner.size()});
+  a.for_each(extent.offset, extent.bytes, [&](MutableBytes first, size_t done) {
+    b.for_each(extent.offset + done, first.size(), [&](MutableBytes second, size_t offset) {
+      visit(first.subspan(offset, second.size()), second, done + offset);
     });
   });
-}
-
-constexpr size_t kNever = ~size_t{0};
-
-/// What the receives of a schedule do to one chunk here.
-struct Changes {
-  size_t first = kNever;  ///< phase
-  size_t last = kNever;
-  Merge last_merge = Merge::replace;
-};
-
-std::vector<Changes> changes_of(const Schedule& schedule) {
-  std::vector<Changes> changes(schedule.chunks);
-  for (size_t phase = 0; phase < schedule.phases.size(); ++phase)
-    for (const Receive& receive : schedule.phases[phase].receives)
-      for (int i = 0; i < receive.range.count; ++i) {
-        Changes& chunk = changes[receive.range.first + i];
-        chunk.first = std::min(chunk.first, phase);
-        chunk.last = phase;
-        chunk.last_merge = receive.merge;
-      }
-  return changes;
 }
 
 /// An absent stretch covers whole chunks, and the first segment has the beginning of each.
@@ -74,57 +54,86 @@ bool has_memory(const GatherList& list, const Layout& layout, int chunk) {
   return extent.bytes > 0 && list.has(extent.offset);
 }
 
+/// kernel::reduce of more sources than it takes, in steps. The destination may be a source of a
+/// later step, so the result grows elsewhere, a stretch at a time.
+void reduce_in_steps(const Work& work, std::byte* destination, std::span<const void* const> sources,
+                     size_t bytes) {
+  std::array<std::byte, 4 * KiB> result;
+  std::array<const void*, kernel::kMaxSources> step;
+  for (size_t done = 0; done < bytes; done += result.size()) {
+    const size_t stretch = std::min(result.size(), bytes - done);
+    for (size_t next = 0; next < sources.size();) {
+      size_t count = 0;
+      if (next > 0) step[count++] = result.data();
+      while (count < step.size() && next < sources.size())
+        step[count++] = static_cast<const std::byte*>(sources[next++]) + done;
+      kernel::reduce(work.op, work.dtype, result.data(), {step.data(), count},
+                     stretch / element_bytes(work.dtype));
+    }
+    std::memcpy(destination + done, result.data(), stretch);
+  }
+}
+
 }  // namespace
 
 Executor::Executor(Group& group, Work work)
     : group_(group),
       work_(std::move(work)),
-      final_reduces_(work_.schedule.phases.size()),
       to_publish_(work_.layout.segments(), work_.schedule.phases.size(), group.units_in_flight()),
       to_merge_(to_publish_) {
   HVD_ASSERT(work_.layout.chunks() == work_.schedule.chunks);
   HVD_ASSERT(work_.output.bytes() == work_.layout.bytes());
-  HVD_ASSERT(work_.input.bytes() == work_.output.bytes());
+  HVD_ASSERT(work_.input.bytes() == work_.layout.bytes());
   sort_receives(work_.schedule);
-  for (const Phase& phase : work_.schedule.phases) packs_.push_back(distinct_ranges(phase.sends));
-  const std::vector<Changes> changes = changes_of(work_.schedule);
-  for (int chunk = 0; chunk < work_.schedule.chunks; ++chunk) {
-    first_changes_.push_back(changes[chunk].first);
-    if (changes[chunk].last == kNever) {
-      if (has_memory(work_.input, work_.layout, chunk) &&
-          has_memory(work_.output, work_.layout, chunk))
-        copied_.push_back(chunk);
-    } else if (changes[chunk].last_merge == Merge::reduce) {
-      final_reduces_[changes[chunk].last].push_back(chunk);
-    }
-  }
+  plan_changes();
+  plan_packs();
 }
 
-uint32_t Executor::units() const {
-  return static_cast<uint32_t>(work_.layout.segments() * work_.schedule.phases.size());
+void Executor::plan_changes() {
+  constexpr size_t kNever = std::numeric_limits<size_t>::max();
+  const auto& phases = work_.schedule.phases;
+  first_changes_.assign(static_cast<size_t>(work_.schedule.chunks), kNever);
+  finished_reduces_.resize(phases.size());
+  std::vector<int> changed;
+  std::vector<std::pair<size_t, Merge>> last(first_changes_.size());
+  for (size_t phase = 0; phase < phases.size(); ++phase)
+    for (const Receive& receive : phases[phase].receives)
+      for (int i = 0; i < receive.range.count; ++i) {
+        const int chunk = receive.range.first + i;
+        if (first_changes_[chunk] == kNever) {
+          first_changes_[chunk] = phase;
+          changed.push_back(chunk);
+        }
+        last[chunk] = {phase, receive.merge};
+      }
+  for (const int chunk : changed)
+    if (last[chunk].second == Merge::reduce) finished_reduces_[last[chunk].first].push_back(chunk);
+  if (work_.input == work_.output && work_.prescale == 1.0 && work_.postscale == 1.0) return;
+  for (int chunk = 0; chunk < work_.schedule.chunks; ++chunk)
+    if (first_changes_[chunk] == kNever && has_memory(work_.input, work_.layout, chunk) &&
+        has_memory(work_.output, work_.layout, chunk))
+      copied_.push_back(chunk);
+}
+
+void Executor::plan_packs() {
+  const auto& phases = work_.schedule.phases;
+  packs_.resize(phases.size());
+  for (size_t phase = 0; phase < phases.size(); ++phase)
+    for (const int chunk : distinct_chunks(phases[phase].sends))
+      packs_[phase].push_back({chunk, is_fresh(chunk, phase)});
 }
 
 Executor::Progress Executor::advance() {
   if (finished()) return Progress::done;
   if (work_.schedule.phases.empty()) {
-    prepare(prepared_);
+    copy_unchanged();
   } else if (!try_publish() && !try_merge()) {
     return group_.pump() ? Progress::moved : Progress::waiting;
   }
   return finished() ? Progress::done : Progress::moved;
 }
 
-bool Executor::finished() const { return to_merge_.done() && prepared_ == work_.layout.segments(); }
-
-/// What no receive brings here. The two factors one after the other: integers truncate at each.
-void Executor::prepare(size_t segment) {
-  for (const int chunk : copied_) {
-    const Extent extent = work_.layout.extent(segment, chunk);
-    scale(work_.input, extent, work_.prescale);
-    scale(work_.output, extent, work_.postscale);
-  }
-  ++prepared_;
-}
+bool Executor::finished() const { return settled_segments_ == work_.layout.segments(); }
 
 bool Executor::try_publish() {
   if (to_publish_.done()) return false;
@@ -132,62 +141,47 @@ bool Executor::try_publish() {
   const size_t phase = to_publish_.phase();
   if (to_publish_.index() - to_merge_.index() >= group_.units_in_flight()) return false;
   if (phase > 0 && !to_merge_.passed(segment, phase - 1)) return false;
-  if (segment == prepared_) prepare(segment);
+  const auto& sends = work_.schedule.phases[phase].sends;
   parcels_.clear();
   size_t room_bytes = 0;
-  for (const Send& send : work_.schedule.phases[phase].sends) {
+  for (const Send& send : sends) {
+    HVD_ASSERT(send.base == sends.front().base);
     const Parcel sent = parcel(send.peer, send.range, send.base, segment);
     if (sent.bytes == 0) continue;
     parcels_.push_back(sent);
     room_bytes = std::max(room_bytes, sent.offset + sent.bytes);
   }
-  if (room_bytes > 0 && !pack(room_bytes)) return false;
+  if (room_bytes > 0 && !pack(room_bytes, sends.front().base)) return false;
   group_.publish(ticket(to_publish_), parcels_);
   to_publish_.next();
   return true;
 }
 
 /// Copies what the unit to publish sends into the room for it; false while there is none.
-bool Executor::pack(size_t room_bytes) {
+bool Executor::pack(size_t room_bytes, int base) {
   HVD_ASSERT(room_bytes <= group_.unit_bytes());
   const auto room = group_.reserve(ticket(to_publish_), room_bytes);
   if (!room) return false;
   const size_t segment = to_publish_.segment();
-  const size_t phase = to_publish_.phase();
-  const int base = work_.schedule.phases[phase].sends.front().base;
-  for (const ChunkRange range : packs_[phase]) {
-    std::byte* target = room->data() + work_.layout.offset_in_unit(segment, base, range.first);
-    for (int chunk = range.first; chunk < range.first + range.count; ++chunk) {
-      const Extent extent = work_.layout.extent(segment, chunk);
-      pack(extent, phase, chunk, target);
-      target += extent.bytes;
-    }
+  const size_t element = element_bytes(work_.dtype);
+  for (const auto [chunk, fresh] : packs_[to_publish_.phase()]) {
+    const GatherList& from = fresh ? work_.input : work_.output;
+    const double factor = fresh ? work_.prescale : 1.0;
+    const Extent extent = work_.layout.extent(segment, chunk);
+    std::byte* target = room->data() + work_.layout.offset_in_unit(segment, base, chunk);
+    from.for_each(extent.offset, extent.bytes, [&](MutableBytes piece, size_t offset) {
+      kernel::scale(work_.dtype, target + offset, piece.data(), factor, piece.size() / element);
+    });
   }
   return true;
-}
-
-/// The prescale is applied on the way to whoever reduces.
-void Executor::pack(Extent extent, size_t phase, int chunk, std::byte* target) const {
-  const GatherList& from = holder(phase, chunk);
-  const bool scaled = &from == &work_.input && work_.prescale != 1.0;
-  from.for_each(extent.offset, extent.bytes, [&](MutableBytes piece, size_t offset) {
-    if (scaled)
-      kernel::scale(work_.dtype, target + offset, piece.data(), work_.prescale,
-                    piece.size() / element_bytes(work_.dtype));
-    else
-      std::memcpy(target + offset, piece.data(), piece.size());
-  });
-}
-
-/// Where a chunk has its content when `phase` begins.
-const GatherList& Executor::holder(size_t phase, int chunk) const {
-  return phase <= first_changes_[chunk] ? work_.input : work_.output;
 }
 
 bool Executor::try_merge() {
   if (to_merge_.index() == to_publish_.index() || !see_parcels()) return false;
   merge(work_.schedule.phases[to_merge_.phase()], to_merge_.segment());
   group_.release(ticket(to_merge_));
+  // The last phases come in the order of the segments. What is unchanged has been sent by now.
+  if (to_merge_.phase() + 1 == work_.schedule.phases.size()) copy_unchanged();
   to_merge_.next();
   views_.clear();
   return true;
@@ -217,7 +211,8 @@ void Executor::merge(const Phase& phase, size_t segment) {
     else
       replace(receives[first], segment, contents[first]);
   }
-  for (const int chunk : final_reduces_[to_merge_.phase()])
+  if (work_.postscale == 1.0) return;
+  for (const int chunk : finished_reduces_[to_merge_.phase()])
     scale(work_.output, work_.layout.extent(segment, chunk), work_.postscale);
 }
 
@@ -235,40 +230,57 @@ void Executor::replace(const Receive& receive, size_t segment, ConstBytes conten
 /// them: ranks that reduce the same contributions get the same bits.
 void Executor::reduce(std::span<const Receive> receives, size_t segment,
                       std::span<const ConstBytes> contents) {
-  const size_t element = element_bytes(work_.dtype);
   const auto after = std::ranges::find_if(
       receives, [&](const Receive& receive) { return receive.peer > group_.rank(); });
-  const size_t own = static_cast<size_t>(after - receives.begin());
+  sources_.resize(receives.size() + 1);
+  const Operands operands{contents, static_cast<size_t>(after - receives.begin())};
   size_t done = 0;  // within the contents
   for (int i = 0; i < receives[0].range.count; ++i) {
     const int chunk = receives[0].range.first + i;
     const Extent extent = work_.layout.extent(segment, chunk);
-    const GatherList* mine = &holder(to_merge_.phase(), chunk);
-    if (mine == &work_.input && work_.prescale != 1.0) {
-      scale(work_.input, extent, work_.prescale);
-      mine = &work_.output;
-    }
-    for_each_pair(work_.output, *mine, extent, [&](std::byte* to, std::byte* from, Extent piece) {
-      sources_.clear();
-      for (const ConstBytes content : contents)
-        sources_.push_back(content.data() + done + piece.offset);
-      sources_.insert(sources_.begin() + static_cast<ptrdiff_t>(own), from);
-      kernel::reduce(work_.op, work_.dtype, to, sources_, piece.bytes / element);
-    });
+    const bool fresh = is_fresh(chunk, to_merge_.phase());
+    if (fresh && work_.prescale != 1.0) scale(work_.input, extent, work_.prescale);
+    const bool from_input = fresh && work_.prescale == 1.0;
+    reduce_chunk(from_input ? work_.input : work_.output, extent, operands, done);
     done += extent.bytes;
   }
 }
 
+/// output = `own` and what the peers sent, within `extent`, which lies at `begin` of the contents.
+void Executor::reduce_chunk(const GatherList& own, Extent extent, const Operands& operands,
+                            size_t begin) {
+  for_each_pair(work_.output, own, extent, [&](MutableBytes target, MutableBytes mine, size_t at) {
+    auto source = sources_.begin();
+    for (size_t i = 0; i < operands.contents.size(); ++i) {
+      if (i == operands.own_place) *source++ = mine.data();
+      *source++ = operands.contents[i].data() + begin + at;
+    }
+    if (operands.own_place == operands.contents.size()) *source = mine.data();
+    if (sources_.size() > kernel::kMaxSources)
+      reduce_in_steps(work_, target.data(), sources_, target.size());
+    else
+      kernel::reduce(work_.op, work_.dtype, target.data(), sources_,
+                     target.size() / element_bytes(work_.dtype));
+  });
+}
+
 /// output = from * factor, within `extent`.
 void Executor::scale(const GatherList& from, Extent extent, double factor) {
-  if (factor == 1.0 && &from == &work_.output) return;
   const size_t element = element_bytes(work_.dtype);
-  for_each_pair(work_.output, from, extent, [&](std::byte* to, std::byte* source, Extent piece) {
-    if (factor != 1.0)
-      kernel::scale(work_.dtype, to, source, factor, piece.bytes / element);
-    else if (to != source)
-      std::memcpy(to, source, piece.bytes);
+  for_each_pair(work_.output, from, extent, [&](MutableBytes to, MutableBytes source, size_t) {
+    kernel::scale(work_.dtype, to.data(), source.data(), factor, to.size() / element);
   });
+}
+
+/// Of the next segment, what no receive changes and both lists have. The two factors one after the
+/// other: integers truncate at each.
+void Executor::copy_unchanged() {
+  const size_t segment = settled_segments_++;
+  for (const int chunk : copied_) {
+    const Extent extent = work_.layout.extent(segment, chunk);
+    scale(work_.input, extent, work_.prescale);
+    if (work_.postscale != 1.0) scale(work_.output, extent, work_.postscale);
+  }
 }
 
 Ticket Executor::ticket(const Wavefront& unit) const {
@@ -276,18 +288,16 @@ Ticket Executor::ticket(const Wavefront& unit) const {
 }
 
 Parcel Executor::parcel(int peer, ChunkRange range, int base, size_t segment) const {
-  const size_t begin = work_.layout.offset_in_unit(segment, base, range.first);
-  size_t bytes = 0;
-  for (int chunk = range.first; chunk < range.first + range.count; ++chunk)
-    bytes += work_.layout.extent(segment, chunk).bytes;
-  return {peer, begin, bytes};
+  const int end = range.first + range.count;
+  return {peer, work_.layout.offset_in_unit(segment, base, range.first),
+          work_.layout.offset_in_unit(segment, range.first, end)};
 }
 
 std::string Executor::waiting_for() const {
   if (finished()) return "nothing";
   const bool publishes = to_merge_.index() == to_publish_.index();
   const Wavefront& unit = publishes ? to_publish_ : to_merge_;
-  const auto place = fmt::format("unit {} (segment {}, phase {}) of batch {}", unit.index(),
+  const auto place = fmt::format("unit {} (segment {}, phase {}) of batch {}", ticket(unit).unit,
                                  unit.segment(), unit.phase(), work_.batch);
   if (publishes) return "room for " + place;
   const auto& receives = work_.schedule.phases[unit.phase()].receives;

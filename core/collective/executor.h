@@ -28,6 +28,10 @@ namespace hvd {
 /// A chunk is read from the input until the first receive changes it here, and from the output
 /// afterwards, so that nothing is copied before it is needed. Chunks that no receive changes are
 /// copied to the output where both are there.
+///
+/// The prescale is applied as the input is read, the postscale after a chunk's last reduce here,
+/// and both to a chunk that is copied. What replaces a chunk has been scaled by the rank that
+/// reduced it.
 struct Work {
   uint64_t batch = 0;       ///< Ticket::batch of every unit
   uint32_t first_unit = 0;  ///< where this pass goes on counting: the units of the passes before
@@ -52,45 +56,57 @@ class Executor {
  public:
   Executor(Group& group, Work work);
 
-  /// How many units this pass takes: where the next one goes on counting.
-  uint32_t units() const;
-
   enum class Progress : uint8_t { moved, waiting, done };
   /// Does what can be done now, at most about one segment's worth. Errors come from the Group
   /// (peer_lost). When `done`, the results are here and peers can get what they need from the room
   /// of the Group; over links some of it may still have to be pumped.
   Progress advance();
 
+  /// Of this pass, on every rank of the group.
+  uint32_t units() const { return static_cast<uint32_t>(to_publish_.units()); }
+
   /// What advance() is waiting for, in words, for reports: "unit 7 (segment 2, phase 1) of rank 3".
   std::string waiting_for() const;
 
  private:
+  /// A chunk that goes into the room: from the input while it is `fresh`, not changed here yet.
+  struct Packed {
+    int chunk = 0;
+    bool fresh = true;
+  };
+  /// What peers sent, in ascending order of rank, and the place of this rank's own among them.
+  struct Operands {
+    std::span<const ConstBytes> contents;
+    size_t own_place = 0;
+  };
+
+  void plan_changes();
+  void plan_packs();
   bool finished() const;
-  void prepare(size_t segment);
   bool try_publish();
-  bool pack(size_t room_bytes);
-  void pack(Extent extent, size_t phase, int chunk, std::byte* target) const;
+  bool pack(size_t room_bytes, int base);
   bool try_merge();
   bool see_parcels();
   void merge(const Phase& phase, size_t segment);
   void replace(const Receive& receive, size_t segment, ConstBytes content);
   void reduce(std::span<const Receive> receives, size_t segment,
               std::span<const ConstBytes> contents);
-  const GatherList& holder(size_t phase, int chunk) const;
+  void reduce_chunk(const GatherList& own, Extent extent, const Operands& operands, size_t begin);
   void scale(const GatherList& from, Extent extent, double factor);
+  void copy_unchanged();
+  bool is_fresh(int chunk, size_t phase) const { return first_changes_[chunk] >= phase; }
   Ticket ticket(const Wavefront& unit) const;
   Parcel parcel(int peer, ChunkRange range, int base, size_t segment) const;
 
   Group& group_;
   Work work_;
-  std::vector<std::vector<ChunkRange>> packs_;  // [phase] the distinct ranges that are sent
-  std::vector<std::vector<int>>
-      final_reduces_;  // [phase] chunks whose last change here is a reduce in this phase
-  std::vector<size_t> first_changes_;  // [chunk] the first phase whose receives change it here
-  std::vector<int> copied_;            // chunks that no receive changes here, wanted in the output
+  std::vector<size_t> first_changes_;               // [chunk] the first phase that changes it here
+  std::vector<std::vector<int>> finished_reduces_;  // [phase] chunks whose last change it reduces
+  std::vector<int> copied_;                         // chunks that go from the input to the output
+  std::vector<std::vector<Packed>> packs_;          // [phase] what is sent
   Wavefront to_publish_;
   Wavefront to_merge_;
-  size_t prepared_ = 0;  // segments
+  size_t settled_segments_ = 0;  // nothing is left to do for them
   // Of the unit to merge: the parcels that have been seen so far.
   std::vector<ConstBytes> views_;
   // Kept for their capacity.

@@ -21,9 +21,13 @@ struct Named {
   const char* name;
   Make make;
 };
-constexpr std::array kAllreduces = {
-    Named{"direct", direct_allreduce}, Named{"one_shot", one_shot_allreduce},
-    Named{"ring", ring_allreduce}, Named{"recursive_doubling", recursive_doubling_allreduce}};
+constexpr std::array kAllreduces = {Named{"direct", direct_allreduce},
+                                    Named{"one_shot", one_shot_allreduce},
+                                    Named{"ring", ring_allreduce},
+                                    Named{"recursive_doubling", recursive_doubling_allreduce},
+                                    Named{"halving_doubling", halving_doubling_allreduce},
+                                    Named{"tree", tree_allreduce},
+                                    Named{"parameter_server", parameter_server_allreduce}};
 
 /// Memory of one rank as a fused batch has it: pieces of odd lengths, each somewhere else.
 class Tensors {
@@ -336,7 +340,9 @@ TEST(Executor, GathersBlocksOfUnevenLengths) {
       std::mt19937_64 random(seed);
       std::vector<size_t> blocks;
       for (int rank = 0; rank < size; ++rank) blocks.push_back(random() % 3 * (random() % 700) * 4);
-      const size_t bytes = std::accumulate(blocks.begin(), blocks.end(), size_t{0});
+      std::vector<size_t> starts(size);
+      std::exclusive_scan(blocks.begin(), blocks.end(), starts.begin(), size_t{0});
+      const size_t bytes = starts.back() + blocks.back();
       ByteVector expected(bytes);
       for (std::byte& byte : expected) byte = std::byte(random());
       sim::Network network(size, seed, network_of(seed));
@@ -344,16 +350,21 @@ TEST(Executor, GathersBlocksOfUnevenLengths) {
       std::vector<Work> works(size);
       for (int rank = 0; rank < size; ++rank) {
         ByteVector own(bytes);  // only its block is right
-        const Extent block{std::accumulate(blocks.begin(), blocks.begin() + rank, size_t{0}),
-                           blocks[rank]};
-        std::copy_n(expected.begin() + block.offset, block.bytes, own.begin() + block.offset);
+        std::copy_n(expected.begin() + starts[rank], blocks[rank], own.begin() + starts[rank]);
         outputs.emplace_back(bytes / 4, 4, seed + rank).set(own);
       }
       for (int rank = 0; rank < size; ++rank) {
         works[rank].schedule = make(rank, size);
         works[rank].layout = Layout::blocks(blocks, network.group(rank).unit_bytes(),
                                             works[rank].schedule.room_chunks, 4);
-        works[rank].input = works[rank].output = outputs[rank].list();
+        works[rank].output = outputs[rank].list();
+        works[rank].input = works[rank].output;
+        if (seed % 4 == 3) continue;  // in place
+        outputs[rank].set(ByteVector(bytes));
+        works[rank].input = {};
+        works[rank].input.add_absent(starts[rank]);
+        works[rank].input.add(expected.data() + starts[rank], blocks[rank]);
+        works[rank].input.add_absent(bytes - starts[rank] - blocks[rank]);
       }
       for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
       for (Tensors& output : outputs) ASSERT_EQ(output.content(), expected) << "seed " << seed;
@@ -435,6 +446,96 @@ TEST(Executor, BringsEveryRankItsPartOfEveryOther) {
     }
     for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
     ASSERT_EQ(received, sent) << "seed " << seed;
+  }
+}
+
+/// Runs `works` and expects that nobody fails.
+void run_all(sim::Network& network, std::vector<Work> works) {
+  for (const auto& error : network.run(std::move(works)))
+    ASSERT_FALSE(error.has_value()) << error->what();
+}
+
+TEST(Executor, ScalesIntegersTwiceEachTimeTowardZero) {
+  for (const bool in_place : {true, false})
+    for (const int size : {1, 2}) {
+      std::vector<std::vector<int32_t>> inputs(size, {7, -7, 9, 1}), outputs = inputs;
+      std::vector<Work> works(size);
+      for (int rank = 0; rank < size; ++rank) {
+        auto& from = in_place ? outputs : inputs;
+        works[rank].schedule = ring_allreduce(rank, size);
+        works[rank].layout = Layout::split(16, 64, size, 4);
+        works[rank].input.add(reinterpret_cast<std::byte*>(from[rank].data()), 16);
+        works[rank].output.add(reinterpret_cast<std::byte*>(outputs[rank].data()), 16);
+        works[rank].dtype = DType::int32;
+        works[rank].op = ReduceOp::max;
+        works[rank].prescale = works[rank].postscale = 0.5;
+      }
+      sim::Network network(size, 1, {});
+      run_all(network, std::move(works));
+      for (const auto& output : outputs) EXPECT_EQ(output, (std::vector<int32_t>{1, -1, 2, 0}));
+    }
+}
+
+TEST(Executor, ScalesInPlaceWhatItSendsOnlyOnce) {
+  for (const size_t unit_bytes : {64, 1024}) {
+    constexpr int kSize = 3;
+    std::vector<std::vector<float>> memory(kSize, std::vector<float>(150, 1.0F));
+    std::vector<Work> works(kSize);
+    for (int rank = 0; rank < kSize; ++rank) {
+      Work& work = works[rank];
+      work.schedule = direct_reducescatter(rank, kSize);
+      work.layout = Layout::blocks({200, 200, 200}, unit_bytes, kSize, 4);
+      add(work.output, memory[rank]);
+      work.input = work.output;
+      work.dtype = DType::float32;
+      work.prescale = 2.0;
+      work.postscale = 10.0;
+    }
+    sim::Network network(kSize, 1, {.unit_bytes = unit_bytes});
+    run_all(network, std::move(works));
+    for (int rank = 0; rank < kSize; ++rank)
+      for (int i = 0; i < 150; ++i)
+        ASSERT_EQ(memory[rank][i], i / 50 == rank ? 60.0F : 20.0F) << "rank " << rank << ", " << i;
+  }
+}
+
+TEST(Executor, ReducesMoreRanksThanTheKernelTakesInAscendingOrder) {
+  constexpr int kSize = static_cast<int>(kernel::kMaxSources) + 700;
+  // Only in this order the small ones count: they meet a large one, which then is taken away.
+  const auto value = [](int rank) {
+    return rank == 2 ? 1e8F : rank == kSize - 2 ? -1e8F : rank % 3 == 0 ? 1.0F : 0.0F;
+  };
+  std::vector<std::array<float, 2000>> memory(kSize);
+  std::vector<Work> works(kSize);
+  float expected = 0.0F;
+  for (int rank = 0; rank < kSize; ++rank) {
+    expected += value(rank);
+    memory[rank].fill(value(rank));
+    works[rank].schedule = parameter_server_allreduce(rank, kSize);
+    works[rank].output.add(reinterpret_cast<std::byte*>(memory[rank].data()), sizeof(memory[rank]));
+    works[rank].input = works[rank].output;
+    works[rank].layout = Layout::split(sizeof(memory[rank]), 8192, 1, sizeof(float));
+    works[rank].dtype = DType::float32;
+  }
+  sim::Network network(kSize, 1, {.unit_bytes = 8192, .shared_memory = true});
+  run_all(network, std::move(works));
+  for (const float result : memory[0]) ASSERT_EQ(result, expected);
+  EXPECT_EQ(memory[kSize - 1], memory[0]);
+}
+
+TEST(Executor, PassesOfOneBatchNumberTheirUnitsThrough) {
+  sim::Network network(3, 4, {.unit_bytes = 64});
+  uint32_t first_unit = 0;
+  for (const Make make : {ring_allreduce, direct_allreduce, tree_allreduce}) {
+    const Case c{.make = make, .size = 3, .elements = 100};
+    Batch batch(c, first_unit, 64);
+    std::vector<Work> works = batch.take_works();
+    for (Work& work : works) work.first_unit = first_unit;
+    const uint32_t units = Executor(network.group(0), works[0]).units();
+    EXPECT_EQ(units, works[0].layout.segments() * works[0].schedule.phases.size());
+    first_unit += units;
+    run_all(network, std::move(works));
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(batch.output(rank), batch.expected());
   }
 }
 

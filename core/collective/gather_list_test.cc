@@ -32,6 +32,23 @@ TEST(GatherList, VisitsEveryRangeAcrossItsPieces) {
     }
 }
 
+TEST(GatherList, AbsentStretchesTakeRoomButHaveNoMemory) {
+  ByteVector a = numbered(5, 0), b = numbered(4, 10);
+  GatherList list;
+  list.add_absent(2);
+  list.add_absent(1);
+  list.add(a.data(), a.size());
+  list.add_absent(0);
+  list.add_absent(2);
+  list.add(b.data(), b.size());
+  list.add_absent(3);
+  ASSERT_EQ(list.bytes(), 17u);
+  for (size_t at = 0; at < 17; ++at)
+    EXPECT_EQ(list.has(at), (at >= 3 && at < 8) || (at >= 10 && at < 14)) << at;
+  list.for_each(10, 4, [&](MutableBytes piece, size_t) { EXPECT_EQ(piece.data(), b.data()); });
+  EXPECT_DEATH(list.for_each(4, 8, [](MutableBytes, size_t) {}), "nullptr");
+}
+
 TEST(GatherList, IsEmptyWithoutPieces) {
   GatherList list;
   list.add(nullptr, 0);

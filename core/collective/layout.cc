@@ -1,8 +1,6 @@
 #include "core/collective/layout.h"
 
 #include <algorithm>
-#include <numeric>
-#include <utility>
 
 #include "core/base/assert.h"
 
@@ -32,23 +30,25 @@ Layout Layout::split(size_t bytes, size_t segment_bytes, int chunks, size_t elem
   return layout;
 }
 
-Layout Layout::blocks(std::vector<size_t> block_bytes, size_t segment_bytes, int room_chunks,
+Layout Layout::blocks(const std::vector<size_t>& block_bytes, size_t segment_bytes, int room_chunks,
                       size_t element_bytes) {
-  HVD_ASSERT(!block_bytes.empty() && room_chunks > 0 && element_bytes > 0);
+  HVD_ASSERT(!block_bytes.empty() && room_chunks > 0);
+  HVD_ASSERT(element_bytes > 0 && kCacheLine % element_bytes == 0);
   Layout layout;
   layout.chunks_ = static_cast<int>(block_bytes.size());
   layout.element_bytes_ = element_bytes;
-  layout.step_ = round_down(segment_bytes / static_cast<size_t>(room_chunks), element_bytes);
+  const size_t share = segment_bytes / static_cast<size_t>(room_chunks);
+  layout.step_ = round_down(share, share >= kCacheLine ? kCacheLine : element_bytes);
   HVD_ASSERT(layout.step_ > 0);
-  size_t longest = 0;
   layout.block_starts_.push_back(0);
   for (const size_t block : block_bytes) {
     HVD_ASSERT(block % element_bytes == 0);
-    longest = std::max(longest, block);
     layout.block_starts_.push_back(layout.block_starts_.back() + block);
   }
   layout.bytes_ = layout.block_starts_.back();
+  const auto [shortest, longest] = std::ranges::minmax(block_bytes);
   layout.segments_ = divide_up(longest, layout.step_);
+  layout.full_segments_ = shortest / layout.step_;
   return layout;
 }
 
@@ -69,6 +69,7 @@ Extent Layout::extent(size_t segment, int chunk) const {
 size_t Layout::offset_in_unit(size_t segment, int base, int chunk) const {
   HVD_ASSERT(segment < segments_ && base >= 0 && base <= chunk && chunk <= chunks_);
   if (block_starts_.empty()) return border(segment, chunk) - border(segment, base);
+  if (segment < full_segments_) return static_cast<size_t>(chunk - base) * step_;
   size_t offset = 0;
   for (int before = base; before < chunk; ++before) offset += extent(segment, before).bytes;
   return offset;

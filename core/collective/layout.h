@@ -22,8 +22,8 @@ class Layout {
   /// Chunk i is block i, of `block_bytes[i]` (may be 0), and the blocks lie end to end. Each
   /// segment takes the next segment_bytes / room_chunks of every block, so that `room_chunks` of
   /// them (Schedule::room_chunks) fit into a unit. For everything but allreduce and broadcast.
-  static Layout blocks(std::vector<size_t> block_bytes, size_t segment_bytes, int room_chunks,
-                       size_t element_bytes);
+  static Layout blocks(const std::vector<size_t>& block_bytes, size_t segment_bytes,
+                       int room_chunks, size_t element_bytes);
 
   size_t bytes() const { return bytes_; }
   size_t segments() const;
@@ -42,6 +42,7 @@ class Layout {
   size_t bytes_ = 0;
   size_t step_ = 0;  // bytes of a full segment; with blocks, of one block in it
   size_t segments_ = 0;
+  size_t full_segments_ = 0;  // blocks: the segments that take step_ bytes of every block
   size_t element_bytes_ = 1;
   int chunks_ = 1;
 };

@@ -68,6 +68,29 @@ TEST(Layout, ABlockIsItsChunkInAllSegments) {
   EXPECT_EQ(layout.offset_in_unit(2, 0, 1), 0u);  // block 0 has ended
 }
 
+TEST(Layout, AUnitBeginsWithItsBaseWhicheverChunksFollow) {
+  for (const std::vector<size_t>& blocks :
+       {std::vector<size_t>{40, 0, 8, 1000, 64}, std::vector<size_t>(5, 200)})
+    for (const Layout& layout :
+         {Layout::blocks(blocks, 64, 3, 8), Layout::split(1112, 256, 5, 8)}) {
+      for (size_t segment = 0; segment < layout.segments(); ++segment)
+        for (int base = 0; base < 5; ++base) {
+          size_t in_unit = 0;
+          for (int chunk = base; chunk < 5; ++chunk) {
+            EXPECT_EQ(layout.offset_in_unit(segment, base, chunk), in_unit);
+            in_unit += layout.extent(segment, chunk).bytes;
+          }
+        }
+    }
+}
+
+TEST(Layout, BlocksTakeAsMuchOfEachAsTheRoomOfOneRankHolds) {
+  EXPECT_EQ(Layout::blocks({1024, 1024, 512, 0}, 256, 1, 8).extent(0, 2).bytes, 256u);
+  EXPECT_EQ(Layout::blocks({1024, 1024, 512, 0}, 256, 1, 8).segments(), 4u);
+  EXPECT_EQ(Layout::blocks({1024, 1024, 512, 0}, 256, 4, 8).segments(), 16u);
+  EXPECT_EQ(Layout::blocks({1024, 1024}, 250, 2, 4).extent(0, 0).bytes, 64u);  // a cache line
+}
+
 TEST(Layout, NothingHasNoSegments) {
   EXPECT_EQ(Layout::split(0, 256, 4, 4).segments(), 0u);
   EXPECT_EQ(Layout::blocks({0, 0}, 256, 2, 4).segments(), 0u);

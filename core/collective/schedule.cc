@@ -31,27 +31,51 @@ struct Ring {
 /// it.
 void pass_round(Schedule& schedule, const Ring& ring, int lead, Merge merge) {
   for (int i = 0; i < ring.size - 1; ++i) {
-    const ChunkRange sent = ring.behind(i - lead);
-    const ChunkRange received = ring.behind(i + 1 - lead);
+    const ChunkRange out = ring.behind(i - lead), in = ring.behind(i + 1 - lead);
     schedule.phases.push_back(
-        {{{ring.next(), sent, sent.first}}, {{ring.previous(), received, merge, received.first}}});
+        {{{ring.next(), out, out.first}}, {{ring.previous(), in, merge, in.first}}});
   }
 }
+
+/// The ranks beyond the largest power of two: each folds its content into a rank of that core
+/// before, and takes the result from it after.
+struct Fold {
+  int core;
+  bool away;  ///< this rank is beyond the core
+  bool host;  ///< a rank beyond the core folds into this one
+  int partner;
+
+  Fold(int rank, int size)
+      : core(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))),
+        away(rank >= core),
+        host(rank + core < size),
+        partner(away ? rank - core : rank + core),
+        needed_(core < size) {}
+
+  void in(Schedule& schedule, ChunkRange all) const {
+    if (!needed_) return;
+    Phase& phase = schedule.phases.emplace_back();
+    if (away) phase.sends.push_back({partner, all});
+    if (host) phase.receives.push_back({partner, all, Merge::reduce});
+  }
+  void out(Schedule& schedule, ChunkRange all) const {
+    if (!needed_) return;
+    Phase& phase = schedule.phases.emplace_back();
+    if (host) phase.sends.push_back({partner, all});
+    if (away) phase.receives.push_back({partner, all, Merge::replace});
+  }
+
+ private:
+  bool needed_;
+};
 
 }  // namespace
 
 Schedule direct_allreduce(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size, .phases = {}};
-  if (size == 1) return schedule;
-  Phase reduce, collect;
-  for_each_peer(rank, size, [&](int peer) {
-    reduce.sends.push_back({peer, one(peer)});
-    reduce.receives.push_back({peer, one(rank), Merge::reduce});
-    collect.sends.push_back({peer, one(rank)});
-    collect.receives.push_back({peer, one(peer), Merge::replace});
-  });
-  schedule.phases = {std::move(reduce), std::move(collect)};
+  Schedule schedule = direct_reducescatter(rank, size);
+  for (Phase& collect : direct_allgather(rank, size).phases)
+    schedule.phases.push_back(std::move(collect));
   return schedule;
 }
 
@@ -71,7 +95,7 @@ Schedule one_shot_allreduce(int rank, int size) {
 Schedule ring_allreduce(int rank, int size) {
   check(rank, size);
   const Ring ring{rank, size};
-  Schedule schedule{.chunks = size, .phases = {}};
+  Schedule schedule{.chunks = size};
   pass_round(schedule, ring, 0,
              Merge::reduce);  // after these, the chunk ahead of us is complete here
   pass_round(schedule, ring, 1, Merge::replace);  // pass the complete chunks round
@@ -80,33 +104,80 @@ Schedule ring_allreduce(int rank, int size) {
 
 Schedule recursive_doubling_allreduce(int rank, int size) {
   check(rank, size);
-  const int core = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  const bool folded = rank >= core;      // gives its content to a rank of the core, gets the result
-  const bool host = rank + core < size;  // the rank of the core that does so for another
-  const int partner = folded ? rank - core : rank + core;
+  const Fold fold(rank, size);
   Schedule schedule;
-  if (core < size) {
-    Phase& fold = schedule.phases.emplace_back();
-    if (folded) fold.sends.push_back({partner, one(0)});
-    if (host) fold.receives.push_back({partner, one(0), Merge::reduce});
-  }
-  for (int distance = 1; distance < core; distance *= 2) {
+  fold.in(schedule, one(0));
+  for (int distance = 1; distance < fold.core; distance *= 2) {
     Phase& phase = schedule.phases.emplace_back();
-    if (folded) continue;
+    if (fold.away) continue;
     phase.sends.push_back({rank ^ distance, one(0)});
     phase.receives.push_back({rank ^ distance, one(0), Merge::reduce});
   }
-  if (core < size) {
-    Phase& unfold = schedule.phases.emplace_back();
-    if (host) unfold.sends.push_back({partner, one(0)});
-    if (folded) unfold.receives.push_back({partner, one(0), Merge::replace});
+  fold.out(schedule, one(0));
+  return schedule;
+}
+
+Schedule halving_doubling_allreduce(int rank, int size) {
+  check(rank, size);
+  const Fold fold(rank, size);
+  Schedule schedule{.chunks = fold.core, .room_chunks = fold.core};
+  const ChunkRange all{0, fold.core};
+  fold.in(schedule, all);
+  // The chunks that this rank shares with `distance * 2` ranks before, `distance` ranks after.
+  const auto half = [&](int of, int distance) {
+    return ChunkRange{of / distance * distance, distance};
+  };
+  for (int distance = fold.core / 2; distance > 0; distance /= 2) {
+    Phase& phase = schedule.phases.emplace_back();
+    if (fold.away) continue;
+    const int partner = rank ^ distance;
+    phase.sends.push_back({partner, half(partner, distance)});
+    phase.receives.push_back({partner, half(rank, distance), Merge::reduce});
   }
+  for (int distance = 1; distance < fold.core; distance *= 2) {
+    Phase& phase = schedule.phases.emplace_back();
+    if (fold.away) continue;
+    const int partner = rank ^ distance;
+    phase.sends.push_back({partner, half(rank, distance)});
+    phase.receives.push_back({partner, half(partner, distance), Merge::replace});
+  }
+  fold.out(schedule, all);
+  return schedule;
+}
+
+Schedule tree_allreduce(int rank, int size) {
+  check(rank, size);
+  Schedule schedule = binomial_broadcast(rank, size, 0);
+  std::vector<Phase> down = std::move(schedule.phases);
+  schedule.phases.clear();
+  for (auto phase = down.rbegin(); phase != down.rend(); ++phase) {  // the same edges, upwards
+    Phase& up = schedule.phases.emplace_back();
+    for (const Receive& receive : phase->receives) up.sends.push_back({receive.peer, one(0)});
+    for (const Send& send : phase->sends) up.receives.push_back({send.peer, one(0), Merge::reduce});
+  }
+  for (Phase& phase : down) schedule.phases.push_back(std::move(phase));
+  return schedule;
+}
+
+Schedule parameter_server_allreduce(int rank, int size) {
+  check(rank, size);
+  Schedule schedule;
+  if (size == 1) return schedule;
+  Phase collect;
+  if (rank == 0)
+    for_each_peer(rank, size, [&](int peer) {
+      collect.receives.push_back({peer, one(0), Merge::reduce});
+    });
+  else
+    collect.sends.push_back({0, one(0)});
+  schedule.phases = std::move(direct_broadcast(rank, size, 0).phases);
+  schedule.phases.insert(schedule.phases.begin(), std::move(collect));
   return schedule;
 }
 
 Schedule direct_allgather(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size, .phases = {}};
+  Schedule schedule{.chunks = size};
   if (size == 1) return schedule;
   Phase phase;
   for_each_peer(rank, size, [&](int peer) {
@@ -119,14 +190,14 @@ Schedule direct_allgather(int rank, int size) {
 
 Schedule ring_allgather(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size, .phases = {}};
+  Schedule schedule{.chunks = size};
   pass_round(schedule, Ring{rank, size}, 0, Merge::replace);
   return schedule;
 }
 
 Schedule direct_reducescatter(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size, .phases = {}, .room_chunks = size};
+  Schedule schedule{.chunks = size, .room_chunks = size};
   if (size == 1) return schedule;
   Phase phase;
   for_each_peer(rank, size, [&](int peer) {
@@ -139,7 +210,7 @@ Schedule direct_reducescatter(int rank, int size) {
 
 Schedule direct_alltoall(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size * size, .phases = {}, .room_chunks = size};
+  Schedule schedule{.chunks = size * size, .room_chunks = size};
   if (size == 1) return schedule;
   Phase phase;
   for_each_peer(rank, size, [&](int peer) {

@@ -48,7 +48,7 @@ struct Phase {
 
 struct Schedule {
   int chunks = 1;
-  std::vector<Phase> phases;  ///< as many on every rank; a rank may be idle in one
+  std::vector<Phase> phases{};  ///< as many on every rank; a rank may be idle in one
   /// The most chunks that one rank's room holds in any phase, the same on every rank: a unit is
   /// shared by so many.
   int room_chunks = 1;
@@ -65,6 +65,14 @@ Schedule ring_allreduce(int rank, int size);
 /// Recursive doubling (Thakur, Rabenseifner, Gropp, 2005); ranks beyond the largest power of two
 /// fold in before and out after.
 Schedule recursive_doubling_allreduce(int rank, int size);
+/// Recursive halving, then doubling (Rabenseifner, 2004; Thakur et al., 2005): as many bytes as a
+/// ring in 2 log2(size) phases. Ranks beyond the largest power of two fold as above.
+Schedule halving_doubling_allreduce(int rank, int size);
+/// Everything up a binomial tree to rank 0, reduced on the way, and down again.
+Schedule tree_allreduce(int rank, int size);
+/// All send to rank 0, which reduces everything in one go and sends it back (the shape of a
+/// parameter server with one server: Li et al., 2014).
+Schedule parameter_server_allreduce(int rank, int size);
 
 // Allgather: chunk r belongs to rank r.
 Schedule direct_allgather(int rank, int size);

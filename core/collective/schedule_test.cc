@@ -108,7 +108,17 @@ class Machine {
   std::vector<int> replacements_;
 };
 
-using Step = std::tuple<size_t, int, int, int, int>;  // phase, from, to, first chunk, chunks
+using Step = std::tuple<size_t, int, int, int, int, int>;  // phase, from, to, first, count, base
+
+/// Of one phase of one rank: it fits the room that all ranks derive.
+void expect_room(const Schedule& schedule, const Phase& phase) {
+  for (const Send& send : phase.sends) {
+    EXPECT_EQ(send.base, phase.sends[0].base);
+    EXPECT_GE(send.base, 0);
+    EXPECT_GE(send.range.first, send.base);
+    EXPECT_LE(send.range.first + send.range.count - send.base, schedule.room_chunks);
+  }
+}
 
 /// Everything sent is received by whom it was sent to, in the same phase, and the other way round.
 void expect_pairs(const std::vector<Schedule>& schedules) {
@@ -116,15 +126,18 @@ void expect_pairs(const std::vector<Schedule>& schedules) {
   for (int rank = 0; rank < static_cast<int>(schedules.size()); ++rank) {
     ASSERT_EQ(schedules[rank].phases.size(), schedules[0].phases.size());
     ASSERT_EQ(schedules[rank].chunks, schedules[0].chunks);
+    ASSERT_EQ(schedules[rank].room_chunks, schedules[0].room_chunks);
     for (size_t phase = 0; phase < schedules[rank].phases.size(); ++phase) {
       const Phase& steps = schedules[rank].phases[phase];
+      expect_room(schedules[rank], steps);
       for (const Send& send : steps.sends)
-        sent.emplace_back(phase, rank, send.peer, send.range.first, send.range.count);
+        sent.emplace_back(phase, rank, send.peer, send.range.first, send.range.count, send.base);
       for (const Receive& receive : steps.receives)
-        received.emplace_back(phase, receive.peer, rank, receive.range.first, receive.range.count);
+        received.emplace_back(phase, receive.peer, rank, receive.range.first, receive.range.count,
+                              receive.base);
     }
   }
-  for (const auto& [phase, from, to, first, count] : sent) {
+  for (const auto& [phase, from, to, first, count, base] : sent) {
     EXPECT_NE(from, to);
     EXPECT_GE(first, 0);
     EXPECT_GT(count, 0);
@@ -184,11 +197,14 @@ INSTANTIATE_TEST_SUITE_P(All, AllreduceSchedule,
                          testing::Values(Named{"direct", direct_allreduce},
                                          Named{"one_shot", one_shot_allreduce},
                                          Named{"ring", ring_allreduce},
-                                         Named{"recursive_doubling", recursive_doubling_allreduce}),
+                                         Named{"recursive_doubling", recursive_doubling_allreduce},
+                                         Named{"halving_doubling", halving_doubling_allreduce},
+                                         Named{"tree", tree_allreduce},
+                                         Named{"parameter_server", parameter_server_allreduce}),
                          [](const auto& info) { return info.param.name; });
 
-TEST(AllreduceOrder, DirectAndOneShotCombineInAscendingOrderOfRank) {
-  for (const auto& make : {direct_allreduce, one_shot_allreduce})
+TEST(AllreduceOrder, DirectOneShotAndParameterServerCombineInAscendingOrderOfRank) {
+  for (const auto& make : {direct_allreduce, one_shot_allreduce, parameter_server_allreduce})
     for (int size = 1; size <= kLargestSize; ++size) {
       Machine machine(size, make);
       for (int rank = 0; rank < size; ++rank)
@@ -224,6 +240,47 @@ INSTANTIATE_TEST_SUITE_P(All, AllgatherSchedule,
                          testing::Values(Named{"direct", direct_allgather},
                                          Named{"ring", ring_allgather}),
                          [](const auto& info) { return info.param.name; });
+
+TEST(ReducescatterSchedule, GivesEachRankItsChunkReducedInAscendingOrderOfRank) {
+  for (int size = 1; size <= kLargestSize; ++size) {
+    SCOPED_TRACE(size);
+    Machine machine(size, direct_reducescatter);
+    ASSERT_EQ(machine.chunks(), size);
+    expect_pairs(machine.schedules());
+    expect_one_change_a_phase(machine.schedules());
+    for (int rank = 0; rank < size; ++rank)
+      for (int chunk = 0; chunk < size; ++chunk)
+        machine.content(rank, chunk) = machine.expressions().leaf(rank);
+    machine.run();
+    int expected = machine.expressions().leaf(0);
+    for (int rank = 1; rank < size; ++rank)
+      expected = machine.expressions().combine(expected, machine.expressions().leaf(rank));
+    for (int rank = 0; rank < size; ++rank)
+      for (int chunk = 0; chunk < size; ++chunk)
+        ASSERT_EQ(machine.content(rank, chunk),
+                  chunk == rank ? expected : machine.expressions().leaf(rank));
+  }
+}
+
+TEST(AlltoallSchedule, GivesEachRankWhatEveryRankHasForIt) {
+  for (int size = 1; size <= kLargestSize; ++size) {
+    SCOPED_TRACE(size);
+    Machine machine(size, direct_alltoall);
+    ASSERT_EQ(machine.chunks(), size * size);
+    expect_pairs(machine.schedules());
+    expect_one_change_a_phase(machine.schedules());
+    for (int rank = 0; rank < size; ++rank)
+      for (int to = 0; to < size; ++to)
+        machine.content(rank, rank * size + to) = machine.expressions().leaf(rank);
+    machine.run();
+    for (int rank = 0; rank < size; ++rank)
+      for (int from = 0; from < size; ++from)
+        for (int to = 0; to < size; ++to) {
+          const bool here = from == rank || to == rank;
+          ASSERT_EQ(machine.content(rank, from * size + to), here ? from : kNothing);
+        }
+  }
+}
 
 struct NamedBroadcast {
   const char* name;
@@ -261,7 +318,18 @@ TEST(Schedule, RingSendsLessThanTwoBuffersARank) {
   }
 }
 
+TEST(Schedule, HalvingDoublingSendsLessThanTwoBuffersARank) {
+  for (int size = 2; size <= kLargestSize; size *= 2) {
+    int sent = 0;
+    for (const Phase& phase : halving_doubling_allreduce(1, size).phases)
+      for (const Send& send : phase.sends) sent += send.range.count;
+    EXPECT_EQ(sent, 2 * (size - 1));  // of 1 / size each
+  }
+}
+
 TEST(Schedule, LatencyGrowsWithTheLogarithm) {
+  EXPECT_EQ(halving_doubling_allreduce(0, 64).phases.size(), 12u);
+  EXPECT_EQ(tree_allreduce(0, 33).phases.size(), 12u);
   EXPECT_EQ(recursive_doubling_allreduce(0, 64).phases.size(), 6u);
   EXPECT_EQ(recursive_doubling_allreduce(0, 63).phases.size(), 5u + 2u);
   EXPECT_EQ(binomial_broadcast(0, 64, 3).phases.size(), 6u);

@@ -21,8 +21,9 @@ class Wavefront {
     if (phases > 0) lag_ = std::max<size_t>(1, units_in_flight / phases);
   }
 
-  bool done() const { return index_ == segments_ * phases_; }
-  size_t index() const { return index_; }  ///< Ticket::unit
+  size_t units() const { return segments_ * phases_; }
+  bool done() const { return index_ == units(); }
+  size_t index() const { return index_; }  ///< Ticket::unit, less Work::first_unit
   size_t segment() const { return wave_ - phase_ * lag_; }
   size_t phase() const { return phase_; }
 

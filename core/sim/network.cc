@@ -28,8 +28,7 @@ class Network::Port final : public Group {
 
  private:
   static bool follows(const std::optional<Ticket>& last, Ticket ticket) {
-    if (last && last->batch == ticket.batch) return ticket.unit == last->unit + 1;
-    return ticket.unit == 0 && (!last || last->batch < ticket.batch);
+    return !last || *last < ticket;
   }
 
   Network& network_;
