@@ -107,6 +107,12 @@ size_t Hub::counting() const {
   return count;
 }
 
+size_t Hub::live_slots() const {
+  size_t count = 0;
+  for (const auto& [number, group] : groups_) count += group.slots.live_count();
+  return count;
+}
+
 size_t Hub::kept_slots() const {
   size_t count = 0;
   for (const auto& [number, group] : groups_) count += group.slots.kept_count();

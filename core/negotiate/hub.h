@@ -48,6 +48,7 @@ class Hub {
 
   /// Operations that some children have submitted and others have not.
   size_t counting() const;
+  size_t live_slots() const;
   /// Retired slots that are still kept.
   size_t kept_slots() const;
 

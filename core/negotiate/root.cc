@@ -88,6 +88,12 @@ std::map<GroupNumber, std::vector<int32_t>> Root::process_sets() const {
   return sets;
 }
 
+size_t Root::remembered() const {
+  size_t count = 0;
+  for (const auto& [number, group] : groups_) count += group.slots.remembered();
+  return count;
+}
+
 void Root::add_group(GroupNumber number, std::vector<int32_t> members) {
   groups_.emplace(number, Group{.slots = {options_.slot_capacity, options_.rules},
                                 .members = std::move(members)});
@@ -138,11 +144,22 @@ void Root::order_control(Group& world) {
     add_group(item.new_group, item.signature.members);
   } else {
     HVD_ASSERT(item.signature.target != kWorldGroup);
-    groups_.erase(item.signature.target);
+    remove_group(item.signature.target);
   }
   Verdict change{.group = kWorldGroup};
   change.items.push_back(std::move(item));
   emit(std::move(change));
+}
+
+/// What all of its ranks have submitted before they removed it still runs, whatever the pace.
+void Root::remove_group(GroupNumber number) {
+  const auto found = groups_.find(number);
+  if (found == groups_.end()) return;
+  Group& group = found->second;
+  while (!group.ready.empty()) {
+    order_batch(number, group, cut_batch(group.ready, options_.fusion_bytes));
+  }
+  groups_.erase(found);
 }
 
 GroupNumber Root::new_group_number() {

@@ -42,6 +42,8 @@ class Root {
   bool needs_tick() const { return asked_this_period_ || wants_query_; }
   /// The members of each process set; the world is not among them.
   std::map<GroupNumber, std::vector<int32_t>> process_sets() const;
+  /// Names remembered over all groups: bounded by the slot capacity of each.
+  size_t remembered() const;
 
  private:
   struct Group {
@@ -56,6 +58,7 @@ class Root {
   bool must_wait(const Group& group, const Cut& cut) const;
   void order_batch(GroupNumber number, Group& group, const Cut& cut);
   void order_control(Group& world);
+  void remove_group(GroupNumber number);
   GroupNumber new_group_number();
   void ask();
   void emit(Verdict verdict);

@@ -147,13 +147,26 @@ TEST_F(RootTest, PacesEachGroupByItself) {
   EXPECT_EQ(root.turn().size(), 1u);
 }
 
-TEST_F(RootTest, ForgetsWhatIsReadyInARemovedSet) {
+// Whatever the pace: all of its ranks submitted it before they removed the set.
+TEST_F(RootTest, RunsWhatIsReadyInASetBeforeItRemovesIt) {
   const GroupNumber set = add_set("s", {0, 1});
   complete("a", 400, set);
+  root.turn();
+  complete("b", 400, set);
+  EXPECT_TRUE(root.turn().empty());  // "a" is under way
+  complete("c", 400, set);
   root.complete(entry_in_full(remove_set_of("u", set), 0));
   const Down down = root.turn();
-  ASSERT_EQ(down.size(), 1u);
-  EXPECT_EQ(down[0].items[0].signature.kind, OperationKind::remove_process_set);
+  ASSERT_EQ(down.size(), 2u);
+  EXPECT_EQ(down[0].group, set);
+  EXPECT_EQ(down[0].items.size(), 2u);
+  EXPECT_EQ(down[1].items[0].signature.kind, OperationKind::remove_process_set);
+}
+
+TEST_F(RootTest, OrdersNothingForARemovedSet) {
+  const GroupNumber set = add_set("s", {0, 1});
+  root.complete(entry_in_full(remove_set_of("u", set), 0));
+  root.turn();
   complete("b", 400, set);
   root.done(set, 1);
   EXPECT_TRUE(root.turn().empty());

@@ -1,5 +1,7 @@
 #include "core/negotiate/slot_assigner.h"
 
+#include <algorithm>
+
 namespace hvd {
 
 Item SlotAssigner::spell(Signature signature) {
@@ -20,6 +22,11 @@ Item SlotAssigner::spell(Signature signature) {
   table_.apply(item, SlotTable::Retired::forget);
   touch(item.slot);
   return item;
+}
+
+size_t SlotAssigner::remembered() const {
+  return std::max({table_.live_count(), by_use_.size(), place_.size(), used_once_.size(),
+                   used_once_order_.size()});
 }
 
 /// A name that never comes back gets no slot and so retires nobody's. The list of such names is

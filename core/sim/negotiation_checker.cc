@@ -40,7 +40,30 @@ std::string first_difference(const Said& said) {
   if (differs(said, &Signature::postscale)) return "postscale";
   if (differs(said, &Signature::op)) return "reduce operation";
   if (differs(said, &Signature::root)) return "root rank";
-  return "device";
+  if (differs(said, &Signature::device)) return "device";
+  if (differs(said, &Signature::members)) return "ranks of the process set";
+  return "fusion of groups";
+}
+
+Ingredient ingredient_of(const Signature& signature) {
+  switch (signature.kind) {
+    case OperationKind::allreduce:
+      return signature.op == ReduceOp::adasum ? Ingredient::adasums : Ingredient::allreduces;
+    case OperationKind::allgather:
+      return Ingredient::allgathers;
+    case OperationKind::broadcast:
+      return Ingredient::broadcasts;
+    case OperationKind::alltoall:
+      return Ingredient::alltoalls;
+    case OperationKind::reducescatter:
+      return Ingredient::reducescatters;
+    case OperationKind::barrier:
+      return Ingredient::barriers;
+    case OperationKind::add_process_set:
+    case OperationKind::remove_process_set:
+      break;
+  }
+  wrong("a {} runs as a batch", name_of(signature.kind));
 }
 
 std::string content(const Action& batch) {
@@ -62,7 +85,11 @@ std::vector<std::pair<int, Action>> NegotiationChecker::begin(int rank, int set,
   compare(meeting, rank, batch);
   meeting.there[rank] = batch;
   const bool all = meeting.there.size() == size_of(set);
-  if (all) check_somebody_submitted(meeting);
+  if (all) {
+    check_somebody_submitted(meeting);
+    check_may_run_together(batch.bound);
+    count(meeting);
+  }
   // A broadcast ends where the root's part has come, without waiting for the others.
   const Signature& first = batch.bound.front().signature;
   const bool is_broadcast = first.kind == OperationKind::broadcast;
@@ -103,8 +130,32 @@ void NegotiationChecker::check_somebody_submitted(const Meeting& meeting) const 
                                  [&](const auto& entry) { return entry.second.bound[i].mine; });
     if (!any) wrong("a batch runs what nobody has submitted");
   }
-  ++totals_.batches;
-  if (first.size() > 1) totals_.fused += first.size();
+}
+
+void NegotiationChecker::check_may_run_together(const std::vector<Bound>& operations) const {
+  const Signature& first = operations.front().signature;
+  for (const Bound& each : operations) {
+    if (operations.size() > 1 && !may_fuse(first, each.signature)) {
+      wrong("a {} runs together with a {}", name_of(first.kind), name_of(each.signature.kind));
+    }
+  }
+}
+
+void NegotiationChecker::count(const Meeting& meeting) const {
+  const std::vector<Bound>& operations = meeting.there.begin()->second.bound;
+  census_.count(Ingredient::batches);
+  if (operations.size() > 1) census_.count(Ingredient::fused, operations.size());
+  for (const Bound& operation : operations) {
+    census_.count(ingredient_of(operation.signature));
+    if (operation.signature.shapes.size() > 1) census_.count(Ingredient::grouped);
+    if (!operation.signature.fuse_with_others) census_.count(Ingredient::kept_apart);
+  }
+  const bool any_stands_in =
+      std::any_of(meeting.there.begin(), meeting.there.end(), [](const auto& entry) {
+        const std::vector<Bound>& bound = entry.second.bound;
+        return std::any_of(bound.begin(), bound.end(), [](const Bound& b) { return !b.mine; });
+      });
+  if (any_stands_in) census_.count(Ingredient::stand_ins);
 }
 
 void NegotiationChecker::failed(int rank, const Action& failure) {
@@ -112,10 +163,12 @@ void NegotiationChecker::failed(int rank, const Action& failure) {
   if (expected == Expect::runs) wrong("rank {}: {} failed: {}", rank, failure.tag, failure.text);
   failed_.insert(failure.tag);
   if (expected == Expect::either) {
-    ++totals_.orphans;
+    census_.count(Ingredient::orphans);
     return;
   }
-  ++totals_.faults;
+  const Said& said = program_.said.at(failure.tag);
+  const bool is_set = said.begin()->second.kind == OperationKind::add_process_set;
+  census_.count(is_set ? Ingredient::sets_refused : Ingredient::faults);
   check_mismatch_text(rank, failure);
 }
 

@@ -10,30 +10,14 @@
 #include <vector>
 
 #include "core/negotiate/client.h"
+#include "core/sim/census.h"
 #include "core/sim/negotiation_program.h"
 
 namespace hvd::sim {
 
-struct Totals {
-  uint64_t operations = 0;
-  uint64_t batches = 0;
-  uint64_t fused = 0;  ///< operations that ran together with others
-  uint64_t faults = 0;
-  uint64_t joins = 0;
-  uint64_t deaths = 0;
-  uint64_t shutdowns = 0;
-  uint64_t stalls = 0;
-  uint64_t silent = 0;
-  uint64_t sets = 0;
-  uint64_t duplicates = 0;
-  uint64_t orphans = 0;  ///< failed with their process set
-  uint64_t retirements = 0;
-  uint64_t kept_slots = 0;  ///< most at one hub
-};
-
 class NegotiationChecker {
  public:
-  NegotiationChecker(const Program& program, Totals& totals) : program_(program), totals_(totals) {}
+  NegotiationChecker(const Program& program, Census& census) : program_(program), census_(census) {}
 
   /// The engine of `rank` begins a batch of a set. Returns the ranks whose engines may now finish
   /// theirs.
@@ -53,11 +37,13 @@ class NegotiationChecker {
 
   void compare(const Meeting& meeting, int rank, const Action& batch) const;
   void check_somebody_submitted(const Meeting& meeting) const;
+  void check_may_run_together(const std::vector<Bound>& operations) const;
+  void count(const Meeting& meeting) const;
   void check_mismatch_text(int rank, const Action& failure) const;
   size_t size_of(int set) const;
 
   const Program& program_;
-  Totals& totals_;
+  Census& census_;
   std::map<std::pair<int, int>, uint64_t> begun_;  ///< by rank, set
   std::map<int, uint64_t> last_sequence_;          ///< by rank
   std::map<std::pair<int, uint64_t>, Meeting> meetings_;

@@ -7,17 +7,27 @@ namespace hvd::sim {
 namespace {
 
 using Script = std::vector<Instruction>;
-using Scripts = std::vector<Script>;
+/// What stays together, in this order, when a rank's part of the script is shuffled.
+using Block = std::vector<Instruction>;
+using Part = std::vector<std::vector<Block>>;  // [rank]
+using Ranks = std::vector<int32_t>;
+
+constexpr size_t kMostSets = 5;
 
 /// Which features a program uses.
 struct Plan {
+  bool everything = false;  ///< all of what follows
   bool joins = false;
   bool one_time_names = false;
   bool changes = false;
-  bool one_key = false;  ///< much to fuse
+  bool one_key = false;        ///< much to fuse
+  bool sets_in_midst = false;  ///< come, are used at once, and go, between other operations
   int set_count = 0;
   int epochs = 1;
 };
+
+/// What the members of a group submit as one operation.
+using Said = std::map<int, Instruction>;  // by rank
 
 class Author {
  public:
@@ -25,12 +35,14 @@ class Author {
     program_.topology = std::move(topology);
     program_.ranks.resize(static_cast<size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) members_[kWorldSet].push_back(rank);
-    plan_.joins = dice.chance(.5);
-    plan_.one_time_names = dice.chance(.3);
-    plan_.changes = dice.chance(.6);
-    plan_.one_key = dice.chance(.5);
-    plan_.set_count = dice.chance(.5) ? 1 + dice.below(3) : 0;
-    plan_.epochs = 1 + dice.below(2);
+    plan_.everything = dice.chance(.25);
+    plan_.joins = draw_feature(.4);
+    plan_.one_time_names = draw_feature(.3);
+    plan_.changes = draw_feature(.5);
+    plan_.one_key = dice.chance(.4);
+    plan_.set_count = draw_feature(.4) ? 1 + dice.below(3) : 0;
+    plan_.sets_in_midst = plan_.set_count > 0 && draw_feature(.5);
+    plan_.epochs = plan_.everything ? 3 : 1 + dice.below(3);
   }
 
   Program write() {
@@ -44,90 +56,167 @@ class Author {
 
  private:
   int ranks() const { return program_.topology.ranks(); }
+  bool draw_feature(double probability) { return dice_.chance(probability) || plan_.everything; }
+  void count(Ingredient what) { program_.drawn.count(what); }
 
   void draw_options() {
-    constexpr uint32_t kCapacities[] = {0, 1, 2, 3, 5, 64};
-    program_.options.slot_capacity = kCapacities[dice_.below(6)];
+    struct Capacity {
+      uint32_t slots;
+      Ingredient ingredient;
+    };
+    constexpr Capacity kCapacities[] = {
+        {0, Ingredient::capacity_none}, {1, Ingredient::capacity_one},
+        {2, Ingredient::capacity_two},  {3, Ingredient::capacity_few},
+        {5, Ingredient::capacity_few},  {64, Ingredient::capacity_many}};
+    const Capacity drawn = kCapacities[plan_.everything ? 1 + dice_.below(4) : dice_.below(6)];
+    program_.options.slot_capacity = drawn.slots;
+    count(drawn.ingredient);
     program_.options.fusion_bytes =
         dice_.chance(.2) ? 0 : static_cast<uint64_t>(50 + dice_.below(400));
     program_.options.window = dice_.chance(.2) ? 1 << 20 : 1 + dice_.below(3);
   }
 
-  /// Puts what all ranks do in this part behind their scripts so far.
-  void append(Scripts& part) {
+  Part new_part() const { return Part(program_.ranks.size()); }
+
+  /// Puts what all ranks do in this part, in an order of their own, behind their scripts so far.
+  void append(Part& part) {
     for (size_t rank = 0; rank < part.size(); ++rank) {
+      dice_.shuffle(part[rank]);
       Script& script = program_.ranks[rank];
-      std::move(part[rank].begin(), part[rank].end(), std::back_inserter(script));
+      for (Block& block : part[rank]) {
+        std::move(block.begin(), block.end(), std::back_inserter(script));
+      }
     }
   }
 
-  Scripts new_part() const { return Scripts(program_.ranks.size()); }
-
-  void shuffle(Scripts& part) {
-    for (Script& script : part) dice_.shuffle(script);
+  static void put(Part& part, Said said) {
+    for (auto& [rank, instruction] : said) {
+      part[static_cast<size_t>(rank)].push_back({std::move(instruction)});
+    }
   }
 
   // ---- process sets
 
-  int add_set(Scripts& part) {
+  /// A set that is asked for; it is not there yet.
+  int draw_set() {
     const int set = next_set_++;
-    std::vector<int32_t>& members = members_[set];
-    while (members.empty()) {
-      for (int rank = 0; rank < ranks(); ++rank) {
-        if (dice_.chance(.5)) members.push_back(rank);
-      }
-    }
-    program_.sets[set] = members;
-    Instruction add{.type = Instruction::Type::add_set, .set = set, .tag = next_tag_++};
-    add.name = "set" + std::to_string(set);
-    add.signature.name = hash_name(add.name);
-    add.signature.kind = OperationKind::add_process_set;
-    add.signature.members = members;
-    program_.expected[add.tag] = Expect::runs;
-    for (Script& script : part) script.push_back(add);
-    live_sets_.push_back(set);
+    Ranks& members = members_[set];
+    while (members.empty()) members = some_ranks();
     return set;
   }
 
+  Ranks some_ranks() {
+    Ranks drawn;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (dice_.chance(.5)) drawn.push_back(rank);
+    }
+    return drawn;
+  }
+
+  static Ranks other_than(const Ranks& members) {
+    return members == Ranks{0} ? Ranks{0, 1} : Ranks{0};
+  }
+
+  static bool overlap(const Ranks& a, const Ranks& b) {
+    return a != b && std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
+  }
+
+  Instruction change_of_set(Instruction::Type type, int set, const std::string& name) {
+    Instruction change{.type = type, .set = set, .name = name, .tag = next_tag_++};
+    change.signature.name = hash_name(name);
+    change.signature.kind = type == Instruction::Type::add_set ? OperationKind::add_process_set
+                                                               : OperationKind::remove_process_set;
+    program_.expected[change.tag] = Expect::runs;
+    return change;
+  }
+
+  Instruction add_set() {
+    const int set = draw_set();
+    Instruction add = change_of_set(Instruction::Type::add_set, set, "set" + std::to_string(set));
+    add.signature.members = members_[set];
+    program_.sets[set] = members_[set];
+    for (const int other : live_sets_) {
+      const bool overlaps = other != kWorldSet && overlap(members_[set], members_[other]);
+      if (overlaps) count(Ingredient::overlapping_sets);
+    }
+    live_sets_.push_back(set);
+    return add;
+  }
+
   void add_first_sets() {
-    Scripts part = new_part();
-    for (int i = 0; i < plan_.set_count; ++i) add_set(part);
-    shuffle(part);
-    for (Script& script : part) {
+    Part part = new_part();
+    for (int i = 0; i < plan_.set_count; ++i) {
+      const Instruction add = add_set();
+      for (auto& blocks : part) blocks.push_back({add});
+    }
+    append(part);
+    for (Script& script : program_.ranks) {
       for (const int set : live_sets_) {
         if (set != kWorldSet) script.push_back({.type = Instruction::Type::await_set, .set = set});
       }
     }
-    append(part);
   }
 
-  /// Removes the youngest set and makes another. A last operation of the old one comes too late for
-  /// some.
-  void replace_set() {
-    const int old = live_sets_.back();
-    live_sets_.pop_back();
-    Scripts part = new_part();
-    Instruction remove{.type = Instruction::Type::remove_set, .set = old, .tag = next_tag_++};
-    remove.name = "unset" + std::to_string(old);
-    remove.signature.name = hash_name(remove.name);
-    remove.signature.kind = OperationKind::remove_process_set;
-    program_.expected[remove.tag] = Expect::runs;
-    for (Script& script : part) {
-      script.push_back({.type = Instruction::Type::await_own, .set = old});
-      script.push_back(remove);
+  /// Adds a set and uses it as soon as it is there on a rank. At most one in a part: ranks that
+  /// waited for two sets in different orders would wait for each other.
+  void add_set_in_midst(Part& part) {
+    const Instruction add = add_set();
+    const int set = add.set;
+    for (auto& blocks : part) {
+      blocks.push_back({add, {.type = Instruction::Type::await_set, .set = set}});
     }
-    const int added = add_set(part);
-    const std::string name = "op0";
-    Instruction orphan{.set = old, .name = name, .tag = next_tag_++};
-    orphan.signature = signature(old, name, version_[{old, name}]);
+    for (auto& [rank, use] : operation(set, members_[set], true, "op0")) {
+      part[static_cast<size_t>(rank)].back().push_back(std::move(use));
+    }
+    count(Ingredient::sets_in_midst);
+  }
+
+  /// Ranks disagree about a set, or one has joined: nobody gets it.
+  void ask_in_vain(Part& part, const Ranks& active, bool whole) {
+    const int set = draw_set();
+    Instruction add = change_of_set(Instruction::Type::add_set, set, "set" + std::to_string(set));
+    std::map<int, Signature>& said = program_.said[add.tag];
+    for (const int32_t rank : active) {
+      const bool is_odd = whole && rank == active.back();
+      add.signature.members = is_odd ? other_than(members_[set]) : members_[set];
+      said[rank] = add.signature;
+      part[static_cast<size_t>(rank)].push_back({add});
+    }
+    program_.expected[add.tag] = Expect::fails;
+  }
+
+  /// Removes some set. An operation of it may be under way on all of its ranks, which runs; another
+  /// one may come too late on some.
+  void remove_set(Part& part) {
+    const auto place =
+        live_sets_.begin() + 1 + dice_.below(static_cast<int>(live_sets_.size()) - 1);
+    const int set = *place;
+    live_sets_.erase(place);
+    const Ranks& members = members_[set];
+    const Instruction remove =
+        change_of_set(Instruction::Type::remove_set, set, "unset" + std::to_string(set));
+    for (auto& blocks : part)
+      blocks.push_back({{.type = Instruction::Type::await_own, .set = set}});
+    if (dice_.chance(.4)) {
+      for (auto& [rank, last] : operation(set, members, true, "last")) {
+        part[static_cast<size_t>(rank)].back().push_back(std::move(last));
+      }
+      count(Ingredient::sets_removed_in_use);
+    }
+    for (auto& blocks : part) blocks.back().push_back(remove);
+    Instruction orphan{.set = set, .name = "orphan", .tag = next_tag_++};
+    orphan.signature = signature(set, orphan.name, 0);
     program_.expected[orphan.tag] = Expect::either;
-    const std::vector<int32_t>& members = members_[old];
-    for (size_t i = 1; i < members.size(); ++i) {
-      if (dice_.chance(.5)) part[static_cast<size_t>(members[i])].push_back(orphan);
+    for (const int32_t rank : members) {
+      if (rank == members.front() || dice_.chance(.5)) continue;
+      part[static_cast<size_t>(rank)].back().push_back(orphan);
     }
-    for (Script& script : part) {
-      script.push_back({.type = Instruction::Type::await_set, .set = added});
-    }
+  }
+
+  void replace_set() {
+    Part part = new_part();
+    remove_set(part);
+    add_set_in_midst(part);
     append(part);
   }
 
@@ -136,48 +225,72 @@ class Author {
   void write_epoch() {
     std::vector<int> steps(program_.ranks.size(), 1 + dice_.below(4));
     if (plan_.joins) {
-      for (int& count : steps) count = 1 + dice_.below(5);
+      for (int& count : steps) count = (plan_.everything ? 3 : 1) + dice_.below(4);
     }
     const int most = *std::max_element(steps.begin(), steps.end());
     for (int step = 0; step < most; ++step) write_step(steps, step);
     if (plan_.joins) {
       for (Script& script : program_.ranks) script.push_back({.type = Instruction::Type::join});
-    } else if (plan_.set_count > 0 && dice_.chance(.6)) {
-      replace_set();
     }
+    if (live_sets_.size() > 1 && dice_.chance(.5)) replace_set();
   }
 
   void write_step(const std::vector<int>& steps, int step) {
-    Scripts part = new_part();
+    Part part = new_part();
+    const auto is_active = [&](int32_t rank) { return steps[static_cast<size_t>(rank)] > step; };
+    if (plan_.sets_in_midst) change_sets(part, is_active);
     for (const int set : live_sets_) {
-      std::vector<int32_t> active;
-      for (const int32_t rank : members_[set]) {
-        if (steps[static_cast<size_t>(rank)] > step) active.push_back(rank);
-      }
+      if (set == new_set_) continue;  // not there yet where its block comes later
+      Ranks active;
+      std::copy_if(members_[set].begin(), members_[set].end(), std::back_inserter(active),
+                   is_active);
       const bool whole = active.size() == members_[set].size();
       if (active.empty() || (set != kWorldSet && !whole)) continue;
       const int names = 1 + dice_.below(6);
       for (int i = 0; i < names; ++i) {
-        if (!dice_.chance(.25)) write_operation(part, set, active, whole, i);
+        if (!dice_.chance(.25)) put(part, operation(set, active, whole, draw_name(i)));
       }
     }
-    shuffle(part);
     append(part);
   }
 
-  void write_operation(Scripts& part, int set, const std::vector<int32_t>& active, bool whole,
-                       int number) {
-    const bool once = plan_.one_time_names && dice_.chance(.5);
-    const std::string name =
-        once ? "once" + std::to_string(next_once_++) : "op" + std::to_string(number);
+  template <class IsActive>
+  void change_sets(Part& part, IsActive is_active) {
+    new_set_ = kNoSet;
+    Ranks active;
+    const Ranks& world = members_[kWorldSet];
+    std::copy_if(world.begin(), world.end(), std::back_inserter(active), is_active);
+    const bool whole = active.size() == world.size();
+    if (active.size() > 1 && dice_.chance(.15)) ask_in_vain(part, active, whole);
+    if (!whole) return;
+    if (live_sets_.size() > 1 && dice_.chance(.2)) remove_set(part);
+    if (live_sets_.size() < kMostSets && dice_.chance(.4)) {
+      add_set_in_midst(part);
+      new_set_ = live_sets_.back();
+    }
+  }
+
+  std::string draw_name(int number) {
+    const bool once = plan_.one_time_names && dice_.chance(.3);
+    if (!once) return "op" + std::to_string(number);
+    count(Ingredient::one_time_names);
+    return "once" + std::to_string(next_once_++);
+  }
+
+  /// What the active ranks of a set say under one name; now and then they do not agree.
+  Said operation(int set, const Ranks& active, bool whole, const std::string& name) {
     int& version = version_[{set, name}];
-    if (plan_.changes && dice_.chance(.15)) ++version;
+    if (plan_.changes && dice_.chance(.15)) {
+      ++version;
+      count(Ingredient::changes);
+    }
     const Signature agreed = signature(set, name, version);
     const bool split = plan_.changes && active.size() > 1 && dice_.chance(.08);
     const bool in_one_field = dice_.chance(.6);
     const uint64_t tag = next_tag_++;
-    const int field = dice_.below(9);
+    const int field = dice_.below(10);
     bool fails = false;
+    Said said;
     for (const int32_t rank : active) {
       Signature own = agreed;
       if (split && dice_.chance(.4)) {
@@ -188,10 +301,10 @@ class Author {
       // Ranks that have joined by then take part in an allreduce only.
       fails |= own != program_.said[tag].begin()->second ||
                (!whole && own.kind != OperationKind::allreduce);
-      part[static_cast<size_t>(rank)].push_back(
-          {.set = set, .name = name, .signature = std::move(own), .tag = tag});
+      said[rank] = {.set = set, .name = name, .signature = std::move(own), .tag = tag};
     }
     program_.expected[tag] = fails ? Expect::fails : Expect::runs;
+    return said;
   }
 
   /// The same for the same arguments.
@@ -201,11 +314,13 @@ class Author {
     Dice dice(hash.low);
     Signature drawn;
     drawn.name = hash_name(name);
-    constexpr OperationKind kKinds[] = {OperationKind::allreduce, OperationKind::allreduce,
-                                        OperationKind::allreduce, OperationKind::allgather,
-                                        OperationKind::broadcast, OperationKind::barrier};
-    drawn.kind = kKinds[dice.below(6)];
-    drawn.op = dice.chance(.5) ? ReduceOp::sum : ReduceOp::max;
+    constexpr OperationKind kKinds[] = {
+        OperationKind::allreduce, OperationKind::allreduce,     OperationKind::allreduce,
+        OperationKind::allreduce, OperationKind::allgather,     OperationKind::broadcast,
+        OperationKind::alltoall,  OperationKind::reducescatter, OperationKind::barrier};
+    constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::max, ReduceOp::adasum};
+    drawn.kind = kKinds[dice.below(9)];
+    drawn.op = kOps[dice.below(3)];
     drawn.dtype = dice.chance(.5) ? DType::float32 : DType::uint8;
     if (plan_.one_key) {
       drawn.op = ReduceOp::sum;
@@ -225,10 +340,13 @@ class Author {
     const int tensors = dice.chance(.8) ? 1 : 2 + dice.below(2);
     for (int i = 0; i < tensors; ++i) {
       Shape& shape = drawn.shapes.emplace_back();
-      if (drawn.kind == OperationKind::allgather) shape.push_back(kFreeDimension);
+      const bool has_free_dimension =
+          drawn.kind == OperationKind::allgather || drawn.kind == OperationKind::alltoall;
+      if (has_free_dimension) shape.push_back(kFreeDimension);
       shape.push_back(dice.below(plan_.one_key ? 60 : 200));
       if (dice.chance(.3)) shape.push_back(1);
     }
+    drawn.fuse_with_others = tensors == 1 || dice.chance(.5);
   }
 
   /// Differs in one thing only, in most cases.
@@ -238,7 +356,8 @@ class Author {
         from.dtype = DType::int64;
         break;
       case 1:
-        from.kind = OperationKind::alltoall;
+        from.kind = from.kind == OperationKind::alltoall ? OperationKind::allgather
+                                                         : OperationKind::alltoall;
         break;
       case 2:
         from.shapes.push_back({7});
@@ -257,6 +376,9 @@ class Author {
         break;
       case 7:
         from.root += 1;
+        break;
+      case 8:
+        from.fuse_with_others = !from.fuse_with_others;
         break;
       default:
         from.device = DeviceKind::gpu;
@@ -281,8 +403,10 @@ class Author {
   Dice& dice_;
   Plan plan_;
   Program program_;
-  std::map<int, std::vector<int32_t>> members_;
+  static constexpr int kNoSet = -2;
+  std::map<int, Ranks> members_;
   std::vector<int> live_sets_{kWorldSet};
+  int new_set_ = kNoSet;  ///< added in the part that is being written
   std::map<std::pair<int, std::string>, int> version_;
   int next_set_ = 0;
   uint64_t next_tag_ = 1;

@@ -12,6 +12,7 @@
 #include "core/negotiate/options.h"
 #include "core/negotiate/signature.h"
 #include "core/negotiate/topology.h"
+#include "core/sim/census.h"
 
 namespace hvd::sim {
 
@@ -63,6 +64,7 @@ struct Program {
   std::map<uint64_t, Expect> expected;                ///< by tag
   std::map<uint64_t, std::map<int, Signature>> said;  ///< by tag, rank
   std::map<int, std::vector<int32_t>> sets;           ///< members, ascending
+  Census drawn;                                       ///< what only the script tells
   int late_rank = -1;                                 ///< stops ...
   size_t late_at = kNever;  ///< ... before this instruction until the stall report
 };

@@ -13,42 +13,6 @@ namespace {
 
 constexpr uint64_t kMaxEvents = 20'000'000;  // more is an endless exchange
 
-Rules rules_without(Without without) {
-  Rules rules;
-  switch (without) {
-    case Without::retired_slots_are_kept:
-      rules.retired_slots_are_kept = false;
-      break;
-    case Without::slot_numbers_are_fresh:
-      rules.slot_numbers_are_fresh = false;
-      break;
-    case Without::group_numbers_are_fresh:
-      rules.group_numbers_are_fresh = false;
-      break;
-    case Without::join_done_queues:
-      rules.join_done_queues = false;
-      break;
-    case Without::substitution_is_counted:
-      rules.substitution_is_counted = false;
-      break;
-    case Without::fault_waits_for_all:
-      rules.fault_waits_for_all = false;
-      break;
-    case Without::threshold_never_refuses:
-      rules.threshold_never_refuses = false;
-      break;
-    case Without::changes_are_sent_in_full:
-      rules.changes_are_sent_in_full = false;
-      break;
-    case Without::counts_outlive_retirement:
-      rules.counts_outlive_retirement = false;
-      break;
-    default:
-      break;  // not a rule of the machines
-  }
-  return rules;
-}
-
 [[noreturn]] void throw_assertion(const char* expression, const char* file, int line) {
   fail(Code::internal, fmt::format("{}:{}: expected {}", file, line, expression));
 }
@@ -67,48 +31,13 @@ class AssertionsThrow {
 
 }  // namespace
 
-const char* name_of(Without rule) {
-  switch (rule) {
-    case Without::nothing:
-      return "nothing";
-    case Without::retired_slots_are_kept:
-      return "retired_slots_are_kept";
-    case Without::slot_numbers_are_fresh:
-      return "slot_numbers_are_fresh";
-    case Without::group_numbers_are_fresh:
-      return "group_numbers_are_fresh";
-    case Without::join_done_queues:
-      return "join_done_queues";
-    case Without::substitution_is_counted:
-      return "substitution_is_counted";
-    case Without::fault_waits_for_all:
-      return "fault_waits_for_all";
-    case Without::threshold_never_refuses:
-      return "threshold_never_refuses";
-    case Without::changes_are_sent_in_full:
-      return "changes_are_sent_in_full";
-    case Without::counts_outlive_retirement:
-      return "counts_outlive_retirement";
-    case Without::one_stream_for_all_groups:
-      return "one_stream_for_all_groups";
-    case Without::entries_before_join:
-      return "entries_before_join";
-    case Without::joined_ranks_learn_slots:
-      return "joined_ranks_learn_slots";
-    case Without::joined_ranks_are_not_ready:
-      return "joined_ranks_are_not_ready";
-    case Without::root_cuts_batches:
-      return "root_cuts_batches";
-  }
-  HVD_ASSERT(!"a rule");
-}
-
 NegotiationSim::NegotiationSim(uint64_t seed, const SimOptions& options)
     : dice_(seed),
       program_(options.large_hosts > 0 ? make_large_program(dice_, options.large_hosts)
                                        : make_program(dice_)),
       options_(options),
-      checker_(program_, totals_) {
+      census_(program_.drawn),
+      checker_(program_, census_) {
   program_.options.rules = rules_without(options.without);
   slowness_ = 1 + dice_.below(50);
   late_sleeps_ = program_.late_rank > 0 && dice_.chance(.4);
@@ -130,7 +59,7 @@ void NegotiationSim::run() {
   if (options_.large_hosts == 0) plan_trouble();
   drain();
   if (program_.late_rank >= 0) {
-    if (dead_rank_ == kNobody && !shut_down_) check_stall();
+    if (dead_.empty() && !shut_down_) check_stall();
     wake_late_rank();
     drain();
   }
@@ -222,7 +151,7 @@ void NegotiationSim::flush_hub(int host) {
   }
   send_down(host);
   for (const Hub& each : hubs_) {
-    totals_.kept_slots = std::max<uint64_t>(totals_.kept_slots, each.kept_slots());
+    if (each.kept_slots() > 0) census_.count(Ingredient::kept_retired);
   }
 }
 
@@ -293,6 +222,7 @@ void NegotiationSim::step_user(int rank) {
     return;
   }
   ++user.next;
+  meet_doom(rank, next.type);
   after(dice_.chance(.7) ? 0 : dice_.below(60), rank, [=, this] { step_user(rank); });
 }
 
@@ -324,7 +254,7 @@ bool NegotiationSim::submit(int rank, const Instruction& next) {
   if (!is_gone && std::any_of(user.in_flight.begin(), user.in_flight.end(), is_same)) {
     if (!dice_.chance(.3)) return false;
     HVD_ASSERT(clients_[rank].submit(number, next.name, signature, 0) == Submitted::duplicate_name);
-    ++totals_.duplicates;
+    census_.count(Ingredient::duplicates);
     return false;
   }
   constexpr GroupNumber kNoGroup = 999999;
@@ -333,7 +263,7 @@ bool NegotiationSim::submit(int rank, const Instruction& next) {
   HVD_ASSERT(result == (is_gone ? Submitted::not_a_member : Submitted::accepted));
   if (is_gone) return true;
   user.in_flight[next.tag] = {set, next.name, next.set};
-  ++totals_.operations;
+  census_.count(Ingredient::submissions);
   mark_dirty(rank);
   return true;
 }
@@ -363,7 +293,7 @@ void NegotiationSim::act(int rank, Action action) {
     case Action::Type::joined:
       user.joining = false;
       user.joins.push_back(action.rank);
-      ++totals_.joins;
+      census_.count(Ingredient::joins);
       break;
     case Action::Type::ended:
       user.ended = true;
@@ -375,12 +305,13 @@ void NegotiationSim::act(int rank, Action action) {
       const int set = user.in_flight.extract(action.tag).mapped().subject;
       user.numbers[set] = action.group;
       user.sets[action.group] = set;
-      ++totals_.sets;
+      census_.count(Ingredient::sets_added);
       break;
     }
     case Action::Type::set_removed: {
       const int set = user.in_flight.extract(action.tag).mapped().subject;
       user.gone.insert(set);
+      census_.count(Ingredient::sets_removed);
       user.sets.erase(action.group);
       break;
     }

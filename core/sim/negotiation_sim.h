@@ -18,33 +18,12 @@
 
 #include "core/negotiate/client.h"
 #include "core/negotiate/hub.h"
+#include "core/sim/census.h"
 #include "core/sim/negotiation_checker.h"
 #include "core/sim/negotiation_program.h"
+#include "core/sim/without.h"
 
 namespace hvd::sim {
-
-/// A rule of agreement that the simulation does without, to show what it prevents.
-enum class Without : uint8_t {
-  nothing,
-  // Rules of the machines (see Rules).
-  retired_slots_are_kept,
-  slot_numbers_are_fresh,
-  group_numbers_are_fresh,
-  join_done_queues,
-  substitution_is_counted,
-  fault_waits_for_all,
-  threshold_never_refuses,
-  changes_are_sent_in_full,
-  counts_outlive_retirement,
-  // Rules of what surrounds them.
-  one_stream_for_all_groups,
-  entries_before_join,
-  joined_ranks_learn_slots,
-  joined_ranks_are_not_ready,  ///< somebody must really submit
-  root_cuts_batches,
-};
-inline constexpr Without kLastRule = Without::root_cuts_batches;
-const char* name_of(Without rule);
 
 struct SimOptions {
   Without without = Without::nothing;
@@ -59,7 +38,7 @@ class NegotiationSim {
   /// Throws Error{internal} when a check fails.
   void run();
 
-  const Totals& totals() const { return totals_; }
+  const Census& census() const { return census_; }
   /// Of all that crossed a link, and when.
   uint64_t digest() const { return digest_; }
 
@@ -100,7 +79,7 @@ class NegotiationSim {
   int hub_node(int host) const { return ranks() + host; }
   int rank_of_node(int node) const;
   int node_of_child(int host, int child) const;
-  bool is_alive(int node) const { return rank_of_node(node) != dead_rank_; }
+  bool is_alive(int node) const { return !dead_.contains(rank_of_node(node)); }
   void after(int delay, int node, Event event);
   void deliver(int from, int to, uint64_t channel, const ByteVector& bytes, Event event);
   void schedule(int64_t when, int node, Event event);
@@ -128,7 +107,11 @@ class NegotiationSim {
 
   // What goes wrong.
   void plan_trouble();
+  void plan_deaths();
+  void meet_doom(int rank, Instruction::Type step);
   void kill(int rank);
+  void count_death();
+  void tell_of_death(int rank);
   void shut_down(int rank);
   void check_stall();
   void tick_all();
@@ -143,13 +126,14 @@ class NegotiationSim {
   void fuse_queued(Engine& engine, Action& batch) const;
 
   void check_end();
+  void count_mixture();
   void check_rank(int rank) const;
   void check_slots(int rank) const;
 
   Dice dice_;
   Program program_;
   SimOptions options_;
-  Totals totals_;
+  Census census_;
   NegotiationChecker checker_;
   int slowness_ = 1;
   std::vector<Client> clients_;
@@ -163,7 +147,10 @@ class NegotiationSim {
   std::map<std::tuple<int, int, uint64_t>, int64_t> links_;  ///< when the last message arrives
   std::vector<std::pair<int, Event>> slept_through_;         ///< what came for a sleeping rank
   uint64_t digest_ = 0;
-  int dead_rank_ = kNobody;
+  std::set<int> dead_;
+  int doomed_rank_ = kNobody;                           ///< dies soon after ...
+  Instruction::Type doom_ = Instruction::Type::submit;  ///< ... it does this
+  int next_victim_ = kNobody;                           ///< dies soon after the first death
   int sleeping_rank_ = kNobody;
   bool late_sleeps_ = false;  ///< the late rank does nothing at all, or only submits nothing
   bool shut_down_ = false;

@@ -25,20 +25,37 @@ bool contains(const std::string& text, const std::string& part) {
 }  // namespace
 
 void NegotiationSim::plan_trouble() {
-  const int rank = dice_.below(ranks());
-  const int when = dice_.below(2500);
+  plan_deaths();
+  if (dice_.chance(.1)) {
+    const int rank = dice_.below(ranks());
+    after(dice_.below(2500), rank, [=, this] { shut_down(rank); });
+  }
   // At the node of rank 0, unless it is the one that dies; the others may be dead or asleep by
   // then.
-  if (dice_.chance(.08)) {
-    after(when, rank, [=, this] { kill(rank); });
-  } else if (dice_.chance(.08)) {
-    after(when, rank, [=, this] { shut_down(rank); });
-  }
   if (!dice_.chance(.3)) return;
   after(dice_.below(1500), hub_node(0), [=, this] {
     hubs_[0].root()->set_fusion_bytes(static_cast<uint64_t>(dice_.below(500)));
     mark_dirty(hub_node(0));
   });
+}
+
+/// At any time, or where something has just begun that all ranks must take part in.
+void NegotiationSim::plan_deaths() {
+  const int rank = dice_.below(ranks());
+  if (dice_.chance(.3)) next_victim_ = (rank + 1 + dice_.below(ranks() - 1)) % ranks();
+  if (dice_.chance(.08)) {
+    const int latest = dice_.chance(.5) ? 2500 : 15000;
+    after(dice_.below(latest), rank, [=, this] { kill(rank); });
+  } else if (dice_.chance(.12)) {
+    doomed_rank_ = rank;
+    doom_ = dice_.chance(.5) ? Instruction::Type::join : Instruction::Type::add_set;
+  }
+}
+
+void NegotiationSim::meet_doom(int rank, Instruction::Type step) {
+  if (rank != doomed_rank_ || step != doom_ || dice_.chance(.6)) return;
+  doomed_rank_ = kNobody;
+  after(dice_.below(3 * slowness_), rank, [=, this] { kill(rank); });
 }
 
 void NegotiationSim::shut_down(int rank) {
@@ -48,13 +65,34 @@ void NegotiationSim::shut_down(int rank) {
   mark_dirty(rank);
 }
 
-/// Whoever has a link to the dead rank notices, after what came through the link before.
 void NegotiationSim::kill(int rank) {
   bool all_done = true;
   for (int each = 0; each < ranks(); ++each) all_done &= is_done(each);
-  if (all_done || dead_rank_ != kNobody) return;
-  dead_rank_ = rank;
-  ++totals_.deaths;
+  if (all_done) return;
+  count_death();
+  dead_.insert(rank);
+  tell_of_death(rank);
+  const int next = std::exchange(next_victim_, kNobody);
+  if (next != kNobody) after(dice_.below(4 * slowness_), next, [=, this] { kill(next); });
+}
+
+void NegotiationSim::count_death() {
+  census_.count(dead_.empty() ? Ingredient::deaths : Ingredient::two_deaths);
+  const auto is_joining = [](const User& user) { return user.joining; };
+  const bool any_joins = std::any_of(users_.begin(), users_.end(), is_joining);
+  const bool all_join = std::all_of(users_.begin(), users_.end(), is_joining);
+  if (any_joins && !all_join) census_.count(Ingredient::deaths_in_join);
+  const bool any_adds = std::any_of(users_.begin(), users_.end(), [](const User& user) {
+    return std::any_of(user.in_flight.begin(), user.in_flight.end(), [&](const auto& entry) {
+      const int subject = entry.second.subject;
+      return entry.second.set != subject && !user.numbers.contains(subject);
+    });
+  });
+  if (any_adds) census_.count(Ingredient::deaths_in_set_creation);
+}
+
+/// Whoever has a link to the dead rank notices, after what came through the link before.
+void NegotiationSim::tell_of_death(int rank) {
   const Topology& topology = program_.topology;
   const int host = topology.host_of[rank];
   const auto notice_child = [&](int from, int at_host) {
@@ -104,7 +142,7 @@ void NegotiationSim::check_stall() {
     check_report(*report);
   }
   if (reports == 0) wrong("nobody reports the stall");
-  ++totals_.stalls;
+  census_.count(Ingredient::stalls);
 }
 
 void NegotiationSim::tick_all() {
@@ -127,7 +165,7 @@ void NegotiationSim::check_report(const StallReport& report) {
     for (const int32_t rank : in_class) {
       if (!told.insert(rank).second) wrong("rank {} is reported twice", rank);
       if (waiting.silent != must_be_silent(rank)) wrong("rank {} silent: {}", rank, waiting.silent);
-      totals_.silent += waiting.silent ? 1 : 0;
+      if (waiting.silent) census_.count(Ingredient::silent_ranks);
     }
   }
   if (static_cast<int>(told.size()) != ranks()) wrong("{} ranks are reported", told.size());
@@ -173,24 +211,39 @@ void NegotiationSim::wake_late_rank() {
 // -------------------------------------------------------------------------------------
 
 void NegotiationSim::check_end() {
-  totals_.shutdowns += shut_down_ ? 1 : 0;
   for (int rank = 0; rank < ranks(); ++rank) {
-    if (rank != dead_rank_) check_rank(rank);
+    if (!dead_.contains(rank)) check_rank(rank);
   }
-  if (dead_rank_ != kNobody) return;
+  count_mixture();
+  if (!dead_.empty()) return;
   checker_.all_met();
   if (shut_down_) return;
   for (const Hub& hub : hubs_) HVD_ASSERT(hub.counting() == 0);
-  totals_.retirements += clients_[0].slots(kWorldGroup)->retirements();
+}
+
+void NegotiationSim::count_mixture() {
+  const auto count_if = [&](bool happened, Ingredient what) {
+    if (happened) census_.count(what);
+    return happened;
+  };
+  count_if(shut_down_, Ingredient::shutdowns);
+  count_if(shut_down_ && !dead_.empty(), Ingredient::shutdowns_and_deaths);
+  count_if(users_[0].joins.size() > 1, Ingredient::several_joins);
+  const bool any_retired = std::any_of(clients_.begin(), clients_.end(), [](const Client& client) {
+    return client.slots(kWorldGroup)->retirements() > 0;
+  });
+  count_if(any_retired, Ingredient::evictions);
+  const bool mixed = any_retired && census_.has(Ingredient::joins) &&
+                     census_.has(Ingredient::sets_added) && census_.has(Ingredient::changes);
+  count_if(mixed, Ingredient::mixed);
+  count_if(mixed && !dead_.empty(), Ingredient::mixed_with_loss);
 }
 
 void NegotiationSim::check_rank(int rank) const {
   const User& user = users_[rank];
-  if (dead_rank_ != kNobody) {
-    if (!user.ended) wrong("rank {} did not learn that rank {} is gone", rank, dead_rank_);
-    if (user.lost && user.cause != dead_rank_) {
-      wrong("rank {} blames {} instead of {}", rank, user.cause, dead_rank_);
-    }
+  if (!dead_.empty()) {
+    if (!user.ended) wrong("rank {} did not learn that rank {} is gone", rank, *dead_.begin());
+    if (user.lost && !dead_.contains(user.cause)) wrong("rank {} blames {}", rank, user.cause);
   } else if (shut_down_) {
     if (!user.ended || user.lost) wrong("rank {} did not shut down", rank);
     const Engine& engine = engines_[rank];

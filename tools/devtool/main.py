@@ -101,7 +101,7 @@ def build(rest: list[str]) -> int:
 def sim(rest: list[str]) -> int:
     prepare("release")
     env = {"HVD_SIM_SEEDS": "1", "HVD_SIM_FROM": rest[0]} if rest else {}
-    return show(["ctest", "--test-dir", "build/release", "-R", "sim", "--output-on-failure"], env)
+    return show(["ctest", "--test-dir", "build/release", "-R", "sim", "--verbose"], env)
 
 
 def bench(rest: list[str]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from devtool.paths import BUILD, ROOT, VENV, venv_program
+from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
 from devtool.process import Ended, Failed, run_logged, say, step, tail
 from devtool.setup import BUILDS, OLDEST
 
@@ -140,7 +140,10 @@ def python(name: str, folder: str, deadline_s: float, slow: bool, venv: Path = V
 
 
 def many_seeds() -> Count:
-    return cpp("release", {"HVD_SIM_SEEDS": "100000"}, 7200, "NegotiationSim.EveryRank*")
+    """Agreement under many seeds; shows what the runs were made of."""
+    count = cpp("release", {"HVD_SIM_SEEDS": "100000"}, 7200, "NegotiationSim.EveryRank*")
+    say(tail(LOGS / "test-release-sim.log", 60))
+    return count
 
 
 def all_suites(everything: bool) -> list[Suite]:

@@ -1,0 +1,71 @@
+#include "core/sim/census.h"
+
+#include <fmt/core.h>
+
+namespace hvd::sim {
+namespace {
+
+/// In the order of Ingredient.
+constexpr std::array<std::string_view, kIngredients> kNames = {
+    "allreduces",
+    "adasums",
+    "allgathers",
+    "broadcasts",
+    "alltoalls",
+    "reducescatters",
+    "barriers",
+    "grouped",
+    "kept apart",
+    "batches",
+    "fused",
+    "stand ins",
+    "submissions",
+    "changes",
+    "one time names",
+    "duplicates",
+    "faults",
+    "sets added",
+    "sets removed",
+    "sets refused",
+    "orphans",
+    "joins",
+    "overlapping sets",
+    "sets in midst",
+    "sets removed in use",
+    "several joins",
+    "capacity none",
+    "capacity one",
+    "capacity two",
+    "capacity few",
+    "capacity many",
+    "evictions",
+    "kept retired",
+    "stalls",
+    "silent ranks",
+    "shutdowns",
+    "deaths",
+    "two deaths",
+    "deaths in join",
+    "deaths in set creation",
+    "shutdowns and deaths",
+    "mixed",
+    "mixed with loss",
+};
+
+}  // namespace
+
+std::string_view name_of(Ingredient ingredient) { return kNames[static_cast<size_t>(ingredient)]; }
+
+void Census::add(const Census& other) {
+  for (size_t i = 0; i < kIngredients; ++i) counts_[i] += other.counts_[i];
+}
+
+std::string Census::text() const {
+  std::string text;
+  for (size_t i = 0; i < kIngredients; ++i) {
+    text += fmt::format("{:>12} {}\n", counts_[i], kNames[i]);
+  }
+  return text;
+}
+
+}  // namespace hvd::sim

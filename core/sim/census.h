@@ -1,0 +1,78 @@
+// What simulated runs were made of, counted, so that a reader sees that everything was mixed and a
+// test can insist on it. A value.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hvd::sim {
+
+enum class Ingredient : uint8_t {
+  // Operations that ran, one a group of ranks.
+  allreduces,
+  adasums,
+  allgathers,
+  broadcasts,
+  alltoalls,
+  reducescatters,
+  barriers,
+  grouped,     ///< several tensors under one name
+  kept_apart,  ///< groups that must not run together with others
+  batches,
+  fused,      ///< operations that ran together with others
+  stand_ins,  ///< batches in which a joined rank took part
+  // Names and signatures, as they were submitted.
+  submissions,
+  changes,         ///< a name comes back with another signature, on all ranks
+  one_time_names,  ///< never come back
+  duplicates,      ///< refused: the name is still in flight
+  faults,          ///< requests that failed because ranks disagree or one has joined
+  // Process sets and joins, one a rank.
+  sets_added,
+  sets_removed,
+  sets_refused,  ///< ranks disagreed about the members, or one had joined
+  orphans,       ///< requests that failed with their process set
+  joins,
+  // Runs with something in particular.
+  overlapping_sets,
+  sets_in_midst,        ///< added between other operations and used at once
+  sets_removed_in_use,  ///< an operation of it was just submitted
+  several_joins,
+  capacity_none,
+  capacity_one,
+  capacity_two,
+  capacity_few,
+  capacity_many,
+  evictions,     ///< slots were retired
+  kept_retired,  ///< a hub kept a retired slot for a child that did not know yet
+  stalls,
+  silent_ranks,
+  shutdowns,
+  deaths,
+  two_deaths,
+  deaths_in_join,  ///< some rank had joined, some had not
+  deaths_in_set_creation,
+  shutdowns_and_deaths,
+  mixed,            ///< joins, process sets, changed signatures and evictions
+  mixed_with_loss,  ///< and a death
+};
+inline constexpr size_t kIngredients = static_cast<size_t>(Ingredient::mixed_with_loss) + 1;
+std::string_view name_of(Ingredient ingredient);
+
+class Census {
+ public:
+  void count(Ingredient what, uint64_t times = 1) { counts_[static_cast<size_t>(what)] += times; }
+  uint64_t of(Ingredient what) const { return counts_[static_cast<size_t>(what)]; }
+  bool has(Ingredient what) const { return of(what) > 0; }
+  void add(const Census& other);
+  /// One line an ingredient.
+  std::string text() const;
+
+ private:
+  std::array<uint64_t, kIngredients> counts_{};
+};
+
+}  // namespace hvd::sim
