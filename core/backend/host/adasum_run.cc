@@ -91,13 +91,13 @@ class AdasumRun final : public Run {
   /// What `rank` holds of every tensor.
   std::vector<Stretch> stretches_of(int rank, int levels) const {
     std::vector<Stretch> stretches;
-    for (const auto& tensor : tensors_.tensors())
+    for (const auto& tensor : tensors_.tensors)
       stretches.push_back(adasum_stretch(rank, levels, tensor.bytes / element_bytes(dtype_)));
     return stretches;
   }
   /// Of the vector that is worked on, which lies in the outputs.
   std::byte* element(size_t tensor, size_t index) const {
-    return tensors_.tensors()[tensor].output + index * element_bytes(dtype_);
+    return tensors_.tensors[tensor].output + index * element_bytes(dtype_);
   }
   GatherList memory_of(const std::vector<Stretch>& stretches) const {
     GatherList list;
@@ -108,7 +108,7 @@ class AdasumRun final : public Run {
 
   bool copy_some() {
     return walk_.advance(kept_, [&](size_t tensor, size_t begin, size_t count) {
-      const std::byte* input = tensors_.tensors()[tensor].input + begin * element_bytes(dtype_);
+      const std::byte* input = tensors_.tensors[tensor].input + begin * element_bytes(dtype_);
       kernel::scale(dtype_, element(tensor, begin), input, prescale_, count);
     });
   }
@@ -116,7 +116,7 @@ class AdasumRun final : public Run {
   /// The partner gets what it keeps of our vector; we get what we keep of its.
   void begin_level() {
     step_ = Step::exchange;
-    products_.assign(tensors_.tensors().size(), {});
+    products_.assign(tensors_.tensors.size(), {});
     const int partner = group_.rank() ^ 1 << level_;
     kept_ = stretches_of(group_.rank(), level_ + 1);
     const GatherList given = memory_of(stretches_of(partner, level_ + 1));

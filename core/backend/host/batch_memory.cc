@@ -40,17 +40,18 @@ void allocate_output(BatchTensor& tensor, int64_t rows, DType dtype) {
 }
 
 ReducedTensors::ReducedTensors(const Batch& batch) {
+  tensors.reserve(batch.tensors.size());
   for (const BatchTensor& tensor : batch.tensors) {
-    Tensor& made = tensors_.emplace_back();
+    Tensor& made = tensors.emplace_back();
     made = {tensor.input, tensor.output, tensor_bytes(tensor, batch.dtype)};
     if (tensor.output == nullptr) {
-      const AlignedBuffer& stand_in = stand_ins_.emplace_back(made.bytes);
+      const AlignedBuffer& stand_in = stand_ins.emplace_back(made.bytes);
       kernel::fill_neutral(batch.op, batch.dtype, stand_in.data(),
                            made.bytes / element_bytes(batch.dtype));
       made.input = made.output = stand_in.data();
     }
-    add_input(inputs_, made.input, made.bytes);
-    outputs_.add(made.output, made.bytes);
+    add_input(inputs, made.input, made.bytes);
+    outputs.add(made.output, made.bytes);
   }
 }
 

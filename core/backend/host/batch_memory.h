@@ -32,27 +32,21 @@ bool needs_output(const BatchTensor& tensor);
 /// Allocates the output, of `rows` rows. Throws std::bad_alloc.
 void allocate_output(BatchTensor& tensor, int64_t rows, DType dtype);
 
-/// `output` is the output, or memory in its place. Throws std::bad_alloc.
-class ReducedTensors {
- public:
+/// What a reduction reads and writes, also on a rank that has joined: that one reads the neutral
+/// element, and nobody looks at its result.
+struct ReducedTensors {
   struct Tensor {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     size_t bytes = 0;
   };
 
-  /// A rank that has joined reads the neutral element, and nobody looks at its result.
+  /// Throws std::bad_alloc.
   explicit ReducedTensors(const Batch& batch);
 
-  const std::vector<Tensor>& tensors() const { return tensors_; }
-  /// The tensors end to end.
-  const GatherList& inputs() const { return inputs_; }
-  const GatherList& outputs() const { return outputs_; }
-
- private:
-  std::vector<AlignedBuffer> stand_ins_;
-  std::vector<Tensor> tensors_;
-  GatherList inputs_, outputs_;
+  std::vector<Tensor> tensors;
+  GatherList inputs, outputs;            ///< the tensors end to end
+  std::vector<AlignedBuffer> stand_ins;  ///< what they point to on a rank that has joined
 };
 
 }  // namespace hvd

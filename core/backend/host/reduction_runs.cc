@@ -1,8 +1,8 @@
 // Allreduce and its levels, reducescatter, broadcast: all that is known when the run begins.
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/backend/host/batch_memory.h"
 #include "core/backend/host/passes.h"
@@ -16,14 +16,12 @@ class FixedRun final : public Run {
   FixedRun(const Batch& batch, uint32_t passes) : passes_(batch.sequence, passes) {}
 
   Passes& passes() { return passes_; }
-  /// Of a reduction, with what stands in for them where this rank has joined.
-  const ReducedTensors& keep(ReducedTensors tensors) {
-    return tensors_.emplace(std::move(tensors));
-  }
+  /// Memory of the passes beside that of the batch.
+  void keep(std::vector<AlignedBuffer> memory) { memory_ = std::move(memory); }
   Progress advance() override { return passes_.advance(); }
 
  private:
-  std::optional<ReducedTensors> tensors_;
+  std::vector<AlignedBuffer> memory_;
   Passes passes_;
 };
 
@@ -63,12 +61,14 @@ double factor_after(const Batch& batch, int size) {
 }
 
 std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, AlgorithmChoice algorithm) {
-  auto run = std::make_unique<FixedRun>(batch, 1);
-  const ReducedTensors& tensors = run->keep(ReducedTensors(batch));
-  Schedule schedule = choose_allreduce(facts_of(group), tensors.outputs().bytes(), algorithm);
-  Work work = reduction(batch, std::move(schedule), tensors.inputs(), tensors.outputs());
+  ReducedTensors tensors(batch);
+  Schedule schedule = choose_allreduce(facts_of(group), tensors.outputs.bytes(), algorithm);
+  Work work =
+      reduction(batch, std::move(schedule), std::move(tensors.inputs), std::move(tensors.outputs));
   work.postscale = factor_after(batch, group.size());
   lay_out_split(work, group);
+  auto run = std::make_unique<FixedRun>(batch, 1);
+  run->keep(std::move(tensors.stand_ins));
   run->passes().add(group, std::move(work));
   return run;
 }
@@ -76,17 +76,18 @@ std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, AlgorithmCh
 std::unique_ptr<Run> allreduce_in_levels(GroupLevels& groups, const Batch& batch,
                                          AlgorithmChoice algorithm) {
   auto run = std::make_unique<FixedRun>(batch, 3);
-  const ReducedTensors& tensors = run->keep(ReducedTensors(batch));
+  ReducedTensors tensors(batch);
+  run->keep(std::move(tensors.stand_ins));
   Group &host = *groups.host, &across = *groups.across;
   const auto place = static_cast<size_t>(host.rank());
-  const std::vector<size_t> parts = parts_of(tensors.outputs().bytes(), host.size());
+  const std::vector<size_t> parts = parts_of(tensors.outputs.bytes(), host.size());
   size_t begin = 0;
   for (size_t before = 0; before < place; ++before) begin += parts[before];
-  const GatherList own = tensors.outputs().part(begin, parts[place]);
+  const GatherList own = tensors.outputs.part(begin, parts[place]);
   const GatherList own_of_all = only_block(parts, place, own);
 
-  Work down = reduction(batch, direct_reducescatter(host.rank(), host.size()), tensors.inputs(),
-                        own_of_all);
+  Work down =
+      reduction(batch, direct_reducescatter(host.rank(), host.size()), tensors.inputs, own_of_all);
   lay_out_blocks(down, parts, host);
   run->passes().add(host, std::move(down));
 
@@ -98,9 +99,9 @@ std::unique_ptr<Run> allreduce_in_levels(GroupLevels& groups, const Batch& batch
   run->passes().add(across, std::move(over));
 
   Work up;
-  up.schedule = choose_allgather(facts_of(host), tensors.outputs().bytes());
+  up.schedule = choose_allgather(facts_of(host), tensors.outputs.bytes());
   up.input = own_of_all;
-  up.output = tensors.outputs();
+  up.output = tensors.outputs;
   up.dtype = batch.dtype;
   lay_out_blocks(up, parts, host);
   run->passes().add(host, std::move(up));
