@@ -6,6 +6,10 @@
 namespace hvd::job {
 namespace {
 
+// Marks go into a trace; the flag alone asks for none.
+constexpr std::string_view kTimeline = "HOROVOD_TIMELINE";
+constexpr std::string_view kMarkCycles = "HOROVOD_TIMELINE_MARK_CYCLES";
+
 /// Functions of the user's shell, what the launcher's own devices are, and secrets stay behind.
 bool stays_behind(std::string_view name) {
   return name.starts_with("BASH_FUNC_") || name.starts_with("OLDPWD") ||
@@ -19,7 +23,10 @@ Environment job_environment(const Environment& launcher, const Options& options)
   Environment result;
   for (const auto& [name, value] : launcher)
     if (!stays_behind(name)) result.emplace(name, value);
-  for (const auto& [name, value] : options.knobs) result.insert_or_assign(name, value);
+  for (const auto& [name, value] : options.knobs) {
+    if (name != kMarkCycles || options.knobs.contains(kTimeline) || result.contains(kTimeline))
+      result.insert_or_assign(name, value);
+  }
   return result;
 }
 

@@ -7,9 +7,11 @@ namespace hvd::job {
 namespace {
 
 using ::testing::Contains;
+using ::testing::IsEmpty;
 using ::testing::Key;
 using ::testing::Not;
 using ::testing::Pair;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 TEST(JobEnvironment, LeavesShellFunctionsDevicesAndSecretsBehind) {
@@ -28,6 +30,15 @@ TEST(JobEnvironment, HasWhatFlagsSetInsteadOfWhatWasThere) {
   options.knobs = {{"HOROVOD_CYCLE_TIME", "2"}};
   EXPECT_THAT(job_environment({{"HOROVOD_CYCLE_TIME", "1"}}, options),
               UnorderedElementsAre(Pair("HOROVOD_CYCLE_TIME", "2")));
+}
+
+TEST(JobEnvironment, MarksCyclesOnlyInATimeline) {
+  Options options;
+  options.knobs = {{"HOROVOD_TIMELINE_MARK_CYCLES", "1"}};
+  EXPECT_THAT(job_environment({}, options), IsEmpty());
+  EXPECT_THAT(job_environment({{"HOROVOD_TIMELINE", "t.json"}}, options), SizeIs(2));
+  options.knobs.emplace("HOROVOD_TIMELINE", "u.json");
+  EXPECT_THAT(job_environment({}, options), SizeIs(2));
 }
 
 TEST(MeetingVariables, KeepTheInterfacesThatTheUserHasSet) {

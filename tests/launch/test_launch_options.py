@@ -208,12 +208,12 @@ def test_a_config_file_that_makes_no_sense_is_refused(jobs: Jobs, text: str, mes
 
 
 def test_a_later_feature_is_told_of_and_does_not_stop_the_job(jobs: Jobs) -> None:
-    flags = ["--autotune", "--timeline-filename", "t.json", "--min-np", "1", "-p", "22"]
+    flags = ["--autotune", "--min-np", "1", "-p", "22"]
     result = jobs.run("-np", "1", *flags, "env", env={"HOROVOD_NUM_NCCL_STREAMS": "2"})
     assert result.code == 0
     assert all(line.startswith("not in this version: ") for line in result.said)
     told = "\n".join(result.said)
-    for word in ("--autotune", "--timeline-filename", "--min-np", "--ssh-port", "NCCL_STREAMS=2"):
+    for word in ("--autotune", "--min-np", "--ssh-port", "NCCL_STREAMS=2"):
         assert word in told
 
 
@@ -221,6 +221,15 @@ def test_settings_of_a_feature_that_is_off_are_dropped(jobs: Jobs) -> None:
     result = jobs.run("-np", "1", "--no-autotune", "--autotune-warmup-samples", "5", "env")
     assert result.said == []
     assert "HOROVOD_AUTOTUNE_WARMUP_SAMPLES" not in variables(result)
+
+
+def test_the_timeline_flags_name_a_file_and_mark_only_in_one(jobs: Jobs) -> None:
+    named = jobs.run("-np", "1", "--timeline-filename", "t.json", "--timeline-mark-cycles", "env")
+    assert variables(named)["HOROVOD_TIMELINE"] == "t.json"
+    assert variables(named)["HOROVOD_TIMELINE_MARK_CYCLES"] == "1"
+    unnamed = jobs.run("-np", "1", "--timeline-mark-cycles", "env")
+    assert unnamed.code == 0
+    assert not {"HOROVOD_TIMELINE", "HOROVOD_TIMELINE_MARK_CYCLES"} & set(variables(unnamed))
 
 
 def test_hosts_may_be_every_name_of_this_machine(jobs: Jobs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,6 +97,24 @@ class HorovodBasics:
     def is_homogeneous(self) -> bool:
         """Whether every host has the same number of processes. Raises ValueError before `init`."""
         return core.world().homogeneous
+
+    def start_timeline(self, file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+        """Writes what happens from now on as a trace, for chrome://tracing or Perfetto.
+
+        Rank 0 writes `file_path`; the others write beside it (`t.json`: `t.rank1.json`). A trace
+        that is being written ends, and the new one begins, also in the same file. `mark_cycles`
+        marks each turn in which something was agreed. A call on one rank concerns that rank only.
+        Raises: ValueError before `init`, when HOROVOD_TIMELINE was not set then (DYNAMIC, or a
+        file), and for a file that cannot be written.
+        """
+        core.start_timeline(os.fspath(file_path), mark_cycles)
+
+    def stop_timeline(self) -> None:
+        """Ends the trace that is being written, if any; its file is complete then.
+
+        Raises ValueError before `init`.
+        """
+        core.stop_timeline()
 
     def mpi_threads_supported(self) -> bool:
         """Raises ValueError: MPI is not enabled; before `init` as everything else."""
