@@ -3,6 +3,7 @@
 // Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -95,7 +96,7 @@ using Input = std::tuple<Address, std::vector<int64_t>, int>;
 
 hvd_handle submit(int kind, const std::string& name, nb::sequence inputs, nb::object outputs,
                   nb::object owner, int op, double prescale, double postscale, int root,
-                  int process_set) {
+                  int process_set, const std::optional<std::vector<int32_t>>& splits) {
   released().drop_all();
   const size_t count = nb::len(inputs);
   std::vector<std::vector<int64_t>> shapes(count);
@@ -128,6 +129,11 @@ hvd_handle submit(int kind, const std::string& name, nb::sequence inputs, nb::ob
   request.prescale = prescale;
   request.postscale = postscale;
   request.root = root;
+  constexpr int32_t kNoSplits = 0;
+  if (splits) {  // an empty list is not the same as none
+    request.splits = splits->empty() ? &kNoSplits : splits->data();
+    request.split_count = static_cast<int32_t>(splits->size());
+  }
   request.release = [](void* object) { released().add(static_cast<PyObject*>(object)); };
   request.owner = owner.ptr();
   hvd_handle handle = 0;
@@ -159,6 +165,12 @@ nb::tuple take_output(hvd_handle handle, int index) {
   return nb::make_tuple(nb::cast(view), nb::tuple(shape));
 }
 
+int32_t last_joined(hvd_handle handle) {
+  int32_t rank = 0;
+  check(hvd_get_last_joined(handle, &rank));
+  return rank;
+}
+
 hvd_world world() {
   hvd_world world{};
   check(hvd_get_world(&world));
@@ -172,7 +184,10 @@ NB_MODULE(_core, m) {
   m.attr("ALLREDUCE") = static_cast<int>(HVD_ALLREDUCE);
   m.attr("ALLGATHER") = static_cast<int>(HVD_ALLGATHER);
   m.attr("BROADCAST") = static_cast<int>(HVD_BROADCAST);
+  m.attr("ALLTOALL") = static_cast<int>(HVD_ALLTOALL);
+  m.attr("REDUCESCATTER") = static_cast<int>(HVD_REDUCESCATTER);
   m.attr("BARRIER") = static_cast<int>(HVD_BARRIER);
+  m.attr("JOIN") = static_cast<int>(HVD_JOIN);
 
   nb::class_<hvd_world>(m, "World")
       .def_ro("rank", &hvd_world::rank)
@@ -194,10 +209,12 @@ NB_MODULE(_core, m) {
   m.def("is_initialized", &hvd_is_initialized);
   m.def("world", &world);
   m.def("submit", &submit, "kind"_a, "name"_a, "inputs"_a, "outputs"_a.none(), "owner"_a.none(),
-        "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0);
+        "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0,
+        "splits"_a.none() = nb::none());
   m.def("poll", &hvd_poll, "handle"_a);
   m.def("wait", &wait, "handle"_a);
   m.def("output", &take_output, "handle"_a, "index"_a);
+  m.def("last_joined", &last_joined, "handle"_a);
   m.def("free", &hvd_free, "handle"_a);
   m.def(
       "start_timeline",

@@ -14,16 +14,12 @@ class Inbox {
   /// More operations than this in flight on one rank are a mistake of the caller, not a load.
   static constexpr size_t kLimit = size_t{1} << 20;
 
-  enum class Pushed { first, more, full, closed };
-
-  /// `first`: the queue was empty, so the driver may be asleep. When `full` or `closed`, `value` is
-  /// untouched.
-  Pushed push(T&& value) {
+  /// False when it is full or closed; then `value` is untouched.
+  bool push(T&& value) {
     const std::lock_guard lock(mutex_);
-    if (closed_) return Pushed::closed;
-    if (queue_.size() >= kLimit) return Pushed::full;
+    if (closed_ || queue_.size() >= kLimit) return false;
     queue_.push_back(std::move(value));
-    return queue_.size() == 1 ? Pushed::first : Pushed::more;
+    return true;
   }
 
   /// Moves everything into `out`, which the caller has emptied; keeps the capacity of both.
@@ -37,7 +33,7 @@ class Inbox {
     return queue_.empty();
   }
 
-  /// From now on push answers `closed`; what is inside can still be drained.
+  /// From now on push answers false; what is inside can still be drained.
   void close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

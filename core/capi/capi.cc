@@ -174,12 +174,21 @@ hvd_status hvd_wait(hvd_handle handle) {
 hvd_status hvd_take_output(hvd_handle handle, int32_t index, hvd_tensor* output) {
   return guarded([&] {
     const auto operation = find(handle).operation;
-    auto& gathered = operation->gathered;
-    if (!operation->handle.done() || index < 0 || static_cast<size_t>(index) >= gathered.size())
+    auto& outputs = operation->outputs;
+    if (!operation->handle.done() || index < 0 || static_cast<size_t>(index) >= outputs.size())
       hvd::fail(Code::invalid_argument, "there is no such output, or not yet");
-    hvd::Gathered& taken = gathered[static_cast<size_t>(index)];
+    auto& [dtype, taken] = outputs[static_cast<size_t>(index)];
     *output = {taken.memory.release(), taken.shape.data(), static_cast<int32_t>(taken.shape.size()),
-               static_cast<hvd_dtype>(operation->dtype)};
+               static_cast<hvd_dtype>(dtype)};
+  });
+}
+
+hvd_status hvd_get_last_joined(hvd_handle handle, int32_t* rank) {
+  return guarded([&] {
+    const auto operation = find(handle).operation;
+    if (!operation->handle.done() || operation->number == hvd::kNoRank)
+      hvd::fail(Code::invalid_argument, "this is no join, or it has not ended yet");
+    *rank = operation->number;
   });
 }
 

@@ -156,7 +156,7 @@ std::optional<Ending> Context::ending() const {
 }
 
 std::shared_ptr<Operation> Context::submit(const hvd_request& request) {
-  Request made = make_request(request, world_, knobs_);
+  Request made = make_request(request, world_.rank, driver_->process_sets(), knobs_);
   std::shared_ptr<Operation> operation = made.operation;
   if (driver_->submit(std::move(made))) return operation;
   operation->handle.complete({});  // nobody has seen it

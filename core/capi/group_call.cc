@@ -17,10 +17,7 @@ Request make_checked(const BlockingGroup& group, hvd_request request) {
   request.name = "on a group";
   request.process_set = 0;
   request.release = nullptr;
-  hvd_world world{};
-  world.rank = group.rank();
-  world.size = group.size();
-  Request made = make_request(request, world, Knobs());
+  Request made = make_request(request, group.rank(), ProcessSets(group.size()), Knobs());
   made.operation->handle.complete({});  // nobody waits for it
   return made;
 }

@@ -3,122 +3,236 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
+#include <limits>
+#include <numeric>
+#include <utility>
 
 #include "core/base/error.h"
 
 namespace hvd {
 namespace {
 
+constexpr char kJoin[] = "join";
+
+std::string_view kind_text(hvd_kind kind) {
+  if (kind == HVD_JOIN) return kJoin;
+  const bool known = kind >= HVD_ALLREDUCE && kind <= HVD_BARRIER;
+  return known ? name_of(static_cast<OperationKind>(kind)) : "operation";
+}
+
 [[noreturn]] void refuse(const hvd_request& request, const std::string& why) {
   const char* name = request.name == nullptr ? "" : request.name;
-  fail(Code::invalid_argument, fmt::format("operation \"{}\": {}", name, why));
+  fail(Code::invalid_argument, fmt::format("{} \"{}\": {}", kind_text(request.kind), name, why));
 }
 
-OperationKind kind_of(const hvd_request& request) {
-  switch (request.kind) {
-    case HVD_ALLREDUCE:
-      return OperationKind::allreduce;
-    case HVD_ALLGATHER:
-      return OperationKind::allgather;
-    case HVD_BROADCAST:
-      return OperationKind::broadcast;
-    case HVD_BARRIER:
-      return OperationKind::barrier;
-    case HVD_ALLTOALL:
-    case HVD_REDUCESCATTER:
-    case HVD_JOIN:
-      break;
-  }
-  refuse(request, fmt::format("{} is no kind of operation", static_cast<int>(request.kind)));
+bool moves_rows(hvd_kind kind) {
+  return kind == HVD_ALLGATHER || kind == HVD_ALLTOALL || kind == HVD_REDUCESCATTER;
 }
+bool has_free_rows(hvd_kind kind) { return kind == HVD_ALLGATHER || kind == HVD_ALLTOALL; }
+bool reduces(hvd_kind kind) { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
 
-void check_header(const hvd_request& request, const hvd_world& world) {
-  if (request.name == nullptr || *request.name == '\0') refuse(request, "a name is needed");
-  if (std::char_traits<char>::length(request.name) > kMaxNameBytes)
-    refuse(request, fmt::format("the name is longer than {} bytes", kMaxNameBytes));
-  if (request.process_set != 0)
-    refuse(request, fmt::format("no process set has the id {}", request.process_set));
-  const bool barrier = request.kind == HVD_BARRIER;
-  if (request.count < (barrier ? 0 : 1) || request.count > static_cast<int>(kMaxTensorsInGroup))
-    refuse(request, fmt::format("{} tensors, expected 1 to {}", request.count, kMaxTensorsInGroup));
-  if (request.kind == HVD_BROADCAST && (request.root < 0 || request.root >= world.size))
-    refuse(request, fmt::format("root rank {} is outside 0 to {}", request.root, world.size - 1));
-}
+/// One submission on its way from the C interface to the engine: the request, and the set that it
+/// is for, of which this rank is a member.
+class Submission {
+ public:
+  Submission(const hvd_request& request, int rank, const ProcessSets& sets)
+      : request_(request), rank_(rank) {
+    check_name();
+    find_set(sets);
+    check_count();
+    if (request_.kind == HVD_BROADCAST) check_root();
+    for (int32_t i = 0; i < request_.count; ++i) check_tensor(request_.inputs[i]);
+    if (reduces(request_.kind)) check_reduction(static_cast<DType>(request_.inputs[0].dtype));
+    if (request_.kind == HVD_ALLTOALL) splits_ = make_splits();
+  }
 
-void check_reduction(const hvd_request& request, DType dtype) {
-  if (request.op < HVD_AVERAGE || request.op > HVD_PRODUCT)
-    refuse(request, fmt::format("{} is no reduction", static_cast<int>(request.op)));
-  if (request.op == HVD_ADASUM) refuse(request, "the Adasum reduction is not in this version");
-  if (dtype == DType::boolean && request.op != HVD_MIN && request.op != HVD_MAX)
-    refuse(request, "bool tensors can be reduced with Min (and) or Max (or) only");
-}
+  Request make(const Knobs& knobs) {
+    Request made;
+    made.kind = request_.kind == HVD_JOIN ? Request::Kind::join : Request::Kind::operation;
+    made.group = set_->group;
+    made.name = request_.kind == HVD_JOIN ? kJoin : request_.name;
+    if (request_.kind != HVD_JOIN) made.signature = sign(knobs);
+    made.operation = std::make_shared<Operation>();
+    prepare_outputs(*made.operation);
+    for (int32_t i = 0; i < request_.count; ++i) made.tensors.push_back(bind(i, *made.operation));
+    if (request_.release != nullptr)
+      made.release = [release = request_.release, owner = request_.owner] { release(owner); };
+    return made;
+  }
 
-void check_tensor(const hvd_request& request, const hvd_tensor& tensor) {
-  if (tensor.dtype < HVD_UINT8 || tensor.dtype > HVD_BFLOAT16)
-    refuse(request, fmt::format("{} is no element type", static_cast<int>(tensor.dtype)));
-  if (tensor.dtype != request.inputs[0].dtype) {
-    refuse(request, fmt::format("the tensors of a group must have one element type, but there are "
-                                "{} and {}",
-                                name_of(static_cast<DType>(request.inputs[0].dtype)),
-                                name_of(static_cast<DType>(tensor.dtype))));
-  }
-  if (tensor.dimensions < 0 || tensor.dimensions > static_cast<int>(kMaxDimensions))
-    refuse(request, fmt::format("{} dimensions", tensor.dimensions));
-  if (request.kind == HVD_ALLGATHER && tensor.dimensions == 0) {
-    refuse(request, "a scalar has no first dimension to gather along; reshape it to one element");
-  }
-  if (std::any_of(tensor.shape, tensor.shape + tensor.dimensions, [](int64_t n) { return n < 0; }))
-    refuse(request, "a dimension is negative");
-}
+ private:
+  [[noreturn]] void refuse(const std::string& why) const { hvd::refuse(request_, why); }
 
-Signature sign(const hvd_request& request, const Knobs& knobs) {
-  Signature signature;
-  signature.name = hash_name(request.name);
-  signature.kind = kind_of(request);
-  if (request.count > 0) signature.dtype = static_cast<DType>(request.inputs[0].dtype);
-  if (request.kind == HVD_ALLREDUCE) {
-    signature.op = static_cast<ReduceOp>(request.op);
-    signature.prescale = request.prescale;
-    signature.postscale = request.postscale;
+  void check_name() const {
+    if (request_.kind < HVD_ALLREDUCE || request_.kind > HVD_JOIN)
+      refuse(fmt::format("{} is no kind of operation", static_cast<int>(request_.kind)));
+    if (request_.kind == HVD_JOIN) return;  // nobody looks for it by name
+    if (request_.name == nullptr || *request_.name == '\0') refuse("a name is needed");
+    if (std::char_traits<char>::length(request_.name) > kMaxNameBytes)
+      refuse(fmt::format("the name is longer than {} bytes", kMaxNameBytes));
   }
-  if (request.kind == HVD_BROADCAST) signature.root = request.root;
-  for (int32_t i = 0; i < request.count; ++i) {
-    const hvd_tensor& tensor = request.inputs[i];
-    Shape& shape = signature.shapes.emplace_back(tensor.shape, tensor.shape + tensor.dimensions);
-    if (request.kind == HVD_ALLGATHER) shape[0] = -1;  // ranks need not agree on it
+
+  void find_set(const ProcessSets& sets) {
+    set_ = sets.find(request_.process_set);
+    if (!set_) refuse(fmt::format("no process set has the id {}", request_.process_set));
+    if (set_->rank_of(rank_) == kNoRank) {
+      refuse(fmt::format("rank {} is not a member of process set {}, which has the ranks {}", rank_,
+                         request_.process_set, to_text_of_ranks(set_->ranks)));
+    }
+    if (request_.kind == HVD_JOIN && request_.process_set != ProcessSets::kWorldId)
+      refuse("only all ranks of the job can join, not a process set");
   }
-  signature.fuse_with_others = request.count <= 1 || !knobs.disable_group_fusion;
-  return signature;
-}
+
+  void check_count() const {
+    const bool bare = request_.kind == HVD_BARRIER || request_.kind == HVD_JOIN;
+    const int least = bare ? 0 : 1;
+    const int most = bare                            ? 0
+                     : request_.kind == HVD_ALLTOALL ? 1
+                                                     : static_cast<int>(kMaxTensorsInGroup);
+    if (request_.count >= least && request_.count <= most) return;
+    const std::string range =
+        least == most ? std::to_string(most) : fmt::format("{} to {}", least, most);
+    refuse(fmt::format("{} tensors, expected {}", request_.count, range));
+  }
+
+  void check_root() const {
+    if (set_->rank_of(request_.root) != kNoRank) return;
+    refuse(fmt::format("root rank {} is not a member of process set {}, which has the ranks {}",
+                       request_.root, request_.process_set, to_text_of_ranks(set_->ranks)));
+  }
+
+  void check_tensor(const hvd_tensor& tensor) const {
+    if (tensor.dtype < HVD_UINT8 || tensor.dtype > HVD_BFLOAT16)
+      refuse(fmt::format("{} is no element type", static_cast<int>(tensor.dtype)));
+    if (tensor.dtype != request_.inputs[0].dtype) {
+      refuse(
+          fmt::format("the tensors of a group must have one element type, but there are {} and {}",
+                      name_of(static_cast<DType>(request_.inputs[0].dtype)),
+                      name_of(static_cast<DType>(tensor.dtype))));
+    }
+    if (tensor.dimensions < 0 || tensor.dimensions > static_cast<int>(kMaxDimensions))
+      refuse(fmt::format("{} dimensions", tensor.dimensions));
+    if (moves_rows(request_.kind) && tensor.dimensions == 0)
+      refuse("a scalar has no first dimension, along which rows move; reshape it to one element");
+    if (std::any_of(tensor.shape, tensor.shape + tensor.dimensions,
+                    [](int64_t n) { return n < 0; }))
+      refuse("a dimension is negative");
+  }
+
+  void check_reduction(DType dtype) const {
+    const auto op = request_.op;
+    if (op < HVD_AVERAGE || op > HVD_PRODUCT)
+      refuse(fmt::format("{} is no reduction", static_cast<int>(op)));
+    if (request_.kind == HVD_REDUCESCATTER && op != HVD_AVERAGE && op != HVD_SUM) {
+      refuse(fmt::format("the reduction must be average or sum, not {}",
+                         name_of(static_cast<ReduceOp>(op))));
+    }
+    if (dtype == DType::uint16) refuse("uint16 tensors can be moved, but not reduced");
+    if (dtype == DType::boolean && op != HVD_MIN && op != HVD_MAX)
+      refuse("bool tensors can be reduced with Min (and) or Max (or) only");
+    if (op == HVD_ADASUM) check_adasum(dtype);
+  }
+
+  void check_adasum(DType dtype) const {
+    if (!is_floating(dtype))
+      refuse(fmt::format("Adasum needs floating-point tensors, not {}", name_of(dtype)));
+    if (!std::has_single_bit(static_cast<unsigned>(set_->size()))) {
+      refuse(fmt::format("Adasum needs a number of ranks that is a power of two, but {} take part",
+                         set_->size()));
+    }
+  }
+
+  /// The rows of the input for each rank of the set.
+  std::vector<int32_t> make_splits() const {
+    const int64_t rows = request_.inputs[0].shape[0];
+    if (request_.splits == nullptr) return equal_splits(rows);
+    std::vector<int32_t> splits(request_.splits,
+                                request_.splits + std::max(request_.split_count, 0));
+    if (splits.size() != set_->ranks.size()) {
+      refuse(fmt::format("{} splits, expected one for each of the {} ranks", splits.size(),
+                         set_->size()));
+    }
+    if (std::any_of(splits.begin(), splits.end(), [](int32_t split) { return split < 0; }))
+      refuse("a split is negative");
+    const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
+    if (sum > rows)
+      refuse(fmt::format("the splits add up to {}, but the tensor has only {} rows", sum, rows));
+    return splits;
+  }
+
+  std::vector<int32_t> equal_splits(int64_t rows) const {
+    const int64_t each = rows / set_->size();
+    if (each * set_->size() != rows) {
+      refuse(fmt::format("{} rows cannot be dealt out equally to {} ranks; give the splits", rows,
+                         set_->size()));
+    }
+    if (each > std::numeric_limits<int32_t>::max())
+      refuse(fmt::format("{} rows for each rank are more than a split can count", each));
+    return std::vector<int32_t>(set_->ranks.size(), static_cast<int32_t>(each));
+  }
+
+  Signature sign(const Knobs& knobs) const {
+    Signature signature;
+    signature.name = hash_name(request_.name);
+    signature.kind = static_cast<OperationKind>(request_.kind);
+    if (request_.count > 0) signature.dtype = static_cast<DType>(request_.inputs[0].dtype);
+    if (reduces(request_.kind)) {
+      signature.op = static_cast<ReduceOp>(request_.op);
+      signature.prescale = request_.prescale;
+      signature.postscale = request_.postscale;
+    }
+    if (request_.kind == HVD_BROADCAST) signature.root = request_.root;
+    for (int32_t i = 0; i < request_.count; ++i) {
+      Shape& shape = signature.shapes.emplace_back(shape_of(request_.inputs[i]));
+      if (has_free_rows(request_.kind)) shape[0] = kFreeDimension;
+    }
+    signature.fuse_with_others = request_.count <= 1 || !knobs.disable_group_fusion;
+    return signature;
+  }
+
+  void prepare_outputs(Operation& operation) const {
+    if (!has_free_rows(request_.kind)) return;
+    const size_t count = static_cast<size_t>(request_.count);
+    operation.outputs = std::vector<Output>(count);
+    for (Output& output : operation.outputs)
+      output.dtype = static_cast<DType>(request_.inputs[0].dtype);
+    if (request_.kind != HVD_ALLTOALL) return;
+    operation.outputs.resize(count + 1);
+    operation.outputs.back().dtype = DType::int32;
+  }
+
+  BatchTensor bind(int32_t i, Operation& operation) {
+    BatchTensor bound;
+    bound.input = static_cast<const std::byte*>(request_.inputs[i].data);
+    bound.shape = shape_of(request_.inputs[i]);
+    if (!has_free_rows(request_.kind)) {
+      bound.output = static_cast<std::byte*>(request_.outputs[i]);
+      return bound;
+    }
+    bound.gathered = &operation.outputs[static_cast<size_t>(i)].gathered;
+    if (request_.kind == HVD_ALLTOALL) {
+      bound.splits = std::move(splits_);
+      bound.received_splits = &operation.outputs.back().gathered;
+    }
+    return bound;
+  }
+
+  static Shape shape_of(const hvd_tensor& tensor) {
+    return Shape(tensor.shape, tensor.shape + tensor.dimensions);
+  }
+
+  const hvd_request& request_;
+  const int rank_;
+  std::shared_ptr<const ProcessSet> set_;
+  std::vector<int32_t> splits_;
+};
 
 }  // namespace
 
-Request make_request(const hvd_request& request, const hvd_world& world, const Knobs& knobs) {
-  check_header(request, world);
-  for (int32_t i = 0; i < request.count; ++i) check_tensor(request, request.inputs[i]);
-  if (request.kind == HVD_ALLREDUCE)
-    check_reduction(request, static_cast<DType>(request.inputs[0].dtype));
-
-  Request made;
-  made.name = request.name;
-  made.signature = sign(request, knobs);
-  made.operation = std::make_shared<Operation>();
-  made.operation->dtype = made.signature.dtype;
-  if (request.kind == HVD_ALLGATHER) made.operation->gathered.resize(request.count);
-  for (int32_t i = 0; i < request.count; ++i) {
-    const hvd_tensor& tensor = request.inputs[i];
-    BatchTensor& bound = made.tensors.emplace_back();
-    bound.input = static_cast<const std::byte*>(tensor.data);
-    bound.shape.assign(tensor.shape, tensor.shape + tensor.dimensions);
-    if (request.kind == HVD_ALLGATHER) {
-      bound.gathered = &made.operation->gathered[i];
-    } else {
-      bound.output = static_cast<std::byte*>(request.outputs[i]);
-    }
-  }
-  if (request.release != nullptr)
-    made.release = [release = request.release, owner = request.owner] { release(owner); };
-  return made;
+Request make_request(const hvd_request& request, int rank, const ProcessSets& sets,
+                     const Knobs& knobs) {
+  return Submission(request, rank, sets).make(knobs);
 }
 
 }  // namespace hvd

@@ -3,12 +3,15 @@
 #pragma once
 
 #include "core/base/knobs.h"
+#include "core/engine/process_sets.h"
 #include "core/engine/request.h"
 #include "horovod/horovod.h"
 
 namespace hvd {
 
-/// Throws Error{invalid_argument} naming the operation and what is wrong with it.
-Request make_request(const hvd_request& request, const hvd_world& world, const Knobs& knobs);
+/// `rank`: this one, global. Throws Error{invalid_argument} naming the operation and what is wrong
+/// with it.
+Request make_request(const hvd_request& request, int rank, const ProcessSets& sets,
+                     const Knobs& knobs);
 
 }  // namespace hvd

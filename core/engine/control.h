@@ -22,6 +22,8 @@ class Control {
                    uint64_t tag) {
     return client_.submit(group, name, signature, tag);
   }
+  /// False when this rank has joined already, or the job has ended.
+  bool join() { return client_.join(); }
   void shutdown() { client_.shutdown(); }
   void batch_done(GroupNumber group, const std::vector<Bound>& bound);
   /// `rank` went away without a goodbye: this rank ends, and everyone it can reach hears of it.

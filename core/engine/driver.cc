@@ -30,8 +30,7 @@ Driver::~Driver() {
 }
 
 bool Driver::submit(Request&& request) {
-  const Engine::Queued queued = engine_->submit(std::move(request));
-  if (queued == Engine::Queued::refused) return false;
+  if (!engine_->submit(std::move(request))) return false;
   // Partner: fall_asleep() sets the flag and then looks into the inbox once more.
   if (asleep_.load(std::memory_order_seq_cst)) engine_->ring();
   return true;

@@ -31,6 +31,7 @@ class Driver {
   bool submit(Request&& request);
   /// Returns when `handle` is complete, driving the engine meanwhile if nobody else does.
   void wait(const Handle& handle);
+  const ProcessSets& process_sets() const { return engine_->process_sets(); }
   /// Agrees with all ranks on the end and waits until it is there.
   void shutdown();
 

@@ -32,7 +32,28 @@ NegotiateOptions options_of(const Knobs& knobs) {
 }
 
 std::string quoted(const Request& request) {
+  if (request.kind == Request::Kind::join) return "join";
   return fmt::format("{} \"{}\"", name_of(request.signature.kind), request.name);
+}
+
+Outcome outcome_of(const Ending& ending, const Request& request) {
+  return {ending.code, quoted(request) + ": " + ending.text, ending.rank};
+}
+
+std::string_view why_refused(Submitted why) {
+  switch (why) {
+    case Submitted::duplicate_name:
+      return "an operation of this name is still in flight on this rank; wait for it, or give each "
+             "its own name";
+    case Submitted::joined:
+      return "this rank has joined and may not submit until all ranks have joined";
+    case Submitted::not_a_member:
+      return "the process set has been removed";
+    case Submitted::accepted:
+    case Submitted::ended:
+      break;
+  }
+  HVD_ASSERT(false);
 }
 
 Ending ending_of(const Action& action) {
@@ -57,30 +78,16 @@ Transfer transfer_of(OperationKind kind) {
       return Transfer::allgather;
     case OperationKind::broadcast:
       return Transfer::broadcast;
-    default:
-      HVD_ASSERT(false);
+    case OperationKind::alltoall:
+      return Transfer::alltoall;
+    case OperationKind::reducescatter:
+      return Transfer::reducescatter;
+    case OperationKind::barrier:
+    case OperationKind::add_process_set:
+    case OperationKind::remove_process_set:
+      break;  // nothing to move
   }
-}
-
-Batch make_batch(const Runner::Job& job, uint64_t sequence) {
-  const Signature& agreed = job.bound.front().signature;
-  Batch batch{.sequence = sequence,
-              .transfer = transfer_of(agreed.kind),
-              .dtype = agreed.dtype,
-              .op = agreed.op,
-              .prescale = agreed.prescale,
-              .postscale = agreed.postscale,
-              .root = agreed.root};
-  auto request = job.requests.begin();
-  for (const Bound& bound : job.bound) {
-    if (bound.mine) {
-      const auto& tensors = (request++)->tensors;
-      batch.tensors.insert(batch.tensors.end(), tensors.begin(), tensors.end());
-    } else {  // this rank has joined: the backend makes neutral elements of these shapes
-      for (const Shape& shape : bound.signature.shapes) batch.tensors.push_back({.shape = shape});
-    }
-  }
-  return batch;
+  HVD_ASSERT(false);
 }
 
 }  // namespace
@@ -93,10 +100,10 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
       told_(std::move(told)),
       control_(wiring_, options_of(knobs)),
       events_(observer, clock, wiring_.identity.rank),
+      sets_(wiring_.identity.size),
       runner_(host_rules(knobs), events_) {
-  std::vector<int> world(static_cast<size_t>(wiring_.identity.size));
-  for (size_t rank = 0; rank < world.size(); ++rank) world[rank] = static_cast<int>(rank);
-  runner_.add_group(kWorldGroup, wiring_.make_levels(world, wants_levels(knobs_)));
+  const auto world = sets_.find(ProcessSets::kWorldId);
+  runner_.add_group(kWorldGroup, wiring_.make_levels(world->ranks, wants_levels(knobs_)));
   watch_everything();
 }
 
@@ -112,17 +119,6 @@ void Engine::watch_everything() {
   };
   control_.for_each_channel(watch(kControlTag));
   if (wiring_.mesh) wiring_.mesh->for_each_channel(watch(kDataTag));
-}
-
-Engine::Queued Engine::submit(Request&& request) {
-  switch (inbox_.push(std::move(request))) {
-    case Inbox<Request>::Pushed::first:
-      return Queued::first;
-    case Inbox<Request>::Pushed::more:
-      return Queued::more;
-    default:
-      return Queued::refused;
-  }
 }
 
 bool Engine::busy() const {
@@ -181,53 +177,41 @@ void Engine::process_ended(int rank) {
 // ---- submissions
 // -----------------------------------------------------------------------------------
 
+// A request is at every moment in one place where end() finds it, so that no error in between, not
+// even want of memory, leaves a Handle that never completes.
 bool Engine::take_submissions() {
+  if (taken_.empty()) inbox_.drain(taken_);  // else an error has interrupted the last call
+  const bool any = !taken_.empty();
+  while (accepted_ < taken_.size()) accept(taken_[accepted_]);
   taken_.clear();
-  inbox_.drain(taken_);
-  for (Request& request : taken_) accept(std::move(request));
-  return !taken_.empty();
+  accepted_ = 0;
+  return any;
 }
 
-void Engine::accept(Request&& request) {
+void Engine::accept(Request& request) {
   if (request.kind == Request::Kind::shutdown) {
-    control_.shutdown();
-    return;
+    ++accepted_;
+    return control_.shutdown();
   }
   const uint64_t tag = next_tag_++;
-  const Submitted result = control_.submit(request.group, request.name, request.signature, tag);
-  if (result == Submitted::accepted) {
-    events_.ready(request);
-    requests_.emplace(tag, std::move(request));
-  } else {
-    refuse(request, result);
-  }
+  const auto place = requests_.try_emplace(requests_.end(), tag, std::move(request));
+  ++accepted_;
+  const Request& kept = place->second;
+  const Submitted result = announce(kept, tag);
+  if (result == Submitted::accepted) return events_.ready(kept);
+  if (result == Submitted::ended) return finish_waiting(tag, outcome_of(*ending_, kept));
+  finish_waiting(tag,
+                 {Code::invalid_argument, fmt::format("{}: {}", quoted(kept), why_refused(result)),
+                  wiring_.identity.rank});
 }
 
-void Engine::refuse(Request& request, Submitted why) {
-  switch (why) {
-    case Submitted::duplicate_name:
-      return finish(request, {Code::invalid_argument,
-                              quoted(request) +
-                                  ": an operation of this name is still in flight on this rank; "
-                                  "wait for it, or give each its own name",
-                              wiring_.identity.rank});
-    case Submitted::joined:
-      return finish(request, {Code::invalid_argument,
-                              quoted(request) + ": this rank has joined and may not submit until "
-                                                "all ranks have joined",
-                              wiring_.identity.rank});
-    case Submitted::not_a_member:
-      return finish(request, {Code::invalid_argument,
-                              quoted(request) + ": this rank is not a member of the process set",
-                              wiring_.identity.rank});
-    case Submitted::ended: {
-      const Ending& ending = *ending_;
-      return finish(request, {ending.code, quoted(request) + ": " + ending.text, ending.rank});
-    }
-    case Submitted::accepted:
-      break;
-  }
-  HVD_ASSERT(false);
+Submitted Engine::announce(const Request& request, uint64_t tag) {
+  if (request.kind == Request::Kind::operation)
+    return control_.submit(request.group, request.name, request.signature, tag);
+  if (ending_) return Submitted::ended;
+  if (!control_.join()) return Submitted::joined;
+  join_tag_ = tag;
+  return Submitted::accepted;
 }
 
 // ---- what was agreed
@@ -244,35 +228,83 @@ void Engine::act_on(Action& action) {
   switch (action.type) {
     case Action::Type::run:
       return enqueue(action);
-    case Action::Type::fail: {
-      const auto found = requests_.find(action.tag);
-      HVD_ASSERT(found != requests_.end());
-      Request request = std::move(found->second);
-      requests_.erase(found);
-      return finish(request, {Code::mismatch, action.text, kNoRank});
-    }
+    case Action::Type::fail:
+      return finish_waiting(action.tag, {Code::mismatch, std::move(action.text), kNoRank});
     case Action::Type::ended:
       return end(ending_of(action));
     case Action::Type::joined:
+      requests_.at(join_tag_).operation->number = action.rank;
+      return finish_waiting(join_tag_, {});
     case Action::Type::set_added:
+      return add_set(action);
     case Action::Type::set_removed:
-      break;
+      return remove_set(action);
   }
 }
 
+void Engine::finish_waiting(uint64_t tag, Outcome outcome) {
+  const auto found = requests_.find(tag);
+  HVD_ASSERT(found != requests_.end());
+  finish(found->second, std::move(outcome));
+  requests_.erase(found);
+}
+
 void Engine::enqueue(Action& action) {
-  Runner::Job job{.group = action.group, .bound = std::move(action.bound)};
-  for (const Bound& bound : job.bound) {
-    if (!bound.mine) continue;
-    const auto found = requests_.find(bound.tag);
-    HVD_ASSERT(found != requests_.end());
-    events_.agreed(found->second);
-    job.requests.push_back(std::move(found->second));
-    requests_.erase(found);
+  Runner::Job job{.group = action.group};
+  if (action.bound.front().signature.kind != OperationKind::barrier)
+    job.batch.emplace(make_batch(action));
+  job.bound = std::move(action.bound);
+  job.requests.reserve(job.bound.size());
+  Runner::Job& queued = runner_.enqueue(std::move(job));
+  for (const Bound& bound : queued.bound) {
+    if (bound.mine) adopt(queued, bound.tag);
   }
-  if (job.bound.front().signature.kind != OperationKind::barrier)
-    job.batch.emplace(make_batch(job, action.sequence));
-  runner_.enqueue(std::move(job));
+}
+
+// The job has room for it.
+void Engine::adopt(Runner::Job& job, uint64_t tag) {
+  const auto found = requests_.find(tag);
+  HVD_ASSERT(found != requests_.end());
+  events_.agreed(found->second);
+  job.requests.push_back(std::move(found->second));
+  requests_.erase(found);
+}
+
+Batch Engine::make_batch(const Action& action) const {
+  const Signature& agreed = action.bound.front().signature;
+  Batch batch{.sequence = action.sequence,
+              .transfer = transfer_of(agreed.kind),
+              .dtype = agreed.dtype,
+              .op = agreed.op,
+              .prescale = agreed.prescale,
+              .postscale = agreed.postscale};
+  if (agreed.kind == OperationKind::broadcast)
+    batch.root = sets_.find_group(action.group)->rank_of(agreed.root);
+  for (const Bound& bound : action.bound) {
+    if (bound.mine) {
+      const auto& tensors = requests_.at(bound.tag).tensors;
+      batch.tensors.insert(batch.tensors.end(), tensors.begin(), tensors.end());
+    } else {  // this rank has joined: the backend makes neutral elements of these shapes
+      for (const Shape& shape : bound.signature.shapes) batch.tensors.push_back({.shape = shape});
+    }
+  }
+  return batch;
+}
+
+void Engine::add_set(Action& action) {
+  const auto& members = action.members;
+  if (std::binary_search(members.begin(), members.end(), wiring_.identity.rank))
+    runner_.add_group(action.group, wiring_.make_levels(members, wants_levels(knobs_)));
+  requests_.at(action.tag).operation->number = sets_.add(action.group, std::move(action.members));
+  finish_waiting(action.tag, {});
+}
+
+// From here on the set is unknown; its group goes behind the batches that still run on it.
+void Engine::remove_set(const Action& action) {
+  Runner::Job job{.group = action.group, .closes_group = true};
+  job.requests.reserve(1);
+  adopt(runner_.enqueue(std::move(job)), action.tag);
+  sets_.remove(action.group);
 }
 
 bool Engine::run_batches() {
@@ -285,8 +317,9 @@ bool Engine::run_batches() {
     case Runner::Progress::finished:
       break;
   }
+  const Runner::Job& done = runner_.finished();
+  if (!done.closes_group) control_.batch_done(done.group, done.bound);
   Runner::Job job = runner_.take_finished();
-  control_.batch_done(job.group, job.bound);
   for (Request& request : job.requests) finish(request, {});
   return true;
 }
@@ -294,7 +327,7 @@ bool Engine::run_batches() {
 void Engine::finish(Request& request, Outcome outcome) {
   if (request.release) request.release();
   events_.done(request);
-  request.operation->handle.complete(std::move(outcome));
+  std::exchange(request.operation, nullptr)->handle.complete(std::move(outcome));
 }
 
 // ---- stalls
@@ -343,15 +376,17 @@ void Engine::end(Ending ending) {
   told_(ending);
   ending_ = std::move(ending);
   take_submissions();  // what came before the inbox closed is refused with the ending
-  complete_waiting(*ending_);
+  end_requests(*ending_);
   if (ending_->code == Code::shut_down) {
     state_ = State::draining;
     return;
   }
   for (Runner::Job& job : runner_.abandon()) {
-    for (Request& request : job.requests)
-      finish(request, {ending_->code, quoted(request) + ": " + ending_->text, ending_->rank});
+    for (Request& request : job.requests) {
+      if (request.operation) finish(request, outcome_of(*ending_, request));
+    }
   }
+  runner_.drop_all();
   // Nobody listens to causes any more: links that end without a goodbye tell the others that what
   // was agreed will not complete.
   if (was_draining) {
@@ -361,9 +396,11 @@ void Engine::end(Ending ending) {
   }
 }
 
-void Engine::complete_waiting(const Ending& ending) {
-  for (auto& [tag, request] : std::exchange(requests_, {}))
-    finish(request, {ending.code, quoted(request) + ": " + ending.text, ending.rank});
+void Engine::end_requests(const Ending& ending) {
+  while (!requests_.empty()) {
+    const auto& [tag, request] = *requests_.begin();
+    finish_waiting(tag, outcome_of(ending, request));
+  }
 }
 
 void Engine::forget(int rank) {

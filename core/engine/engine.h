@@ -5,10 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -16,6 +16,7 @@
 #include "core/base/knobs.h"
 #include "core/engine/control.h"
 #include "core/engine/event_source.h"
+#include "core/engine/process_sets.h"
 #include "core/engine/request.h"
 #include "core/engine/runner.h"
 #include "core/group/bootstrap/wiring.h"
@@ -40,10 +41,11 @@ class Engine {
   /// Only when finished().
   ~Engine();
 
-  enum class Queued : uint8_t { first, more, refused };
-  /// Queues a request; `first`: the driver may be asleep. `refused`: the generation has ended, or
-  /// too many operations are in flight; the request is untouched.
-  Queued submit(Request&& request);
+  /// Queues a request. False when the generation has ended, or too many operations are in flight;
+  /// the request is untouched.
+  bool submit(Request&& request) { return inbox_.push(std::move(request)); }
+  /// From any thread.
+  const ProcessSets& process_sets() const { return sets_; }
 
   /// Does what can be done now; true when anything happened. An Error ends the generation: the
   /// caller passes it to abandon() and goes on calling turn() until finished().
@@ -76,17 +78,23 @@ class Engine {
   enum class State : uint8_t { running, draining, closing, finished };
 
   void watch_everything();
+  using Requests = std::map<uint64_t, Request>;
   bool take_submissions();
-  void accept(Request&& request);
-  void refuse(Request& request, Submitted why);
+  void accept(Request& request);
+  Submitted announce(const Request& request, uint64_t tag);
   bool notice_ready();
   void process_ended(int rank);
   bool act();
   void act_on(Action& action);
   void enqueue(Action& action);
+  Batch make_batch(const Action& action) const;
+  void adopt(Runner::Job& job, uint64_t tag);
+  void add_set(Action& action);
+  void remove_set(const Action& action);
+  void finish_waiting(uint64_t tag, Outcome outcome);
   bool run_batches();
   void finish(Request& request, Outcome outcome);
-  void complete_waiting(const Ending& ending);
+  void end_requests(const Ending& ending);
   void check_stalls();
   void report_stall(Root& root, const StallReport& report);
   void end(Ending ending);
@@ -100,12 +108,15 @@ class Engine {
   std::function<void(const Ending&)> told_;
   Inbox<Request> inbox_;
   std::vector<Request> taken_;
+  size_t accepted_ = 0;  ///< of taken_
 
   Control control_;
   EventSource events_;
+  ProcessSets sets_;
   Runner runner_;
-  std::unordered_map<uint64_t, Request> requests_;  ///< by tag, from acceptance to agreement
+  Requests requests_;  ///< by tag, from acceptance to agreement
   uint64_t next_tag_ = 1;
+  uint64_t join_tag_ = 0;  ///< of the join that is under way
 
   State state_ = State::running;
   std::optional<Ending> ending_;

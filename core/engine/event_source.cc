@@ -70,7 +70,7 @@ Event EventSource::event(Event::Type type, const Request& request) const {
 
 void EventSource::tell_ready(const Request& request) {
   Event ready = event(Event::Type::ready, request);
-  ready.what = word_for(request.signature);
+  ready.what = request.kind == Request::Kind::join ? "JOIN" : word_for(request.signature);
   observer_->record(std::move(ready));
 }
 

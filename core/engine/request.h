@@ -14,17 +14,23 @@
 
 namespace hvd {
 
-/// What the caller holds on to: the completion, and outputs that the runtime allocated. Written by
-/// the driver before the Handle completes, read by the caller afterwards.
+/// An output that the runtime allocates.
+struct Output {
+  DType dtype = DType::uint8;
+  Gathered gathered{};
+};
+
+/// What the caller holds on to: the completion, and what came of it. Written by the driver before
+/// the Handle completes, read by the caller afterwards.
 struct Operation {
   Handle handle;
-  DType dtype = DType::uint8;
-  std::vector<Gathered> gathered;  ///< allgather: one a tensor
+  std::vector<Output> outputs{};  ///< allgather: one a tensor; alltoall: tensor, received splits
+  int32_t number = kNoRank;       ///< join: the rank that joined last; add_process_set: its id
 };
 
 /// Owned by the engine from submission to completion.
 struct Request {
-  enum class Kind : uint8_t { operation, shutdown };
+  enum class Kind : uint8_t { operation, join, shutdown };
   Kind kind = Kind::operation;
   GroupNumber group = kWorldGroup;
   std::string name;

@@ -25,12 +25,13 @@ Runner::Progress Runner::advance() {
 Runner::Job Runner::take_finished() {
   Job job = std::move(queue_.front());
   queue_.pop_front();
+  if (job.closes_group) groups_.erase(job.group);
   return job;
 }
 
-std::deque<Runner::Job> Runner::abandon() {
+std::deque<Runner::Job>& Runner::abandon() {
   run_.reset();
-  return std::exchange(queue_, {});
+  return queue_;
 }
 
 }  // namespace hvd

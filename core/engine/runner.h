@@ -23,6 +23,7 @@ class Runner {
     std::vector<Bound> bound{};
     std::vector<Request> requests{};  ///< of those bound that are `mine`
     std::optional<Batch> batch{};     ///< none: nothing to move (barrier)
+    bool closes_group = false;        ///< the set is removed: nothing behind this runs on it
   };
 
   Runner(const HostRules& rules, EventSource& events) : backend_(rules), events_(events) {}
@@ -30,18 +31,21 @@ class Runner {
   void add_group(GroupNumber number, GroupLevels group) { groups_[number] = std::move(group); }
   const Group& group(GroupNumber number) const { return *groups_.at(number).all; }
 
-  void enqueue(Job job) { queue_.push_back(std::move(job)); }
+  /// Returns the job in its place, where the requests may still be put in.
+  Job& enqueue(Job job) { return queue_.emplace_back(std::move(job)); }
   bool idle() const { return queue_.empty(); }
 
   enum class Progress : uint8_t { idle, waiting, moved, finished };
-  /// Moves about one segment of the oldest job. `finished`: it is done and now in finished_job().
+  /// Moves about one segment of the oldest job. `finished`: it is done, see take_finished().
   /// Throws Error{peer_lost}.
   Progress advance();
+  const Job& finished() const { return queue_.front(); }
   Job take_finished();
 
-  /// Drops the batch that is running and everything behind it; the memory of its tensors is not
-  /// touched again.
-  std::deque<Job> abandon();
+  /// Stops the batch that is running; the memory of tensors is not touched again. The requests of
+  /// the jobs that are left, see drop_all(), are to be ended by the caller.
+  std::deque<Job>& abandon();
+  void drop_all() { queue_.clear(); }
 
  private:
   HostBackend backend_;

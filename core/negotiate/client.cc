@@ -197,7 +197,10 @@ void Client::change_groups(const Bound& bound, GroupNumber new_group) {
   if (signature.kind == OperationKind::add_process_set) {
     const auto& members = signature.members;
     if (std::binary_search(members.begin(), members.end(), rank_)) add_group(new_group, members);
-    actions_.push_back({.type = Action::Type::set_added, .group = new_group, .tag = bound.tag});
+    actions_.push_back({.type = Action::Type::set_added,
+                        .group = new_group,
+                        .tag = bound.tag,
+                        .members = members});
   } else {
     remove_group(signature.target);
     actions_.push_back(

@@ -39,6 +39,7 @@ struct Action {
   uint64_t sequence = 0;
   std::vector<Bound> bound{};
   uint64_t tag = 0;
+  std::vector<int32_t> members{};  ///< set_added: global ranks, on every rank
   std::string text{};
   int rank = kNobody;
   bool lost = false;

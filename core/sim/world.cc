@@ -37,7 +37,6 @@ Request on_tensor(OperationKind kind, const std::string& name, std::vector<float
   made.signature.shapes = {shape};
   auto* data = reinterpret_cast<std::byte*>(tensor.data());
   made.tensors = {{.input = data, .output = data, .shape = shape}};
-  made.operation->dtype = DType::float32;
   return made;
 }
 
@@ -100,7 +99,7 @@ World::~World() {
 
 std::shared_ptr<Operation> World::submit(int rank, Request request) {
   auto operation = request.operation;
-  if (ranks_[rank].engine->submit(std::move(request)) == Engine::Queued::refused) {
+  if (!ranks_[rank].engine->submit(std::move(request))) {
     const Ending& ending = ranks_[rank].ending;
     operation->handle.complete({ending.code, ending.text, ending.rank});
   }
@@ -152,9 +151,9 @@ Request allreduce(const std::string& name, std::vector<float>& tensor, ReduceOp 
 Request allgather(const std::string& name, std::vector<float>& tensor) {
   Request made = on_tensor(OperationKind::allgather, name, tensor);
   made.signature.shapes[0][0] = -1;
-  made.operation->gathered.resize(1);
+  made.operation->outputs.resize(1);
   made.tensors[0].output = nullptr;
-  made.tensors[0].gathered = &made.operation->gathered[0];
+  made.tensors[0].gathered = &made.operation->outputs[0].gathered;
   return made;
 }
 

@@ -64,7 +64,7 @@ TEST(World, AllgatherTakesDifferentFirstDimensionsAndEmptyOnes) {
     ASSERT_TRUE(world.run_until([&] { return all_done(operations); })) << "seed " << seed;
     for (const auto& operation : operations) {
       ASSERT_EQ(operation->handle.outcome().code, Code::ok);
-      const Gathered& output = operation->gathered[0];
+      const Gathered& output = operation->outputs[0].gathered;
       EXPECT_EQ(output.shape, Shape{6});
       const auto* values = reinterpret_cast<const float*>(output.memory.data());
       EXPECT_THAT(std::vector<float>(values, values + 6), testing::ElementsAre(1, 2, 3, 4, 5, 6));

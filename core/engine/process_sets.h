@@ -1,0 +1,55 @@
+// The process sets of a job: what the ids of the interface stand for. The driver writes where sets
+// come and go in the stream, so all ranks give the same ids; any thread reads.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/negotiate/signature.h"
+
+namespace hvd {
+
+/// A value.
+struct ProcessSet {
+  GroupNumber group = kWorldGroup;
+  std::vector<int> ranks{};  ///< global, ascending
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  /// The rank within the set of a global rank, kNoRank for none.
+  int rank_of(int global_rank) const;
+};
+
+/// "[0, 2, 3]"; of many ranks only the first and how many more.
+std::string to_text_of_ranks(const std::vector<int>& ranks);
+
+class ProcessSets {
+ public:
+  static constexpr int32_t kWorldId = 0;
+
+  explicit ProcessSets(int world_size);
+
+  /// nullptr for an unknown id.
+  std::shared_ptr<const ProcessSet> find(int32_t id) const;
+  /// nullptr for an unknown group.
+  std::shared_ptr<const ProcessSet> find_group(GroupNumber group) const;
+  /// Why no set of `ranks` (ascending) can be added: it is empty, has a rank twice or outside the
+  /// job, or is there already. "" when it can.
+  std::string why_not(const std::vector<int>& ranks) const;
+
+  /// Returns the id: the one that was freed first, else the next one.
+  int32_t add(GroupNumber group, std::vector<int> ranks);
+  void remove(GroupNumber group);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<int32_t, std::shared_ptr<const ProcessSet>> sets_;  ///< by id
+  std::deque<int32_t> freed_;
+  int32_t next_ = kWorldId + 1;
+};
+
+}  // namespace hvd

@@ -1,0 +1,60 @@
+#include "core/engine/process_sets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace hvd {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ProcessSets, TheWorldIsSetZeroFromTheStart) {
+  const ProcessSets sets(3);
+  EXPECT_EQ(sets.find(0)->ranks, (std::vector{0, 1, 2}));
+  EXPECT_EQ(sets.find_group(kWorldGroup), sets.find(0));
+  EXPECT_EQ(sets.find(1), nullptr);
+}
+
+TEST(ProcessSets, IdsCountUpAndFreedOnesComeBackOldestFirst) {
+  ProcessSets sets(4);
+  EXPECT_EQ(sets.add(1, {0}), 1);
+  EXPECT_EQ(sets.add(2, {1}), 2);
+  EXPECT_EQ(sets.add(3, {2}), 3);
+  sets.remove(2);
+  sets.remove(1);
+  EXPECT_EQ(sets.find(2), nullptr);
+  EXPECT_EQ(sets.add(4, {0, 1}), 2);
+  EXPECT_EQ(sets.add(5, {0, 2}), 1);
+  EXPECT_EQ(sets.add(6, {0, 3}), 4);
+  EXPECT_EQ(sets.find(2)->group, 4U);
+}
+
+TEST(ProcessSets, ARankOfTheJobIsFoundInTheSet) {
+  const ProcessSet set{.group = 1, .ranks = {1, 4, 6}};
+  EXPECT_EQ(set.rank_of(4), 1);
+  EXPECT_EQ(set.rank_of(6), 2);
+  EXPECT_EQ(set.rank_of(5), kNoRank);
+  EXPECT_EQ(set.rank_of(7), kNoRank);
+}
+
+TEST(ProcessSets, WhatCannotBeAddedIsToldWithItsRanks) {
+  ProcessSets sets(4);
+  sets.add(1, {1, 3});
+  EXPECT_EQ(sets.why_not({1, 2}), "");
+  EXPECT_THAT(sets.why_not({}), HasSubstr("[] has no rank"));
+  EXPECT_THAT(sets.why_not({0, 4}), HasSubstr("[0, 4]: rank 4 is outside the job, 0 to 3"));
+  EXPECT_THAT(sets.why_not({-1, 2}), HasSubstr("rank -1 is outside"));
+  EXPECT_THAT(sets.why_not({0, 2, 2}), HasSubstr("[0, 2, 2] has rank 2 twice"));
+  EXPECT_THAT(sets.why_not({1, 3}), HasSubstr("[1, 3] duplicates the one with id 1"));
+  EXPECT_THAT(sets.why_not({0, 1, 2, 3}), HasSubstr("duplicates the global process set"));
+}
+
+TEST(ProcessSets, ALongListOfRanksIsCutInTexts) {
+  EXPECT_EQ(to_text_of_ranks({0, 2}), "[0, 2]");
+  EXPECT_THAT(to_text_of_ranks(std::vector<int>(40, 7)), HasSubstr("7, and 8 more]"));
+}
+
+}  // namespace
+}  // namespace hvd
