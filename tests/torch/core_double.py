@@ -41,6 +41,7 @@ class Operation(NamedTuple):
     postscale: float
     root: int
     process_set: int
+    splits: list[int] | None = None
 
 
 def view(address: int, shape: tuple[int, ...], number: int) -> torch.Tensor:
@@ -56,7 +57,7 @@ def view(address: int, shape: tuple[int, ...], number: int) -> torch.Tensor:
 class Double:
     """Has the functions of `horovod._core`."""
 
-    ALLREDUCE, ALLGATHER, BROADCAST, BARRIER = 0, 1, 2, 5
+    ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN = range(7)
     World = World
 
     def __init__(self, size: int = 1) -> None:
@@ -71,7 +72,7 @@ class Double:
     def version(self) -> str:
         return "double"
 
-    def init(self) -> None:
+    def init(self, process_sets: Any = (), dynamic: bool = False) -> None:
         self.running = True
 
     def shutdown(self) -> None:
@@ -97,12 +98,14 @@ class Double:
         postscale: float = 1.0,
         root: int = 0,
         process_set: int = 0,
+        splits: list[int] | None = None,
     ) -> int:
         self.world()
         if any(other.name == name for other in self.pending.values()):
             raise ValueError(f"{name} is already in flight")
         operation = Operation(
-            kind, name, list(inputs), outputs, owner, op, prescale, postscale, root, process_set
+            *(kind, name, list(inputs), outputs, owner),
+            *(op, prescale, postscale, root, process_set, splits),
         )
         self.log.append(operation)
         handle = next(self.numbers)
@@ -120,6 +123,12 @@ class Double:
             self.outputs[handle] = [
                 torch.cat([view(*tensor)] * self.size) for tensor in operation.inputs
             ]
+        elif operation.kind == self.ALLTOALL:
+            self.outputs[handle] = self.exchange(view(*operation.inputs[0]), operation.splits)
+        elif operation.kind == self.REDUCESCATTER:
+            for tensor, output in zip(operation.inputs, operation.outputs or [], strict=True):
+                rows = self.reduce(view(*tensor), operation).chunk(self.size)[0]
+                view(output, tuple(rows.shape), tensor[2]).copy_(rows)
         elif operation.kind == self.ALLREDUCE:
             for tensor, output in zip(operation.inputs, operation.outputs or [], strict=True):
                 target = view(output, *tensor[1:])
@@ -137,6 +146,15 @@ class Double:
         if operation.op == AVERAGE:
             value = value / self.size
         return value * operation.postscale
+
+    def exchange(self, tensor: torch.Tensor, splits: list[int] | None) -> list[torch.Tensor]:
+        """Every rank sends to this one what this one sends to itself."""
+        rows = len(tensor) // self.size if splits is None else splits[0]
+        received = torch.full((self.size,), rows, dtype=torch.int32)
+        return [torch.cat([tensor[:rows]] * self.size), received]
+
+    def last_joined(self, handle: int) -> int:
+        return self.size - 1
 
     def output(self, handle: int, index: int) -> tuple[Any, tuple[int, ...]]:
         tensor = self.outputs[handle][index].contiguous()

@@ -10,9 +10,12 @@ import torch
 from horovod.common import basics
 from horovod.common._extension import core
 from horovod.common.basics import Adasum, Average, Max, Min, Product, Sum
-from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.util import get_average_backwards_compatibility_fun
+from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
+from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
+from horovod.torch._library import is_compiling, operators
 from horovod.torch._submission import (
+    DTYPES,
+    UINT16,
     Handle,
     apply,
     automatic_name,
@@ -35,19 +38,42 @@ _resolve = get_average_backwards_compatibility_fun(basics)
 def reduce_op(op: int | None, average: bool | None) -> int:
     """The reduction that the arguments ask for; ValueError when there is no such."""
     chosen = _resolve(op, average)
-    if chosen == Adasum:
-        raise NotImplementedError("not in this version: Adasum")
-    if chosen not in (Average, Sum, Min, Max, Product):
-        raise ValueError(f"op must be one of Average, Sum, Min, Max, Product, got {chosen!r}")
+    if chosen not in (Average, Sum, Adasum, Min, Max, Product):
+        raise ValueError(
+            f"op must be one of Average, Sum, Adasum, Min, Max, Product, got {chosen!r}"
+        )
     return chosen
 
 
-def _check_reducible(tensor: torch.Tensor, op: int, doing: str) -> None:
+def check_ranks(op: int, process_set: ProcessSet) -> None:
+    """Raises NotImplementedError for Adasum on a number of ranks that is no power of two."""
+    if op != Adasum:
+        return
+    process_set_id(process_set)  # a ValueError unless it is registered
+    count = process_set.size()
+    if count is not None and not num_rank_is_power_2(count):
+        raise NotImplementedError(
+            f"Adasum combines pairs, hence needs a power of two of ranks, and {process_set!r} has "
+            f"{count}; use Average, or a process set that fits"
+        )
+
+
+def check_reducible(tensor: torch.Tensor, op: int, doing: str) -> None:
+    """Raises ValueError for a tensor that `op` cannot reduce."""
     check(tensor, doing)
     if tensor.dtype is torch.bool and op not in (Min, Max):
         raise ValueError(
             f"{doing}: bool can be reduced by Max (any) and Min (all) only; convert it to an "
             "integer type to count"
+        )
+    if DTYPES[tensor.dtype] == UINT16:
+        raise ValueError(
+            f"{doing}: type torch.uint16 is not supported, it can be moved and not "
+            "reduced; convert it to int32"
+        )
+    if op == Adasum and not tensor.dtype.is_floating_point:
+        raise ValueError(
+            f"{doing}: Adasum is for floating types, type {tensor.dtype} is not supported"
         )
 
 
@@ -65,7 +91,8 @@ def allreduce_async(
     Returns: a handle; `synchronize` gives the new tensor.
     """
     op = reduce_op(op, average)
-    _check_reducible(tensor, op, "allreduce")
+    check_reducible(tensor, op, "allreduce")
+    check_ranks(op, process_set)
     source = readable(tensor)
     return start(
         core.ALLREDUCE,
@@ -95,7 +122,8 @@ def allreduce_async_(
     Raises: ValueError when `tensor` is not contiguous.
     """
     op = reduce_op(op, average)
-    _check_reducible(tensor, op, "allreduce_")
+    check_reducible(tensor, op, "allreduce_")
+    check_ranks(op, process_set)
     tensors = [writable(tensor, "allreduce_")]
     return start(
         core.ALLREDUCE,
@@ -147,7 +175,7 @@ class HorovodAllreduce(torch.autograd.Function):
         ctx.op = reduce_op(op, average)
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
-        ctx.name = name or automatic_name()
+        ctx.name = name or automatic_name(process_set)
         handle = allreduce_async(
             tensor, None, ctx.name, ctx.op, prescale_factor, postscale_factor, process_set
         )
@@ -181,10 +209,11 @@ def allreduce(
     """postscale_factor * REDUCE(prescale_factor * tensor) over all ranks, as a new tensor.
 
     Shape and dtype: any, the same on every rank; the result has them too. `op`: Average (default),
-    Sum, Min, Max, Product. Half types are scaled and added in float32. Average of integers adds
-    first, then divides and truncates toward zero; factors on integers multiply in double and
-    truncate toward zero. `compression` makes the tensor smaller on its way. `average` is the
-    deprecated spelling of `op`.
+    Sum, Adasum, Min, Max, Product. Half types are scaled and added in float32. Average of integers
+    adds first, then divides and truncates toward zero; factors on integers multiply in double and
+    truncate toward zero. Sums wrap. bool: Max is any, Min is all. Adasum: floating types, and a
+    power of two of ranks, else NotImplementedError. `compression` makes the tensor smaller on its
+    way. `average` is the deprecated spelling of `op`. The ranks are those of `process_set`.
     Gradient: the allreduce of the gradient with the same op and factors.
     Order: ranks may submit in any order; operations are matched by `name`, unnamed ones by the
     order of calls.
@@ -194,7 +223,11 @@ def allreduce(
     op = reduce_op(op, average)
     check(tensor, "allreduce")
     compressed, context = compression.compress(tensor)
-    if needs_gradient([compressed]):
+    if is_compiling():
+        reduced = operators().allreduce(
+            compressed, name, op, prescale_factor, postscale_factor, process_set_id(process_set)
+        )
+    elif needs_gradient([compressed]):
         reduced = apply(
             HorovodAllreduce,
             compressed,
@@ -225,8 +258,9 @@ def _grouped_allreduce_async(
 ) -> Handle:
     op = reduce_op(op, average)
     for tensor in tensors:
-        _check_reducible(tensor, op, doing)
+        check_reducible(tensor, op, doing)
     same_dtype(tensors, doing)
+    check_ranks(op, process_set)
     if in_place:
         sources = [writable(tensor, doing) for tensor in tensors]
         outputs = sources
@@ -239,7 +273,7 @@ def _grouped_allreduce_async(
         name,
         sources,
         outputs,
-        single=False,
+        form=list,
         op=op,
         prescale=factors[0],
         postscale=factors[1],
@@ -335,7 +369,7 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         ctx.op = reduce_op(op, average)
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
-        ctx.name = name or automatic_name()
+        ctx.name = name or automatic_name(process_set)
         handle = _grouped_allreduce_async(
             "grouped_allreduce", tensors, None, ctx.name, ctx.op, ctx.factors, process_set, False
         )
@@ -377,7 +411,11 @@ def grouped_allreduce(
         check(tensor, "grouped_allreduce")
     pairs = [compression.compress(tensor) for tensor in tensors]
     compressed = [pair[0] for pair in pairs]
-    if needs_gradient(compressed):
+    if is_compiling():
+        reduced = operators().grouped_allreduce(
+            compressed, name, op, prescale_factor, postscale_factor, process_set_id(process_set)
+        )
+    elif needs_gradient(compressed):
         reduced = apply(
             HorovodGroupedAllreduce,
             None,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from horovod.common import _unnamed
 from horovod.common._extension import core
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 
@@ -25,19 +26,33 @@ _NAMED_DTYPES = {  # numbers of the C interface (hvd_dtype)
     "bool": 9,
     "bfloat16": 10,
 }
-#: uint16 exists from torch 2.3 on.
+#: Is moved, and not reduced. It exists from torch 2.3 on.
+UINT16 = _NAMED_DTYPES["uint16"]
 DTYPES: dict[torch.dtype, int] = {
     getattr(torch, name): number for name, number in _NAMED_DTYPES.items() if hasattr(torch, name)
 }
 
 
+#: What `synchronize` gives.
+Result = torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...] | None
+
+
 class _Pending(NamedTuple):
-    """What `synchronize` needs. `gathered`: dtypes of outputs that the runtime allocates."""
+    """What `synchronize` needs. `allocated`: dtypes of outputs that the runtime allocates."""
 
     native: int
-    result: torch.Tensor | list[torch.Tensor] | None
-    gathered: list[torch.dtype] | None
-    single: bool
+    outputs: list[torch.Tensor]
+    allocated: Sequence[torch.dtype]
+    form: Callable[[list[torch.Tensor]], Result]
+
+
+def only(outputs: list[torch.Tensor]) -> torch.Tensor:
+    """The result of an operation on one tensor."""
+    return outputs[0]
+
+
+def nothing(outputs: list[torch.Tensor]) -> None:
+    """The result of an operation that has none."""
 
 
 _increment_version: Callable[[torch.Tensor], None] = getattr(
@@ -45,7 +60,6 @@ _increment_version: Callable[[torch.Tensor], None] = getattr(
 )  # older torch cannot be told
 _pending: dict[int, _Pending] = {}
 _handles = itertools.count()
-_unnamed = itertools.count()
 
 
 class Handle(int):
@@ -65,8 +79,7 @@ def drop_handles() -> None:
 
     Handles themselves go on counting, so an old one never stands for a new operation.
     """
-    global _unnamed
-    _unnamed = itertools.count()
+    _unnamed.restart()
     while _pending:
         core.free(_pending.popitem()[1].native)
 
@@ -81,7 +94,7 @@ def refuse(tensor: torch.Tensor, doing: str) -> ValueError:
     if tensor.layout is not torch.strided:
         return ValueError(
             f"{doing}: tensors of layout {tensor.layout} are not supported, only dense ones; "
-            "convert it by to_dense()"
+            "convert it by to_dense(), or use sparse_allreduce_async for sparse_coo"
         )
     if not tensor.is_cpu:
         return ValueError(
@@ -127,9 +140,9 @@ def fresh(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
 
 
-def automatic_name() -> str:
+def automatic_name(process_set: ProcessSet) -> str:
     """The name of an operation without one. Named ones do not count."""
-    return f"noname.{next(_unnamed)}"
+    return _unnamed.automatic_name(process_set_id(process_set))
 
 
 def start(
@@ -137,37 +150,38 @@ def start(
     label: str,
     name: str | None,
     inputs: list[torch.Tensor],
-    outputs: list[torch.Tensor] | None,
+    outputs: list[torch.Tensor],
     *,
-    single: bool = True,
+    allocated: Sequence[torch.dtype] = (),
+    form: Callable[[list[torch.Tensor]], Result] = only,
     op: int = 1,
     prescale: float = 1.0,
     postscale: float = 1.0,
     root: int = 0,
     process_set: ProcessSet = global_process_set,
+    splits: list[int] | None = None,
 ) -> Handle:
     """Queues an operation on checked, contiguous tensors. The engine keeps them alive till its end.
 
-    `label`: the operation, which begins its name among ranks. `outputs`: None when the runtime
-    allocates them.
+    `label`: the operation, which begins its name among ranks. `allocated`: dtypes of the outputs,
+    when the runtime allocates them. `form`: makes the result of the outputs.
     """
+    set_id = 0 if process_set is global_process_set else process_set_id(process_set)
     native = core.submit(
         kind,
-        f"{label}.{name or automatic_name()}",
+        f"{label}.{name or _unnamed.automatic_name(set_id)}",
         [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
-        None if outputs is None else [t.data_ptr() for t in outputs],
+        None if allocated else [t.data_ptr() for t in outputs],
         (inputs, outputs),
         op,
         prescale,
         postscale,
         root,
-        0 if process_set is global_process_set else process_set_id(process_set),
+        set_id,
+        splits,
     )
     number = next(_handles)
-    if outputs is None:
-        _pending[number] = _Pending(native, None, [t.dtype for t in inputs], single)
-    else:
-        _pending[number] = _Pending(native, outputs[0] if single else outputs, None, single)
+    _pending[number] = _Pending(native, outputs, allocated, form)
     return Handle(number)
 
 
@@ -177,11 +191,11 @@ def poll(handle: int) -> bool:
     return pending is None or core.poll(pending.native)
 
 
-def synchronize(handle: int) -> torch.Tensor | list[torch.Tensor] | None:
+def synchronize(handle: int) -> Result:
     """Waits until an operation has ended and returns its result; the handle is used up.
 
-    Returns: a tensor, or a list of them for a grouped operation; None for a handle that is not
-    known or was already synchronised.
+    Returns: a tensor; a list of them for a grouped operation; output and received splits for
+    alltoall; None for a handle that is not known or was already synchronised.
     Raises: HorovodMismatchError (also a ValueError) when ranks disagree, HorovodInternalError
     when a rank was lost or the job has ended.
     """
@@ -190,10 +204,8 @@ def synchronize(handle: int) -> torch.Tensor | list[torch.Tensor] | None:
         return None
     try:
         core.wait(pending.native)
-        if pending.gathered is None:
-            return pending.result
-        outputs = [_output(pending.native, i, dtype) for i, dtype in enumerate(pending.gathered)]
-        return outputs[0] if pending.single else outputs
+        allocated = [_output(pending.native, i, t) for i, t in enumerate(pending.allocated)]
+        return pending.form(allocated or pending.outputs)
     finally:
         core.free(pending.native)
 

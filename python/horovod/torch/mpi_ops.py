@@ -1,8 +1,9 @@
 """The operations on tensors: blocking, asynchronous, in place, grouped; and their gradients.
 
-Everywhere: ranks may submit in any order, operations are matched by `name` (unnamed ones by the
-order of calls). Tensors are dense CPU tensors of uint8, int8, int16, int32, int64, float16,
-bfloat16, float32 or float64 (bool where it makes sense). Errors: ValueError for a tensor or
+Everywhere: "all ranks" are those of `process_set`, by default all of the job. They may submit in
+any order, operations are matched by `name` (unnamed ones by the order of calls). Tensors are dense
+CPU tensors of uint8, int8, int16, int32, int64, float16, bfloat16, float32 or float64; moving
+operations take uint16 and bool too, Min and Max take bool. Errors: ValueError for a tensor or
 argument that cannot be used and before `init`; HorovodMismatchError (also a ValueError) when ranks
 disagree; HorovodInternalError when a rank is lost or the job has ended. Both of the latter come
 from the call or, for asynchronous operations, from `synchronize`.
@@ -13,9 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from horovod.common import _unnamed
 from horovod.common._extension import core
 from horovod.common.basics import Adasum, Average, HorovodBasics, Max, Min, Product, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch import _operators as _operators  # makes them
+from horovod.torch._allgather import (
+    HorovodAllgather,
+    HorovodGroupedAllgather,
+    allgather,
+    allgather_async,
+    grouped_allgather,
+    grouped_allgather_async,
+)
 from horovod.torch._allreduce import (
     HorovodAllreduce,
     HorovodGroupedAllreduce,
@@ -28,25 +39,36 @@ from horovod.torch._allreduce import (
     grouped_allreduce_async,
     grouped_allreduce_async_,
 )
-from horovod.torch._movement import (
-    HorovodAllgather,
+from horovod.torch._alltoall import HorovodAlltoall, alltoall, alltoall_async
+from horovod.torch._broadcast import (
     HorovodBroadcast,
-    allgather,
-    allgather_async,
     broadcast,
     broadcast_,
     broadcast_async,
     broadcast_async_,
 )
-from horovod.torch._submission import drop_handles, poll, start, synchronize
+from horovod.torch._reducescatter import (
+    HorovodGroupedReducescatter,
+    HorovodReducescatter,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
+from horovod.torch._sparse import sparse_allreduce_async
+from horovod.torch._submission import drop_handles, nothing, poll, start, synchronize
 
 __all__ = [
     "Adasum",
     "Average",
     "HorovodAllgather",
     "HorovodAllreduce",
+    "HorovodAlltoall",
     "HorovodBroadcast",
+    "HorovodGroupedAllgather",
     "HorovodGroupedAllreduce",
+    "HorovodGroupedReducescatter",
+    "HorovodReducescatter",
     "Max",
     "Min",
     "ProcessSet",
@@ -58,6 +80,8 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -71,13 +95,18 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "mpi_built",
@@ -86,9 +115,12 @@ __all__ = [
     "nccl_built",
     "poll",
     "rank",
+    "reducescatter",
+    "reducescatter_async",
     "rocm_built",
     "shutdown",
     "size",
+    "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
     "synchronize",
@@ -146,5 +178,24 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     Raises: HorovodInternalError when a rank is lost.
     """
     synchronize(
-        start(core.BARRIER, "barrier", "noname", [], [], single=False, process_set=process_set)
+        start(core.BARRIER, "barrier", "noname", [], [], form=nothing, process_set=process_set)
     )
+
+
+def join(device: int = -1) -> int:
+    """Says that this rank has no more data, and returns when all ranks of the job have said so.
+
+    Until then this rank takes part in the allreduces of the others with a value that changes
+    nothing: zero, or for Min, Max and Product the largest, the smallest, one. Average still divides
+    by the number of all ranks. Other operations fail on the ranks that call them. `device`: where
+    the others' tensors are, -1 for the CPU; the runtime sees it by itself.
+    Returns: the rank that joined last, the same on all ranks.
+    Raises: ValueError while another join is waiting; HorovodInternalError when a rank is lost.
+    """
+    native = core.submit(core.JOIN, "join.noname", [], [], None)
+    try:
+        core.wait(native)
+        _unnamed.go_on_after_join()
+        return core.last_joined(native)
+    finally:
+        core.free(native)

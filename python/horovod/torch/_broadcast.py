@@ -1,4 +1,4 @@
-"""Operations that only move tensors, allgather and broadcast, and their gradients."""
+"""broadcast, its forms, and its gradient."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 
 from horovod.common._extension import core
 from horovod.common.basics import Average
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.torch._allreduce import allreduce
+from horovod.torch._library import is_compiling, operators
 from horovod.torch._submission import (
     apply,
     automatic_name,
@@ -22,60 +23,6 @@ from horovod.torch._submission import (
     synchronize,
     writable,
 )
-
-
-def allgather_async(
-    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> int:
-    """Gathers `tensor` from all ranks without blocking; `allgather` tells the rest.
-
-    Returns: a handle; `synchronize` gives the new tensor.
-    """
-    check(tensor, "allgather")
-    sources = [readable(tensor)]
-    return start(core.ALLGATHER, "allgather", name, sources, None, process_set=process_set)
-
-
-class HorovodAllgather(torch.autograd.Function):
-    """allgather; its gradient is this rank's rows of the averaged gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet
-    ) -> torch.Tensor:
-        ctx.rows = tensor.shape[0] if tensor.dim() else 0
-        ctx.process_set = process_set
-        ctx.name = name or automatic_name()
-        return result(allgather_async(tensor, ctx.name, process_set))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        every = allgather_async(
-            torch.tensor([ctx.rows]), f"{ctx.name}.gradient.rows", ctx.process_set
-        )
-        averaged = allreduce(
-            gradients[0], name=f"{ctx.name}.gradient", op=Average, process_set=ctx.process_set
-        )
-        before = int(result(every)[: ctx.process_set.rank()].sum())
-        return averaged.narrow(0, before, ctx.rows), None, None
-
-
-def allgather(
-    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> torch.Tensor:
-    """The tensors of all ranks, one after the other along dimension 0, in the order of ranks.
-
-    Shape: at least one dimension; the first may differ from rank to rank and be 0, the others and
-    the dtype are the same on every rank. Returns: a new tensor.
-    Gradient: this rank's rows of the gradient, averaged over all ranks.
-    Raises: ValueError for tensors that cannot be sent; HorovodMismatchError for scalars and when
-    ranks disagree; HorovodInternalError when a rank is lost.
-    """
-    check(tensor, "allgather")
-    if needs_gradient([tensor]):
-        gathered: torch.Tensor = apply(HorovodAllgather, tensor, name, process_set)
-        return gathered
-    return result(allgather_async(tensor, name, process_set))
 
 
 def broadcast_async(
@@ -148,7 +95,7 @@ class HorovodBroadcast(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.root_rank = root_rank
         ctx.process_set = process_set
-        ctx.name = name or automatic_name()
+        ctx.name = name or automatic_name(process_set)
         return result(broadcast_async(tensor, root_rank, ctx.name, process_set))
 
     @staticmethod
@@ -174,6 +121,10 @@ def broadcast(
     HorovodMismatchError when ranks disagree; HorovodInternalError when a rank is lost.
     """
     check(tensor, "broadcast")
+    if is_compiling():
+        arguments = (tensor, root_rank, name, process_set_id(process_set))
+        compiled: torch.Tensor = operators().broadcast(*arguments)
+        return compiled
     if needs_gradient([tensor]):
         sent: torch.Tensor = apply(HorovodBroadcast, tensor, root_rank, name, process_set)
         return sent

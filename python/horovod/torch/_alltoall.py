@@ -1,0 +1,125 @@
+"""alltoall and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from horovod.common._extension import core
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch._submission import (
+    apply,
+    automatic_name,
+    check,
+    needs_gradient,
+    readable,
+    start,
+    synchronize,
+)
+
+#: A tensor on any device, or numbers.
+Splits = torch.Tensor | Sequence[int]
+_LARGEST = 2**31 - 1
+
+
+def _numbers(splits: Splits | None) -> list[int] | None:
+    """Rows for each rank. Raises ValueError unless `splits` is one-dimensional int32."""
+    if splits is None:
+        return None
+    if isinstance(splits, torch.Tensor):
+        if splits.dtype is not torch.int32 or splits.dim() != 1:
+            raise ValueError(
+                "alltoall: splits must be a one-dimensional tensor of int32, got "
+                f"{splits.dim()} dimensions of {splits.dtype}"
+            )
+        listed: list[int] = splits.tolist()
+        return listed
+    numbers = list(splits)
+    if not all(isinstance(rows, int) and 0 <= rows <= _LARGEST for rows in numbers):
+        raise ValueError(
+            f"alltoall: splits must be numbers of rows that fit into int32, got {numbers!r}"
+        )
+    return numbers
+
+
+def alltoall_async(
+    tensor: torch.Tensor,
+    splits: Splits | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Sends each rank its rows of `tensor` without blocking; `alltoall` tells the rest.
+
+    Returns: a handle; `synchronize` gives a tuple, the new tensor and the received splits.
+    """
+    check(tensor, "alltoall")
+    return start(
+        core.ALLTOALL,
+        "alltoall",
+        name,
+        [readable(tensor)],
+        [],
+        allocated=[tensor.dtype, torch.int32],
+        form=tuple,
+        process_set=process_set,
+        splits=_numbers(splits),
+    )
+
+
+def _both(handle: int) -> tuple[torch.Tensor, torch.Tensor]:
+    outputs = synchronize(handle)
+    assert isinstance(outputs, tuple)
+    return outputs[0], outputs[1]
+
+
+class HorovodAlltoall(torch.autograd.Function):
+    """alltoall; its gradient is the alltoall back, none for the splits."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        splits: Splits | None,
+        name: str | None,
+        process_set: ProcessSet,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.process_set = process_set
+        ctx.name = name or automatic_name(process_set)
+        output, received = _both(alltoall_async(tensor, splits, ctx.name, process_set))
+        ctx.rows, ctx.received = tensor.shape[0], received.tolist()
+        ctx.mark_non_differentiable(received)
+        return output, received
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        back, _ = alltoall(gradients[0], ctx.received, f"{ctx.name}.gradient", ctx.process_set)
+        unsent = back.new_zeros((ctx.rows - back.shape[0], *back.shape[1:]))
+        return torch.cat([back, unsent]) if len(unsent) else back, None, None, None
+
+
+def alltoall(
+    tensor: torch.Tensor,
+    splits: Splits | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Sends rows of `tensor` to every rank and receives theirs, in the order of ranks.
+
+    `splits`: how many rows go to each rank, int32, on any device, or a list; rows that are left
+    are not sent. None: equal parts. Shape: at least one dimension; the first may differ from rank
+    to rank, the others and the dtype are the same on every rank.
+    Returns: the received rows, a new tensor; when splits are given, a tuple with how many rows
+    came from each rank (int32, CPU).
+    Gradient: the gradient sent back to where the rows came from; zero for rows that were not sent.
+    Raises: ValueError for tensors that cannot be sent, splits that do not fit the tensor or the
+    ranks, and, without splits, a first dimension that the ranks cannot share equally;
+    HorovodMismatchError when ranks disagree; HorovodInternalError when a rank is lost.
+    """
+    check(tensor, "alltoall")
+    if needs_gradient([tensor]):
+        output, received = apply(HorovodAlltoall, tensor, splits, name, process_set)
+    else:
+        output, received = _both(alltoall_async(tensor, splits, name, process_set))
+    return output if splits is None else (output, received)

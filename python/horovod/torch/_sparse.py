@@ -1,0 +1,57 @@
+"""The reduction of sparse tensors, by gathering what each rank has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from horovod.common.basics import Average, Sum
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch._allgather import allgather_async
+from horovod.torch._submission import automatic_name, result
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor,
+    name: str | None,
+    op: int,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[], torch.Tensor]:
+    """Reduces a sparse tensor (layout sparse_coo) over all ranks without blocking.
+
+    Ranks may have values at other places and at none; shape, dtype and sparse dimensions are the
+    same on every rank. `op`: Sum or Average. Two allgathers carry it, `<name>.indices` and
+    `<name>.values`.
+    Returns: a function that waits and returns the reduced tensor, each index once. Call it once.
+    Raises: ValueError for a tensor that is not sparse, NotImplementedError for another op; the
+    errors of `allgather`.
+    """
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+        raise ValueError("sparse_allreduce_async: a tensor of layout sparse_coo is needed")
+    if op not in (Average, Sum):
+        raise NotImplementedError(
+            "sparse tensors can be reduced by Average and Sum only; convert to_dense() first"
+        )
+    own = tensor.detach().coalesce()
+    name = name or automatic_name(process_set)
+    values = allgather_async(own.values(), f"{name}.values", process_set)
+    indices = allgather_async(own.indices().t(), f"{name}.indices", process_set)
+
+    def finish() -> torch.Tensor:
+        places, gathered = result(indices).t(), result(values)
+        total = torch.sparse_coo_tensor(places, gathered, tensor.shape).coalesce()
+        return _divided(total, process_set) if op == Average else total
+
+    return finish
+
+
+def _divided(total: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
+    """By the number of ranks; integers truncate toward zero, as in `allreduce`."""
+    count = process_set.size()
+    assert count is not None
+    rounding = None if total.dtype.is_floating_point else "trunc"
+    quotients = torch.div(total.values(), count, rounding_mode=rounding)
+    return torch.sparse_coo_tensor(
+        total.indices(), quotients, total.shape, is_coalesced=True, check_invariants=False
+    )
