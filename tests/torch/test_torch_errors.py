@@ -8,22 +8,10 @@ from typing import Any
 import pytest
 import torch
 from ranks import NARROW, on_ranks
+from reference import disagree
 
 import horovod.torch as hvd
 from horovod.common.exceptions import HorovodMismatchError
-
-
-def disagree(usual: Callable[[], Any], odd: Callable[[], Any], *values: str) -> None:
-    """The last rank does something else. Everyone must learn who, and both values."""
-    last = hvd.size() - 1
-    with pytest.raises(HorovodMismatchError) as caught:
-        odd() if hvd.rank() == last else usual()
-    text = str(caught.value)
-    for word in ("rank 0", f"rank {last}", *values):
-        assert word in text, (word, text)
-    assert isinstance(caught.value, hvd.HorovodInternalError)
-    assert isinstance(caught.value, ValueError)
-    assert hvd.allreduce(torch.ones(3), name="x", op=hvd.Sum).tolist() == [hvd.size()] * 3
 
 
 @on_ranks(2, 3, NARROW)

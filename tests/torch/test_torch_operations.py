@@ -10,62 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import MANY, NARROW, on_ranks
+from ranks import on_ranks
+from reference import EVERYWHERE, FLOATS, INTEGERS, OPS, SHAPES, every, expected, same, value
 
 import horovod.torch as hvd
-
-FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (17,), (3, 0, 2), (4, 5), (3, 41, 101)]
-OPS = {"Sum": 1, "Average": 0, "Min": 3, "Max": 4, "Product": 5}
-EVERYWHERE = (1, 2, 3, 4, NARROW, MANY)
-
-
-def value(
-    rank: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float32, salt: int = 0
-) -> torch.Tensor:
-    """What `rank` submits: every rank can compute it."""
-    generator = torch.Generator().manual_seed(1000 * salt + rank)
-    if dtype is torch.bool:
-        return torch.rand(shape, generator=generator) < 0.5
-    if dtype.is_floating_point:
-        return (torch.rand(shape, generator=generator) * 2 - 1).to(dtype)
-    low = 0 if dtype is torch.uint8 else -100
-    return torch.randint(low, 101, shape, generator=generator).to(dtype)
-
-
-def every(shape: tuple[int, ...], dtype: torch.dtype, salt: int = 0) -> list[torch.Tensor]:
-    return [value(rank, shape, dtype, salt) for rank in range(hvd.size())]
-
-
-def expected(tensors: list[torch.Tensor], op: int) -> torch.Tensor:
-    """By a wider type; integers wrap, and their average truncates toward zero."""
-    dtype = tensors[0].dtype
-    wide = torch.stack([t.double() if dtype.is_floating_point else t.long() for t in tensors])
-    if op == hvd.Min:
-        return wide.amin(0).to(dtype)
-    if op == hvd.Max:
-        return wide.amax(0).to(dtype)
-    if op == hvd.Product:
-        return wide.prod(0).to(dtype)
-    total = wide.sum(0)
-    if op == hvd.Sum:
-        return total.to(dtype)
-    if dtype.is_floating_point:
-        return (total / len(tensors)).to(dtype)
-    wrapped = total.to(dtype).long()
-    return torch.div(wrapped, len(tensors), rounding_mode="trunc").to(dtype)
-
-
-def same(found: torch.Tensor, wanted: torch.Tensor, about: object = "") -> None:
-    assert found.dtype is wanted.dtype and found.shape == wanted.shape, about
-    if found.dtype in (torch.float16, torch.bfloat16):
-        loose = 4e-3 if found.dtype is torch.float16 else 3e-2
-        torch.testing.assert_close(found, wanted, rtol=loose, atol=loose, msg=str(about))
-    elif found.dtype.is_floating_point:
-        torch.testing.assert_close(found, wanted, msg=str(about))
-    else:
-        assert torch.equal(found, wanted), about
 
 
 def check_reduction(dtype: torch.dtype, op: int) -> None:
