@@ -122,11 +122,7 @@ def test_s2_ranks_of_a_set_that_disagree_are_told_alone() -> None:
             with pytest.raises(hvd.HorovodInternalError, match=r"rank 1.*rank 2|rank 2.*rank 1"):
                 hvd.allreduce(tensor, name="x", process_set=pair)
             assert hvd.allreduce(torch.ones(1), name="x", op=hvd.Sum, process_set=pair) == 2
-        else:
-            hvd.allgather_async(torch.ones(1), "outside")
-        found = hvd.allgather(torch.ones(1), "outside") if pair.included() else torch.ones(1)
-        assert found.numel() == (hvd.size() if pair.included() else 1)
-        hvd.barrier()
+        assert hvd.allreduce(torch.ones(1), name="x", op=hvd.Sum) == hvd.size()
 
 
 def refused() -> dict[str, tuple[Callable[[], Any], str]]:
@@ -209,7 +205,7 @@ def test_s2_operations_on_a_set_are_for_its_members() -> None:
             if alone.included():
                 call()
             else:
-                with pytest.raises(ValueError, match="not.*(member|part)"):
+                with pytest.raises(ValueError, match=r"not.*(member|part)"):
                     call()
         if alone.included():
             with pytest.raises(ValueError, match=r"root.*1"):
@@ -248,10 +244,8 @@ def test_s3_unnamed_operations_count_in_each_set_by_itself() -> None:
     with process_sets([0], [0, 1]) as sets:
         for turn in range(5):
             for one in sets:
-                if one.included() and (turn + hvd.rank()) % 2 == 0:
-                    pass  # nothing: members are in step, whatever the others do meanwhile
-                if one.included():
-                    hvd.allreduce(torch.ones(1), process_set=one)
+                if one.included():  # only members make these calls
+                    hvd.allreduce(torch.full((1,), 1.0 + turn), process_set=one)
             assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
     with process_sets([hvd.size() - 1], [0, hvd.size() - 1]) as sets:  # the ids stand for others
         for one in sets:

@@ -40,7 +40,9 @@ def sparse_allreduce_async(
 
     def finish() -> torch.Tensor:
         places, gathered = result(indices).t(), result(values)
-        total = torch.sparse_coo_tensor(places, gathered, tensor.shape).coalesce()
+        # Checked: ranks whose shapes differ must not write outside this one.
+        total = torch.sparse_coo_tensor(places, gathered, tensor.shape, check_invariants=True)
+        total = total.coalesce()
         return _divided(total, process_set) if op == Average else total
 
     return finish
