@@ -104,7 +104,7 @@ FUNCTIONS = [
     Row(
         "broadcast_optimizer_state",
         "optimizer, root_rank, model=None",
-        "test_torch_training.test_an_optimizer_without_state",
+        "test_torch_training.test_optimizer_state_of_the_root_reaches_everyone",
     ),
     *rows(
         "test_s6_operations.test_s6_objects_on_sets_empty_and_different_on_each_rank",
