@@ -230,7 +230,7 @@ def test_s2_a_name_in_flight_is_refused_for_every_operation() -> None:
         if hvd.rank() == 0:
             first = operation(name)
             with pytest.raises(ValueError, match=rf"twice\.{turn}"):
-                operation(name)
+                hvd.synchronize(operation(name))
             hvd.barrier()
         else:
             hvd.barrier()

@@ -191,13 +191,13 @@ def test_s6_gradcheck_of_alltoall() -> None:
     rank, size = hvd.rank(), hvd.size()
 
     def there_and_back(x: torch.Tensor) -> torch.Tensor:
-        splits = [(rank + other) % 2 + 1 for other in range(size)]
+        splits = [(rank + other) % size + 1 for other in range(size)]
         rows = x[: sum(splits)]
         arrived, received = hvd.alltoall(rows, splits)
         returned, _ = hvd.alltoall(arrived * weights(rank, tuple(arrived.shape)), received)
         return returned
 
-    checked(there_and_back, (2 * size, 2))
+    checked(there_and_back, (size * (size + 1) // 2 + 1, 2))
 
 
 @on_ranks(1, 2, 3)
