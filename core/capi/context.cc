@@ -60,6 +60,11 @@ void warn_of_later_knobs(const Environment& environment, const Identity& identit
     log(LogLevel::warning, std::string(row->env) + " is not in this version and has no effect");
 }
 
+void warn_of_overruled_choice(const Knobs& knobs, const Identity& identity) {
+  const std::string warning = warning_of_choice(host_rules(knobs).allreduce);
+  if (identity.rank == 0 && !warning.empty()) log(LogLevel::warning, warning);
+}
+
 /// Ascending, checked. `given`: none for all.
 std::vector<int> ranks_of_group(std::vector<int> given, const hvd_world& world) {
   if (given.empty()) {
@@ -86,6 +91,7 @@ Context::Context(const Environment& environment, uint32_t generation)
   const Identity identity = identity_from(environment);
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
+  warn_of_overruled_choice(knobs_, identity);
   const std::optional<int> core = core_of(knobs_.thread_affinity, identity);
   if (identity.size > 1) {
     key_ = read_job_key(environment);

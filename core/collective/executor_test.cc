@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 
+#include "core/collective/executor_testing.h"
 #include "core/kernel/kernel.h"
 #include "core/sim/network.h"
 #include "core/sim/seeds.h"
@@ -28,77 +29,6 @@ constexpr std::array kAllreduces = {Named{"direct", direct_allreduce},
                                     Named{"halving_doubling", halving_doubling_allreduce},
                                     Named{"tree", tree_allreduce},
                                     Named{"parameter_server", parameter_server_allreduce}};
-
-/// Memory of one rank as a fused batch has it: pieces of odd lengths, each somewhere else.
-class Tensors {
- public:
-  Tensors() = default;
-  Tensors(size_t elements, size_t element, uint64_t pieces_seed) {
-    std::mt19937_64 random(pieces_seed);
-    while (elements > 0) {
-      const size_t piece = std::min<size_t>(elements, random() % 40);
-      pieces_.emplace_back(piece * element + kGuard, std::byte{0x77});
-      elements -= piece;
-    }
-  }
-
-  GatherList list() {
-    GatherList list;
-    for (ByteVector& piece : pieces_) list.add(piece.data(), piece.size() - kGuard);
-    return list;
-  }
-  ByteVector content() {
-    ByteVector all;
-    list().for_each(0, list().bytes(), [&](MutableBytes piece, size_t) {
-      all.insert(all.end(), piece.begin(), piece.end());
-    });
-    return all;
-  }
-  void set(const ByteVector& all) {
-    list().for_each(0, all.size(), [&](MutableBytes piece, size_t offset) {
-      std::memcpy(piece.data(), all.data() + offset, piece.size());
-    });
-  }
-
- private:
-  static constexpr size_t kGuard =
-      1;  // so that pieces are misaligned now and then, and never touch
-  std::vector<ByteVector> pieces_;
-};
-
-/// Small whole numbers: every order of adding them gives the same bits, whatever the type.
-ByteVector small_numbers(DType dtype, size_t elements, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  ByteVector bytes(elements);
-  for (std::byte& byte : bytes) byte = std::byte(random() % 3);
-  ByteVector values(elements * element_bytes(dtype));
-  const auto put = [&]<class T>(T) {
-    for (size_t i = 0; i < elements; ++i) {
-      const T value = static_cast<T>(bytes[i]);
-      std::memcpy(values.data() + i * sizeof(T), &value, sizeof(T));
-    }
-  };
-  switch (element_bytes(dtype)) {
-    case 1:
-      put(uint8_t{});
-      break;
-    case 2: {  // 0, 1 and 2 of the half types
-      const bool half = dtype == DType::float16;
-      for (size_t i = 0; i < elements; ++i) {
-        const uint16_t one = half ? 0x3c00 : 0x3f80, two = 0x4000;
-        const uint16_t value = bytes[i] == std::byte{2} ? two : bytes[i] == std::byte{1} ? one : 0;
-        std::memcpy(values.data() + i * 2, &value, 2);
-      }
-      break;
-    }
-    case 4:
-      dtype == DType::float32 ? put(float{}) : put(int32_t{});
-      break;
-    default:
-      dtype == DType::float64 ? put(double{}) : put(int64_t{});
-  }
-  return values;
-}
 
 struct Case {
   Make make = nullptr;
@@ -163,12 +93,6 @@ class Batch {
   std::vector<ByteVector> contributions_;
   std::vector<Work> works_;
 };
-
-sim::NetworkOptions network_of(uint64_t seed) {
-  return {.unit_bytes = 64 + 8 * (seed % 60),
-          .units_in_flight = 2 + static_cast<uint32_t>(seed % 4),
-          .shared_memory = seed % 2 == 0};
-}
 
 void expect_right(const Case& c, uint64_t seed) {
   SCOPED_TRACE(testing::Message() << c.size << " ranks, " << c.elements << " of "
@@ -333,128 +257,6 @@ TEST(Executor, TakesRangesOfSeveralChunks) {
       ASSERT_EQ(result[i], 3.0F * static_cast<float>(i) + 3.0F);
 }
 
-TEST(Executor, GathersBlocksOfUnevenLengths) {
-  for (const Make make : {direct_allgather, ring_allgather})
-    for (const uint64_t seed : sim::seeds(20)) {
-      const int size = 1 + static_cast<int>(seed % 9);
-      std::mt19937_64 random(seed);
-      std::vector<size_t> blocks;
-      for (int rank = 0; rank < size; ++rank) blocks.push_back(random() % 3 * (random() % 700) * 4);
-      std::vector<size_t> starts(size);
-      std::exclusive_scan(blocks.begin(), blocks.end(), starts.begin(), size_t{0});
-      const size_t bytes = starts.back() + blocks.back();
-      ByteVector expected(bytes);
-      for (std::byte& byte : expected) byte = std::byte(random());
-      sim::Network network(size, seed, network_of(seed));
-      std::vector<Tensors> outputs;
-      std::vector<Work> works(size);
-      for (int rank = 0; rank < size; ++rank) {
-        ByteVector own(bytes);  // only its block is right
-        std::copy_n(expected.begin() + starts[rank], blocks[rank], own.begin() + starts[rank]);
-        outputs.emplace_back(bytes / 4, 4, seed + rank).set(own);
-      }
-      for (int rank = 0; rank < size; ++rank) {
-        works[rank].schedule = make(rank, size);
-        works[rank].layout = Layout::blocks(blocks, network.group(rank).unit_bytes(),
-                                            works[rank].schedule.room_chunks, 4);
-        works[rank].output = outputs[rank].list();
-        works[rank].input = works[rank].output;
-        if (seed % 4 == 3) continue;  // in place
-        outputs[rank].set(ByteVector(bytes));
-        works[rank].input = {};
-        works[rank].input.add_absent(starts[rank]);
-        works[rank].input.add(expected.data() + starts[rank], blocks[rank]);
-        works[rank].input.add_absent(bytes - starts[rank] - blocks[rank]);
-      }
-      for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
-      for (Tensors& output : outputs) ASSERT_EQ(output.content(), expected) << "seed " << seed;
-    }
-}
-
-/// Whole numbers as floats, another one for every rank, seed and place.
-std::vector<float> numbers(size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<float> values(count);
-  for (float& value : values) value = static_cast<float>(random() % 1000);
-  return values;
-}
-void add(GatherList& list, const std::vector<float>& values) {
-  list.add(reinterpret_cast<std::byte*>(const_cast<float*>(values.data())), values.size() * 4);
-}
-
-TEST(Executor, ScattersWhatItReducesAndNeedsNoRoomForTheRest) {
-  for (const uint64_t seed : sim::seeds(20)) {
-    const int size = 1 + static_cast<int>(seed % 7);
-    std::mt19937_64 random(seed);
-    std::vector<size_t> blocks;
-    for (int rank = 0; rank < size; ++rank) blocks.push_back(random() % 3 * (random() % 300) * 4);
-    const size_t count = std::accumulate(blocks.begin(), blocks.end(), size_t{0}) / 4;
-    sim::Network network(size, seed, network_of(seed));
-    std::vector<std::vector<float>> inputs, outputs;
-    std::vector<Work> works(size);
-    for (int rank = 0; rank < size; ++rank) {
-      inputs.push_back(numbers(count, seed * 100 + rank));
-      outputs.emplace_back(blocks[rank] / 4);
-      Work& work = works[rank];
-      work.schedule = direct_reducescatter(rank, size);
-      work.layout = Layout::blocks(blocks, network.group(rank).unit_bytes(), size, 4);
-      add(work.input, inputs[rank]);
-      for (int block = 0; block < size; ++block)
-        block == rank ? add(work.output, outputs[rank]) : work.output.add_absent(blocks[block]);
-      work.dtype = DType::float32;
-      work.prescale = 2.0;
-      work.postscale = 0.5;
-    }
-    const auto before = inputs;
-    for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
-    ASSERT_EQ(inputs, before);
-    size_t start = 0;
-    for (int rank = 0; rank < size; ++rank) {
-      for (size_t i = 0; i < outputs[rank].size(); ++i) {
-        float sum = 0;
-        for (const auto& input : inputs) sum += input[start + i];
-        ASSERT_EQ(outputs[rank][i], sum) << "seed " << seed << ", rank " << rank;
-      }
-      start += outputs[rank].size();
-    }
-  }
-}
-
-TEST(Executor, BringsEveryRankItsPartOfEveryOther) {
-  for (const uint64_t seed : sim::seeds(20)) {
-    const size_t size = 1 + seed % 6;
-    std::mt19937_64 random(seed);
-    std::vector<size_t> blocks;  // [from * size + to]
-    for (size_t i = 0; i < size * size; ++i) blocks.push_back(random() % 3 * (random() % 200) * 4);
-    sim::Network network(static_cast<int>(size), seed, network_of(seed));
-    std::vector<std::vector<float>> sent(size * size), received(size * size);
-    std::vector<Work> works(size);
-    for (size_t i = 0; i < size * size; ++i) {
-      sent[i] = numbers(blocks[i] / 4, seed * 100 + i);
-      received[i].resize(blocks[i] / 4);
-    }
-    for (size_t rank = 0; rank < size; ++rank) {
-      Work& work = works[rank];
-      work.schedule = direct_alltoall(static_cast<int>(rank), static_cast<int>(size));
-      work.layout = Layout::blocks(blocks, network.group(static_cast<int>(rank)).unit_bytes(),
-                                   static_cast<int>(size), 4);
-      for (size_t i = 0; i < size * size; ++i) {
-        i / size == rank ? add(work.input, sent[i]) : work.input.add_absent(blocks[i]);
-        i % size == rank ? add(work.output, received[i]) : work.output.add_absent(blocks[i]);
-      }
-      work.dtype = DType::float32;
-    }
-    for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
-    ASSERT_EQ(received, sent) << "seed " << seed;
-  }
-}
-
-/// Runs `works` and expects that nobody fails.
-void run_all(sim::Network& network, std::vector<Work> works) {
-  for (const auto& error : network.run(std::move(works)))
-    ASSERT_FALSE(error.has_value()) << error->what();
-}
-
 TEST(Executor, ScalesIntegersTwiceEachTimeTowardZero) {
   for (const bool in_place : {true, false})
     for (const int size : {1, 2}) {
@@ -474,29 +276,6 @@ TEST(Executor, ScalesIntegersTwiceEachTimeTowardZero) {
       run_all(network, std::move(works));
       for (const auto& output : outputs) EXPECT_EQ(output, (std::vector<int32_t>{1, -1, 2, 0}));
     }
-}
-
-TEST(Executor, ScalesInPlaceWhatItSendsOnlyOnce) {
-  for (const size_t unit_bytes : {64, 1024}) {
-    constexpr int kSize = 3;
-    std::vector<std::vector<float>> memory(kSize, std::vector<float>(150, 1.0F));
-    std::vector<Work> works(kSize);
-    for (int rank = 0; rank < kSize; ++rank) {
-      Work& work = works[rank];
-      work.schedule = direct_reducescatter(rank, kSize);
-      work.layout = Layout::blocks({200, 200, 200}, unit_bytes, kSize, 4);
-      add(work.output, memory[rank]);
-      work.input = work.output;
-      work.dtype = DType::float32;
-      work.prescale = 2.0;
-      work.postscale = 10.0;
-    }
-    sim::Network network(kSize, 1, {.unit_bytes = unit_bytes});
-    run_all(network, std::move(works));
-    for (int rank = 0; rank < kSize; ++rank)
-      for (int i = 0; i < 150; ++i)
-        ASSERT_EQ(memory[rank][i], i / 50 == rank ? 60.0F : 20.0F) << "rank " << rank << ", " << i;
-  }
 }
 
 TEST(Executor, ReducesMoreRanksThanTheKernelTakesInAscendingOrder) {
@@ -537,29 +316,6 @@ TEST(Executor, PassesOfOneBatchNumberTheirUnitsThrough) {
     run_all(network, std::move(works));
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(batch.output(rank), batch.expected());
   }
-}
-
-TEST(Executor, BroadcastsFromEveryRoot) {
-  for (const auto make : {direct_broadcast, binomial_broadcast})
-    for (int size = 1; size <= 8; ++size)
-      for (int root = 0; root < size; ++root) {
-        const uint64_t seed = static_cast<uint64_t>(size * 10 + root);
-        sim::Network network(size, seed, network_of(seed));
-        std::vector<Tensors> outputs;
-        std::vector<Work> works(size);
-        const ByteVector expected = small_numbers(DType::float32, 700, seed);
-        for (int rank = 0; rank < size; ++rank) outputs.emplace_back(700, 4, seed + rank);
-        Tensors input(700, 4, seed);
-        input.set(expected);
-        for (int rank = 0; rank < size; ++rank) {
-          works[rank].schedule = make(rank, size, root);
-          works[rank].input = works[rank].output = outputs[rank].list();
-          if (rank == root) works[rank].input = input.list();  // out of place at the root
-          works[rank].layout = Layout::split(2800, network.group(rank).unit_bytes(), 1, 4);
-        }
-        for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
-        for (Tensors& output : outputs) ASSERT_EQ(output.content(), expected);
-      }
 }
 
 TEST(Executor, ADeadlockIsSeenAtOnceAndSaysWhoWaitsForWhat) {

@@ -31,12 +31,14 @@ struct Send {
   int peer = 0;
   ChunkRange range;
   int base = 0;
+  bool operator==(const Send&) const = default;
 };
 struct Receive {
   int peer = 0;
   ChunkRange range;
   Merge merge = Merge::replace;
   int base = 0;
+  bool operator==(const Receive&) const = default;
 };
 
 /// Sends leave with the content the chunks had when the phase began; receives land when all are
@@ -44,6 +46,7 @@ struct Receive {
 struct Phase {
   std::vector<Send> sends;
   std::vector<Receive> receives;
+  bool operator==(const Phase&) const = default;
 };
 
 struct Schedule {
@@ -52,6 +55,7 @@ struct Schedule {
   /// The most chunks that one rank's room holds in any phase, the same on every rank: a unit is
   /// shared by so many.
   int room_chunks = 1;
+  bool operator==(const Schedule&) const = default;
 };
 
 // Allreduce.

@@ -3,15 +3,24 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <optional>
 
 #include "core/base/assert.h"
 #include "core/base/bytes.h"
-#include "core/kernel/kernel.h"
 
 namespace hvd {
 namespace {
 
-enum class Algorithm : uint8_t { direct, one_shot, ring, recursive_doubling, binomial };
+enum class Algorithm : uint8_t {
+  direct,
+  one_shot,
+  ring,
+  recursive_doubling,
+  halving_doubling,
+  tree,
+  parameter_server,
+  binomial,
+};
 
 std::string_view name_of(Algorithm algorithm) {
   switch (algorithm) {
@@ -23,10 +32,48 @@ std::string_view name_of(Algorithm algorithm) {
       return "ring";
     case Algorithm::recursive_doubling:
       return "recursive_doubling";
+    case Algorithm::halving_doubling:
+      return "halving_doubling";
+    case Algorithm::tree:
+      return "tree";
+    case Algorithm::parameter_server:
+      return "parameter_server";
     case Algorithm::binomial:
       return "binomial";
   }
   HVD_ASSERT(false);
+}
+
+/// None: it is left to us.
+std::optional<Algorithm> algorithm_of(AlgorithmChoice choice) {
+  switch (choice) {
+    case AlgorithmChoice::automatic:
+      return std::nullopt;
+    case AlgorithmChoice::direct:
+      return Algorithm::direct;
+    case AlgorithmChoice::ring:
+      return Algorithm::ring;
+    case AlgorithmChoice::recursive_doubling:
+      return Algorithm::recursive_doubling;
+    case AlgorithmChoice::halving_doubling:
+      return Algorithm::halving_doubling;
+    case AlgorithmChoice::tree:
+      return Algorithm::tree;
+    case AlgorithmChoice::parameter_server:
+      return Algorithm::parameter_server;
+  }
+  HVD_ASSERT(false);
+}
+
+/// Whoever reduces a chunk gets it from all ranks at once; the executor goes by ascending rank.
+bool reduces_in_one_go(Algorithm algorithm) {
+  return algorithm == Algorithm::direct || algorithm == Algorithm::one_shot ||
+         algorithm == Algorithm::parameter_server;
+}
+
+bool is_overruled(const AllreduceRules& rules) {
+  const auto chosen = algorithm_of(rules.choice);
+  return rules.deterministic && chosen && !reduces_in_one_go(*chosen);
 }
 
 // One synchronisation instead of two, but every rank reads everything: pays while all of it
@@ -36,26 +83,17 @@ constexpr size_t kOneShotBytesOfAllRanks = 16 * KiB;
 // / size.
 constexpr size_t kRecursiveDoublingBytes = 64 * KiB;
 
-// More ranks on one host than a single reduction takes: as over links.
+// Everybody turns to everybody: pays while those are few.
+constexpr int kMostRanksReadDirectly = 1024;
+
 bool reads_all_directly(const GroupFacts& group) {
-  return group.shared_memory && static_cast<size_t>(group.size) <= kernel::kMaxSources;
+  return group.shared_memory && group.size <= kMostRanksReadDirectly;
 }
 
-Algorithm allreduce_algorithm(const GroupFacts& group, size_t bytes, AlgorithmChoice choice) {
-  switch (choice) {
-    case AlgorithmChoice::direct:
-      return Algorithm::direct;
-    case AlgorithmChoice::ring:
-      return Algorithm::ring;
-    case AlgorithmChoice::recursive_doubling:
-      return Algorithm::recursive_doubling;
-    case AlgorithmChoice::halving_doubling:
-    case AlgorithmChoice::tree:
-    case AlgorithmChoice::parameter_server:
-    case AlgorithmChoice::automatic:
-      break;
-  }
-  if (reads_all_directly(group))
+Algorithm allreduce_algorithm(const GroupFacts& group, size_t bytes, const AllreduceRules& rules) {
+  const auto chosen = algorithm_of(rules.choice);
+  if (chosen && !is_overruled(rules)) return *chosen;
+  if (reads_all_directly(group) || rules.deterministic)
     return bytes * static_cast<size_t>(group.size) <= kOneShotBytesOfAllRanks ? Algorithm::one_shot
                                                                               : Algorithm::direct;
   return bytes <= kRecursiveDoublingBytes ? Algorithm::recursive_doubling : Algorithm::ring;
@@ -69,10 +107,14 @@ Algorithm broadcast_algorithm(const GroupFacts& group) {
   return group.shared_memory ? Algorithm::direct : Algorithm::binomial;
 }
 
+// Each byte goes where it is needed, once; nothing that passes it on would move less.
+constexpr Algorithm kReducescatterAlgorithm = Algorithm::direct;
+constexpr Algorithm kAlltoallAlgorithm = Algorithm::direct;
+
 }  // namespace
 
-Schedule choose_allreduce(const GroupFacts& group, size_t bytes, AlgorithmChoice choice) {
-  switch (allreduce_algorithm(group, bytes, choice)) {
+Schedule choose_allreduce(const GroupFacts& group, size_t bytes, const AllreduceRules& rules) {
+  switch (allreduce_algorithm(group, bytes, rules)) {
     case Algorithm::direct:
       return direct_allreduce(group.rank, group.size);
     case Algorithm::one_shot:
@@ -81,6 +123,12 @@ Schedule choose_allreduce(const GroupFacts& group, size_t bytes, AlgorithmChoice
       return ring_allreduce(group.rank, group.size);
     case Algorithm::recursive_doubling:
       return recursive_doubling_allreduce(group.rank, group.size);
+    case Algorithm::halving_doubling:
+      return halving_doubling_allreduce(group.rank, group.size);
+    case Algorithm::tree:
+      return tree_allreduce(group.rank, group.size);
+    case Algorithm::parameter_server:
+      return parameter_server_allreduce(group.rank, group.size);
     case Algorithm::binomial:
       break;
   }
@@ -98,20 +146,39 @@ Schedule choose_broadcast(const GroupFacts& group, size_t /*bytes*/, int root) {
              : binomial_broadcast(group.rank, group.size, root);
 }
 
+Schedule choose_reducescatter(const GroupFacts& group) {
+  return direct_reducescatter(group.rank, group.size);
+}
+
+Schedule choose_alltoall(const GroupFacts& group) {
+  return direct_alltoall(group.rank, group.size);
+}
+
+std::string warning_of_choice(const AllreduceRules& rules) {
+  if (!is_overruled(rules)) return {};
+  return fmt::format(
+      "HOROVOD_ALLREDUCE_ALGORITHM={} has no effect: HOROVOD_DETERMINISTIC is set, and the sums of "
+      "this algorithm depend on the size; choose direct or parameter_server, or leave it out",
+      name_of(*algorithm_of(rules.choice)));
+}
+
 std::string describe_choices() {
   constexpr std::array kSizes = {2, 4, 8, 64};
   constexpr std::array kBytes = {size_t{4}, 1 * KiB, 4 * KiB, 16 * KiB,
                                  64 * KiB,  1 * MiB, 64 * MiB};
-  std::string table = fmt::format("{:14} {:>5} {:>9}  {:18} {:9} {}\n", "transport", "ranks",
-                                  "bytes", "allreduce", "allgather", "broadcast");
+  constexpr fmt::string_view kRow = "{:14} {:>5} {:>9}  {:18} {:13} {:9} {:9} {:13} {}\n";
+  std::string table = fmt::format(kRow, "transport", "ranks", "bytes", "allreduce", "deterministic",
+                                  "allgather", "broadcast", "reducescatter", "alltoall");
   for (const bool shared : {true, false})
     for (const int size : kSizes)
       for (const size_t bytes : kBytes) {
         const GroupFacts group{.size = size, .shared_memory = shared};
-        table += fmt::format(
-            "{:14} {:>5} {:>9}  {:18} {:9} {}\n", shared ? "shared memory" : "links", size, bytes,
-            name_of(allreduce_algorithm(group, bytes, AlgorithmChoice::automatic)),
-            name_of(allgather_algorithm(group)), name_of(broadcast_algorithm(group)));
+        table +=
+            fmt::format(kRow, shared ? "shared memory" : "links", size, bytes,
+                        name_of(allreduce_algorithm(group, bytes, {})),
+                        name_of(allreduce_algorithm(group, bytes, {.deterministic = true})),
+                        name_of(allgather_algorithm(group)), name_of(broadcast_algorithm(group)),
+                        name_of(kReducescatterAlgorithm), name_of(kAlltoallAlgorithm));
       }
   return table;
 }

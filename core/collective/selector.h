@@ -16,12 +16,25 @@ struct GroupFacts {
   bool shared_memory = false;
 };
 
-/// `choice` other than automatic overrides.
-Schedule choose_allreduce(const GroupFacts& group, size_t bytes, AlgorithmChoice choice);
+/// What the knobs say about the choice; agreed, so equal on all ranks.
+struct AllreduceRules {
+  AlgorithmChoice choice = AlgorithmChoice::automatic;  ///< other than automatic overrides
+  /// The same bits whatever the algorithm, the transport, the size and the batch: only algorithms
+  /// that add up all ranks in ascending order in one go may be chosen, and overrule `choice`.
+  bool deterministic = false;
+  bool operator==(const AllreduceRules&) const = default;
+};
+
+Schedule choose_allreduce(const GroupFacts& group, size_t bytes, const AllreduceRules& rules);
 /// `bytes` of all ranks together.
 Schedule choose_allgather(const GroupFacts& group, size_t bytes);
 /// `root` is a rank of the group.
 Schedule choose_broadcast(const GroupFacts& group, size_t bytes, int root);
+Schedule choose_reducescatter(const GroupFacts& group);
+Schedule choose_alltoall(const GroupFacts& group);
+
+/// What to tell the user whose choice is overruled; empty when there is nothing to tell.
+std::string warning_of_choice(const AllreduceRules& rules);
 
 /// The choices as a table for people.
 std::string describe_choices();

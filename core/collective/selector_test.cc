@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "core/base/bytes.h"
 
 namespace hvd {
@@ -13,7 +15,7 @@ constexpr GroupFacts kLinks{.rank = 1, .size = 4, .shared_memory = false};
 size_t phases(const Schedule& schedule) { return schedule.phases.size(); }
 
 TEST(Selector, SmallPayloadsTakeFewPhases) {
-  constexpr auto kAutomatic = AlgorithmChoice::automatic;
+  constexpr AllreduceRules kAutomatic{};
   EXPECT_EQ(phases(choose_allreduce(kHost, 4, kAutomatic)), 1u);        // one shot
   EXPECT_EQ(phases(choose_allreduce(kHost, 1 * MiB, kAutomatic)), 2u);  // direct
   EXPECT_EQ(choose_allreduce(kLinks, 4, kAutomatic).chunks, 1);         // recursive doubling
@@ -22,13 +24,53 @@ TEST(Selector, SmallPayloadsTakeFewPhases) {
   EXPECT_EQ(phases(choose_allreduce(kLinks, 1 * MiB, kAutomatic)), 6u);
 }
 
+struct Chosen {
+  AlgorithmChoice choice;
+  Schedule (*make)(int rank, int size);
+  bool deterministic;  ///< the same bits whatever it reduces
+};
+constexpr std::array kChosen = {
+    Chosen{AlgorithmChoice::direct, direct_allreduce, true},
+    Chosen{AlgorithmChoice::ring, ring_allreduce, false},
+    Chosen{AlgorithmChoice::recursive_doubling, recursive_doubling_allreduce, false},
+    Chosen{AlgorithmChoice::halving_doubling, halving_doubling_allreduce, false},
+    Chosen{AlgorithmChoice::tree, tree_allreduce, false},
+    Chosen{AlgorithmChoice::parameter_server, parameter_server_allreduce, true},
+};
+constexpr std::array kSomeBytes = {size_t{4}, 4 * KiB, 64 * KiB, 1 * MiB, 1 * GiB};
+
 TEST(Selector, TheKnobOverridesEverywhere) {
-  for (const GroupFacts& group : {kHost, kLinks})
-    for (const size_t bytes : {size_t{4}, 1 * GiB}) {
-      EXPECT_EQ(phases(choose_allreduce(group, bytes, AlgorithmChoice::direct)), 2u);
-      EXPECT_EQ(phases(choose_allreduce(group, bytes, AlgorithmChoice::ring)), 6u);
-      EXPECT_EQ(choose_allreduce(group, bytes, AlgorithmChoice::recursive_doubling).chunks, 1);
+  for (const Chosen& chosen : kChosen)
+    for (const GroupFacts& group : {kHost, kLinks})
+      for (const size_t bytes : kSomeBytes)
+        EXPECT_EQ(choose_allreduce(group, bytes, {.choice = chosen.choice}),
+                  chosen.make(group.rank, group.size));
+}
+
+TEST(Selector, DeterministicTakesOnlyWhatReducesAllRanksInOneGo) {
+  for (const GroupFacts& group : {kHost, kLinks, GroupFacts{.rank = 1, .size = 2000}})
+    for (const size_t bytes : kSomeBytes) {
+      for (const Chosen& chosen : kChosen) {
+        const Schedule made =
+            choose_allreduce(group, bytes, {.choice = chosen.choice, .deterministic = true});
+        const Schedule left = choose_allreduce(group, bytes, {.deterministic = true});
+        EXPECT_EQ(made, chosen.deterministic ? chosen.make(group.rank, group.size) : left);
+      }
+      const Schedule left = choose_allreduce(group, bytes, {.deterministic = true});
+      EXPECT_TRUE(left == direct_allreduce(group.rank, group.size) ||
+                  left == one_shot_allreduce(group.rank, group.size));
     }
+}
+
+TEST(Selector, WhoIsOverruledIsToldWhatToChoose) {
+  for (const Chosen& chosen : kChosen) {
+    EXPECT_EQ(warning_of_choice({.choice = chosen.choice}), "");
+    EXPECT_EQ(warning_of_choice({.choice = chosen.choice, .deterministic = true}).empty(),
+              chosen.deterministic);
+  }
+  EXPECT_EQ(warning_of_choice({.deterministic = true}), "");
+  const auto warning = warning_of_choice({.choice = AlgorithmChoice::ring, .deterministic = true});
+  EXPECT_NE(warning.find("HOROVOD_ALLREDUCE_ALGORITHM=ring has no effect"), std::string::npos);
 }
 
 TEST(Selector, SharedMemoryIsReadDirectly) {
@@ -36,6 +78,10 @@ TEST(Selector, SharedMemoryIsReadDirectly) {
   EXPECT_EQ(phases(choose_allgather(kLinks, 1 * MiB)), 3u);
   EXPECT_EQ(phases(choose_broadcast(kHost, 1 * MiB, 0)), 1u);
   EXPECT_EQ(phases(choose_broadcast(kLinks, 1 * MiB, 0)), 2u);
+  for (const GroupFacts& group : {kHost, kLinks}) {
+    EXPECT_EQ(choose_reducescatter(group), direct_reducescatter(1, 4));
+    EXPECT_EQ(choose_alltoall(group), direct_alltoall(1, 4));
+  }
 }
 
 TEST(Selector, RankDecidesItsPartNotTheChoice) {
@@ -44,21 +90,22 @@ TEST(Selector, RankDecidesItsPartNotTheChoice) {
       for (int rank = 1; rank < 5; ++rank) {
         const GroupFacts first{.rank = 0, .size = 5, .shared_memory = shared};
         const GroupFacts other{.rank = rank, .size = 5, .shared_memory = shared};
-        const auto a = choose_allreduce(first, bytes, AlgorithmChoice::automatic);
-        const auto b = choose_allreduce(other, bytes, AlgorithmChoice::automatic);
+        const auto a = choose_allreduce(first, bytes, {});
+        const auto b = choose_allreduce(other, bytes, {});
         EXPECT_EQ(a.chunks, b.chunks);
         EXPECT_EQ(phases(a), phases(b));
       }
 }
 
-TEST(Selector, MoreRanksThanAReductionTakesGoRound) {
+TEST(Selector, CrowdsGoRound) {
   const GroupFacts crowd{.rank = 0, .size = 2000, .shared_memory = true};
-  EXPECT_GT(phases(choose_allreduce(crowd, 1 * MiB, AlgorithmChoice::automatic)), 2u);
+  EXPECT_GT(phases(choose_allreduce(crowd, 1 * MiB, {})), 2u);
 }
 
 TEST(Selector, TheTableNamesEveryAlgorithm) {
   const std::string table = describe_choices();
-  for (const char* name : {"one_shot", "direct", "ring", "recursive_doubling", "binomial"})
+  for (const char* name : {"one_shot", "direct", "ring", "recursive_doubling", "binomial",
+                           "reducescatter", "alltoall"})
     EXPECT_NE(table.find(name), std::string::npos) << name;
 }
 

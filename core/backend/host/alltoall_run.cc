@@ -118,7 +118,7 @@ class AlltoallRun final : public Run {
           work.output.add_absent(bytes);
       }
     }
-    work.schedule = direct_alltoall(group_.rank(), group_.size());
+    work.schedule = choose_alltoall(facts_of(group_));
     lay_out_blocks(work, std::move(blocks), group_);
     passes_.add(group_, std::move(work));
   }

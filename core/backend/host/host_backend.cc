@@ -9,7 +9,7 @@ namespace hvd {
 
 HostRules host_rules(const Knobs& knobs) {
   const bool levels = knobs.hierarchical_allreduce || knobs.torus_allreduce;
-  return {.algorithm = knobs.allreduce_algorithm,
+  return {.allreduce = {.choice = knobs.allreduce_algorithm, .deterministic = knobs.deterministic},
           .allreduce_in_levels = levels && !knobs.deterministic,
           .allgather_in_levels = knobs.hierarchical_allgather};
 }
@@ -34,8 +34,8 @@ std::unique_ptr<Run> HostBackend::start(GroupLevels& groups, Batch batch) {
 std::unique_ptr<Run> HostBackend::start_allreduce(GroupLevels& groups, const Batch& batch) const {
   if (batch.op == ReduceOp::adasum && groups.all->size() > 1) return adasum_run(*groups.all, batch);
   if (rules_.allreduce_in_levels && groups.across)
-    return allreduce_in_levels(groups, batch, rules_.algorithm);
-  return allreduce_run(*groups.all, batch, rules_.algorithm);
+    return allreduce_in_levels(groups, batch, rules_.allreduce);
+  return allreduce_run(*groups.all, batch, rules_.allreduce);
 }
 
 }  // namespace hvd

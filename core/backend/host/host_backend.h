@@ -9,7 +9,7 @@ namespace hvd {
 
 /// What the knobs say about how operations run; agreed, so equal on all ranks.
 struct HostRules {
-  AlgorithmChoice algorithm = AlgorithmChoice::automatic;
+  AllreduceRules allreduce{};
   /// Where a group has levels: which operations use them.
   bool allreduce_in_levels = false;
   bool allgather_in_levels = false;

@@ -60,9 +60,9 @@ double factor_after(const Batch& batch, int size) {
   return batch.postscale * (nudge ? std::nextafter(share, 1.0) : share);
 }
 
-std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, AlgorithmChoice algorithm) {
+std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, const AllreduceRules& rules) {
   ReducedTensors tensors(batch);
-  Schedule schedule = choose_allreduce(facts_of(group), tensors.outputs.bytes(), algorithm);
+  Schedule schedule = choose_allreduce(facts_of(group), tensors.outputs.bytes(), rules);
   Work work =
       reduction(batch, std::move(schedule), std::move(tensors.inputs), std::move(tensors.outputs));
   work.postscale = factor_after(batch, group.size());
@@ -74,7 +74,7 @@ std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, AlgorithmCh
 }
 
 std::unique_ptr<Run> allreduce_in_levels(GroupLevels& groups, const Batch& batch,
-                                         AlgorithmChoice algorithm) {
+                                         const AllreduceRules& rules) {
   auto run = std::make_unique<FixedRun>(batch, 3);
   ReducedTensors tensors(batch);
   run->keep(std::move(tensors.stand_ins));
@@ -86,13 +86,11 @@ std::unique_ptr<Run> allreduce_in_levels(GroupLevels& groups, const Batch& batch
   const GatherList own = tensors.outputs.part(begin, parts[place]);
   const GatherList own_of_all = only_block(parts, place, own);
 
-  Work down =
-      reduction(batch, direct_reducescatter(host.rank(), host.size()), tensors.inputs, own_of_all);
+  Work down = reduction(batch, choose_reducescatter(facts_of(host)), tensors.inputs, own_of_all);
   lay_out_blocks(down, parts, host);
   run->passes().add(host, std::move(down));
 
-  Work over =
-      reduction(batch, choose_allreduce(facts_of(across), own.bytes(), algorithm), own, own);
+  Work over = reduction(batch, choose_allreduce(facts_of(across), own.bytes(), rules), own, own);
   over.prescale = 1.0;
   over.postscale = factor_after(batch, groups.all->size());
   lay_out_split(over, across);
@@ -122,7 +120,7 @@ std::unique_ptr<Run> reducescatter_run(Group& group, const Batch& batch) {
     }
   }
   auto run = std::make_unique<FixedRun>(batch, 1);
-  Work work = reduction(batch, direct_reducescatter(group.rank(), group.size()), input,
+  Work work = reduction(batch, choose_reducescatter(facts_of(group)), input,
                         only_block(blocks, static_cast<size_t>(group.rank()), own));
   work.postscale = factor_after(batch, group.size());
   lay_out_blocks(work, std::move(blocks), group);

@@ -10,11 +10,11 @@
 namespace hvd {
 
 /// One pass over the whole group.
-std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, AlgorithmChoice algorithm);
+std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, const AllreduceRules& rules);
 /// Three passes: each rank of a host gets the sum of a part, adds it up across hosts, and hands it
 /// to its neighbours.
 std::unique_ptr<Run> allreduce_in_levels(GroupLevels& groups, const Batch& batch,
-                                         AlgorithmChoice algorithm);
+                                         const AllreduceRules& rules);
 /// Each tensor is combined by the rule of core/collective/adasum.h, whatever else is in the batch.
 /// The size of the group is a power of two. Vector halving and doubling, so that a rank sends about
 /// as much as in a ring: at each level a pair swaps the halves of what both hold, all ranks that

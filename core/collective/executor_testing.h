@@ -1,0 +1,102 @@
+// What the tests of the executor share: memory as fused batches have it, numbers, and networks.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/dtype.h"
+#include "core/collective/executor.h"
+#include "core/sim/network.h"
+
+namespace hvd {
+
+/// Memory of one rank as a fused batch has it: pieces of odd lengths, each somewhere else.
+class Tensors {
+ public:
+  Tensors() = default;
+  Tensors(size_t elements, size_t element, uint64_t pieces_seed) {
+    std::mt19937_64 random(pieces_seed);
+    while (elements > 0) {
+      const size_t piece = std::min<size_t>(elements, random() % 40);
+      pieces_.emplace_back(piece * element + kGuard, std::byte{0x77});
+      elements -= piece;
+    }
+  }
+
+  GatherList list() {
+    GatherList list;
+    for (ByteVector& piece : pieces_) list.add(piece.data(), piece.size() - kGuard);
+    return list;
+  }
+  ByteVector content() {
+    ByteVector all;
+    list().for_each(0, list().bytes(), [&](MutableBytes piece, size_t) {
+      all.insert(all.end(), piece.begin(), piece.end());
+    });
+    return all;
+  }
+  void set(const ByteVector& all) {
+    list().for_each(0, all.size(), [&](MutableBytes piece, size_t offset) {
+      std::memcpy(piece.data(), all.data() + offset, piece.size());
+    });
+  }
+
+ private:
+  static constexpr size_t kGuard =
+      1;  // so that pieces are misaligned now and then, and never touch
+  std::vector<ByteVector> pieces_;
+};
+
+/// Small whole numbers: every order of adding them gives the same bits, whatever the type.
+inline ByteVector small_numbers(DType dtype, size_t elements, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  ByteVector bytes(elements);
+  for (std::byte& byte : bytes) byte = std::byte(random() % 3);
+  ByteVector values(elements * element_bytes(dtype));
+  const auto put = [&]<class T>(T) {
+    for (size_t i = 0; i < elements; ++i) {
+      const T value = static_cast<T>(bytes[i]);
+      std::memcpy(values.data() + i * sizeof(T), &value, sizeof(T));
+    }
+  };
+  switch (element_bytes(dtype)) {
+    case 1:
+      put(uint8_t{});
+      break;
+    case 2: {  // 0, 1 and 2 of the half types
+      const bool half = dtype == DType::float16;
+      for (size_t i = 0; i < elements; ++i) {
+        const uint16_t one = half ? 0x3c00 : 0x3f80, two = 0x4000;
+        const uint16_t value = bytes[i] == std::byte{2} ? two : bytes[i] == std::byte{1} ? one : 0;
+        std::memcpy(values.data() + i * 2, &value, 2);
+      }
+      break;
+    }
+    case 4:
+      dtype == DType::float32 ? put(float{}) : put(int32_t{});
+      break;
+    default:
+      dtype == DType::float64 ? put(double{}) : put(int64_t{});
+  }
+  return values;
+}
+
+inline sim::NetworkOptions network_of(uint64_t seed) {
+  return {.unit_bytes = 64 + 8 * (seed % 60),
+          .units_in_flight = 2 + static_cast<uint32_t>(seed % 4),
+          .shared_memory = seed % 2 == 0};
+}
+
+/// Runs `works` and expects that nobody fails.
+inline void run_all(sim::Network& network, std::vector<Work> works) {
+  for (const auto& error : network.run(std::move(works)))
+    ASSERT_FALSE(error.has_value()) << error->what();
+}
+
+}  // namespace hvd
