@@ -133,6 +133,29 @@ TEST_F(TimelineTest, EachNameIsAProcessAndTheSameNameInAnotherGroupAnother) {
   EXPECT_EQ(metadata_in(path(), "process_sort_index").size(), 4);
 }
 
+// Or a job whose names never come back would need ever more memory.
+TEST_F(TimelineTest, NamesThatAreNotInUseAreForgottenWhenThereAreVeryMany) {
+  Timeline timeline = begun();
+  take(timeline, event(Event::Type::ready, 0, "ALLREDUCE", "pending"));
+  std::vector<Event> passing;
+  for (int i = 0; i < (1 << 16); ++i) {
+    passing.push_back(event(Event::Type::ready, 1, "ALLREDUCE", fmt::format("noname.{}", i)));
+    passing.push_back(event(Event::Type::done, 2, {}, fmt::format("noname.{}", i)));
+  }
+  timeline.take(passing);
+  take(timeline, event(Event::Type::done, 3, {}, "pending"));
+  take(timeline, event(Event::Type::ready, 4, "ALLREDUCE", "noname.0"));
+  const std::string text = text_of(path());
+  const auto announced = [&](const std::string& name) {
+    const std::string line = R"("args":{"name":")" + name + R"("}})";
+    int count = 0;
+    for (size_t at = text.find(line); at != text.npos; at = text.find(line, at + 1)) ++count;
+    return count;
+  };
+  EXPECT_EQ(announced("pending"), 1);
+  EXPECT_EQ(announced("noname.0"), 2);
+}
+
 TEST_F(TimelineTest, NamesMayBeAnyBytes) {
   Timeline timeline = begun();
   take(timeline, event(Event::Type::ready, 1, "ALLREDUCE", "a\"b\\c\n\x01\xff"));
