@@ -325,8 +325,8 @@ bool Engine::run_batches() {
 }
 
 void Engine::finish(Request& request, Outcome outcome) {
-  if (request.release) request.release();
   events_.done(request);
+  if (request.release) request.release();
   std::exchange(request.operation, nullptr)->handle.complete(std::move(outcome));
 }
 

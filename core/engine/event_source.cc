@@ -7,7 +7,9 @@
 namespace hvd {
 namespace {
 
-std::string_view word_for(const Signature& signature) {
+std::string_view word_for(const Request& request) {
+  if (request.kind == Request::Kind::join) return "JOIN";
+  const Signature& signature = request.signature;
   switch (signature.kind) {
     case OperationKind::allreduce:
       return signature.op == ReduceOp::adasum ? "ADASUM" : "ALLREDUCE";
@@ -70,7 +72,7 @@ Event EventSource::event(Event::Type type, const Request& request) const {
 
 void EventSource::tell_ready(const Request& request) {
   Event ready = event(Event::Type::ready, request);
-  ready.what = request.kind == Request::Kind::join ? "JOIN" : word_for(request.signature);
+  ready.what = request.kind == Request::Kind::join ? "JOIN" : word_for(request);
   observer_->record(std::move(ready));
 }
 
@@ -80,7 +82,7 @@ void EventSource::tell_cycle() {
 
 void EventSource::tell_agreed(const Request& request) {
   Event agreed = event(Event::Type::agreed, request);
-  agreed.what = word_for(request.signature);
+  agreed.what = word_for(request);
   Event queued = agreed;
   queued.type = Event::Type::activity;
   queued.what = "QUEUE";

@@ -93,9 +93,12 @@ TEST(EventSource, OperationsAreNamedByKindAndAdasumByItself) {
   Request adasum = request(OperationKind::allreduce, "x");
   adasum.signature.op = ReduceOp::adasum;
   source.ready(adasum);
+  Request join;
+  join.kind = Request::Kind::join;
+  source.ready(join);
   for (const Event& event : listener.events()) words.emplace_back(event.what);
   EXPECT_THAT(words, ElementsAre("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER",
-                                 "BARRIER", "ADASUM"));
+                                 "BARRIER", "ADASUM", "JOIN"));
 }
 
 TEST(EventSource, EachActivityOfABatchIsToldOnceForEachOfItsOperations) {
