@@ -79,7 +79,10 @@ def one_of_each() -> None:
     hvd.allgather(torch.ones(rank + 1, 2, dtype=torch.int64), name="rows")
     hvd.broadcast(torch.ones(3), root_rank=0, name="root")
     hvd.grouped_allreduce([torch.ones(2), torch.ones(5)], name="pair")
-    hvd.barrier()
+    hvd.alltoall(torch.ones(3), splits=[1, 2], name="parts")
+    hvd.reducescatter(torch.ones(4), name="share")
+    hvd.allreduce(torch.ones(3), op=hvd.Adasum, name="delta")
+    hvd.join()
     hvd.shutdown()
     tell(sorted(path.name for path in folder().iterdir()))
 
@@ -101,6 +104,13 @@ def test_s11_every_rank_writes_a_trace_of_its_own(tmp_path: Path) -> None:
         assert story(trace, "broadcast.root") == operation(rank, "BROADCAST", "GLOO_BCAST")
         gathering = ["WAIT_FOR_DATA", "ALLOCATE_OUTPUT", "GLOO_ALLGATHER"]
         assert story(trace, "allgather.rows") == operation(rank, "ALLGATHER", *gathering)
+        moving = ["WAIT_FOR_DATA", "ALLOCATE_OUTPUT", "GLOO_ALLTOALL"]
+        assert story(trace, "alltoall.parts") == operation(rank, "ALLTOALL", *moving)
+        scattered = operation(rank, "REDUCESCATTER", "GLOO_REDUCESCATTER")
+        assert story(trace, "reducescatter.share") == scattered
+        combined = operation(rank, "ADASUM", "GLOO_ADASUM_ALLREDUCE")
+        assert story(trace, "allreduce.delta") == combined
+        assert story(trace, "join")[:2] == ["B NEGOTIATE_JOIN", f"X {rank}"]
         assert list(ends(trace, "ALLGATHER")) == [{"dtype": "int64", "shape": f"[{rank + 1}, 2]"}]
         reduced = [{"dtype": "float32", "shape": shape} for shape in ("[4, 2]", "[2], [5]")]
         assert list(ends(trace, "ALLREDUCE")) == reduced
