@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -98,6 +99,19 @@ def test_a_suite_that_does_not_build_is_one_failure(monkeypatch: pytest.MonkeyPa
 def test_a_step_that_fails_shows_the_end_of_its_log() -> None:
     with pytest.raises(Failed, match="the reason"):
         process.must([sys.executable, "-c", "print('the reason'); raise SystemExit(1)"], "x")
+
+
+def test_executions_of_a_fuzzer_are_read_from_its_end(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("INFO: x\nstat::number_of_executed_units: 4855\nstat::y: 1\n")
+    (tmp_path / "none").write_text("ERROR: it ended early\n")
+    assert suites.executions(tmp_path / "log") == 4855
+    assert suites.executions(tmp_path / "none") == 0
+
+
+def test_every_fuzz_target_is_run() -> None:
+    sources = (process.ROOT / "tests" / "fuzz").glob("*.cc")
+    declared = [re.search(r'^const Target \w+\{"(\w+)"', s.read_text(), re.M) for s in sources]
+    assert sorted(found[1] for found in declared if found) == sorted(suites.FUZZ_TARGETS)
 
 
 def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:

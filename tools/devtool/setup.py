@@ -83,10 +83,10 @@ def make_environment(venv: Path, requirements: Path) -> str:
     return f"{venv.relative_to(ROOT)} has {requirements.relative_to(ROOT)}"
 
 
-def build_preset(preset: str) -> str:
+def build_preset(preset: str, *targets: str) -> str:
     must(["cmake", "--preset", preset], f"configure-{preset}", deadline_s=300)
     must(
-        ["ninja", "-C", str(BUILD / preset), f"-j{cores()}"],
+        ["ninja", "-C", str(BUILD / preset), f"-j{cores()}", *targets],
         f"build-{preset}",
         deadline_s=3600,
         env=SHARED_CCACHE,
@@ -142,5 +142,6 @@ BUILDS: dict[str, Callable[[], str]] = {
     "release": lambda: build_preset("release"),
     "asan": lambda: build_preset("asan"),
     "tsan": lambda: build_preset("tsan"),
+    "fuzz": lambda: build_preset("fuzz", "fuzz"),
     "oldest": install_for_oldest_torch,
 }

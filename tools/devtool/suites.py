@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
@@ -18,6 +19,7 @@ from devtool.process import Ended, Failed, run_logged, say, step, tail
 from devtool.setup import BUILDS, OLDEST
 
 RESULTS = BUILD / "results"
+FUZZ_TARGETS = ("agreement", "frames", "handshake", "store")
 
 
 @dataclass
@@ -146,6 +148,35 @@ def many_seeds() -> Count:
     return count
 
 
+def fuzz(seconds: int) -> Count:
+    """Each target for `seconds`, from the corpus that is kept; what is found stays in build/."""
+    count = Count()
+    for target in FUZZ_TARGETS:
+        found = BUILD / "fuzz" / "found" / target
+        found.mkdir(parents=True, exist_ok=True)
+        limits = [f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048"]
+        limits += ["-malloc_limit_mb=128", "-max_len=4096"]
+        output = [f"-artifact_prefix={found}-", "-print_final_stats=1", str(found)]
+        program = [str(BUILD / "fuzz" / "tests" / "fuzz" / "fuzz"), f"--target={target}"]
+        corpus = str(ROOT / "tests" / "fuzz" / "corpus" / target)
+        ended = run_logged(
+            [*program, *limits, *output, corpus], f"fuzz-{target}", deadline_s=seconds + 120
+        )
+        say(f"  {target}: {executions(ended.log)} executions")
+        if ended.code == 0:
+            count.passed += 1
+        else:
+            count.fail(f"fuzz.{target}: ended with {ended.code}")
+            say(tail(ended.log))
+    return count
+
+
+def executions(log: Path) -> int:
+    """As libFuzzer counts them at its end; 0 when it did not come that far."""
+    found = re.search(r"number_of_executed_units: (\d+)", log.read_text(errors="replace"))
+    return int(found[1]) if found else 0
+
+
 def all_suites(everything: bool) -> list[Suite]:
     """In the order in which they run: what fails soonest comes first."""
     asan = {"HVD_SIM_PERCENT": "10", "ASAN_OPTIONS": "detect_stack_use_after_return=1"}
@@ -159,6 +190,7 @@ def all_suites(everything: bool) -> list[Suite]:
     def compiled(name: str, what: str, preset: str, env: Mapping[str, str]) -> Suite:
         return Suite(name, what, preset, functools.partial(cpp, preset, env, deadline))
 
+    fuzz_for = functools.partial(fuzz, 300 if everything else 10)
     oldest = functools.partial(python, "torch-oldest", "tests/torch", deadline, False, OLDEST)
     return [
         folder("house", "the tree itself: layers, bans, format, types"),
@@ -169,6 +201,7 @@ def all_suites(everything: bool) -> list[Suite]:
         folder("examples", "the examples, shortened"),
         compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", asan),
         compiled("cpp-tsan", "the C++ tests, TSan", "tsan", tsan),
+        Suite("fuzz", "what reads bytes from outside", "fuzz", fuzz_for),
         Suite("sim", "agreement under 100,000 seeds", "release", many_seeds, slow=True),
         Suite("torch-oldest", "horovod.torch, oldest torch", "oldest", oldest, slow=True),
     ]
