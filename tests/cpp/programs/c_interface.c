@@ -1,0 +1,323 @@
+/* Every function of the C interface, called from C99. The first argument names the case; the exit
+ * code is 0 when all it expects holds on this rank. */
+#include <horovod/horovod.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_RANKS 8
+
+#define EXPECT(holds)                                                                             \
+  do {                                                                                            \
+    if (!(holds)) {                                                                               \
+      fprintf(stderr, "line %d: %s does not hold; \"%s\"\n", __LINE__, #holds, hvd_last_error()); \
+      exit(1);                                                                                    \
+    }                                                                                             \
+  } while (0)
+
+static int32_t start(void) {
+  hvd_world world;
+  EXPECT(hvd_init() == HVD_OK);
+  EXPECT(hvd_init() == HVD_OK); /* does nothing */
+  EXPECT(hvd_get_world(&world) == HVD_OK);
+  EXPECT(world.size <= MAX_RANKS && world.rank >= 0 && world.rank < world.size);
+  EXPECT(world.local_size == world.size && world.local_rank == world.rank);
+  EXPECT(world.cross_size == 1 && world.cross_rank == 0 && world.homogeneous);
+  EXPECT(world.generation == 1 && hvd_is_initialized());
+  return world.rank;
+}
+
+static int32_t size_of_job(void) {
+  hvd_world world;
+  EXPECT(hvd_get_world(&world) == HVD_OK);
+  return world.size;
+}
+
+static hvd_request request_of(hvd_kind kind, const char* name, const hvd_tensor* inputs,
+                              void* const* outputs) {
+  hvd_request request;
+  memset(&request, 0, sizeof request);
+  request.kind = kind;
+  request.name = name;
+  request.count = inputs == NULL ? 0 : 1;
+  request.inputs = inputs;
+  request.outputs = outputs;
+  request.op = HVD_SUM;
+  request.prescale = request.postscale = 1.0;
+  return request;
+}
+
+/* Submits and waits; the handle is for the result, and to be freed. */
+static hvd_handle done(const hvd_request* request) {
+  hvd_handle handle = 0;
+  EXPECT(hvd_submit(request, &handle) == HVD_OK);
+  EXPECT(hvd_wait(handle) == HVD_OK);
+  EXPECT(hvd_poll(handle));
+  return handle;
+}
+
+static void end_together(void) {
+  const hvd_request barrier = request_of(HVD_BARRIER, "end", NULL, NULL);
+  hvd_free(done(&barrier));
+  EXPECT(hvd_shutdown() == HVD_OK);
+  EXPECT(!hvd_is_initialized());
+}
+
+static void before_init(void) {
+  hvd_world world;
+  hvd_handle handle;
+  const hvd_request barrier = request_of(HVD_BARRIER, "too early", NULL, NULL);
+  EXPECT(!hvd_is_initialized());
+  EXPECT(strlen(hvd_version()) > 0);
+  EXPECT(hvd_knobs()[0] == '[' && strstr(hvd_knobs(), "HOROVOD_FUSION_THRESHOLD") != NULL);
+  EXPECT(strcmp(hvd_last_error(), "") == 0);
+  EXPECT(hvd_get_world(&world) == HVD_NOT_INITIALIZED && strstr(hvd_last_error(), "init"));
+  EXPECT(hvd_submit(&barrier, &handle) == HVD_NOT_INITIALIZED);
+  EXPECT(hvd_poll(12345));
+  EXPECT(hvd_wait(12345) == HVD_INVALID_ARGUMENT);
+  hvd_free(12345);
+  hvd_free_memory(NULL);
+  EXPECT(hvd_shutdown() == HVD_OK);
+}
+
+static void count_release(void* owner) { ++*(int*)owner; }
+
+static void allreduce(void) {
+  const int32_t rank = start(), size = size_of_job();
+  float in[6], out[6];
+  int64_t shape[2] = {2, 3};
+  int released = 0;
+  hvd_tensor tensor = {in, shape, 2, HVD_FLOAT32};
+  void* outputs[1] = {out};
+  hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor, outputs);
+  request.release = count_release;
+  request.owner = &released;
+  request.postscale = 0.5;
+  for (int i = 0; i < 6; ++i) in[i] = (float)(rank + i);
+  hvd_free(done(&request));
+  for (int i = 0; i < 6; ++i) EXPECT(out[i] == 0.5f * (float)(size * i + size * (size - 1) / 2));
+  end_together();
+  EXPECT(released == 1);
+}
+
+static void allgather(void) {
+  const int32_t rank = start(), size = size_of_job();
+  int32_t in[2 * MAX_RANKS];
+  int64_t shape[2] = {rank + 1, 2};
+  hvd_tensor tensor = {in, shape, 2, HVD_INT32}, output;
+  const hvd_request request = request_of(HVD_ALLGATHER, "rows", &tensor, NULL);
+  for (int i = 0; i < 2 * (rank + 1); ++i) in[i] = rank;
+  const hvd_handle handle = done(&request);
+  EXPECT(hvd_take_output(handle, 1, &output) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_take_output(handle, 0, &output) == HVD_OK);
+  EXPECT(output.dimensions == 2 && output.shape[1] == 2 && output.dtype == HVD_INT32);
+  EXPECT(output.shape[0] == size * (size + 1) / 2);
+  const int32_t* row = output.data;
+  for (int from = 0; from < size; ++from)
+    for (int i = 0; i <= from; ++i, row += 2) EXPECT(row[0] == from && row[1] == from);
+  hvd_free(handle);
+  hvd_free_memory(output.data); /* ours, whatever becomes of the handle */
+  end_together();
+}
+
+static void broadcast(void) {
+  const int32_t rank = start(), size = size_of_job();
+  double value = rank;
+  int64_t shape = 1;
+  hvd_tensor tensor = {&value, &shape, 0, HVD_FLOAT64};
+  void* outputs[1] = {&value};
+  hvd_request request = request_of(HVD_BROADCAST, "from the last", &tensor, outputs);
+  request.root = size - 1;
+  hvd_free(done(&request));
+  EXPECT(value == size - 1);
+  end_together();
+}
+
+/* Rank r sends r + to elements to rank `to`. */
+static void alltoall(void) {
+  const int32_t rank = start(), size = size_of_job();
+  int64_t in[2 * MAX_RANKS * MAX_RANKS], shape = 0;
+  int32_t splits[MAX_RANKS];
+  for (int to = 0; to < size; ++to) {
+    splits[to] = rank + to;
+    for (int i = 0; i < splits[to]; ++i) in[shape++] = 10 * rank + to;
+  }
+  hvd_tensor tensor = {in, &shape, 1, HVD_INT64}, output, received;
+  hvd_request request = request_of(HVD_ALLTOALL, "deal", &tensor, NULL);
+  request.splits = splits;
+  request.split_count = size;
+  const hvd_handle handle = done(&request);
+  EXPECT(hvd_take_output(handle, 0, &output) == HVD_OK);
+  EXPECT(hvd_take_output(handle, 1, &received) == HVD_OK);
+  EXPECT(received.dtype == HVD_INT32 && received.dimensions == 1 && received.shape[0] == size);
+  const int64_t* element = output.data;
+  for (int from = 0; from < size; ++from) {
+    EXPECT(((const int32_t*)received.data)[from] == from + rank);
+    for (int i = 0; i < from + rank; ++i) EXPECT(*element++ == 10 * from + rank);
+  }
+  EXPECT(element - (const int64_t*)output.data == output.shape[0]);
+  hvd_free_memory(output.data);
+  hvd_free_memory(received.data);
+  hvd_free(handle);
+  end_together();
+}
+
+/* One row more than twice as many as ranks, so that rank 0 has one more. */
+static void reducescatter(void) {
+  const int32_t rank = start(), size = size_of_job();
+  float in[2 * MAX_RANKS + 1], out[4] = {0};
+  int64_t shape = 2 * size + 1;
+  for (int i = 0; i < shape; ++i) in[i] = (float)i;
+  hvd_tensor tensor = {in, &shape, 1, HVD_FLOAT32};
+  void* outputs[1] = {out};
+  hvd_request request = request_of(HVD_REDUCESCATTER, "part", &tensor, outputs);
+  request.op = HVD_AVERAGE;
+  hvd_free(done(&request));
+  const bool longer = size > 1 ? rank == 0 : true;
+  const int rows = longer ? 3 : 2, first = rank == 0 ? 0 : 2 * rank + 1;
+  for (int i = 0; i < rows; ++i) EXPECT(out[i] == (float)(first + i));
+  end_together();
+}
+
+static void join(void) {
+  start();
+  int32_t last = -1;
+  const hvd_request request = request_of(HVD_JOIN, "join", NULL, NULL);
+  const hvd_handle handle = done(&request);
+  EXPECT(hvd_get_last_joined(handle, &last) == HVD_OK);
+  EXPECT(last >= 0 && last < size_of_job());
+  hvd_free(handle);
+  end_together();
+}
+
+static void mismatch(void) {
+  const int32_t rank = start(), size = size_of_job();
+  float data[2 * MAX_RANKS] = {0};
+  int64_t shape = 1 + rank;
+  hvd_tensor tensor = {data, &shape, 1, HVD_FLOAT32};
+  void* outputs[1] = {data};
+  const hvd_request request = request_of(HVD_ALLREDUCE, "differs", &tensor, outputs);
+  hvd_handle handle;
+  EXPECT(hvd_submit(&request, &handle) == HVD_OK);
+  EXPECT(hvd_wait(handle) == (size > 1 ? HVD_MISMATCH : HVD_OK));
+  EXPECT(size == 1 || strstr(hvd_last_error(), "differs") != NULL);
+  hvd_free(handle);
+  end_together(); /* the job goes on */
+}
+
+static void process_sets(void) {
+  const int32_t zero = 0;
+  const hvd_rank_list only_zero = {&zero, 1};
+  hvd_init_options options;
+  memset(&options, 0, sizeof options);
+  options.dynamic_process_sets = true;
+  EXPECT(hvd_init_with(&options) == HVD_OK);
+  hvd_world world;
+  EXPECT(hvd_get_world(&world) == HVD_OK);
+  int32_t id = -1, size = -1, rank = -1, ranks[MAX_RANKS];
+  if (world.size > 1) {
+    EXPECT(hvd_add_process_set(only_zero, &id) == HVD_OK && id == 1);
+    EXPECT(hvd_get_process_set(id, &size, &rank) == HVD_OK);
+    EXPECT(size == 1 && rank == (world.rank == 0 ? 0 : -1));
+    EXPECT(hvd_get_process_set_ranks(id, ranks) == HVD_OK && ranks[0] == 0);
+    EXPECT(hvd_add_process_set(only_zero, &id) == HVD_INVALID_ARGUMENT);
+    EXPECT(hvd_remove_process_set(1) == HVD_OK);
+  }
+  EXPECT(hvd_get_process_set(1, &size, &rank) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_get_process_set(0, &size, &rank) == HVD_OK);
+  EXPECT(size == world.size && rank == world.rank);
+  EXPECT(hvd_get_process_set_ranks(0, ranks) == HVD_OK && ranks[size - 1] == size - 1);
+  end_together();
+}
+
+static void timeline(void) {
+  start();
+  const char* path = getenv("HOROVOD_TIMELINE");
+  if (path == NULL) {
+    EXPECT(hvd_start_timeline("trace.json", false) == HVD_INVALID_ARGUMENT);
+  } else {
+    EXPECT(hvd_start_timeline(path, true) == HVD_OK);
+  }
+  EXPECT(hvd_stop_timeline() == HVD_OK);
+  end_together();
+}
+
+static void group_calls(hvd_group* group) {
+  const int32_t rank = hvd_group_rank(group), size = hvd_group_size(group);
+  int32_t in[MAX_RANKS], out[MAX_RANKS];
+  int64_t one = 1, all = size;
+  hvd_tensor single = {in, &one, 1, HVD_INT32}, full = {in, &all, 1, HVD_INT32};
+  void* outputs[1] = {out};
+  hvd_request request = request_of(HVD_ALLREDUCE, NULL, &full, outputs);
+  for (int i = 0; i < size; ++i) in[i] = rank + i;
+  EXPECT(hvd_group_run(group, &request) == HVD_OK);
+  for (int i = 0; i < size; ++i) EXPECT(out[i] == size * i + size * (size - 1) / 2);
+  request.kind = HVD_REDUCESCATTER;
+  EXPECT(hvd_group_run(group, &request) == HVD_OK);
+  EXPECT(out[0] == size * rank + size * (size - 1) / 2);
+  request.kind = HVD_ALLTOALL;
+  EXPECT(hvd_group_run(group, &request) == HVD_OK);
+  for (int i = 0; i < size; ++i) EXPECT(out[i] == i + rank);
+  request.inputs = &single;
+  request.kind = HVD_ALLGATHER;
+  EXPECT(hvd_group_run(group, &request) == HVD_OK);
+  for (int i = 0; i < size; ++i) EXPECT(out[i] == i);
+  request.kind = HVD_BROADCAST;
+  request.root = size - 1;
+  EXPECT(hvd_group_run(group, &request) == HVD_OK);
+  EXPECT(out[0] == size - 1);
+  request.root = size;
+  EXPECT(hvd_group_run(group, &request) == HVD_INVALID_ARGUMENT);
+  request = request_of(HVD_BARRIER, NULL, NULL, NULL);
+  EXPECT(hvd_group_run(group, &request) == HVD_OK);
+  request = request_of(HVD_JOIN, NULL, NULL, NULL);
+  EXPECT(hvd_group_run(group, &request) == HVD_INVALID_ARGUMENT);
+}
+
+static void groups(void) {
+  const int32_t rank = start(), size = size_of_job();
+  const hvd_rank_list everybody = {NULL, 0};
+  const int32_t twice[2] = {rank, rank}, outside = size, own = rank;
+  hvd_group *all = NULL, *alone = NULL, *none = NULL;
+  EXPECT(hvd_group_create((hvd_rank_list){twice, 2}, &none) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_group_create((hvd_rank_list){&outside, 1}, &none) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_group_create(everybody, &all) == HVD_OK);
+  EXPECT(hvd_group_create((hvd_rank_list){&own, 1}, &alone) == HVD_OK);
+  EXPECT(hvd_group_rank(all) == rank && hvd_group_size(all) == size);
+  EXPECT(hvd_group_rank(alone) == 0 && hvd_group_size(alone) == 1);
+  group_calls(all);
+  group_calls(alone);
+  end_together();
+  group_calls(all); /* a group outlives the job that it was made in */
+  hvd_group_free(all);
+  hvd_group_free(alone);
+  hvd_group_free(NULL);
+  EXPECT(hvd_group_create(everybody, &none) == HVD_NOT_INITIALIZED);
+}
+
+int main(int argc, char** argv) {
+  static const struct {
+    const char* name;
+    void (*run)(void);
+  } cases[] = {
+      {"before_init", before_init},
+      {"allreduce", allreduce},
+      {"allgather", allgather},
+      {"broadcast", broadcast},
+      {"alltoall", alltoall},
+      {"reducescatter", reducescatter},
+      {"join", join},
+      {"mismatch", mismatch},
+      {"process_sets", process_sets},
+      {"timeline", timeline},
+      {"groups", groups},
+  };
+  for (size_t i = 0; argc > 1 && i < sizeof cases / sizeof *cases; ++i) {
+    if (strcmp(argv[1], cases[i].name) == 0) {
+      cases[i].run();
+      return 0;
+    }
+  }
+  fprintf(stderr, "no such case\n");
+  return 2;
+}

@@ -1,0 +1,68 @@
+"""The C and the C++ interface, on ranks of real jobs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from launcher import Ended, Jobs
+
+from devtool.paths import ROOT
+
+SIZES = (1, 2, 3, 4)
+PROGRAMS = ROOT / "tests" / "cpp" / "programs"
+TCP = {"HOROVOD_TRANSPORT": "tcp"}
+PEER_LOST = 5
+
+
+def cases_of(program: str) -> list[str]:
+    table = (PROGRAMS / program).read_text().partition("cases[] = {")[2].partition("};")[0]
+    return re.findall(r'\{"(\w+)"', table)
+
+
+def ends_well(job: Ended) -> None:
+    assert job.code == 0, job.out + job.err
+
+
+@pytest.mark.parametrize("np", SIZES)
+@pytest.mark.parametrize("case", cases_of("c_interface.c"))
+def test_c_interface(jobs: Jobs, programs: Path, case: str, np: int) -> None:
+    ends_well(jobs.run("-np", str(np), str(programs / "c_interface"), case))
+
+
+def test_the_timeline_is_started_from_c(jobs: Jobs, programs: Path, tmp_path: Path) -> None:
+    env = {"HOROVOD_TIMELINE": str(tmp_path / "trace.json")}
+    ends_well(jobs.run("-np", "2", str(programs / "c_interface"), "timeline", env=env))
+    assert (tmp_path / "trace.json").stat().st_size > 0
+
+
+def test_every_function_of_the_c_interface_is_called_from_c() -> None:
+    header = (ROOT / "include" / "horovod" / "horovod.h").read_text()
+    functions = set(re.findall(r"HVD_API[\w\s*]*?\b(hvd_\w+)\(", header))
+    assert len(functions) > 25
+    called = set(re.findall(r"\b(hvd_\w+)\(", (PROGRAMS / "c_interface.c").read_text()))
+    assert functions - called == set()
+
+
+@pytest.mark.parametrize("np", SIZES)
+@pytest.mark.parametrize("program", ["context", "groups"])
+def test_cpp_interface(jobs: Jobs, programs: Path, program: str, np: int) -> None:
+    ends_well(jobs.run("-np", str(np), str(programs / program), "--gtest_brief=1"))
+
+
+@pytest.mark.parametrize("program", ["context", "groups"])
+def test_cpp_interface_over_tcp(jobs: Jobs, programs: Path, program: str) -> None:
+    ends_well(jobs.run("-np", "3", str(programs / program), "--gtest_brief=1", env=TCP))
+
+
+@pytest.mark.parametrize("elements", ["1", "3000000"])
+@pytest.mark.parametrize("env", [{}, TCP], ids=["shared memory", "tcp"])
+def test_a_rank_that_dies_in_a_group_is_named_on_all_others(
+    jobs: Jobs, programs: Path, env: dict[str, str], elements: str
+) -> None:
+    job = jobs.run("-np", "3", str(programs / "lost"), "1", elements, env=env)
+    assert job.code != 0
+    told = [line for line in job.out_lines if f"{PEER_LOST}: " in line]
+    assert len(told) == 2, job.out + job.err
+    assert all("rank 1" in line for line in told), job.out
