@@ -71,8 +71,8 @@ Found look_at(const std::vector<Sample>& samples, const Weights& weights) {
 /// The same on all ranks, to the last bit.
 bool are_equal_everywhere(hvd::Context& job, Weights weights) {
   Weights least = weights;
-  job.allreduce("least", std::span(least), hvd::min);
-  job.allreduce("greatest", std::span(weights), hvd::max);
+  job.allreduce("least", least, hvd::min);
+  job.allreduce("greatest", weights, hvd::max);
   return least == weights;
 }
 
@@ -91,12 +91,12 @@ int main() {
   const auto samples =
       samples_of(static_cast<std::size_t>(job.rank()), static_cast<std::size_t>(job.size()));
   Weights weights{};
-  weights.fill(static_cast<float>(job.rank()));     // whatever it was,
-  job.broadcast("weights", std::span(weights), 0);  // all begin with what rank 0 has
+  weights.fill(static_cast<float>(job.rank()));  // whatever it was,
+  job.broadcast("weights", weights, 0);          // all begin with what rank 0 has
 
   for (int epoch = 1; epoch <= kEpochs; ++epoch) {
     Found found = look_at(samples, weights);
-    auto gradient = job.allreduce_async("gradient", std::span(found.gradient), hvd::average);
+    auto gradient = job.allreduce_async("gradient", found.gradient, hvd::average);
     auto loss = job.allreduce_async("loss", std::span(&found.loss, 1), hvd::average);
     gradient.wait();
     for (std::size_t i = 0; i < weights.size(); ++i)

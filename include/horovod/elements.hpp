@@ -5,9 +5,11 @@
 
 #include <horovod/horovod.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -81,6 +83,22 @@ concept Element = detail::find_dtype<T>()
 template <Element T>
 inline constexpr hvd_dtype dtype_of = *detail::find_dtype<T>();
 
+/// What lies end to end in memory of the caller: a std::span, or a variable that is a std::vector,
+/// a std::array or an array.
+template <class Range>
+concept Elements = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+    std::ranges::borrowed_range<Range> && Element<std::ranges::range_value_t<Range>>;
+/// The same, where results can be put.
+template <class Range>
+concept Room = Elements<Range> &&
+    !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
+template <Elements Range>
+using element_of = std::ranges::range_value_t<Range>;
+
+/// Room for elements like those of `In`.
+template <class Range, class In>
+concept RoomFor = Room<Range> && std::same_as<element_of<Range>, element_of<In>>;
+
 /// How an allreduce or reducescatter combines what the ranks have.
 struct Reduction {
   hvd_reduce_op op = HVD_SUM;
@@ -97,21 +115,22 @@ inline constexpr Reduction product{HVD_PRODUCT};
 
 namespace detail {
 
-/// The C structure of one operation on spans, each a tensor of one dimension.
+/// The C structure of one operation on ranges of elements, each a tensor of one dimension.
 class Call {
  public:
   Call(hvd_kind kind, const char* name) { request_.kind = kind, request_.name = name; }
 
-  template <Element T>
-  Call& input(std::span<const T> data) {
-    lengths_.push_back(static_cast<std::int64_t>(data.size()));
+  template <Elements Data>
+  Call& input(Data&& data) {
+    using T = element_of<Data>;
+    lengths_.push_back(static_cast<std::int64_t>(std::ranges::size(data)));
     // The runtime only reads it.
-    inputs_.push_back({const_cast<T*>(data.data()), nullptr, 1, dtype_of<T>});
+    inputs_.push_back({const_cast<T*>(std::ranges::data(data)), nullptr, 1, dtype_of<T>});
     return *this;
   }
-  template <Element T>
-  Call& output(std::span<T> data) {
-    outputs_.push_back(data.data());
+  template <Room Data>
+  Call& output(Data&& data) {
+    outputs_.push_back(std::ranges::data(data));
     return *this;
   }
   Call& with(const Reduction& how) {

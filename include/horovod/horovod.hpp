@@ -2,9 +2,10 @@
 /// its operations are matched by name, whatever the order in which ranks start them. A Group is for
 /// calls that all its ranks make in the same order, as in MPI; it is quicker for small data.
 ///
-/// Data is passed as spans of elements: float, double, integers of 8 to 64 bits as far as hvd_dtype
-/// has them, bool, float16, bfloat16. Errors are thrown as hvd::Error. Any thread may use a Context
-/// and its Handles; a Group belongs to one thread at a time.
+/// Data is passed as what lies end to end in memory: std::span, std::vector, std::array, arrays; of
+/// float, double, the integers of hvd_dtype, bool, float16 or bfloat16. Errors are thrown as
+/// hvd::Error. Any thread may use a Context and its Handles; a Group belongs to one thread at a
+/// time.
 #ifndef HOROVOD_HOROVOD_HPP_
 #define HOROVOD_HOROVOD_HPP_
 
@@ -14,9 +15,9 @@
 #include <cstdint>
 #include <horovod/elements.hpp>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -150,48 +151,50 @@ class Context {
   /// This process' rank in the set, -1 where it is no member.
   int rank(ProcessSet set) const { return place_in(set).second; }
 
-  /// Output: as large as the input on every rank, which it may be. The blocking forms below wait.
-  template <Element T>
-  Handle<void> allreduce_async(const std::string& name, std::type_identity_t<std::span<const T>> in,
-                               std::span<T> out, const Reduction& how, ProcessSet set = {}) {
-    detail::expect(in.size() == out.size(), "allreduce: the output must be as large as the input");
+  /// Output: as large as the input on every rank. The memory of both stays until the end.
+  template <Elements In, RoomFor<In> Out>
+  Handle<void> allreduce_async(const std::string& name, In&& in, Out&& out, const Reduction& how,
+                               ProcessSet set = {}) {
+    detail::expect(std::ranges::size(in) == std::ranges::size(out),
+                   "allreduce: the output must be as large as the input");
     detail::Call call(HVD_ALLREDUCE, name.c_str());
-    return started(call.input<T>(in).output(out).with(how).on(set.id));
+    return started(call.input(in).output(out).with(how).on(set.id));
   }
   /// In place.
-  template <Element T>
-  Handle<void> allreduce_async(const std::string& name, std::span<T> data, const Reduction& how,
+  template <Room Data>
+  Handle<void> allreduce_async(const std::string& name, Data&& data, const Reduction& how,
                                ProcessSet set = {}) {
-    return allreduce_async<T>(name, data, data, how, set);
+    return allreduce_async(name, data, data, how, set);
   }
   /// Several at once, in place: they start when all of them are there on every rank.
   template <Element T>
-  Handle<void> allreduce_async(const std::string& name, std::span<const std::span<T>> group,
+  Handle<void> allreduce_async(const std::string& name, const std::vector<std::span<T>>& group,
                                const Reduction& how, ProcessSet set = {}) {
     detail::Call call(HVD_ALLREDUCE, name.c_str());
-    for (const std::span<T> data : group) call.input<T>(data).output(data);
+    for (const std::span<T> data : group) call.input(data).output(data);
     return started(call.with(how).on(set.id));
   }
   /// All ranks' elements, those of the lowest rank first; their numbers may differ.
-  template <Element T>
-  Handle<Gathered<T>> allgather_async(const std::string& name, std::span<const T> in,
-                                      ProcessSet set = {}) {
+  template <Elements In>
+  Handle<Gathered<element_of<In>>> allgather_async(const std::string& name, In&& in,
+                                                   ProcessSet set = {}) {
     detail::Call call(HVD_ALLGATHER, name.c_str());
     return {call.input(in).on(set.id).submit(),
-            [](hvd_handle handle) { return Gathered<T>::take(handle, 0); }};
+            [](hvd_handle handle) { return Gathered<element_of<In>>::take(handle, 0); }};
   }
   /// `root`: a global rank, whose data all get.
-  template <Element T>
-  Handle<void> broadcast_async(const std::string& name, std::span<T> data, int root,
+  template <Room Data>
+  Handle<void> broadcast_async(const std::string& name, Data&& data, int root,
                                ProcessSet set = {}) {
     detail::Call call(HVD_BROADCAST, name.c_str());
-    return started(call.input<T>(data).output(data).root(root).on(set.id));
+    return started(call.input(data).output(data).root(root).on(set.id));
   }
   /// `splits`: how many elements go to each rank of the set, in order; none for equal parts.
-  template <Element T>
-  Handle<Exchanged<T>> alltoall_async(const std::string& name, std::span<const T> in,
-                                      std::span<const std::int32_t> splits = {},
-                                      ProcessSet set = {}) {
+  template <Elements In>
+  Handle<Exchanged<element_of<In>>> alltoall_async(const std::string& name, In&& in,
+                                                   std::span<const std::int32_t> splits = {},
+                                                   ProcessSet set = {}) {
+    using T = element_of<In>;
     detail::Call call(HVD_ALLTOALL, name.c_str());
     return {call.input(in).splits(splits).on(set.id).submit(), [](hvd_handle handle) {
               return Exchanged<T>{Gathered<T>::take(handle, 0),
@@ -199,14 +202,13 @@ class Context {
             }};
   }
   /// Every rank gets a part of the reduced elements: see `reduced_elements`.
-  template <Element T>
-  Handle<void> reducescatter_async(const std::string& name,
-                                   std::type_identity_t<std::span<const T>> in, std::span<T> out,
+  template <Elements In, RoomFor<In> Out>
+  Handle<void> reducescatter_async(const std::string& name, In&& in, Out&& out,
                                    const Reduction& how, ProcessSet set = {}) {
-    detail::expect(out.size() == reduced_elements(in.size(), set),
+    detail::expect(std::ranges::size(out) == reduced_elements(std::ranges::size(in), set),
                    "reducescatter: the output must be as large as this rank's part");
     detail::Call call(HVD_REDUCESCATTER, name.c_str());
-    return started(call.input<T>(in).output(out).with(how).on(set.id));
+    return started(call.input(in).output(out).with(how).on(set.id));
   }
   /// How many of `total` elements a reducescatter leaves here: the lowest ranks get one more.
   std::size_t reduced_elements(std::size_t total, ProcessSet set = {}) const {
@@ -226,38 +228,39 @@ class Context {
             }};
   }
 
-  template <Element T>
-  void allreduce(const std::string& name, std::type_identity_t<std::span<const T>> in,
-                 std::span<T> out, const Reduction& how, ProcessSet set = {}) {
-    allreduce_async<T>(name, in, out, how, set).wait();
-  }
-  template <Element T>
-  void allreduce(const std::string& name, std::span<T> data, const Reduction& how,
+  // The blocking forms: they return what Handle::wait() returns.
+
+  template <Elements In, RoomFor<In> Out>
+  void allreduce(const std::string& name, In&& in, Out&& out, const Reduction& how,
                  ProcessSet set = {}) {
+    allreduce_async(name, in, out, how, set).wait();
+  }
+  template <Room Data>
+  void allreduce(const std::string& name, Data&& data, const Reduction& how, ProcessSet set = {}) {
     allreduce_async(name, data, how, set).wait();
   }
   template <Element T>
-  void allreduce(const std::string& name, std::span<const std::span<T>> group, const Reduction& how,
-                 ProcessSet set = {}) {
+  void allreduce(const std::string& name, const std::vector<std::span<T>>& group,
+                 const Reduction& how, ProcessSet set = {}) {
     allreduce_async(name, group, how, set).wait();
   }
-  template <Element T>
-  Gathered<T> allgather(const std::string& name, std::span<const T> in, ProcessSet set = {}) {
+  template <Elements In>
+  auto allgather(const std::string& name, In&& in, ProcessSet set = {}) {
     return allgather_async(name, in, set).wait();
   }
-  template <Element T>
-  void broadcast(const std::string& name, std::span<T> data, int root, ProcessSet set = {}) {
+  template <Room Data>
+  void broadcast(const std::string& name, Data&& data, int root, ProcessSet set = {}) {
     broadcast_async(name, data, root, set).wait();
   }
-  template <Element T>
-  Exchanged<T> alltoall(const std::string& name, std::span<const T> in,
-                        std::span<const std::int32_t> splits = {}, ProcessSet set = {}) {
+  template <Elements In>
+  auto alltoall(const std::string& name, In&& in, std::span<const std::int32_t> splits = {},
+                ProcessSet set = {}) {
     return alltoall_async(name, in, splits, set).wait();
   }
-  template <Element T>
-  void reducescatter(const std::string& name, std::type_identity_t<std::span<const T>> in,
-                     std::span<T> out, const Reduction& how, ProcessSet set = {}) {
-    reducescatter_async<T>(name, in, out, how, set).wait();
+  template <Elements In, RoomFor<In> Out>
+  void reducescatter(const std::string& name, In&& in, Out&& out, const Reduction& how,
+                     ProcessSet set = {}) {
+    reducescatter_async(name, in, out, how, set).wait();
   }
   void barrier(const std::string& name, ProcessSet set = {}) { barrier_async(name, set).wait(); }
   int join() { return join_async().wait(); }
@@ -292,42 +295,45 @@ class Group {
   int rank() const { return hvd_group_rank(group_.get()); }
   int size() const { return hvd_group_size(group_.get()); }
 
-  template <Element T>
-  void allreduce(std::type_identity_t<std::span<const T>> in, std::span<T> out,
-                 const Reduction& how) {
-    detail::expect(in.size() == out.size(), "allreduce: the output must be as large as the input");
-    run(HVD_ALLREDUCE, [&](detail::Call& call) { call.input<T>(in).output(out).with(how); });
+  template <Elements In, RoomFor<In> Out>
+  void allreduce(In&& in, Out&& out, const Reduction& how) {
+    detail::expect(std::ranges::size(in) == std::ranges::size(out),
+                   "allreduce: the output must be as large as the input");
+    run(HVD_ALLREDUCE, [&](detail::Call& call) { call.input(in).output(out).with(how); });
   }
   /// In place.
-  template <Element T>
-  void allreduce(std::span<T> data, const Reduction& how) {
-    allreduce<T>(data, data, how);
+  template <Room Data>
+  void allreduce(Data&& data, const Reduction& how) {
+    allreduce(data, data, how);
   }
-  /// `out`: [size * in.size()], of rank 0 first.
-  template <Element T>
-  void allgather(std::type_identity_t<std::span<const T>> in, std::span<T> out) {
-    detail::expect(out.size() == in.size() * static_cast<std::size_t>(size()),
-                   "allgather: the output must be as large as all inputs");
-    run(HVD_ALLGATHER, [&](detail::Call& call) { call.input<T>(in).output(out); });
+  /// `out`: [size * elements of `in`], those of rank 0 first.
+  template <Elements In, RoomFor<In> Out>
+  void allgather(In&& in, Out&& out) {
+    detail::expect(
+        std::ranges::size(out) == std::ranges::size(in) * static_cast<std::size_t>(size()),
+        "allgather: the output must be as large as all inputs");
+    run(HVD_ALLGATHER, [&](detail::Call& call) { call.input(in).output(out); });
   }
   /// `root`: a rank of the group.
-  template <Element T>
-  void broadcast(std::span<T> data, int root) {
-    run(HVD_BROADCAST, [&](detail::Call& call) { call.input<T>(data).output(data).root(root); });
+  template <Room Data>
+  void broadcast(Data&& data, int root) {
+    run(HVD_BROADCAST, [&](detail::Call& call) { call.input(data).output(data).root(root); });
   }
   /// Both [size * part]: part r of `in` goes to rank r, part r of `out` comes from it.
-  template <Element T>
-  void alltoall(std::type_identity_t<std::span<const T>> in, std::span<T> out) {
-    detail::expect(in.size() == out.size(), "alltoall: the output must be as large as the input");
-    run(HVD_ALLTOALL, [&](detail::Call& call) { call.input<T>(in).output(out); });
+  template <Elements In, RoomFor<In> Out>
+  void alltoall(In&& in, Out&& out) {
+    detail::expect(std::ranges::size(in) == std::ranges::size(out),
+                   "alltoall: the output must be as large as the input");
+    run(HVD_ALLTOALL, [&](detail::Call& call) { call.input(in).output(out); });
   }
-  /// `out`: this rank's part, in.size() / size, and one more on the first in.size() % size ranks.
-  template <Element T>
-  void reducescatter(std::type_identity_t<std::span<const T>> in, std::span<T> out,
-                     const Reduction& how) {
-    detail::expect(out.size() == detail::share_of(in.size(), rank(), size()),
-                   "reducescatter: the output must be as large as this rank's part");
-    run(HVD_REDUCESCATTER, [&](detail::Call& call) { call.input<T>(in).output(out).with(how); });
+  /// `out`: this rank's part of `in`: a share of 1 / size, and one more element on the lowest ranks
+  /// until nothing is left.
+  template <Elements In, RoomFor<In> Out>
+  void reducescatter(In&& in, Out&& out, const Reduction& how) {
+    detail::expect(
+        std::ranges::size(out) == detail::share_of(std::ranges::size(in), rank(), size()),
+        "reducescatter: the output must be as large as this rank's part");
+    run(HVD_REDUCESCATTER, [&](detail::Call& call) { call.input(in).output(out).with(how); });
   }
   void barrier() {
     run(HVD_BARRIER, [](detail::Call&) {});
