@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(Over, BlockingGroups,
                          });
 
 /// A peer of a group over TCP that goes without a goodbye; over shared memory only the end of a
-/// process shows it, see tests/cpp.
+/// process shows it, see tests/interface.
 TEST(BlockingGroupOverTcp, NamesTheRankThatWentAndIsOfNoUseAfterwards) {
   MemStore store;
   const JobKey key = make_job_key();

@@ -38,3 +38,5 @@ def test_every_example_says_how_it_is_started() -> None:
     for example in (ROOT / "examples").rglob("*.py"):
         text = ast.get_docstring(ast.parse(example.read_text())) or ""
         assert "horovodrun -np" in text and example.relative_to(ROOT).as_posix() in text
+    for example in (ROOT / "examples").rglob("*.cc"):
+        assert re.search(rf"^// +horovodrun -np .*/{example.stem}$", example.read_text(), re.M)

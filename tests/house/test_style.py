@@ -63,14 +63,19 @@ def test_the_c_header_compiles_alone_as(language: str) -> None:
     )
 
 
-def test_the_c_header_compiles_as_cpp() -> None:
+@pytest.mark.parametrize("header", ["horovod.h", "elements.hpp", "horovod.hpp"])
+def test_headers_compile_alone_as_cpp(header: str) -> None:
     must(
         "g++",
         "-std=c++20",
         "-Wall",
         "-Wextra",
+        "-Wconversion",
         "-pedantic",
         "-Werror",
         "-fsyntax-only",
-        str(HEADER),
+        f"-I{HEADER.parents[1]}",
+        "-x",
+        "c++",
+        str(HEADER.with_name(header)),
     )

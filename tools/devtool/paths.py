@@ -11,7 +11,7 @@ LOGS = BUILD / "logs"
 VENV = ROOT / ".venv"
 
 CPP_SUFFIXES = {".cc", ".cpp", ".h", ".hpp", ".c"}
-CPP_FOLDERS = ("core", "include", "job", "python", "adapters", "bench", "tests")
+CPP_FOLDERS = ("core", "include", "job", "python", "adapters", "bench", "tests", "examples")
 PYTHON_FOLDERS = ("python", "examples", "bench", "tests", "tools")
 
 

@@ -136,10 +136,16 @@ def install_for_oldest_torch() -> str:
     return install_package(OLDEST)
 
 
+def install_both_ways() -> str:
+    """The package, and a build that `cmake --install` can install."""
+    return f"{install_package()}, {build_preset('release')}"
+
+
 #: What can be built, by name.
 BUILDS: dict[str, Callable[[], str]] = {
     "package": install_package,
     "release": lambda: build_preset("release"),
+    "installed": install_both_ways,
     "asan": lambda: build_preset("asan"),
     "tsan": lambda: build_preset("tsan"),
     "fuzz": lambda: build_preset("fuzz", "fuzz"),

@@ -183,9 +183,9 @@ def all_suites(everything: bool) -> list[Suite]:
     tsan = {"HVD_SIM_PERCENT": "5", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
     deadline = 7200 if everything else 900
 
-    def folder(name: str, what: str) -> Suite:
+    def folder(name: str, what: str, needs: str = "package") -> Suite:
         run = functools.partial(python, name, f"tests/{name}", deadline, everything)
-        return Suite(name, what, "package", run)
+        return Suite(name, what, needs, run)
 
     def compiled(name: str, what: str, preset: str, env: Mapping[str, str]) -> Suite:
         return Suite(name, what, preset, functools.partial(cpp, preset, env, deadline))
@@ -199,6 +199,9 @@ def all_suites(everything: bool) -> list[Suite]:
         folder("common", "what all bindings share, without a framework"),
         folder("torch", "horovod.torch under horovodrun"),
         folder("examples", "the examples, shortened"),
+        folder(
+            "interface", "the C and the C++ interface, installed and from the wheel", "installed"
+        ),
         compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", asan),
         compiled("cpp-tsan", "the C++ tests, TSan", "tsan", tsan),
         Suite("fuzz", "what reads bytes from outside", "fuzz", fuzz_for),

@@ -11,7 +11,7 @@ from launcher import Ended, Jobs
 from devtool.paths import ROOT
 
 SIZES = (1, 2, 3, 4)
-PROGRAMS = ROOT / "tests" / "cpp" / "programs"
+PROGRAMS = ROOT / "tests" / "interface" / "programs"
 TCP = {"HOROVOD_TRANSPORT": "tcp"}
 PEER_LOST = 5
 

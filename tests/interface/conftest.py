@@ -23,7 +23,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("programs")
-    return build(ROOT / "tests" / "cpp" / "programs", folder, cmake_prefix_path())
+    return build(ROOT / "tests" / "interface" / "programs", folder, cmake_prefix_path())
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ int main(int, char** argv) {
   hvd::Context job;
   hvd::Group group;
   std::vector<float> data(std::strtoul(argv[2], nullptr, 10));
-  group.allreduce(data, hvd::sum);
-  if (group.rank() == std::atoi(argv[1])) std::raise(SIGKILL);
   try {
     group.allreduce(data, hvd::sum);
+    if (group.rank() == std::atoi(argv[1])) std::raise(SIGKILL);
+    group.allreduce(data, hvd::sum);  // or before: the others may not be done with the first
   } catch (const hvd::Error& error) {
     std::printf("%d: %s\n", static_cast<int>(error.status()), error.what());
   }

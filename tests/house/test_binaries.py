@@ -1,0 +1,89 @@
+"""What the package's shared objects need of others, and what they show: no framework, no symbol
+that could meet one of a framework in the same process."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from devtool.paths import ROOT, venv_program
+
+#: The C and C++ runtimes, and Highway, whose library is not a header only.
+SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "ld-linux-x86-64.so.2"}
+SYSTEM |= {"ld-linux-aarch64.so.1", "libhwy.so.1"}
+OURS = {"libhorovod.so"}
+#: C++ names of frameworks, mangled, and C names.
+FRAMEWORKS = re.compile(
+    r"N?K?(2at|3c10|5torch|10tensorflow|3tsl|3xla|5mxnet|7nnvm)|"
+    r"(THP|TF_|TFE_|MX|NN|nccl|cuda|cu[A-Z]|MPI_|mpi_)\w*"
+)
+PYTHON = re.compile(r"_?Py\w+")
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def package() -> Path:
+    script = "import horovod; print(horovod.__path__[0])"
+    return Path(run(venv_program("python"), "-c", script).strip())
+
+
+def binaries() -> dict[str, Path]:
+    found = {path.name.split(".")[0]: path for path in package().rglob("*.so*")}
+    return {**found, "horovodrun": Path(venv_program("horovodrun"))}
+
+
+def needed(path: Path) -> set[str]:
+    return set(re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "-d", str(path))))
+
+
+def symbols(path: Path, which: str) -> set[str]:
+    """`which`: --defined-only or --undefined-only. Without their versions."""
+    listing = run("nm", "--dynamic", "--format=just-symbols", which, str(path))
+    return {line.partition("@")[0] for line in listing.splitlines()}
+
+
+def is_of_a_framework(symbol: str) -> bool:
+    plain = symbol.removeprefix("_ZTI").removeprefix("_ZTV").removeprefix("_Z")
+    return FRAMEWORKS.match(plain) is not None
+
+
+def test_the_package_has_the_module_the_library_and_the_launcher() -> None:
+    assert set(binaries()) == {"_core", "libhorovod", "horovodrun"}
+
+
+@pytest.mark.parametrize("name", ["_core", "libhorovod", "horovodrun"])
+def test_no_binary_needs_a_framework(name: str) -> None:
+    path = binaries()[name]
+    assert needed(path) - SYSTEM - OURS == set()
+    undefined = symbols(path, "--undefined-only")
+    assert undefined, "nm shows nothing"
+    assert not {symbol for symbol in undefined if is_of_a_framework(symbol)}
+
+
+@pytest.mark.parametrize("name", ["libhorovod", "horovodrun"])
+def test_only_the_module_knows_python(name: str) -> None:
+    undefined = symbols(binaries()[name], "--undefined-only")
+    assert not {symbol for symbol in undefined if PYTHON.fullmatch(symbol)}
+
+
+def test_the_library_shows_the_c_interface_and_nothing_else() -> None:
+    header = (ROOT / "include" / "horovod" / "horovod.h").read_text()
+    declared = set(re.findall(r"HVD_API[\w\s*]*?\b(hvd_\w+)\(", header))
+    assert symbols(binaries()["libhorovod"], "--defined-only") == declared
+
+
+def test_the_module_shows_its_entry_and_the_exceptions_of_nanobind() -> None:
+    shown = symbols(binaries()["_core"], "--defined-only")
+    assert {name for name in shown if "8nanobind" not in name} == {"PyInit__core"}
+
+
+def test_names_of_frameworks_are_recognised() -> None:
+    for name in ("_ZN5torch3jitE", "_ZNK2at6Tensor", "_ZN3c105Error", "TF_NewStatus", "MXNDArray"):
+        assert is_of_a_framework(name), name
+    for name in ("_ZNSt6vector", "memcpy", "hvd_init", "_ZN3hwy15GetChosenTargetEv"):
+        assert not is_of_a_framework(name), name
