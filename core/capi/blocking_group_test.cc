@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -45,14 +46,13 @@ class BlockingGroups : public testing::TestWithParam<TransportChoice> {
   void on_ranks(int size, const std::function<void(Member&, int)>& body) {
     MemStore store;
     const JobKey key = make_job_key();
-    Knobs knobs;
-    knobs.transport = GetParam();
-    knobs.staging_bytes = MiB;
+    knobs_.transport = GetParam();
+    knobs_.staging_bytes = MiB;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          Member member(rank, size, key, store, knobs);
+          Member member(rank, size, key, store, knobs_);
           body(member, rank);
         } catch (const Error& error) {
           ADD_FAILURE() << "rank " << rank << ": " << error.what();
@@ -61,6 +61,8 @@ class BlockingGroups : public testing::TestWithParam<TransportChoice> {
     }
     for (std::thread& thread : threads) thread.join();
   }
+
+  Knobs knobs_;
 };
 
 Batch sum_of(std::vector<int64_t>& values) {
@@ -150,6 +152,22 @@ TEST_P(BlockingGroups, LetNobodyPassABarrierBeforeAllHaveCome) {
       ASSERT_GE(arrived, 4 * turn);
     }
     group.leave();
+  });
+}
+
+TEST_P(BlockingGroups, NameTheRankThatDoesNotCome) {
+  knobs_.start_timeout = std::chrono::seconds(1);
+  on_ranks(3, [](Member& member, int rank) {
+    if (rank == 1) return;
+    try {
+      member.group({0, 1, 2}, "all");
+      ADD_FAILURE() << "a group without one of its ranks";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::timed_out);
+      if (rank == 0) {
+        EXPECT_EQ(error.rank(), 1) << error.what();
+      }
+    }
   });
 }
 

@@ -1,10 +1,12 @@
 // Blocking groups: every call, element type and reduction against a reference that each rank works
 // out for itself. Runs on every rank of a job of any size.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <horovod/horovod.hpp>
-#include <numeric>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -187,6 +189,24 @@ TEST(Group, WorksWhileNegotiatedOperationsRun) {
   }
   negotiated.join();
   EXPECT_EQ(large.back(), group.size());
+}
+
+TEST(Group, IsOfNoUseInAForkedChildAndOfUseAfterwards) {
+  auto group = std::make_unique<hvd::Group>();
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      group->barrier();
+      _exit(1);
+    } catch (const hvd::Error& error) {
+      group.reset();
+      _exit(error.status() == HVD_NOT_INITIALIZED ? 0 : 2);
+    }
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  group->barrier();
 }
 
 TEST(Group, IsMadeAgainAndAgain) {
