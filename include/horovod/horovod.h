@@ -165,7 +165,9 @@ HVD_API void hvd_free(hvd_handle handle);
  * meet the operations above. One thread at a time. */
 typedef struct hvd_group hvd_group;
 /* Collective over `ranks`, which are those of the group; a count of 0 stands for all ranks of the
- * job. */
+ * job. Within the group they are numbered in ascending order. HVD_TIMED_OUT when one has not come
+ * within HOROVOD_START_TIMEOUT. After an error of a call the group can only be freed; it may
+ * outlive the job. Of no use in a forked child. */
 HVD_API hvd_status hvd_group_create(hvd_rank_list ranks, hvd_group** group);
 HVD_API int32_t hvd_group_rank(const hvd_group* group);
 HVD_API int32_t hvd_group_size(const hvd_group* group);
