@@ -290,7 +290,7 @@ def test_a_group_of_several_types_travels_by_type(double: Begin) -> None:
     assert sorted(core.names()) == ["allreduce.noname.0.0", "allreduce.noname.0.1"]
 
 
-def test_sparse_gradients_travel_as_dense_ones_if_asked(double: Begin) -> None:
+def test_s14_sparse_gradients_travel_as_dense_ones_if_asked(double: Begin) -> None:
     double(2)
     embedding = torch.nn.Embedding(5, 2, sparse=True)
     optimizer = hvd.DistributedOptimizer(
@@ -302,8 +302,80 @@ def test_sparse_gradients_travel_as_dense_ones_if_asked(double: Begin) -> None:
     assert gradient.to_dense()[:, 0].tolist() == [0, 2, 0, 4, 0]
     optimizer.step()
     optimizer.zero_grad()
-    optimizer = hvd.DistributedOptimizer(torch.optim.SparseAdam(embedding.parameters()))
-    with pytest.raises(ValueError, match=r"not in this version.*sparse_as_dense"):
+
+
+def sparse_embedding(op: int, **options: Any) -> tuple[Any, torch.nn.Embedding]:
+    embedding = torch.nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SparseAdam(embedding.parameters(), lr=0.1)
+    return hvd.DistributedOptimizer(
+        optimizer, [("e", embedding.weight)], op=op, **options
+    ), embedding
+
+
+@pytest.mark.parametrize("groups", [0, 1])
+@pytest.mark.parametrize(("op", "factor"), [(hvd.Sum, 2), (hvd.Average, 1)])
+def test_s14_sparse_gradients_travel_as_indices_and_values(
+    double: Begin, op: int, factor: int, groups: int
+) -> None:
+    core = double(2)
+    optimizer, embedding = sparse_embedding(op, groups=groups)
+    core.names()
+    embedding(torch.tensor([1, 3, 3])).sum().backward()
+    assert sorted(core.names()) == ["allgather.e.indices", "allgather.e.values"]
+    gradient = embedding.weight.grad
+    assert gradient is not None and gradient.is_sparse
+    assert gradient.to_dense()[:, 0].tolist() == [0, factor, 0, 2 * factor, 0]
+    before = embedding.weight.detach().clone()
+    optimizer.step()
+    assert core.names() == []
+    assert (embedding.weight != before).any(1).tolist() == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_missing_sparse_gradient_counts_as_sparse_zeros(double: Begin, dense: bool) -> None:
+    core = double(2)
+    optimizer, embedding = sparse_embedding(hvd.Average, sparse_as_dense=dense)
+    embedding(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    assert embedding.weight.grad is None
+    sent = sorted(core.names())
+    optimizer.step()
+    assert sorted(core.names()) == sent
+    gradient: Any = embedding.weight.grad
+    assert gradient.is_sparse and gradient.coalesce().values().numel() == 0
+
+
+def test_a_group_of_sparse_and_dense_gradients_is_one_unit(double: Begin) -> None:
+    core = double(2)
+    embedding, linear = torch.nn.Embedding(5, 2, sparse=True), torch.nn.Linear(2, 2)
+    parameters = [embedding.weight, linear.weight, linear.bias]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), groups=[parameters])
+    linear(embedding(torch.tensor([1]))).sum().backward()
+    assert [(operation.name, len(operation.inputs)) for operation in core.log] == [
+        ("allgather.noname.0.0.values", 1),
+        ("allgather.noname.0.0.indices", 1),
+        ("grouped_allreduce.noname.0.0", 2),
+    ]
+    optimizer.step()
+
+
+def test_sparse_gradients_changed_in_flight_are_noticed(double: Begin) -> None:
+    double(2)
+    embedding, unused = torch.nn.Embedding(5, 2, sparse=True), torch.nn.Parameter(torch.ones(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([embedding.weight, unused], lr=0.1))
+    embedding(torch.tensor([1])).sum().backward()
+    gradient: Any = embedding.weight.grad
+    gradient.mul_(2)
+    with pytest.raises(RuntimeError, match="changed while"):
+        optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_sparse_gradients_can_be_averaged_and_summed_only(double: Begin) -> None:
+    double(2)
+    optimizer, embedding = sparse_embedding(hvd.Max)
+    with pytest.raises(NotImplementedError, match="Average and Sum"):
         embedding(torch.tensor([1])).sum().backward()
     optimizer.load_state_dict(optimizer.state_dict())
 
@@ -443,7 +515,6 @@ def test_parameter_groups_can_be_added(double: Begin) -> None:
         ({"groups": -1}, ValueError, "groups"),
         ({"groups": "all"}, ValueError, "groups"),
         ({"groups": [torch.ones(1)]}, ValueError, "groups"),
-        ({"op": hvd.Adasum}, NotImplementedError, "not in this version: Adasum"),
         ({"op": 17}, ValueError, "op must be one of"),
     ],
 )

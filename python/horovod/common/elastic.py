@@ -11,6 +11,7 @@ import abc
 import collections
 import copy
 import functools
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -25,6 +26,14 @@ no_update = 0
 removed = 1
 added = 2
 mixed = removed | added
+
+
+def is_elastic() -> bool:
+    """Whether this process belongs to an elastic job, so that other ranks may come and go.
+
+    By the environment, where the launcher puts it anew for every process.
+    """
+    return os.environ.get("HOROVOD_ELASTIC", "0").lower() in ("1", "true", "yes", "on")
 
 
 class _Update(NamedTuple):

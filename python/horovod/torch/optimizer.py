@@ -3,63 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from horovod.common.basics import Average
+from horovod.common.basics import Adasum, Average
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import split_list
-from horovod.torch._allreduce import reduce_op
-from horovod.torch._reducer import How, Parameter, Reducer
+from horovod.torch._allreduce import check_ranks, reduce_op
+from horovod.torch._delta import DeltaOptimizer, Deltas
+from horovod.torch._passes import How, Parameter
+from horovod.torch._reducer import Reducer
+from horovod.torch._wrapped import Wrapped, number_parameters, wrap
 from horovod.torch.compression import Compression, Compressor
 from horovod.torch.functions import broadcast_object
-from horovod.torch.mpi_ops import size
-
-if TYPE_CHECKING:
-    _Base = torch.optim.Optimizer
-else:
-    _Base = object
 
 T = TypeVar("T")
 
-#: torch 2.1 cannot tell.
-_is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
+class _Distributed(Wrapped):
+    """Front of the wrapped optimizer's class where gradients are reduced."""
 
-class _Distributed(_Base):
-    """What DistributedOptimizer puts in front of the class of the wrapped optimizer."""
-
-    _reducer: Reducer
-    _names: dict[Parameter, str]
+    _passes: Reducer
     _should_synchronize = True
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """As in every optimizer. To a GradScaler it shows reduced gradients.
-
-        Whether a scaled step is skipped must be the same on all ranks, hence be decided by what was
-        reduced. Reading this attribute is the only thing that every GradScaler does with an
-        optimizer before it looks at gradients.
-        """
-        if not _is_compiling():
-            reader = sys._getframe(1).f_globals.get("__name__", "")
-            if reader.endswith("grad_scaler"):
-                self._settle()
-        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
-        return groups
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.__dict__["param_groups"] = groups
-
     def _settle(self) -> None:
-        if not self._reducer.is_synchronized and not self._reducer.is_settled:
-            self._reducer.reduce()
-            self._reducer.is_settled = True
+        # By having reduced gradients, unless the user has done that.
+        if not self._passes.is_synchronized:
+            self._passes.reduce()
+            self._passes.is_settled = True
 
     def synchronize(self) -> None:
         """Finishes the reduction of all gradients; one that was never computed counts as zeros.
@@ -67,8 +41,8 @@ class _Distributed(_Base):
         Afterwards gradients may be changed, and `step` belongs inside `skip_synchronize`.
         Raises: HorovodMismatchError when ranks disagree; HorovodInternalError when a rank is lost.
         """
-        self._reducer.reduce()
-        self._reducer.is_synchronized = True
+        self._passes.reduce()
+        self._passes.is_synchronized = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -85,7 +59,7 @@ class _Distributed(_Base):
         `closure`: computes gradients anew, as for every optimizer; they are reduced each time.
         Raises: as `synchronize`.
         """
-        reducer = self._reducer
+        reducer = self._passes
         if self._should_synchronize:
             if reducer.is_synchronized:
                 warnings.warn(
@@ -102,79 +76,41 @@ class _Distributed(_Base):
     def _reducing(self, closure: Callable[[], T]) -> Callable[[], T]:
         def reduced() -> T:
             loss = closure()
-            self._reducer.reduce()
+            self._passes.reduce()
             return loss
 
         return reduced
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As in every optimizer. Raises AssertionError between backward and step or synchronize."""
-        if self._reducer.is_outstanding:
+        if self._passes.is_outstanding:
             raise AssertionError(
                 "zero_grad() was called after backward() and before step() or synchronize(): it "
                 "would race with the reduction of gradients that is under way"
             )
-        self._reducer.is_synchronized = self._reducer.is_settled = False
+        self._passes.is_synchronized = self._passes.is_settled = False
         super().zero_grad(*args, **kwargs)
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """From now on gradients are reduced after `passes` backward passes; counts from 0 again."""
-        if passes <= 0:
-            raise ValueError(f"backward_passes_per_step must be positive, got {passes}")
-        self._reducer.set_passes(passes)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """As in every optimizer; forgets outstanding reductions."""
-        self._reducer.forget()
-        self._reducer.is_synchronized = self._reducer.is_settled = False
-        super().load_state_dict(*args, **kwargs)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in every optimizer; reduces the gradients of the new parameters too."""
-        super().add_param_group(param_group)
-        number = len(self.param_groups) - 1
-        added = _unnamed(self.param_groups[number:], number)
-        self._names.update(added)
-        if size() > 1:
-            self._reducer.add([[p] for p in added if p.requires_grad])
-
-    @staticmethod
-    def find_duplicates(lst: Iterable[T]) -> set[T]:
-        """What occurs more than once in `lst`."""
-        seen: set[T] = set()
-        duplicates: set[T] = set()
-        for entry in lst:
-            (duplicates if entry in seen else seen).add(entry)
-        return duplicates
 
 
 # Else torch would give our step what its parent's step already has: profiling and step hooks.
 _Distributed.step.hooked = True  # type: ignore[attr-defined]
 
 
-def _unnamed(groups: Sequence[dict[str, Any]], first: int = 0) -> dict[Parameter, str]:
-    return {
-        parameter: f"noname.{i}.{j}"
-        for i, group in enumerate(groups, first)
-        for j, parameter in enumerate(group["params"])
-    }
-
-
 def _name_parameters(
     groups: Sequence[dict[str, Any]], named_parameters: Iterable[tuple[str, Parameter]] | None
 ) -> dict[Parameter, str]:
     """The name of each parameter, in the order of `groups`; ValueError when one has none."""
-    parameters = list(_unnamed(groups))
+    parameters = list(number_parameters(groups))
     named = list(named_parameters) if named_parameters is not None else []
     if not named:
-        return _unnamed(groups)
+        return number_parameters(groups)
     for entry in named:
         if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str)):
             raise ValueError(
                 "named_parameters must be a sequence of tuples (name, parameter), such as "
                 f"model.named_parameters(); it has {entry!r}"
             )
-    duplicates = _Distributed.find_duplicates(name for name, _ in named)
+    duplicates = Wrapped.find_duplicates(name for name, _ in named)
     if duplicates:
         raise ValueError(
             f"names in named_parameters must be unique, these are not: {sorted(duplicates)}"
@@ -191,7 +127,9 @@ def _name_parameters(
 
 
 def _group_parameters(
-    names: dict[Parameter, str], groups: int | Sequence[Sequence[Parameter]] | None
+    names: dict[Parameter, str],
+    groups: int | Sequence[Sequence[Parameter]] | None,
+    process_set: ProcessSet,
 ) -> list[Sequence[Parameter]]:
     """Which parameters travel together: those of a group; the rest alone."""
     parameters = [parameter for parameter in names if parameter.requires_grad]
@@ -199,10 +137,11 @@ def _group_parameters(
         return [[parameter] for parameter in parameters]
     if isinstance(groups, int):
         by_name = {names[parameter]: parameter for parameter in parameters}
-        order = broadcast_object(list(by_name), 0, "optimizer_groups") if size() > 1 else by_name
+        first = (process_set.ranks or [0])[0]
+        order = broadcast_object(list(by_name), first, "optimizer_groups", process_set)
         if set(order) != set(by_name):
             raise ValueError(
-                "rank 0 trains other parameters than this rank: "
+                f"rank {first} trains other parameters than this rank: "
                 f"{sorted(set(order) ^ set(by_name))[:10]} differ"
             )
         return split_list([by_name[name] for name in order], min(groups, len(parameters)))
@@ -223,7 +162,7 @@ def _check_groups(groups: Any) -> None:
         raise ValueError(
             f"groups must be a non-negative int or a list of lists of parameters, got {groups!r}"
         )
-    if _Distributed.find_duplicates(id(parameter) for group in groups for parameter in group):
+    if Wrapped.find_duplicates(id(parameter) for group in groups for parameter in group):
         raise ValueError("groups must not contain a parameter twice")
 
 
@@ -259,18 +198,26 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     graphs that reach different parameters, use no blocking operation of your own between backward
     and step. With one process nothing is sent.
 
+    With op=Adasum each rank steps by its own gradients, and the Adasum of these steps is what is
+    done everywhere: clip and scale as with one process, just before `step`; `synchronize` does
+    nothing, `skip_synchronize` raises AssertionError.
+
     `named_parameters`: `(name, parameter)` of all parameters; names match gradients between ranks,
     without them their order does. `compression`: shrinks gradients on their way. `op`: Average,
-    Sum, Min, Max or Product. `gradient_predivide_factor` f: with Average, multiplies by 1/f before
-    and by f/size after the sum. `groups`: n cuts the parameters into n groups that travel together;
-    a list of lists gives the groups. `num_groups`: its deprecated spelling. `sparse_as_dense`:
-    sends sparse gradients as dense ones; without it they are refused in this version.
+    Sum, Adasum, Min, Max or Product. `gradient_predivide_factor` f: with Average, multiplies by 1/f
+    before and by f/size after the sum. `groups`: n cuts the parameters into n groups that travel
+    together; a list of lists gives the groups. `num_groups`: its deprecated spelling.
+    `sparse_as_dense`: sends sparse gradients as dense ones; without it their indices and values
+    travel, uncompressed, for Average and Sum; then every rank must have had a gradient of such a
+    parameter before one may miss it. `process_set`: the ranks that train together; on a rank
+    outside it this is the wrapped optimizer, and nothing is sent.
 
     Returns: an optimizer of a class of the same name that inherits from the class of `optimizer`,
     with its options and state; and `synchronize`, `skip_synchronize`,
     `set_backward_passes_per_step`. `zero_grad` between backward and step raises AssertionError, and
     so does backward if it comes too often before step.
-    Raises: ValueError for arguments that do not fit; before `init`.
+    Raises: ValueError for arguments that do not fit; before `init`. NotImplementedError for Adasum
+    on a number of ranks that is no power of two.
     """
     if num_groups:
         warnings.warn(
@@ -279,23 +226,17 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
         groups = num_groups if groups is None else groups
     _check_arguments(op, gradient_predivide_factor, backward_passes_per_step)
     _check_groups(groups)
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, Wrapped):
         raise ValueError("this optimizer is already a DistributedOptimizer")
     process_set_id(process_set)
+    check_ranks(op, process_set)
     names = _name_parameters(optimizer.param_groups, named_parameters)
     how = How(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
+    if op == Adasum and how.is_distributed():
+        deltas = Deltas(names, how, backward_passes_per_step)
+        deltas.add([[parameter for parameter in names if parameter.requires_grad]])
+        return wrap(DeltaOptimizer, optimizer, names, deltas)
     reducer = Reducer(names, how, backward_passes_per_step)
-    if size() > 1:
-        reducer.add(_group_parameters(names, groups))
-    return _wrap(optimizer, names, reducer)
-
-
-def _wrap(optimizer: torch.optim.Optimizer, names: dict[Parameter, str], reducer: Reducer) -> Any:
-    """An object of a new class with all that `optimizer` has; groups and state are shared."""
-    kind = type(optimizer)
-    distributed = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
-    wrapped: Any = object.__new__(distributed)
-    attributes = dict(vars(optimizer))
-    attributes.pop("step", None)  # a learning-rate scheduler's, bound to `optimizer`
-    vars(wrapped).update(attributes, _reducer=reducer, _names=names)
-    return wrapped
+    if how.is_distributed():
+        reducer.add(_group_parameters(names, groups, process_set))
+    return wrap(_Distributed, optimizer, names, reducer)

@@ -1,0 +1,105 @@
+"""What DistributedOptimizer puts in front of the class of the wrapped optimizer, for any op."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from horovod.torch._passes import Parameter, Passes
+
+if TYPE_CHECKING:
+    _Base = torch.optim.Optimizer
+else:
+    _Base = object
+
+T = TypeVar("T")
+
+#: torch 2.1 cannot tell.
+_is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
+
+
+class Wrapped(_Base):
+    """The part that does not depend on what is reduced. `_passes` is what does the work."""
+
+    _passes: Passes
+    _names: dict[Parameter, str]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """As in every optimizer. A GradScaler sees by it what all ranks agree on.
+
+        Whether a scaled step is skipped must be the same on all ranks. Reading this attribute is
+        the only thing that every GradScaler does with an optimizer before it looks at gradients.
+        """
+        if not _is_compiling():
+            reader = sys._getframe(1).f_globals.get("__name__", "")
+            if reader.endswith("grad_scaler") and not self._passes.is_settled:
+                self._settle()
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        return groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
+
+    def _settle(self) -> None:
+        """Makes ranks agree on whether a scaled step is skipped."""
+        raise NotImplementedError
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """From now on a step has `passes` backward passes; counts from 0 again."""
+        if passes <= 0:
+            raise ValueError(f"backward_passes_per_step must be positive, got {passes}")
+        self._passes.set_passes(passes)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """As in every optimizer; forgets outstanding reductions."""
+        self._passes.forget()
+        self._passes.is_synchronized = self._passes.is_settled = False
+        super().load_state_dict(*args, **kwargs)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As in every optimizer; reduces what belongs to the new parameters too."""
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        added = number_parameters(self.param_groups[number:], number)
+        self._names.update(added)
+        if self._passes.how.is_distributed():
+            self._passes.add([[p] for p in added if p.requires_grad])
+
+    @staticmethod
+    def find_duplicates(lst: Iterable[T]) -> set[T]:
+        """What occurs more than once in `lst`."""
+        seen: set[T] = set()
+        duplicates: set[T] = set()
+        for entry in lst:
+            (duplicates if entry in seen else seen).add(entry)
+        return duplicates
+
+
+def number_parameters(groups: Sequence[dict[str, Any]], first: int = 0) -> dict[Parameter, str]:
+    """A name for each parameter, by its place in `groups`."""
+    return {
+        parameter: f"noname.{i}.{j}"
+        for i, group in enumerate(groups, first)
+        for j, parameter in enumerate(group["params"])
+    }
+
+
+def wrap(
+    kind: type[Wrapped],
+    optimizer: torch.optim.Optimizer,
+    names: dict[Parameter, str],
+    passes: Passes,
+) -> Any:
+    """An object of a new class with all that `optimizer` has; groups and state are shared."""
+    parent = type(optimizer)
+    distributed = type(parent.__name__, (kind, parent), {"__module__": parent.__module__})
+    wrapped: Any = object.__new__(distributed)
+    attributes = dict(vars(optimizer))
+    attributes.pop("step", None)  # a learning-rate scheduler's, bound to `optimizer`
+    vars(wrapped).update(attributes, _passes=passes, _names=names)
+    return wrapped
