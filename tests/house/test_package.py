@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from pathlib import Path
 
 from devtool.paths import ROOT, venv_program
 
@@ -27,8 +28,19 @@ def test_the_version_is_the_same_in_cmake_pip_and_python() -> None:
     assert program.stdout.strip().endswith(version), program.stderr
 
 
+def test_every_module_is_installed() -> None:
+    script = "import horovod; print(horovod.__path__[0])"
+    python = subprocess.run([venv_program("python"), "-c", script], capture_output=True, text=True)
+    installed = Path(python.stdout.strip())
+    tree = ROOT / "python" / "horovod"
+    modules = {path.relative_to(tree) for path in tree.rglob("*.py*") if path.suffix != ".pyc"}
+    assert len(modules) > 10
+    assert not {module for module in modules if not (installed / module).is_file()}
+
+
 def test_importing_the_package_imports_no_framework() -> None:
-    script = "import sys, horovod, horovod.runner; print([m for m in sys.modules])"
+    modules = "horovod, horovod.runner, horovod.data, horovod.common.elastic"
+    script = f"import sys, {modules}; print([m for m in sys.modules])"
     ended = subprocess.run([venv_program("python"), "-c", script], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert not {"torch", "tensorflow", "jax", "numpy"} & set(ast.literal_eval(ended.stdout))
