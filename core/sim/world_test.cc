@@ -72,6 +72,35 @@ TEST(World, AllgatherTakesDifferentFirstDimensionsAndEmptyOnes) {
   }
 }
 
+TEST(World, OperationsInLevelsGiveWhatTheyGiveWithout) {
+  for (const uint64_t seed : seeds(30)) {
+    Knobs knobs;
+    knobs.hierarchical_allreduce = knobs.hierarchical_allgather = true;
+    World world({.ranks_per_host = {2, 2, 2}, .seed = seed, .knobs = knobs});
+    std::vector<std::vector<float>> sums(6), parts(6);
+    Operations gathers, operations;
+    std::vector<float> expected;
+    for (int rank = 0; rank < 6; ++rank) {
+      sums[rank].assign(500 + seed, static_cast<float>(rank));
+      parts[rank].assign(static_cast<size_t>(rank), static_cast<float>(rank));
+      expected.insert(expected.end(), parts[rank].begin(), parts[rank].end());
+    }
+    for (int rank = 0; rank < 6; ++rank) {
+      operations.push_back(world.submit(rank, allreduce("sum", sums[rank])));
+      gathers.push_back(world.submit(rank, allgather("parts", parts[rank])));
+    }
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations) && all_done(gathers); }))
+        << "seed " << seed;
+    for (const auto& sum : sums) EXPECT_THAT(sum, testing::Each(15.0F)) << "seed " << seed;
+    for (const auto& gather : gathers) {
+      ASSERT_EQ(gather->handle.outcome().code, Code::ok);
+      const auto* values =
+          reinterpret_cast<const float*>(gather->outputs[0].gathered.memory.data());
+      EXPECT_EQ(std::vector<float>(values, values + expected.size()), expected) << "seed " << seed;
+    }
+  }
+}
+
 TEST(World, BroadcastGivesTheRootsValueAndABarrierMovesNothing) {
   for (const uint64_t seed : seeds(30)) {
     World world({.ranks_per_host = {2, 2}, .seed = seed});
