@@ -163,10 +163,9 @@ TEST_P(BlockingGroups, NameTheRankThatDoesNotCome) {
       member.group({0, 1, 2}, "all");
       ADD_FAILURE() << "a group without one of its ranks";
     } catch (const Error& error) {
+      if (rank == 2) return;  // may see that rank 0 has given up
       EXPECT_EQ(error.code(), Code::timed_out);
-      if (rank == 0) {
-        EXPECT_EQ(error.rank(), 1) << error.what();
-      }
+      EXPECT_EQ(error.rank(), 1) << error.what();
     }
   });
 }
