@@ -100,10 +100,10 @@ def process_sets(*wanted: list[int]) -> Iterator[list[hvd.ProcessSet]]:
     """Registers sets of ranks, those that are possible here; removes them if all goes well."""
     size = hvd.size()
     possible: list[list[int]] = []
-    for ranks in wanted:
-        fits = sorted(ranks) not in (*possible, list(range(size))) and max(ranks) < size
-        if fits:
-            possible.append(sorted(ranks))
+    for some in wanted:
+        ranks = sorted(set(some))
+        if ranks and ranks[-1] < size and ranks not in (*possible, list(range(size))):
+            possible.append(ranks)
     sets = [hvd.add_process_set(ranks) for ranks in possible]
     yield sets
     for one in sets:
