@@ -171,6 +171,37 @@ int32_t last_joined(hvd_handle handle) {
   return rank;
 }
 
+hvd_rank_list list_of(const std::vector<int32_t>& ranks) {
+  return {ranks.data(), static_cast<int32_t>(ranks.size())};
+}
+
+void init(const std::vector<std::vector<int32_t>>& process_sets, bool dynamic) {
+  std::vector<hvd_rank_list> lists;
+  for (const auto& ranks : process_sets) lists.push_back(list_of(ranks));
+  const hvd_init_options options{lists.data(), static_cast<int32_t>(lists.size()), dynamic};
+  check_start(without_gil([&] { return hvd_init_with(&options); }));
+}
+
+int32_t add_process_set(const std::vector<int32_t>& ranks) {
+  int32_t id = 0;
+  check(without_gil([&] { return hvd_add_process_set(list_of(ranks), &id); }));
+  return id;
+}
+
+nb::tuple process_set(int32_t id) {
+  int32_t size = 0, rank = 0;
+  check(hvd_get_process_set(id, &size, &rank));
+  return nb::make_tuple(size, rank);
+}
+
+std::vector<int32_t> process_set_ranks(int32_t id) {
+  int32_t size = 0, rank = 0;
+  check(hvd_get_process_set(id, &size, &rank));
+  std::vector<int32_t> ranks(static_cast<size_t>(size));
+  check(hvd_get_process_set_ranks(id, ranks.data()));
+  return ranks;
+}
+
 hvd_world world() {
   hvd_world world{};
   check(hvd_get_world(&world));
@@ -201,13 +232,19 @@ NB_MODULE(_core, m) {
 
   m.def("version", [] { return std::string(hvd_version()); });
   m.def("knobs", [] { return nb::module_::import_("json").attr("loads")(hvd_knobs()); });
-  m.def("init", [] { check_start(without_gil(hvd_init)); });
+  m.def("init", &init, "process_sets"_a = nb::list(), "dynamic"_a = false);
   m.def("shutdown", [] {
     check(without_gil(hvd_shutdown));
     released().drop_all();
   });
   m.def("is_initialized", &hvd_is_initialized);
   m.def("world", &world);
+  m.def("add_process_set", &add_process_set, "ranks"_a);
+  m.def(
+      "remove_process_set",
+      [](int32_t id) { check(without_gil([=] { return hvd_remove_process_set(id); })); }, "id"_a);
+  m.def("process_set", &process_set, "id"_a);
+  m.def("process_set_ranks", &process_set_ranks, "id"_a);
   m.def("submit", &submit, "kind"_a, "name"_a, "inputs"_a, "outputs"_a.none(), "owner"_a.none(),
         "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0,
         "splits"_a.none() = nb::none());

@@ -26,7 +26,7 @@ class Member {
     Identity identity;
     identity.rank = rank;
     identity.size = size;
-    world_ = connect(identity, key, &store, 1, knobs);
+    world_ = connect(identity, key, &store, 1, knobs, Terms());
   }
   BlockingGroup group(std::vector<int> ranks, const std::string& name) {
     Wiring wiring = connect_group(world_.roster(), {ranks, name + "/"}, key_, &store_, knobs_);

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -102,6 +103,27 @@ hvd_status guarded(Body body) noexcept {
   }
 }
 
+std::vector<int> ranks_in(const hvd_rank_list& list) {
+  std::vector<int> ranks(list.ranks, list.ranks + std::max(list.count, 0));
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+hvd::StartOptions start_options(const hvd_init_options* options) {
+  hvd::StartOptions made;
+  if (options == nullptr) return made;
+  made.dynamic_process_sets = options->dynamic_process_sets;
+  for (int32_t i = 0; i < options->process_set_count; ++i)
+    made.process_sets.push_back(ranks_in(options->process_sets[i]));
+  return made;
+}
+
+std::shared_ptr<const hvd::ProcessSet> find_set(int32_t id) {
+  auto set = running()->process_sets().find(id);
+  if (!set) hvd::fail(Code::invalid_argument, "no process set has the id " + std::to_string(id));
+  return set;
+}
+
 hvd::Operations::Entry find(hvd_handle handle) {
   auto entry = process().operations.find(handle);
   if (!entry.operation) hvd::fail(Code::invalid_argument, "no operation has this handle");
@@ -117,14 +139,17 @@ const char* hvd_knobs(void) {
   return text.c_str();
 }
 
-hvd_status hvd_init(void) {
-  const hvd_status status = guarded([] {
+hvd_status hvd_init(void) { return hvd_init_with(nullptr); }
+
+hvd_status hvd_init_with(const hvd_init_options* options) {
+  const hvd_status status = guarded([=] {
     const std::lock_guard lock(process().starting);
     const auto context = current();
     if (context && !context->ending()) return;
     replace(nullptr);
     const uint32_t generation = ++process().generation;
-    replace(std::make_shared<Context>(hvd::process_environment(), generation));
+    replace(
+        std::make_shared<Context>(hvd::process_environment(), generation, start_options(options)));
   });
   if (status != HVD_OK) hvd::log(hvd::LogLevel::error, "hvd.init() failed: " + last_error);
   return status;
@@ -142,6 +167,26 @@ bool hvd_is_initialized(void) { return current() != nullptr; }
 
 hvd_status hvd_get_world(hvd_world* world) {
   return guarded([&] { *world = running()->world(); });
+}
+
+hvd_status hvd_add_process_set(hvd_rank_list ranks, int32_t* id) {
+  return guarded([&] { *id = running()->add_process_set(ranks_in(ranks)); });
+}
+
+hvd_status hvd_remove_process_set(int32_t id) {
+  return guarded([=] { running()->remove_process_set(id); });
+}
+
+hvd_status hvd_get_process_set(int32_t id, int32_t* size, int32_t* rank) {
+  return guarded([=] {
+    const auto set = find_set(id);
+    *size = set->size();
+    *rank = set->rank_of(running()->world().rank);
+  });
+}
+
+hvd_status hvd_get_process_set_ranks(int32_t id, int32_t* ranks) {
+  return guarded([=] { std::ranges::copy(find_set(id)->ranks, ranks); });
 }
 
 hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {

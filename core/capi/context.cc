@@ -84,10 +84,16 @@ std::vector<int> ranks_of_group(std::vector<int> given, const hvd_world& world) 
   return given;
 }
 
+Knobs knobs_for(const Environment& environment, const StartOptions& options) {
+  Knobs knobs = knobs_from(environment);
+  knobs.dynamic_process_sets |= options.dynamic_process_sets;
+  return knobs;
+}
+
 }  // namespace
 
-Context::Context(const Environment& environment, uint32_t generation)
-    : process_(getpid()), knobs_(knobs_from(environment)) {
+Context::Context(const Environment& environment, uint32_t generation, const StartOptions& options)
+    : process_(getpid()), knobs_(knobs_for(environment, options)) {
   const Identity identity = identity_from(environment);
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
@@ -98,7 +104,8 @@ Context::Context(const Environment& environment, uint32_t generation)
     store_ = std::make_unique<StoreClient>(Address{identity.store_host, identity.store_port}, key_,
                                            identity.rank, knobs_.start_timeout);
   }
-  Wiring wiring = connect(identity, key_, store_.get(), generation, knobs_);
+  Wiring wiring = connect(identity, key_, store_.get(), generation, knobs_,
+                          terms_of_sets(options.process_sets, identity.size));
   world_ = {identity.rank,
             identity.size,
             identity.local_rank,
@@ -110,13 +117,13 @@ Context::Context(const Environment& environment, uint32_t generation)
   roster_ = wiring.roster();
   spare_cores_ = cores_to_spare(identity.local_size);
   start_timeline_of_knobs();
-  const DriverOptions options{.spare_cores = spare_cores_, .core = core};
+  const DriverOptions driving{.spare_cores = spare_cores_, .core = core};
   auto told = [this](const Ending& ending) { tell(ending); };
   driver_ = std::make_unique<Driver>(
-      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, &observer_), options);
+      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, &observer_), driving);
+  for (const std::vector<int>& ranks : options.process_sets)
+    change_sets(OperationKind::add_process_set, ranks, 0);
 }
-
-Context::~Context() { driver_.reset(); }  // before what tell() uses
 
 bool Context::belongs_to_this_process() const { return process_ == getpid(); }
 
@@ -156,15 +163,61 @@ std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given) {
   return std::make_unique<BlockingGroup>(std::move(wiring), ranks, knobs_, spare_cores_);
 }
 
+void Context::require_dynamic_sets(const std::string& doing) const {
+  if (knobs_.dynamic_process_sets) return;
+  fail(Code::invalid_argument,
+       doing +
+           " is not possible: process sets are fixed at init, unless "
+           "HOROVOD_DYNAMIC_PROCESS_SETS=1 is set or init is given process_sets=\"dynamic\"");
+}
+
+int32_t Context::add_process_set(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  require_dynamic_sets("adding the process set " + to_text_of_ranks(ranks));
+  const std::lock_guard lock(changing_sets_);
+  const std::string why = process_sets().why_not(ranks);
+  if (!why.empty()) fail(Code::invalid_argument, why);
+  return change_sets(OperationKind::add_process_set, std::move(ranks), 0);
+}
+
+void Context::remove_process_set(int32_t id) {
+  require_dynamic_sets(fmt::format("removing process set {}", id));
+  const std::lock_guard lock(changing_sets_);
+  if (id == ProcessSets::kWorldId)
+    fail(Code::invalid_argument, "the global process set cannot be removed");
+  const auto set = process_sets().find(id);
+  if (!set) fail(Code::invalid_argument, fmt::format("no process set has the id {}", id));
+  change_sets(OperationKind::remove_process_set, set->ranks, set->group);
+}
+
+// All changes have one name, so that ranks that want different ones meet and are told.
+int32_t Context::change_sets(OperationKind kind, std::vector<int> members, GroupNumber target) {
+  Request request;
+  request.name = "process_sets";
+  request.signature.name = hash_name(request.name);
+  request.signature.kind = kind;
+  request.signature.members = std::move(members);  // also of one that goes, for messages
+  request.signature.target = target;
+  request.operation = std::make_shared<Operation>();
+  const auto operation = start(std::move(request));
+  wait(*operation);
+  const Outcome& outcome = operation->handle.outcome();
+  if (outcome.code != Code::ok) fail(outcome.code, outcome.text, outcome.rank);
+  return operation->number;
+}
+
 std::optional<Ending> Context::ending() const {
   const std::lock_guard lock(mutex_);
   return ending_;
 }
 
 std::shared_ptr<Operation> Context::submit(const hvd_request& request) {
-  Request made = make_request(request, world_.rank, driver_->process_sets(), knobs_);
-  std::shared_ptr<Operation> operation = made.operation;
-  if (driver_->submit(std::move(made))) return operation;
+  return start(make_request(request, world_.rank, process_sets(), knobs_));
+}
+
+std::shared_ptr<Operation> Context::start(Request request) {
+  std::shared_ptr<Operation> operation = request.operation;
+  if (driver_->submit(std::move(request))) return operation;
   operation->handle.complete({});  // nobody has seen it
   if (const std::optional<Ending> ended = ending()) {
     blame(*ended);

@@ -24,13 +24,19 @@
 
 namespace hvd {
 
+/// What a job is to begin with, besides the environment.
+struct StartOptions {
+  std::vector<std::vector<int>> process_sets{};  ///< global ranks, ascending
+  bool dynamic_process_sets = false;             ///< as if the knob were set
+};
+
 /// Any thread may call any function.
 class Context {
  public:
   /// Meets the other ranks; blocks until all are there. Throws Error naming what was tried.
-  Context(const Environment& environment, uint32_t generation);
+  Context(const Environment& environment, uint32_t generation, const StartOptions& options);
   /// Ends the job if nobody has, and waits for it.
-  ~Context();
+  ~Context() = default;
 
   const hvd_world& world() const { return world_; }
   /// False in a forked child, which inherits the memory but neither threads nor connections.
@@ -46,6 +52,14 @@ class Context {
     timeline_.stop();
   }
 
+  const ProcessSets& process_sets() const { return driver_->process_sets(); }
+  /// Collective over all ranks of the job; blocks; returns the id. Throws Error{invalid_argument}
+  /// for what cannot be added and where sets are fixed, Error{mismatch} when ranks disagree, or the
+  /// Ending.
+  int32_t add_process_set(std::vector<int> ranks);
+  /// The same; for an unknown id and the world.
+  void remove_process_set(int32_t id);
+
   /// Collective over `ranks` (none: all); blocks. The group may outlive the Context. Throws
   /// Error{invalid_argument} for a rank twice or outside the job, or without this one;
   /// Error{timed_out} naming a rank that has not come.
@@ -60,6 +74,9 @@ class Context {
 
  private:
   void start_timeline_of_knobs();
+  void require_dynamic_sets(const std::string& doing) const;
+  int32_t change_sets(OperationKind kind, std::vector<int> members, GroupNumber target);
+  std::shared_ptr<Operation> start(Request request);
   void tell(const Ending& ending) noexcept;
   void blame(const Ending& ending) noexcept;
 
@@ -73,12 +90,14 @@ class Context {
   std::unique_ptr<Store> store_;
   Observer observer_;
   TimelineControl timeline_{observer_, clock_};
-  std::unique_ptr<Driver> driver_;
+  std::mutex changing_sets_;  ///< held while a set is added or removed: one at a time
 
   mutable std::mutex mutex_;
   std::optional<Ending> ending_;
   std::map<std::vector<int>, int> groups_made_;  ///< by ranks: the order of calls tells them apart
   std::atomic<bool> blamed_{false};
+
+  std::unique_ptr<Driver> driver_;  ///< goes first: its thread uses what is above
 };
 
 }  // namespace hvd

@@ -1,17 +1,26 @@
 #include "core/engine/process_sets.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 
 namespace hvd {
 namespace {
 
 constexpr size_t kMaxRanksInText = 32;
+
+/// Different for different sets, also where the list is cut.
+std::string distinct_text(const std::vector<int>& ranks) {
+  const std::string text = to_text_of_ranks(ranks);
+  if (ranks.size() <= kMaxRanksInText) return text;
+  return fmt::format("{} (hash {:x})", text,
+                     hash_name(fmt::format("{}", fmt::join(ranks, ","))).low);
+}
 
 }  // namespace
 
@@ -88,6 +97,19 @@ void ProcessSets::remove(GroupNumber group) {
   if (gone == sets_.end()) return;
   freed_.push_back(gone->first);
   sets_.erase(gone);
+}
+
+Terms terms_of_sets(const std::vector<std::vector<int>>& sets, int world_size) {
+  Terms terms{.text = fmt::format("the number of process sets={}\n", sets.size())};
+  ProcessSets known(world_size);
+  for (size_t i = 0; i < sets.size(); ++i) {
+    const std::string entry = fmt::format("entry {} of process_sets", i);
+    terms.text += fmt::format("{}={}\n", entry, distinct_text(sets[i]));
+    const std::string why = known.why_not(sets[i]);
+    if (!why.empty() && terms.refusal.empty()) terms.refusal = entry + ": " + why;
+    if (why.empty()) known.add(static_cast<GroupNumber>(i + 1), sets[i]);
+  }
+  return terms;
 }
 
 }  // namespace hvd

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/group/bootstrap/wiring.h"
 #include "core/negotiate/signature.h"
 
 namespace hvd {
@@ -51,5 +52,9 @@ class ProcessSets {
   std::deque<int32_t> freed_;
   int32_t next_ = kWorldId + 1;
 };
+
+/// What the ranks must agree on before a job begins with these sets (each ascending). Refused when
+/// one of them cannot be added to those before it.
+Terms terms_of_sets(const std::vector<std::vector<int>>& sets, int world_size);
 
 }  // namespace hvd

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "core/base/error.h"
 
 namespace hvd {
@@ -54,6 +56,28 @@ TEST(ProcessSets, WhatCannotBeAddedIsToldWithItsRanks) {
 TEST(ProcessSets, ALongListOfRanksIsCutInTexts) {
   EXPECT_EQ(to_text_of_ranks({0, 2}), "[0, 2]");
   EXPECT_THAT(to_text_of_ranks(std::vector<int>(40, 7)), HasSubstr("7, and 8 more]"));
+}
+
+TEST(ProcessSets, ThoseOfTheStartAreTermsThatRanksCanCompare) {
+  const Terms terms = terms_of_sets({{0, 1}, {2}}, 3);
+  EXPECT_EQ(terms.refusal, "");
+  EXPECT_EQ(terms.text,
+            "the number of process sets=2\n"
+            "entry 0 of process_sets=[0, 1]\n"
+            "entry 1 of process_sets=[2]\n");
+}
+
+TEST(ProcessSets, TermsTellLongSetsApartThoughTheirTextsAreCut) {
+  std::vector<int> many(40), others(40);
+  std::iota(many.begin(), many.end(), 0);
+  others = many;
+  others.back() = 99;
+  EXPECT_NE(terms_of_sets({many}, 100).text, terms_of_sets({others}, 100).text);
+}
+
+TEST(ProcessSets, TermsAreRefusedForTheFirstSetThatCannotBeAdded) {
+  EXPECT_THAT(terms_of_sets({{0, 1}, {1}, {0, 1}, {7}}, 3).refusal,
+              testing::StartsWith("entry 2 of process_sets: process set [0, 1] duplicates"));
 }
 
 }  // namespace

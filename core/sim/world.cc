@@ -165,4 +165,28 @@ Request broadcast(const std::string& name, std::vector<float>& tensor, int root)
 
 Request barrier(const std::string& name) { return request(OperationKind::barrier, name); }
 
+Request join() {
+  Request made = request(OperationKind::barrier, "join");
+  made.kind = Request::Kind::join;
+  return made;
+}
+
+Request add_process_set(const std::vector<int>& members) {
+  Request made = request(OperationKind::add_process_set, "process_sets");
+  made.signature.members = members;
+  return made;
+}
+
+Request remove_process_set(const ProcessSet& set) {
+  Request made = request(OperationKind::remove_process_set, "process_sets");
+  made.signature.members = set.ranks;
+  made.signature.target = set.group;
+  return made;
+}
+
+Request on(const ProcessSet& set, Request request) {
+  request.group = set.group;
+  return request;
+}
+
 }  // namespace hvd::sim

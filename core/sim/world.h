@@ -48,6 +48,7 @@ class World {
     return true;
   }
 
+  const ProcessSets& process_sets(int rank) const { return ranks_[rank].engine->process_sets(); }
   bool finished(int rank) const { return ranks_[rank].engine->finished(); }
   /// What the engine told of its end; Code::ok before.
   const Ending& ending(int rank) const { return ranks_[rank].ending; }
@@ -75,5 +76,11 @@ Request allreduce(const std::string& name, std::vector<float>& tensor, ReduceOp 
 Request allgather(const std::string& name, std::vector<float>& tensor);
 Request broadcast(const std::string& name, std::vector<float>& tensor, int root);
 Request barrier(const std::string& name);
+Request join();
+/// `members`: global ranks, ascending.
+Request add_process_set(const std::vector<int>& members);
+Request remove_process_set(const ProcessSet& set);
+/// The same request on a process set.
+Request on(const ProcessSet& set, Request request);
 
 }  // namespace hvd::sim

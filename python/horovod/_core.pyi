@@ -72,7 +72,8 @@ def wait(handle: int) -> None: ...
 def output(handle: int, index: int) -> tuple[Any, tuple[int, ...]]:
     """Allgather and alltoall, after `wait`, once an output: its bytes and its shape.
 
-    Alltoall: 0 is the tensor, 1 the received splits, int32. The bytes are an object with the buffer protocol that owns the memory.
+    Alltoall: 0 is the tensor, 1 the received splits, int32. The bytes are an object with the buffer
+    protocol that owns the memory.
     """
 
 def last_joined(handle: int) -> int:

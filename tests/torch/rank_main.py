@@ -16,7 +16,7 @@ import ranks
 def run_all(wanted: list[str]) -> None:
     import horovod.torch as hvd
 
-    hvd.init()
+    hvd.init(process_sets="dynamic")
     for one in wanted:
         module, name = one.split(":")
         importlib.import_module(module)

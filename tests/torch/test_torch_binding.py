@@ -373,10 +373,6 @@ def test_init_says_what_is_not_in_this_version(double: Begin) -> None:
         hvd.init(comm=[0, 1])
     with pytest.raises(ValueError, match="wrong type"):
         hvd.init(comm="everyone")
-    with pytest.raises(NotImplementedError, match="not in this version: process sets"):
-        hvd.init(process_sets="dynamic")
-    with pytest.raises(NotImplementedError, match="not in this version: process sets"):
-        hvd.init(process_sets=[hvd.ProcessSet([0])])
     assert not hvd.is_initialized()
 
 
@@ -386,7 +382,7 @@ def test_a_runtime_that_cannot_start_is_a_value_error(
     double(2)
     hvd.shutdown()
 
-    def fail() -> None:
+    def fail(process_sets: object, dynamic: bool) -> None:
         raise hvd.HorovodInternalError("rank 1 did not come")
 
     monkeypatch.setattr(basics.core, "init", fail)
@@ -415,16 +411,9 @@ def test_the_global_process_set_is_everyone(double: Begin) -> None:
     assert hvd.remove_process_set(everyone) is False
 
 
-def test_other_process_sets_are_not_in_this_version(double: Begin) -> None:
+def test_a_set_that_is_not_registered_is_refused(double: Begin) -> None:
     double(3)
     few = hvd.ProcessSet([2, 0])
-    assert few.ranks == [0, 2]
-    assert few.size() is None and few.rank() is None and few.included() is None
-    with pytest.raises(ValueError, match="HOROVOD_DYNAMIC_PROCESS_SETS=1"):
-        hvd.add_process_set(few)
-    with pytest.raises(ValueError, match="HOROVOD_DYNAMIC_PROCESS_SETS=1"):
-        hvd.add_process_set([0, 1])
-    assert hvd.remove_process_set(few) is False
     with pytest.raises(ValueError, match="not registered"):
         hvd.allreduce(torch.ones(1), process_set=few)
     with pytest.raises(ValueError, match="not registered"):
@@ -433,9 +422,6 @@ def test_other_process_sets_are_not_in_this_version(double: Begin) -> None:
     for nonsense in ("01", [0.5], None):
         with pytest.raises(ValueError, match="ranks"):
             hvd.ProcessSet(nonsense)
-    few.process_set_id = 7
-    with pytest.raises(ValueError, match="no process set with id 7"):
-        few.size()
 
 
 def test_an_mpi_communicator_is_recognised_by_its_package() -> None:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxAddresses = 64;
-constexpr size_t kMaxAgreedBytes = 64 * KiB;
+constexpr size_t kMaxAgreedBytes = 1 * MiB;  // a line for each process set
 constexpr size_t kMaxRanksInText = 8;
 
 /// Says which ranks hold which value, when they differ.

@@ -20,7 +20,7 @@ struct Card {
   uint16_t control_port = 0;
   uint16_t data_port = 0;
   bool only_these_addresses = false;  ///< the user chose the interface: no short cut by loopback
-  std::string agreed;                 ///< agreed_text() of its knobs
+  std::string agreed;                 ///< agreed_text() of its knobs, and Terms::text
   bool operator==(const Card&) const = default;
 };
 

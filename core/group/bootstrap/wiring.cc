@@ -69,6 +69,10 @@ std::vector<int> ranks_below(int size) {
   return ranks;
 }
 
+void refuse_unless_possible(const Terms& terms) {
+  if (!terms.refusal.empty()) fail(Code::invalid_argument, terms.refusal);
+}
+
 /// Goes through the steps by which one rank joins a job, or a group of it; each needs what the one
 /// before has found.
 class Joining {
@@ -86,8 +90,8 @@ class Joining {
     wiring_.waiter = std::make_unique<EpollWaiter>();
   }
 
-  Wiring join_job() {
-    meet_all();
+  Wiring join_job(const Terms& terms) {
+    meet_all(terms);
     if (locals().size() > 1) join_locals();
     join_tree();
     if (on_several_hosts()) join_mesh();
@@ -136,13 +140,15 @@ class Joining {
     return card;
   }
 
-  void meet_all() {
+  void meet_all(const Terms& terms) {
     Card mine = make_card();
+    mine.agreed += terms.text;
     control_listener_ = listen(mine);
     data_listener_ = listen(mine);
     mine.control_port = port_of(control_listener_);
     mine.data_port = port_of(data_listener_);
     wiring_.cards = meet(store_, mine, wiring_.generation, deadline_);
+    refuse_unless_possible(terms);  // everybody does, since the terms are equal
     wiring_.topology = topology_of(wiring_.cards, knobs_.transport == TransportChoice::tcp);
   }
 
@@ -262,11 +268,14 @@ Wiring alone(const Identity& identity, uint32_t generation) {
 }  // namespace
 
 Wiring connect(const Identity& identity, const JobKey& key, Store* store, uint32_t generation,
-               const Knobs& knobs) {
-  if (identity.size == 1) return alone(identity, generation);
+               const Knobs& knobs, const Terms& terms) {
+  if (identity.size == 1) {
+    refuse_unless_possible(terms);
+    return alone(identity, generation);
+  }
   HVD_ASSERT(store != nullptr);
   GroupPlan all{.ranks = ranks_below(identity.size), .name = ""};
-  return Joining(identity, generation, std::move(all), key, *store, knobs).join_job();
+  return Joining(identity, generation, std::move(all), key, *store, knobs).join_job(terms);
 }
 
 Wiring connect_group(const Roster& roster, const GroupPlan& plan, const JobKey& key, Store* store,

@@ -70,12 +70,19 @@ struct Wiring {
   GroupLevels make_levels(const std::vector<int>& ranks, bool hierarchical);
 };
 
+/// What else than their knobs the ranks of a job must agree on.
+struct Terms {
+  std::string text{};     ///< `<what>=<value>` lines, which must be equal on all ranks
+  std::string refusal{};  ///< why there can be no job on these terms; "" when there can
+};
+
 /// Finds the other ranks through `store` (nullptr for a job of one) and connects to them. Blocks;
 /// everything has the deadline Knobs::start_timeout. Throws Error{timed_out} naming the ranks that
-/// have not come, Error{invalid_argument} on every rank when agreed knobs differ,
+/// have not come, Error{invalid_argument} on every rank when agreed knobs or the
+/// terms differ, or when these are refused,
 /// Error{unauthorized}.
 Wiring connect(const Identity& identity, const JobKey& key, Store* store, uint32_t generation,
-               const Knobs& knobs);
+               const Knobs& knobs, const Terms& terms);
 
 /// Some of the ranks of a job, which want a segment and connections of their own.
 struct GroupPlan {

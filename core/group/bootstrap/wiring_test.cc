@@ -22,6 +22,7 @@ struct Rank {
   Knobs knobs{};
   JobKey key{};
   bool absent = false;
+  Terms terms{};
 };
 
 struct Joined {
@@ -56,7 +57,8 @@ std::vector<Joined> join(const std::vector<Rank>& ranks) {
       identity.size = static_cast<int>(ranks.size());
       identity.hostname = ranks[i].hostname;
       try {
-        joined[i].wiring = connect(identity, ranks[i].key, &store, kGeneration, ranks[i].knobs);
+        joined[i].wiring =
+            connect(identity, ranks[i].key, &store, kGeneration, ranks[i].knobs, ranks[i].terms);
       } catch (const Error& error) {
         joined[i].error = error;
       }
@@ -169,7 +171,7 @@ void expect_all_joined(const std::vector<Joined>& joined) {
 }
 
 TEST(Wiring, OneRankNeedsNobody) {
-  Wiring wiring = connect(Identity(), JobKey(), nullptr, 1, Knobs());
+  Wiring wiring = connect(Identity(), JobKey(), nullptr, 1, Knobs(), Terms());
   EXPECT_EQ(wiring.topology.ranks(), 1);
   EXPECT_EQ(wiring.parent, nullptr);
   EXPECT_EQ(wiring.segment, nullptr);
@@ -240,11 +242,34 @@ TEST(Wiring, AChosenInterfaceIsUsedAndAnUnknownOneNamed) {
   Knobs knobs;
   knobs.interface_name = "nonesuch0";
   try {
-    connect(identity, make_job_key(), &store, 1, knobs);
+    connect(identity, make_job_key(), &store, 1, knobs, Terms());
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::invalid_argument);
     EXPECT_NE(std::string(error.what()).find("HOROVOD_GLOO_IFACE=nonesuch0"), std::string::npos);
+  }
+}
+
+TEST(Wiring, TermsThatDifferAreToldOnEveryRank) {
+  auto ranks = ranks_on({"a", "a", "b"});
+  for (auto& rank : ranks) rank.terms.text = "the weather=fair\n";
+  ranks[2].terms.text = "the weather=foul\n";
+  for (const Joined& one : join(ranks)) {
+    ASSERT_TRUE(one.error);
+    EXPECT_EQ(one.error->code(), Code::invalid_argument);
+    EXPECT_STREQ(
+        one.error->what(),
+        "the weather must be the same on every rank, but is fair on ranks 0 and 1, foul on "
+        "rank 2");
+  }
+}
+
+TEST(Wiring, TermsThatEverybodyRefusesAreNoJobForAnyone) {
+  auto ranks = ranks_on({"a", "b"});
+  for (auto& rank : ranks) rank.terms.refusal = "it rains";
+  for (const Joined& one : join(ranks)) {
+    ASSERT_TRUE(one.error);
+    EXPECT_STREQ(one.error->what(), "it rains");
   }
 }
 

@@ -11,8 +11,10 @@ from horovod.common import util
 from horovod.common._extension import core
 from horovod.common.process_sets import (
     ProcessSet,
-    fill_global_process_set,
+    enter_job,
     is_mpi_communicator,
+    leave_job,
+    ranks_of,
 )
 
 Average = 0
@@ -45,26 +47,31 @@ class HorovodBasics:
     ) -> None:
         """Starts the runtime and waits until all ranks are there. Does nothing while it runs.
 
-        `comm`, `process_sets`: not in this version, leave them at None.
+        `comm`: not in this version, leave it at None. `process_sets`: the sets of ranks besides the
+        global one, the same on all ranks, which get the ids 1, 2, ...; or "dynamic": sets may be
+        added and removed later.
         Raises: ValueError when the runtime cannot start; its text has the cause, the log has more.
         """
         _check_comm(comm)
-        if process_sets:
-            raise NotImplementedError("not in this version: process sets other than the global one")
+        dynamic, static = _check_process_sets(process_sets)
+        ranks = [ranks_of(process_set) for process_set in static]
+        before = core.world().generation if core.is_initialized() else None
         try:
-            core.init()
+            core.init(ranks, dynamic)
         except RuntimeError as error:
             raise ValueError(
                 f"Horovod could not be initialised: {error}. The log of this and of the other "
                 "ranks (HOROVOD_LOG_LEVEL=debug) tells more"
             ) from error
-        fill_global_process_set()
+        if core.world().generation != before:
+            enter_job(static)
         atexit.unregister(self.shutdown)
         atexit.register(self.shutdown)
 
     def shutdown(self) -> None:
         """Ends the runtime on all ranks; what was agreed before completes. No-op if not running."""
         core.shutdown()
+        leave_job()
 
     def is_initialized(self) -> bool:
         """Whether the runtime runs. Never raises."""
@@ -168,3 +175,21 @@ def _check_comm(comm: Any) -> None:
         f"comm has the wrong type {type(comm).__name__}: expected a list of ints or an "
         "mpi4py.MPI.Comm"
     )
+
+
+def _check_process_sets(
+    process_sets: Sequence[ProcessSet] | str | None,
+) -> tuple[bool, Sequence[ProcessSet]]:
+    """Whether sets may come and go, and those that are there from the start."""
+    if process_sets is None:
+        return False, []
+    if isinstance(process_sets, str):
+        if process_sets != "dynamic":
+            raise ValueError(
+                f'process_sets must be a list of ProcessSet or "dynamic", got {process_sets!r}'
+            )
+        return True, []
+    for index, process_set in enumerate(process_sets):
+        if not isinstance(process_set, ProcessSet):
+            raise ValueError(f"entry {index} of process_sets is no ProcessSet: {process_set!r}")
+    return False, process_sets

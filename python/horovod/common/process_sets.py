@@ -1,4 +1,4 @@
-"""Process sets: the groups of ranks that an operation runs on. This version has the global one."""
+"""Process sets: the groups of ranks that an operation runs on."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def is_mpi_communicator(value: object) -> bool:
 class ProcessSet:
     """A set of global ranks, sorted; or an mpi4py communicator.
 
-    `process_set_id` is None until the set is registered. Raises ValueError for anything that is
-    neither a list of ints nor a communicator.
+    `process_set_id` is None unless the set is registered: from `init` or `add_process_set` to
+    `remove_process_set` or the end of the job. Raises ValueError for anything that is neither a
+    list of ints nor a communicator.
     """
 
     process_set_id: int | None = None
@@ -39,23 +40,25 @@ class ProcessSet:
 
     def size(self) -> int | None:
         """The number of ranks, on every rank; None for a set that is not registered."""
-        return None if self.process_set_id is None else self._world().size
+        return None if self.process_set_id is None else core.process_set(self.process_set_id)[0]
 
     def rank(self) -> int | None:
-        """This process' rank inside the set; None for a set that is not registered."""
-        return None if self.process_set_id is None else self._world().rank
+        """This process' rank inside the set; None for a set that is not registered.
+
+        Raises ValueError where this process is not part of the set.
+        """
+        if self.process_set_id is None:
+            return None
+        place = core.process_set(self.process_set_id)[1]
+        if place < 0:
+            raise ValueError(f"rank {core.world().rank} is not part of {self!r}")
+        return place
 
     def included(self) -> bool | None:
         """Whether this process is in the set; None for a set that is not registered."""
         if self.process_set_id is None:
             return None
-        self._world()
-        return True
-
-    def _world(self) -> core.World:
-        if self.process_set_id != 0:
-            raise ValueError(f"no process set with id {self.process_set_id} is known")
-        return core.world()
+        return core.process_set(self.process_set_id)[1] >= 0
 
     def __repr__(self) -> str:
         return (
@@ -73,10 +76,40 @@ def _make_global() -> ProcessSet:
 #: All ranks of the job; its `ranks` are filled in by `init`.
 global_process_set = _make_global()
 
+_registered: dict[int, ProcessSet] = {}
 
-def fill_global_process_set() -> None:
-    """Called by `init`: the number of ranks is known now."""
+
+def ranks_of(process_set: ProcessSet) -> list[int]:
+    """The ranks of a set that is to be registered.
+
+    Raises: NotImplementedError for a communicator.
+    """
+    if process_set.ranks is None:
+        raise NotImplementedError(
+            f"{process_set!r}: process sets given by communicator need a communicator in "
+            "init(comm=...), hence MPI support: not in this version; give a list of global ranks"
+        )
+    return process_set.ranks
+
+
+def enter_job(static: Sequence[ProcessSet]) -> None:
+    """Called by `init` once a job has begun, with the sets that it was given."""
+    leave_job()
     global_process_set.ranks = list(range(core.world().size))
+    for number, process_set in enumerate(static, start=1):
+        _register(process_set, number)
+
+
+def leave_job() -> None:
+    """No set of a former job is registered any more."""
+    for process_set in _registered.values():
+        process_set.process_set_id = None
+    _registered.clear()
+
+
+def _register(process_set: ProcessSet, number: int) -> None:
+    process_set.process_set_id = number
+    _registered[number] = process_set
 
 
 def process_set_id(process_set: ProcessSet) -> int:
@@ -88,19 +121,29 @@ def process_set_id(process_set: ProcessSet) -> int:
     return process_set.process_set_id
 
 
-_FIXED = (
-    "process sets are fixed at init, unless HOROVOD_DYNAMIC_PROCESS_SETS=1 is set; "
-    "not in this version: process sets other than the global one"
-)
-
-
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Registers a further set of ranks. Raises ValueError: in this version the sets are fixed."""
-    raise ValueError(f"cannot add {process_set!r}: {_FIXED}")
+    """Registers a further set of ranks; all ranks of the job must call it. Blocks.
+
+    Raises: ValueError unless HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`, for
+    a set that is there already, for ranks outside the job, and when ranks disagree.
+    """
+    added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    if added.process_set_id is not None:
+        raise ValueError(f"{added!r} duplicates an existing process set: it is registered already")
+    _register(added, core.add_process_set(ranks_of(added)))
+    return added
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a set. False for the global one and for one that is not registered."""
-    if process_set.process_set_id is None or process_set.process_set_id == 0:
+    """Removes a set; all ranks of the job must call it. Blocks.
+
+    False without communication for the global set and for one that is not registered.
+    Raises: ValueError as `add_process_set`.
+    """
+    number = process_set.process_set_id
+    if number is None or number == 0:
         return False
-    raise ValueError(f"cannot remove {process_set!r}: {_FIXED}")
+    core.remove_process_set(number)
+    _registered.pop(number, None)
+    process_set.process_set_id = None
+    return True

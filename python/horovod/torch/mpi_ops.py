@@ -153,8 +153,9 @@ rocm_built = _basics.rocm_built
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
     """Starts the runtime and waits until all ranks are there. Does nothing while it runs.
 
-    May be called again after `shutdown`. Handles of an earlier job are dropped. `comm`,
-    `process_sets`: not in this version, leave them at None.
+    May be called again after `shutdown`. Handles of an earlier job are dropped. `comm`: not in this
+    version, leave it at None. `process_sets`: the sets of ranks besides the global one, the same on
+    all ranks; or "dynamic": sets may be added and removed later.
     Raises: ValueError when the runtime cannot start.
     """
     before = core.world().generation if is_initialized() else None
