@@ -38,7 +38,7 @@ def begin_and_end_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("np", [1, 2, 3])
-def test_a_process_may_init_and_shut_down_many_times(np: int) -> None:
+def test_s1_a_process_may_init_and_shut_down_many_times(np: int) -> None:
     job = run_job(np, begin_and_end_again_and_again)
     assert job.told == [["done"]] * np, job.output
     assert job.returncode == 0
@@ -54,7 +54,7 @@ def end_without_shutdown() -> None:
         hvd.synchronize(handle)
 
 
-def test_a_script_may_end_without_shutdown() -> None:
+def test_s1_a_script_may_end_without_shutdown() -> None:
     job = run_job(3, end_without_shutdown)
     assert job.returncode == 0, job.output
     assert job.told == [[0], [1], [2]]
@@ -74,7 +74,7 @@ def one_shuts_down_while_the_others_wait() -> None:
         tell(str(error))
 
 
-def test_shutdown_by_one_ends_the_waiting_of_all() -> None:
+def test_s1_shutdown_by_one_ends_the_waiting_of_all() -> None:
     job = run_job(3, one_shuts_down_while_the_others_wait)
     assert job.told[1] == ["shut down"], job.output
     for told in (job.told[0], job.told[2]):
@@ -89,7 +89,7 @@ def raise_in_one_rank() -> None:
     hvd.allreduce(torch.ones(4))
 
 
-def test_an_exception_in_one_rank_ends_the_job_with_its_exit_code() -> None:
+def test_s1_an_exception_in_one_rank_ends_the_job_with_its_exit_code() -> None:
     job = run_job(3, raise_in_one_rank)
     assert job.returncode == 1, job.output
     assert "the data set is not here" in job.output
@@ -107,7 +107,7 @@ def exit_silently_in_one_rank() -> None:
         raise
 
 
-def test_a_rank_that_leaves_without_a_word_is_named() -> None:
+def test_s1_a_rank_that_leaves_without_a_word_is_named() -> None:
     job = run_job(3, exit_silently_in_one_rank)
     for told in job.told[:2]:
         assert len(told) == 1 and "rank 2" in told[0], job.output
@@ -172,7 +172,7 @@ def die_while_the_data_loader_lives() -> None:
 
 @pytest.mark.parametrize("body", [die_in_the_middle_of_64_mib, die_while_the_data_loader_lives])
 @pytest.mark.parametrize(("np", "transport"), [(2, "auto"), (3, "tcp"), (4, "auto")])
-def test_a_killed_rank_is_named_by_all_others(np: int, transport: str, body: Any) -> None:
+def test_s1_a_killed_rank_is_named_by_all_others(np: int, transport: str, body: Any) -> None:
     job = run_job(np, body, HOROVOD_TRANSPORT=transport)
     for rank, told in enumerate(job.told):
         if rank == 1:
@@ -194,7 +194,7 @@ def leave_in_the_middle() -> None:
         tell(str(error))
 
 
-def test_a_rank_that_exits_by_itself_ends_the_waiting_of_the_others() -> None:
+def test_s1_a_rank_that_exits_by_itself_ends_the_waiting_of_the_others() -> None:
     job = run_job(2, leave_in_the_middle)
     assert len(job.told[1]) == 1, job.output
     assert job.returncode == 4, job.output
