@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -128,6 +129,9 @@ class Submission {
       refuse(fmt::format("the reduction must be average or sum, not {}",
                          name_of(static_cast<ReduceOp>(op))));
     }
+    // Ranks compare what they agree on, and it is not equal to itself.
+    if (std::isnan(request_.prescale) || std::isnan(request_.postscale))
+      refuse("a scale factor is not a number");
     if (dtype == DType::uint16) refuse("uint16 tensors can be moved, but not reduced");
     if (dtype == DType::boolean && op != HVD_MIN && op != HVD_MAX)
       refuse("bool tensors can be reduced with Min (and) or Max (or) only");

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/base/error.h"
 
 namespace hvd {
@@ -148,6 +150,14 @@ TEST_F(Submission, ReducescatterSumsOrAveragesAndScales) {
   for (const hvd_reduce_op op : {HVD_MIN, HVD_MAX, HVD_PRODUCT, HVD_ADASUM}) {
     request_.op = op;
     EXPECT_THAT(refusal(), HasSubstr("must be average or sum"));
+  }
+}
+
+TEST_F(Submission, AFactorThatIsNotANumberIsRefused) {
+  for (const auto factor : {&hvd_request::prescale, &hvd_request::postscale}) {
+    request_.*factor = std::nan("");
+    EXPECT_THAT(refusal(), HasSubstr("a scale factor is not a number"));
+    request_.*factor = 1;
   }
 }
 
