@@ -36,19 +36,19 @@ def rows(test: str, **signatures: str | None) -> list[Row]:
 
 OPERATIONS = [
     *rows(
-        "test_torch_operations.test_allreduce_of_wide_floats",
+        "test_torch_operations.test_s6_allreduce_of_wide_floats",
         allreduce_async=f"tensor, {REDUCE}",
         allreduce_=f"tensor, {REDUCE}",
     ),
-    Row("allreduce", f"tensor, {COMPRESSED}", "test_torch_operations.test_factors_apply_before"),
+    Row("allreduce", f"tensor, {COMPRESSED}", "test_torch_operations.test_s6_factors_apply_before"),
     *rows(
-        "test_torch_operations.test_groups_reduce_all_their_members",
+        "test_torch_operations.test_s6_groups_reduce_all_their_members",
         grouped_allreduce=f"tensors, {COMPRESSED}",
         grouped_allreduce_async=f"tensors, {REDUCE}",
         grouped_allreduce_=f"tensors, {REDUCE}",
     ),
     *rows(
-        "test_torch_binding.test_in_place_needs_contiguous_memory",
+        "test_torch_binding.test_s2_in_place_needs_contiguous_memory",
         allreduce_async_=f"tensor, {REDUCE}",
         grouped_allreduce_async_=f"tensors, {REDUCE}",
     ),
@@ -58,7 +58,7 @@ OPERATIONS = [
         "test_s6_operations.test_s6_sparse_allreduce_adds_what_each_rank_has",
     ),
     *rows(
-        "test_torch_operations.test_allgather_takes_other_numbers_of_rows_and_none",
+        "test_torch_operations.test_s6_allgather_takes_other_numbers_of_rows_and_none",
         allgather=f"tensor, name=None, {SET}",
         allgather_async=f"tensor, name=None, {SET}",
     ),
@@ -68,7 +68,7 @@ OPERATIONS = [
         grouped_allgather_async=f"tensors, name=None, {SET}",
     ),
     *rows(
-        "test_torch_operations.test_broadcast_from_every_root",
+        "test_torch_operations.test_s6_broadcast_from_every_root",
         broadcast=f"tensor, root_rank, name=None, {SET}",
         broadcast_=f"tensor, root_rank, name=None, {SET}",
         broadcast_async=f"tensor, root_rank, name=None, {SET}",
@@ -89,10 +89,10 @@ OPERATIONS = [
         grouped_reducescatter=f"tensors, {SCATTER_COMPRESSED}",
         grouped_reducescatter_async=f"tensors, {SCATTER}",
     ),
-    Row("poll", "handle", "test_torch_operations.test_poll_becomes_true_without_waiting"),
+    Row("poll", "handle", "test_torch_operations.test_s1_poll_becomes_true_without_waiting"),
     Row("synchronize", "handle", "test_torch_binding.test_a_handle_is_an_int_that_can_be_used"),
     Row("join", "device=-1", "test_s7_join.test_s7_the_last_rank_is_the_same_everywhere"),
-    Row("barrier", SET, "test_torch_operations.test_barrier_waits_for_all"),
+    Row("barrier", SET, "test_torch_operations.test_s6_barrier_waits_for_all"),
 ]
 
 FUNCTIONS = [
@@ -129,10 +129,14 @@ OPTIMIZER = [
 ]
 
 COMMON = [
-    Row("init", "comm=None, process_sets=None", "test_torch_binding.test_everything_raises_before"),
-    Row("shutdown", "", "test_torch_binding.test_everything_raises_before_init"),
+    Row(
+        "init",
+        "comm=None, process_sets=None",
+        "test_torch_binding.test_s1_everything_raises_before",
+    ),
+    Row("shutdown", "", "test_torch_binding.test_s1_everything_raises_before_init"),
     *rows(
-        "test_torch_operations.test_ranks_and_sizes_fit_together",
+        "test_torch_operations.test_s1_ranks_and_sizes_fit_together",
         is_initialized="",
         size="",
         local_size="",
@@ -164,8 +168,10 @@ COMMON = [
     Row("remove_process_set", "process_set", "test_process_sets.test_"),
     Row("ProcessSet", "ranks_or_comm", "test_process_sets.test_"),
     Row("global_process_set", None, "test_torch_binding.test_the_global_process_set_is_everyone"),
-    Row("Compression", None, "test_torch_operations.test_compression_changes_bytes_and_not_types"),
-    Row("HorovodInternalError", None, "test_torch_binding.test_a_failed_operation_raises_once"),
+    Row(
+        "Compression", None, "test_torch_operations.test_s6_compression_changes_bytes_and_not_types"
+    ),
+    Row("HorovodInternalError", None, "test_torch_binding.test_s2_a_failed_operation_raises_once"),
     Row("elastic", None, "test_torch_elastic.test_"),
 ]
 NUMBERS = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}

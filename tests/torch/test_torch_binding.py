@@ -38,7 +38,7 @@ def test_without_torch_the_import_error_says_what_to_do() -> None:
     assert "pip install torch" in told.stdout
 
 
-def test_everything_raises_before_init_except_asking_for_it(double: Begin) -> None:
+def test_s1_everything_raises_before_init_except_asking_for_it(double: Begin) -> None:
     double(1)
     hvd.shutdown()
     assert hvd.is_initialized() is False
@@ -104,7 +104,7 @@ def test_s3_names_are_built_by_the_rule(double: Begin) -> None:
     ]
 
 
-def test_unnamed_operations_count_from_0_in_every_job_and_handles_go_on(double: Begin) -> None:
+def test_s3_unnamed_operations_count_from_0_in_every_job_and_handles_go_on(double: Begin) -> None:
     core = double(2)
     first = hvd.allreduce_async(torch.ones(1))
     hvd.shutdown()
@@ -149,7 +149,7 @@ def test_the_runtime_is_given_what_keeps_the_memory_alive(double: Begin) -> None
     assert alive() is None
 
 
-def test_a_failed_operation_raises_once_and_is_forgotten(double: Begin) -> None:
+def test_s2_a_failed_operation_raises_once_and_is_forgotten(double: Begin) -> None:
     core = double(2)
     core.error = exceptions.HorovodMismatchError("ranks disagree")
     handle = hvd.allreduce_async(torch.ones(1), name="x")
@@ -162,7 +162,7 @@ def test_a_failed_operation_raises_once_and_is_forgotten(double: Begin) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_an_unsupported_type_is_named_with_those_that_are(
+def test_s2_an_unsupported_type_is_named_with_those_that_are(
     double: Begin, dtype: torch.dtype
 ) -> None:
     double(1)
@@ -172,7 +172,7 @@ def test_an_unsupported_type_is_named_with_those_that_are(
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_tensors_without_plain_memory_are_refused(double: Begin) -> None:
+def test_s2_tensors_without_plain_memory_are_refused(double: Begin) -> None:
     double(1)
     refused = {
         "quantized": (torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), "qint8"),
@@ -197,7 +197,7 @@ def test_tensors_without_plain_memory_are_refused(double: Begin) -> None:
                 operation(tensor)
 
 
-def test_in_place_needs_contiguous_memory_and_out_of_place_copies(double: Begin) -> None:
+def test_s2_in_place_needs_contiguous_memory_and_out_of_place_copies(double: Begin) -> None:
     double(2)
     matrix = torch.arange(6.0).view(2, 3).t()
     for operation in (hvd.allreduce_, lambda t: hvd.broadcast_(t, 0)):
@@ -239,7 +239,7 @@ def test_op_and_average_exclude_each_other(double: Begin) -> None:
         hvd.allreduce(one, op=17)
 
 
-def test_bool_is_reduced_by_min_and_max_only(double: Begin) -> None:
+def test_s6_bool_is_reduced_by_min_and_max_only(double: Begin) -> None:
     double(2)
     flags = torch.tensor([True, False])
     assert torch.equal(hvd.allreduce(flags, op=hvd.Max), flags)
@@ -248,7 +248,7 @@ def test_bool_is_reduced_by_min_and_max_only(double: Begin) -> None:
             hvd.allreduce(flags, op=op)
 
 
-def test_a_group_has_members_and_one_type(double: Begin) -> None:
+def test_s5_a_group_has_members_and_one_type(double: Begin) -> None:
     double(2)
     with pytest.raises(ValueError, match="at least one"):
         hvd.grouped_allreduce([])
@@ -256,14 +256,14 @@ def test_a_group_has_members_and_one_type(double: Begin) -> None:
         hvd.grouped_allreduce([torch.ones(1), torch.ones(1, dtype=torch.int32)])
 
 
-def test_factors_reach_the_runtime(double: Begin) -> None:
+def test_s6_factors_reach_the_runtime(double: Begin) -> None:
     core = double(2)
     hvd.allreduce(torch.ones(1), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
     operation = core.log[-1]
     assert (operation.op, operation.prescale, operation.postscale) == (hvd.Sum, 0.5, 3.0)
 
 
-def test_gradients_follow_the_operations(double: Begin) -> None:
+def test_s6_gradients_follow_the_operations(double: Begin) -> None:
     core = double(3)
 
     def gradient(operation: Callable[[torch.Tensor], torch.Tensor]) -> list[float]:
@@ -284,7 +284,7 @@ def test_gradients_follow_the_operations(double: Begin) -> None:
     assert core.names() == ["allreduce.loss", "allreduce.loss.gradient"]
 
 
-def test_the_gradient_of_reducescatter_is_gathered(double: Begin) -> None:
+def test_s6_the_gradient_of_reducescatter_is_gathered(double: Begin) -> None:
     core = double(2)
     x = torch.ones(2, requires_grad=True)
     hvd.reducescatter(x, name="r", op=hvd.Sum).sum().backward()
@@ -357,7 +357,7 @@ def test_parameters_in_another_memory_order_are_broadcast_too(double: Begin) -> 
     assert torch.equal(tensor, before)
 
 
-def test_objects_travel_as_a_size_and_a_payload(double: Begin) -> None:
+def test_s6_objects_travel_as_a_size_and_a_payload(double: Begin) -> None:
     core = double(2)
     for thing in (None, "", {"a": [1, 2.5]}, lambda x: x + 1):
         assert hvd.broadcast_object(thing, 0, name="o") is thing
@@ -376,7 +376,7 @@ def test_init_says_what_is_not_in_this_version(double: Begin) -> None:
     assert not hvd.is_initialized()
 
 
-def test_a_runtime_that_cannot_start_is_a_value_error(
+def test_s1_a_runtime_that_cannot_start_is_a_value_error(
     double: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     double(2)

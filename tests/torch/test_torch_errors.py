@@ -15,7 +15,7 @@ from horovod.common.exceptions import HorovodMismatchError
 
 
 @on_ranks(2, 3, NARROW)
-def test_other_shapes() -> None:
+def test_s2_other_shapes() -> None:
     disagree(
         lambda: hvd.allreduce(torch.ones(4, 2), name="x"),
         lambda: hvd.allreduce(torch.ones(4, 3), name="x"),
@@ -48,7 +48,7 @@ def test_other_shapes() -> None:
 
 
 @on_ranks(2, 3, NARROW)
-def test_other_types() -> None:
+def test_s2_other_types() -> None:
     disagree(
         lambda: hvd.allreduce(torch.ones(4), name="x"),
         lambda: hvd.allreduce(torch.ones(4, dtype=torch.float64), name="x"),
@@ -67,7 +67,7 @@ def test_other_types() -> None:
 
 
 @on_ranks(2, 3, NARROW)
-def test_other_reductions_and_factors() -> None:
+def test_s2_other_reductions_and_factors() -> None:
     disagree(
         lambda: hvd.allreduce(torch.ones(4), name="x", op=hvd.Sum),
         lambda: hvd.allreduce(torch.ones(4), name="x", op=hvd.Max),
@@ -91,7 +91,7 @@ def test_other_reductions_and_factors() -> None:
 
 
 @on_ranks(2, 3, NARROW)
-def test_other_roots() -> None:
+def test_s2_other_roots() -> None:
     disagree(
         lambda: hvd.broadcast(torch.ones(4), 0, name="x"),
         lambda: hvd.broadcast(torch.ones(4), 1, name="x"),
@@ -100,7 +100,7 @@ def test_other_roots() -> None:
 
 
 @on_ranks(2, 3, NARROW)
-def test_a_failed_operation_leaves_the_input_as_it_was() -> None:
+def test_s2_a_failed_operation_leaves_the_input_as_it_was() -> None:
     tensor = torch.arange(4.0 + hvd.rank())
     with pytest.raises(HorovodMismatchError):
         hvd.allreduce_(tensor)
@@ -108,7 +108,7 @@ def test_a_failed_operation_leaves_the_input_as_it_was() -> None:
 
 
 @on_ranks(2, 3, NARROW)
-def test_one_failed_operation_does_not_harm_the_others_in_flight() -> None:
+def test_s2_one_failed_operation_does_not_harm_the_others_in_flight() -> None:
     handles = []
     for i in range(50):
         elements = 5 + (hvd.rank() if i == 20 else 0)
@@ -124,7 +124,7 @@ def test_one_failed_operation_does_not_harm_the_others_in_flight() -> None:
 
 
 @on_ranks(2, 3, NARROW)
-def test_a_name_in_flight_is_refused_and_the_first_goes_on() -> None:
+def test_s2_a_name_in_flight_is_refused_and_the_first_goes_on() -> None:
     if hvd.rank() == 0:
         first = hvd.allreduce_async(torch.ones(2), name="d", op=hvd.Sum)
         with pytest.raises(ValueError, match=r"allreduce\.d"):
@@ -140,7 +140,7 @@ def test_a_name_in_flight_is_refused_and_the_first_goes_on() -> None:
 
 
 @on_ranks(1, 2)
-def test_what_is_refused_on_every_rank_leaves_the_job_in_step() -> None:
+def test_s2_what_is_refused_on_every_rank_leaves_the_job_in_step() -> None:
     refused: list[Callable[[], Any]] = [
         lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)),
         lambda: hvd.allreduce(torch.eye(2).to_sparse()),

@@ -34,28 +34,28 @@ def check_reduction(dtype: torch.dtype, op: int) -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_allreduce_of_wide_floats() -> None:
+def test_s6_allreduce_of_wide_floats() -> None:
     for dtype in (torch.float32, torch.float64):
         for op in OPS.values():
             check_reduction(dtype, op)
 
 
 @on_ranks(*EVERYWHERE)
-def test_allreduce_of_half_floats() -> None:
+def test_s6_allreduce_of_half_floats() -> None:
     for dtype in (torch.float16, torch.bfloat16):
         for op in OPS.values():
             check_reduction(dtype, op)
 
 
 @on_ranks(*EVERYWHERE)
-def test_allreduce_of_integers() -> None:
+def test_s6_allreduce_of_integers() -> None:
     for dtype in INTEGERS:
         for op in OPS.values():
             check_reduction(dtype, op)
 
 
 @on_ranks(*EVERYWHERE)
-def test_allreduce_of_bool_is_any_or_all() -> None:
+def test_s6_allreduce_of_bool_is_any_or_all() -> None:
     flags = every((1000,), torch.bool)
     mine = flags[hvd.rank()]
     assert torch.equal(hvd.allreduce(mine, op=hvd.Max), torch.stack(flags).any(0))
@@ -63,7 +63,7 @@ def test_allreduce_of_bool_is_any_or_all() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_results_are_bit_equal_on_all_ranks() -> None:
+def test_s6_results_are_bit_equal_on_all_ranks() -> None:
     for dtype in FLOATS:
         for elements in (3, 1000, 300_001):
             found = hvd.allreduce(value(hvd.rank(), (elements,), dtype))
@@ -72,7 +72,7 @@ def test_results_are_bit_equal_on_all_ranks() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_not_a_number_and_infinity_reach_every_rank() -> None:
+def test_s6_not_a_number_and_infinity_reach_every_rank() -> None:
     mine = torch.zeros(3)
     if hvd.rank() == hvd.size() - 1:
         mine = torch.tensor([float("nan"), float("inf"), -float("inf")])
@@ -82,7 +82,7 @@ def test_not_a_number_and_infinity_reach_every_rank() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_factors_apply_before_and_after() -> None:
+def test_s6_factors_apply_before_and_after() -> None:
     size = hvd.size()
     for dtype in FLOATS:
         mine = value(hvd.rank(), (100,), dtype)
@@ -97,7 +97,7 @@ def test_factors_apply_before_and_after() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_groups_reduce_all_their_members() -> None:
+def test_s6_groups_reduce_all_their_members() -> None:
     shapes = [(3,), (2, 2), (), (0,), (10_000,)]
     for dtype in (torch.float32, torch.int64, torch.bfloat16):
         for op in (hvd.Average, hvd.Sum, hvd.Max):
@@ -114,7 +114,7 @@ def test_groups_reduce_all_their_members() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_allgather_takes_other_numbers_of_rows_and_none() -> None:
+def test_s6_allgather_takes_other_numbers_of_rows_and_none() -> None:
     rank, size = hvd.rank(), hvd.size()
     for dtype in [*FLOATS, *INTEGERS, torch.bool]:
         for rows in (
@@ -131,7 +131,7 @@ def test_allgather_takes_other_numbers_of_rows_and_none() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_gathered_memory_belongs_to_the_tensor() -> None:
+def test_s6_gathered_memory_belongs_to_the_tensor() -> None:
     first = hvd.allgather(torch.full((1000,), float(hvd.rank())), name="own")
     kept = first.clone()
     second = hvd.allgather(torch.full((1000,), -1.0), name="own")
@@ -141,7 +141,7 @@ def test_gathered_memory_belongs_to_the_tensor() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_broadcast_from_every_root() -> None:
+def test_s6_broadcast_from_every_root() -> None:
     for root in range(hvd.size()):
         for dtype in [*FLOATS, *INTEGERS, torch.bool]:
             for shape in SHAPES:
@@ -156,7 +156,7 @@ def test_broadcast_from_every_root() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_tensors_in_another_memory_order_are_read_rightly() -> None:
+def test_s6_tensors_in_another_memory_order_are_read_rightly() -> None:
     rank = hvd.rank()
     matrices = [value(r, (5, 7)) for r in range(hvd.size())]
     same(hvd.allreduce(matrices[rank].t(), op=hvd.Sum), sum(matrices[1:], matrices[0]).t())
@@ -167,7 +167,7 @@ def test_tensors_in_another_memory_order_are_read_rightly() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_large_tensors_pass_in_segments() -> None:
+def test_s6_large_tensors_pass_in_segments() -> None:
     elements = 5_000_003
     mine = torch.arange(elements, dtype=torch.float32) % 1000 + hvd.rank()
     size = hvd.size()
@@ -182,7 +182,7 @@ def test_large_tensors_pass_in_segments() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_many_tensors_in_flight_in_another_order_on_each_rank() -> None:
+def test_s2_many_tensors_in_flight_in_another_order_on_each_rank() -> None:
     count = 300
     generator = torch.Generator().manual_seed(hvd.rank())
     for _ in range(3):
@@ -212,7 +212,7 @@ def test_many_tensors_in_flight_in_another_order_on_each_rank() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_an_old_name_may_carry_another_shape_type_and_operation() -> None:
+def test_s4_an_old_name_may_carry_another_shape_type_and_operation() -> None:
     for turn in range(3):
         assert torch.equal(hvd.allreduce(torch.ones(3 + turn), name="same"), torch.ones(3 + turn))
         whole = hvd.allreduce(torch.ones(2, dtype=torch.int64), op=hvd.Sum, name="same")
@@ -223,7 +223,7 @@ def test_an_old_name_may_carry_another_shape_type_and_operation() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_poll_becomes_true_without_waiting() -> None:
+def test_s1_poll_becomes_true_without_waiting() -> None:
     handle = hvd.allreduce_async(torch.ones(10))
     while not hvd.poll(handle):
         pass
@@ -244,7 +244,7 @@ def test_dropped_handles_do_no_harm() -> None:
 
 
 @on_ranks(2, 4)
-def test_barrier_waits_for_all() -> None:
+def test_s6_barrier_waits_for_all() -> None:
     folder = Path(hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None))
     for turn in range(20):
         (folder / f"{turn}.{hvd.rank()}").touch()
@@ -256,7 +256,7 @@ def test_barrier_waits_for_all() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_gradients_through_the_operations() -> None:
+def test_s6_gradients_through_the_operations() -> None:
     rank, size = hvd.rank(), hvd.size()
     weight = torch.arange(4.0) + 10 * rank
     weights = [torch.arange(4.0) + 10 * r for r in range(size)]
@@ -286,7 +286,7 @@ def test_gradients_through_the_operations() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_gradients_of_gradients() -> None:
+def test_s6_gradients_of_gradients() -> None:
     x = torch.tensor([3.0], requires_grad=True)
     y = hvd.allreduce(x * x * x, op=hvd.Average)
     (first,) = torch.autograd.grad(y, x, create_graph=True)
@@ -295,7 +295,7 @@ def test_gradients_of_gradients() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_compression_changes_bytes_and_not_types() -> None:
+def test_s6_compression_changes_bytes_and_not_types() -> None:
     mine = value(hvd.rank(), (1000,), torch.float32)
     wanted = expected(every((1000,), torch.float32), hvd.Average)
     for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
@@ -305,7 +305,7 @@ def test_compression_changes_bytes_and_not_types() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_objects_of_any_kind_and_size() -> None:
+def test_s6_objects_of_any_kind_and_size() -> None:
     rank, size = hvd.rank(), hvd.size()
     things = [None, "", {"a": [1, 2.5]}, bytes(3_000_000), torch.arange(3), {"x": lambda y: y + 1}]
     for root in range(size):
@@ -323,7 +323,7 @@ def test_objects_of_any_kind_and_size() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_ranks_and_sizes_fit_together() -> None:
+def test_s1_ranks_and_sizes_fit_together() -> None:
     everyone = hvd.allgather_object((hvd.rank(), hvd.local_rank(), hvd.cross_rank()))
     assert [one[0] for one in everyone] == list(range(hvd.size()))
     assert sorted(one[1] for one in everyone) == list(range(hvd.size()))
@@ -333,7 +333,7 @@ def test_ranks_and_sizes_fit_together() -> None:
 
 
 @on_ranks(1, 2)
-def test_operations_from_several_threads() -> None:
+def test_s2_operations_from_several_threads() -> None:
     import threading
 
     problems: list[BaseException] = []
@@ -356,7 +356,7 @@ def test_operations_from_several_threads() -> None:
 
 @pytest.mark.slow
 @on_ranks(2)
-def test_more_than_two_gib() -> None:
+def test_s6_more_than_two_gib() -> None:
     faulthandler.dump_traceback_later(300, exit=True)
     if hvd.rank() == 0:
         thing = bytes(2**31 + 5)
