@@ -292,6 +292,26 @@ def test_s6_the_gradient_of_reducescatter_is_gathered(double: Begin) -> None:
     assert core.names() == ["reducescatter.r", "grouped_allgather.r.gradient"]
 
 
+def test_s3_a_refused_operation_without_a_name_does_not_count(
+    double: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = double(2)
+    hvd.allreduce(torch.ones(1))
+    accepted = core.submit
+
+    def refuse(*arguments: Any) -> int:
+        raise ValueError("the splits do not fit")
+
+    for turn in range(2):
+        monkeypatch.setattr(basics.core, "submit", refuse)
+        for x in (torch.ones(2), torch.ones(2, requires_grad=True)):
+            with pytest.raises(ValueError, match="splits"):
+                hvd.alltoall(x, [9, 9])
+        monkeypatch.setattr(basics.core, "submit", accepted)
+        hvd.allreduce(torch.ones(1))
+        assert core.names()[-1] == f"allreduce.noname.{turn + 1}"
+
+
 def test_s3_operations_without_a_name_go_on_from_elsewhere_after_a_join(double: Begin) -> None:
     core = double(2)
     hvd.allreduce(torch.ones(1))

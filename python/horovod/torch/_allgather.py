@@ -13,8 +13,8 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch._allreduce import grouped_allreduce
 from horovod.torch._submission import (
     apply,
-    automatic_name,
     check,
+    name_of,
     needs_gradient,
     readable,
     result,
@@ -72,8 +72,9 @@ class HorovodAllgather(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.rows = _rows([tensor])
         ctx.process_set = process_set
-        ctx.name = name or automatic_name(process_set)
-        return result(allgather_async(tensor, ctx.name, process_set))
+        handle = allgather_async(tensor, name, process_set)
+        ctx.name = name_of(handle)
+        return result(handle)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -131,8 +132,9 @@ class HorovodGroupedAllgather(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:
         ctx.rows = _rows(tensors)
         ctx.process_set = process_set
-        ctx.name = name or automatic_name(process_set)
-        return tuple(results(grouped_allgather_async(tensors, ctx.name, process_set)))
+        handle = grouped_allgather_async(tensors, name, process_set)
+        ctx.name = name_of(handle)
+        return tuple(results(handle))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -18,9 +18,9 @@ from horovod.torch._submission import (
     UINT16,
     Handle,
     apply,
-    automatic_name,
     check,
     fresh,
+    name_of,
     needs_gradient,
     readable,
     result,
@@ -175,10 +175,10 @@ class HorovodAllreduce(torch.autograd.Function):
         ctx.op = reduce_op(op, average)
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
-        ctx.name = name or automatic_name(process_set)
         handle = allreduce_async(
-            tensor, None, ctx.name, ctx.op, prescale_factor, postscale_factor, process_set
+            tensor, None, name, ctx.op, prescale_factor, postscale_factor, process_set
         )
+        ctx.name = name_of(handle)
         return result(handle)
 
     @staticmethod
@@ -369,10 +369,10 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         ctx.op = reduce_op(op, average)
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
-        ctx.name = name or automatic_name(process_set)
         handle = _grouped_allreduce_async(
-            "grouped_allreduce", tensors, None, ctx.name, ctx.op, ctx.factors, process_set, False
+            "grouped_allreduce", tensors, None, name, ctx.op, ctx.factors, process_set, False
         )
+        ctx.name = name_of(handle)
         return tuple(results(handle))
 
     @staticmethod

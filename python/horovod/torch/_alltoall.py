@@ -11,8 +11,8 @@ from horovod.common._extension import core
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch._submission import (
     apply,
-    automatic_name,
     check,
+    name_of,
     needs_gradient,
     readable,
     start,
@@ -86,8 +86,9 @@ class HorovodAlltoall(torch.autograd.Function):
         process_set: ProcessSet,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         ctx.process_set = process_set
-        ctx.name = name or automatic_name(process_set)
-        output, received = _both(alltoall_async(tensor, splits, ctx.name, process_set))
+        handle = alltoall_async(tensor, splits, name, process_set)
+        ctx.name = name_of(handle)
+        output, received = _both(handle)
         ctx.rows, ctx.received = tensor.shape[0], received.tolist()
         ctx.mark_non_differentiable(received)
         return output, received

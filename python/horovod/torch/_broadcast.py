@@ -13,9 +13,9 @@ from horovod.torch._allreduce import allreduce
 from horovod.torch._library import is_compiling, operators
 from horovod.torch._submission import (
     apply,
-    automatic_name,
     check,
     fresh,
+    name_of,
     needs_gradient,
     readable,
     result,
@@ -95,8 +95,9 @@ class HorovodBroadcast(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.root_rank = root_rank
         ctx.process_set = process_set
-        ctx.name = name or automatic_name(process_set)
-        return result(broadcast_async(tensor, root_rank, ctx.name, process_set))
+        handle = broadcast_async(tensor, root_rank, name, process_set)
+        ctx.name = name_of(handle)
+        return result(handle)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -15,8 +15,8 @@ from horovod.torch._allreduce import check_reducible
 from horovod.torch._submission import (
     Handle,
     apply,
-    automatic_name,
     check,
+    name_of,
     needs_gradient,
     only,
     readable,
@@ -125,8 +125,9 @@ class HorovodReducescatter(torch.autograd.Function):
         ctx.op = op
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
-        ctx.name = name or automatic_name(process_set)
-        return result(_start("reducescatter", [tensor], ctx.name, op, ctx.factors, process_set))
+        handle = _start("reducescatter", [tensor], name, op, ctx.factors, process_set)
+        ctx.name = name_of(handle)
+        return result(handle)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -149,8 +150,8 @@ class HorovodGroupedReducescatter(torch.autograd.Function):
         ctx.op = op
         ctx.factors = (prescale_factor, postscale_factor)
         ctx.process_set = process_set
-        ctx.name = name or automatic_name(process_set)
-        handle = _start("grouped_reducescatter", tensors, ctx.name, op, ctx.factors, process_set)
+        handle = _start("grouped_reducescatter", tensors, name, op, ctx.factors, process_set)
+        ctx.name = name_of(handle)
         return tuple(results(handle))
 
     @staticmethod

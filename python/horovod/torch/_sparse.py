@@ -9,7 +9,7 @@ import torch
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch._allgather import allgather_async
-from horovod.torch._submission import automatic_name, result
+from horovod.torch._submission import name_of, result
 
 
 def sparse_allreduce_async(
@@ -34,9 +34,9 @@ def sparse_allreduce_async(
             "sparse tensors can be reduced by Average and Sum only; convert to_dense() first"
         )
     own = tensor.detach().coalesce()
-    name = name or automatic_name(process_set)
-    values = allgather_async(own.values(), f"{name}.values", process_set)
-    indices = allgather_async(own.indices().t(), f"{name}.indices", process_set)
+    values = allgather_async(own.values(), f"{name}.values" if name else None, process_set)
+    base = name or name_of(values)
+    indices = allgather_async(own.indices().t(), f"{base}.indices", process_set)
 
     def finish() -> torch.Tensor:
         places, gathered = result(indices).t(), result(values)

@@ -66,7 +66,10 @@ class Handle(int):
     """An operation under way: an int. Dropping it frees the handle, the operation goes on.
 
     Keep the object that the operation returned: a copy made by `int(handle)` does not keep it.
+    `name`: of the operation, without its kind; the automatic one if the user gave none.
     """
+
+    name: str
 
     def __del__(self, pending: dict[int, _Pending] = _pending) -> None:
         dropped = pending.pop(self, None)
@@ -140,9 +143,10 @@ def fresh(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
 
 
-def automatic_name(process_set: ProcessSet) -> str:
-    """The name of an operation without one. Named ones do not count."""
-    return _unnamed.automatic_name(process_set_id(process_set))
+def name_of(handle: int) -> str:
+    """The name that an operation has got, without its kind."""
+    assert isinstance(handle, Handle)
+    return handle.name
 
 
 def start(
@@ -167,22 +171,27 @@ def start(
     when the runtime allocates them. `form`: makes the result of the outputs.
     """
     set_id = 0 if process_set is global_process_set else process_set_id(process_set)
-    native = core.submit(
-        kind,
-        f"{label}.{name or _unnamed.automatic_name(set_id)}",
-        [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
-        None if allocated else [t.data_ptr() for t in outputs],
-        (inputs, outputs),
-        op,
-        prescale,
-        postscale,
-        root,
-        set_id,
-        splits,
-    )
-    number = next(_handles)
-    _pending[number] = _Pending(native, outputs, allocated, form)
-    return Handle(number)
+
+    def submit(chosen: str) -> int:
+        return core.submit(
+            kind,
+            f"{label}.{chosen}",
+            [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
+            None if allocated else [t.data_ptr() for t in outputs],
+            (inputs, outputs),
+            op,
+            prescale,
+            postscale,
+            root,
+            set_id,
+            splits,
+        )
+
+    name, native = (name, submit(name)) if name else _unnamed.submit(set_id, submit)
+    handle = Handle(next(_handles))
+    handle.name = name
+    _pending[int(handle)] = _Pending(native, outputs, allocated, form)
+    return handle
 
 
 def poll(handle: int) -> bool:
