@@ -198,7 +198,7 @@ std::vector<int32_t> process_set_ranks(int32_t id) {
   int32_t size = 0, rank = 0;
   check(hvd_get_process_set(id, &size, &rank));
   std::vector<int32_t> ranks(static_cast<size_t>(size));
-  check(hvd_get_process_set_ranks(id, ranks.data()));
+  check(hvd_get_process_set_ranks(id, ranks.data(), size));
   return ranks;
 }
 

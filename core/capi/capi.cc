@@ -51,12 +51,17 @@ void after_fork() {
   process().operations.mutex().unlock();
   process().mutex.unlock();
 }
+// A thread that was starting a Context or ending one is not in the child, and never lets go.
+void after_fork_in_child() {
+  new (&process().starting) std::mutex;
+  after_fork();
+}
 
 // Never destroyed: at exit threads of the framework may still be about, and a forked child must not
 // join threads that it does not have.
 Process& process() {
   static Process& instance = [&]() -> Process& {
-    pthread_atfork(before_fork, after_fork, after_fork);
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
     return *new Process;
   }();
   return instance;
@@ -185,8 +190,16 @@ hvd_status hvd_get_process_set(int32_t id, int32_t* size, int32_t* rank) {
   });
 }
 
-hvd_status hvd_get_process_set_ranks(int32_t id, int32_t* ranks) {
-  return guarded([=] { std::ranges::copy(find_set(id)->ranks, ranks); });
+hvd_status hvd_get_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity) {
+  return guarded([=] {
+    const auto set = find_set(id);
+    if (set->size() > capacity) {
+      hvd::fail(Code::invalid_argument, "process set " + std::to_string(id) + " has " +
+                                            std::to_string(set->size()) + " ranks, more than " +
+                                            std::to_string(capacity));
+    }
+    std::ranges::copy(set->ranks, ranks);
+  });
 }
 
 hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {

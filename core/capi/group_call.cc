@@ -1,5 +1,6 @@
 #include "core/capi/group_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
@@ -14,6 +15,14 @@ Request make_checked(const BlockingGroup& group, hvd_request request) {
     fail(Code::invalid_argument, "a group has no join, and alltoall on it no splits");
   if (request.count > 0 && request.outputs == nullptr)
     fail(Code::invalid_argument, "the caller of a group gives the outputs");
+  for (int32_t i = 0; i < request.count; ++i) {
+    const hvd_tensor& input = request.inputs[i];
+    const bool empty =
+        std::find(input.shape, input.shape + input.dimensions, 0) != input.shape + input.dimensions;
+    const bool moves = request.kind == HVD_ALLGATHER || request.kind == HVD_ALLTOALL;
+    if (moves && request.outputs[i] == nullptr && !empty)
+      fail(Code::invalid_argument, "an output of a call on a group has no memory");
+  }
   request.name = "on a group";
   request.process_set = 0;
   request.release = nullptr;

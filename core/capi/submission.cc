@@ -43,7 +43,11 @@ class Submission {
     find_set(sets);
     check_count();
     if (request_.kind == HVD_BROADCAST) check_root();
-    for (int32_t i = 0; i < request_.count; ++i) check_tensor(request_.inputs[i]);
+    check_lists();
+    for (int32_t i = 0; i < request_.count; ++i) {
+      check_tensor(request_.inputs[i]);
+      check_output(i);
+    }
     if (reduces(request_.kind)) check_reduction(static_cast<DType>(request_.inputs[0].dtype));
     if (request_.kind == HVD_ALLTOALL) splits_ = make_splits();
   }
@@ -97,6 +101,21 @@ class Submission {
     refuse(fmt::format("{} tensors, expected {}", request_.count, range));
   }
 
+  void check_lists() const {
+    if (request_.count == 0) return;
+    if (request_.inputs == nullptr) refuse("there are no inputs");
+    if (!has_free_rows(request_.kind) && request_.outputs == nullptr)
+      refuse("there are no outputs; the caller gives them");
+  }
+
+  void check_output(int32_t i) const {
+    if (has_free_rows(request_.kind) || request_.outputs[i] != nullptr) return;
+    const Shape shape = shape_of(request_.inputs[i]);
+    const bool no_rows_here =
+        request_.kind == HVD_REDUCESCATTER && shape[0] <= set_->rank_of(rank_);
+    if (element_count(shape) > 0 && !no_rows_here) refuse("an output has no memory");
+  }
+
   void check_root() const {
     if (set_->rank_of(request_.root) != kNoRank) return;
     refuse(fmt::format("root rank {} is not a member of process set {}, which has the ranks {}",
@@ -119,6 +138,20 @@ class Submission {
     if (std::any_of(tensor.shape, tensor.shape + tensor.dimensions,
                     [](int64_t n) { return n < 0; }))
       refuse("a dimension is negative");
+    check_size(tensor);
+  }
+
+  /// As a product of bytes that cannot wrap. Memory is needed where there are elements.
+  void check_size(const hvd_tensor& tensor) const {
+    const double most = static_cast<double>(std::numeric_limits<int64_t>::max());
+    double bytes = static_cast<double>(element_bytes(static_cast<DType>(tensor.dtype)));
+    bool empty = false;
+    for (int32_t i = 0; i < tensor.dimensions; ++i) {
+      bytes *= static_cast<double>(std::max<int64_t>(tensor.shape[i], 1));
+      empty |= tensor.shape[i] == 0;
+    }
+    if (bytes >= most) refuse("a tensor of this shape is larger than any memory");
+    if (tensor.data == nullptr && !empty) refuse("an input has no memory");
   }
 
   void check_reduction(DType dtype) const {
@@ -211,7 +244,7 @@ class Submission {
     bound.input = static_cast<const std::byte*>(request_.inputs[i].data);
     bound.shape = shape_of(request_.inputs[i]);
     if (!has_free_rows(request_.kind)) {
-      bound.output = static_cast<std::byte*>(request_.outputs[i]);
+      bound.output = output_of(i);
       return bound;
     }
     bound.gathered = &operation.outputs[static_cast<size_t>(i)].gathered;
@@ -220,6 +253,13 @@ class Submission {
       bound.received_splits = &operation.outputs.back().gathered;
     }
     return bound;
+  }
+
+  /// A null pointer means to the backend a rank that has joined, so one for nothing becomes
+  /// another.
+  std::byte* output_of(int32_t i) const {
+    static std::byte nothing;
+    return request_.outputs[i] == nullptr ? &nothing : static_cast<std::byte*>(request_.outputs[i]);
   }
 
   static Shape shape_of(const hvd_tensor& tensor) {

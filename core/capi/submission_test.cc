@@ -30,7 +30,7 @@ class Submission : public testing::Test {
     set_shape({6, 2});
   }
   ~Submission() override {
-    if (operation_) operation_->handle.complete({});
+    if (operation_ && !operation_->handle.done()) operation_->handle.complete({});
   }
 
   void set_shape(std::vector<int64_t> shape) {
@@ -43,6 +43,7 @@ class Submission : public testing::Test {
 
   Request make() {
     Request made = make_request(request_, kRank, sets_, knobs_);
+    if (operation_ && !operation_->handle.done()) operation_->handle.complete({});
     operation_ = made.operation;
     return made;
   }
@@ -151,6 +152,39 @@ TEST_F(Submission, ReducescatterSumsOrAveragesAndScales) {
     request_.op = op;
     EXPECT_THAT(refusal(), HasSubstr("must be average or sum"));
   }
+}
+
+TEST_F(Submission, NeedsMemoryWhereThereAreElements) {
+  request_.kind = HVD_ALLREDUCE;
+  void* none = nullptr;
+  request_.outputs = &none;
+  EXPECT_THAT(refusal(), HasSubstr("an output has no memory"));
+  set_shape({0, 2});
+  EXPECT_NE(make().tensors[0].output, nullptr);  // which would mean that this rank has joined
+  request_.outputs = nullptr;
+  EXPECT_THAT(refusal(), HasSubstr("there are no outputs"));
+  request_.kind = HVD_ALLGATHER;
+  EXPECT_EQ(refusal(), "");
+  set_shape({6, 2});
+  input_.data = nullptr;
+  EXPECT_THAT(refusal(), HasSubstr("an input has no memory"));
+  request_.inputs = nullptr;
+  EXPECT_THAT(refusal(), HasSubstr("there are no inputs"));
+}
+
+TEST_F(Submission, ARankThatGetsNoRowsNeedsNoMemoryForThem) {
+  request_.kind = HVD_REDUCESCATTER;
+  void* none = nullptr;
+  request_.outputs = &none;
+  set_shape({1, 2});  // the one row goes to rank 0
+  EXPECT_EQ(refusal(), "");
+  set_shape({2, 2});
+  EXPECT_THAT(refusal(), HasSubstr("an output has no memory"));
+}
+
+TEST_F(Submission, AShapeThatNoMemoryHoldsIsRefused) {
+  set_shape({int64_t{1} << 40, int64_t{1} << 40});
+  EXPECT_THAT(refusal(), HasSubstr("larger than any memory"));
 }
 
 TEST_F(Submission, AFactorThatIsNotANumberIsRefused) {

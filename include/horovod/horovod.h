@@ -108,8 +108,9 @@ HVD_API hvd_status hvd_add_process_set(hvd_rank_list ranks, int32_t* id);
 HVD_API hvd_status hvd_remove_process_set(int32_t id);
 /* On every rank, member or not. `rank`: this process' rank in the set, -1 for none. */
 HVD_API hvd_status hvd_get_process_set(int32_t id, int32_t* size, int32_t* rank);
-/* `ranks` [size]: global ranks, ascending. */
-HVD_API hvd_status hvd_get_process_set_ranks(int32_t id, int32_t* ranks);
+/* `ranks` [capacity]: global ranks, ascending. HVD_INVALID_ARGUMENT when there are more than
+ * `capacity`, which may be when another thread has changed the sets meanwhile. */
+HVD_API hvd_status hvd_get_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity);
 
 /* Contiguous, row-major, host memory. */
 typedef struct {
@@ -166,8 +167,9 @@ HVD_API void hvd_free(hvd_handle handle);
 typedef struct hvd_group hvd_group;
 /* Collective over `ranks`, which are those of the group; a count of 0 stands for all ranks of the
  * job. Within the group they are numbered in ascending order. HVD_TIMED_OUT when one has not come
- * within HOROVOD_START_TIMEOUT. After an error of a call the group can only be freed; it may
- * outlive the job. Of no use in a forked child. */
+ * within HOROVOD_START_TIMEOUT; then the ranks no longer agree on how many groups of these ranks
+ * there were, and another one cannot be made in this job. After an error of a call the group can
+ * only be freed; it may outlive the job. Of no use in a forked child. */
 HVD_API hvd_status hvd_group_create(hvd_rank_list ranks, hvd_group** group);
 HVD_API int32_t hvd_group_rank(const hvd_group* group);
 HVD_API int32_t hvd_group_size(const hvd_group* group);

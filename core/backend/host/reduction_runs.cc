@@ -1,5 +1,6 @@
 // Allreduce and its levels, reducescatter, broadcast: all that is known when the run begins.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -52,11 +53,12 @@ std::vector<size_t> parts_of(size_t bytes, int count) {
 }  // namespace
 
 // For integers the product must not fall below a whole number by rounding (49 * (1 / 49.) is
-// 0.9999...), so the factor is the next one above: right up to 2^51.
+// 0.9999...), so the factor is the next one above: right up to 2^51. That of a power of two is
+// exact.
 double factor_after(const Batch& batch, int size) {
   if (batch.op != ReduceOp::average) return batch.postscale;
   const double share = 1.0 / size;
-  const bool nudge = !is_floating(batch.dtype) && size > 1;
+  const bool nudge = !is_floating(batch.dtype) && !std::has_single_bit(static_cast<unsigned>(size));
   return batch.postscale * (nudge ? std::nextafter(share, 1.0) : share);
 }
 

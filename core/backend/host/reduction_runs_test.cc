@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <list>
 #include <random>
@@ -284,6 +285,25 @@ TEST(BroadcastRun, GivesTheRootsValueToAll) {
         cases.push_back(made);
       }
     expect_right(options, HostRules(), cases);
+  }
+}
+
+TEST(Reductions, AverageOfLargeIntegersIsExactForAPowerOfTwoOfRanks) {
+  for (const int64_t sum : {int64_t{1} << 62, (int64_t{1} << 54), -(int64_t{1} << 62)}) {
+    Job job({.ranks_per_host = {2}});
+    std::array<int64_t, 2> values = {sum / 2, sum / 2};
+    std::vector<std::vector<Batch>> batches(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      auto* data = reinterpret_cast<std::byte*>(&values[rank]);
+      batches[rank].push_back({.sequence = 1,
+                               .transfer = Transfer::allreduce,
+                               .dtype = DType::int64,
+                               .op = ReduceOp::average,
+                               .tensors = {{.input = data, .output = data, .shape = {1}}}});
+    }
+    ASSERT_TRUE(job.run({}, std::move(batches)));
+    EXPECT_EQ(values[0], sum / 2);
+    EXPECT_EQ(values[1], sum / 2);
   }
 }
 

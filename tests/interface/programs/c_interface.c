@@ -219,14 +219,15 @@ static void process_sets(void) {
     EXPECT(hvd_add_process_set(only_zero, &id) == HVD_OK && id == 1);
     EXPECT(hvd_get_process_set(id, &size, &rank) == HVD_OK);
     EXPECT(size == 1 && rank == (world.rank == 0 ? 0 : -1));
-    EXPECT(hvd_get_process_set_ranks(id, ranks) == HVD_OK && ranks[0] == 0);
+    EXPECT(hvd_get_process_set_ranks(id, ranks, size) == HVD_OK && ranks[0] == 0);
     EXPECT(hvd_add_process_set(only_zero, &id) == HVD_INVALID_ARGUMENT);
     EXPECT(hvd_remove_process_set(1) == HVD_OK);
   }
   EXPECT(hvd_get_process_set(1, &size, &rank) == HVD_INVALID_ARGUMENT);
   EXPECT(hvd_get_process_set(0, &size, &rank) == HVD_OK);
   EXPECT(size == world.size && rank == world.rank);
-  EXPECT(hvd_get_process_set_ranks(0, ranks) == HVD_OK && ranks[size - 1] == size - 1);
+  EXPECT(hvd_get_process_set_ranks(0, ranks, size - 1) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_get_process_set_ranks(0, ranks, size) == HVD_OK && ranks[size - 1] == size - 1);
   end_together();
 }
 
