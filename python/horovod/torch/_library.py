@@ -2,7 +2,8 @@
 
 Only compiled code calls them (`horovod::allreduce` and so on); other calls go straight to the
 runtime. An operator does at run time what the function does, its checks and the number of an
-unnamed operation included. torch before 2.4 cannot make such operators: there a compiled function
+unnamed operation included. A result that compiled code does not use is not asked for: ranks must
+use the same ones. torch before 2.4 cannot make such operators: there a compiled function
 is cut at an operation.
 """
 

@@ -1,6 +1,10 @@
 """The operators that compiled code calls: their parameters, results and gradients.
 
 Importing this module makes them. `process_set` is an id here, since graphs hold plain values.
+
+Nothing in a graph may depend on the rank: ranks of a host share torch's cache of compiled graphs,
+and a compiler leaves out an operator whose result is not used. What differs between ranks is chosen
+inside an operator (`broadcast_gradient`).
 """
 
 from __future__ import annotations
@@ -71,12 +75,24 @@ def _remember_broadcast(ctx: Any, inputs: Any, output: Any) -> None:
     _, ctx.root_rank, ctx.name, ctx.process_set = inputs
 
 
+def _on_root(tensor: torch.Tensor, root_rank: int) -> torch.Tensor:
+    return tensor if core.world().rank == root_rank else torch.zeros_like(tensor)
+
+
 def _broadcast_gradient(ctx: Any, gradient: torch.Tensor) -> Any:
-    averaged = operators().allreduce(
-        gradient, _gradient_name(ctx.name), Average, 1.0, 1.0, ctx.process_set
-    )
-    here = averaged if core.world().rank == ctx.root_rank else torch.zeros_like(averaged)
-    return here, None, None, None
+    arguments = (ctx.root_rank, _gradient_name(ctx.name), ctx.process_set)
+    return operators().broadcast_gradient(gradient, *arguments), None, None, None
+
+
+def _average_on_root(
+    gradient: torch.Tensor, root_rank: int, name: str | None, process_set: int
+) -> torch.Tensor:
+    return _on_root(_allreduce(gradient, name, Average, 1.0, 1.0, process_set), root_rank)
+
+
+def _average_on_root_gradient(ctx: Any, gradient: torch.Tensor) -> Any:
+    arguments = (_gradient_name(ctx.name), Average, 1.0, 1.0, ctx.process_set)
+    return operators().allreduce(_on_root(gradient, ctx.root_rank), *arguments), None, None, None
 
 
 _REDUCTION = "str? name, int op, float prescale_factor, float postscale_factor, int process_set"
@@ -101,4 +117,11 @@ define(
     lambda tensor, *others: fresh(tensor),
     _remember_broadcast,
     _broadcast_gradient,
+)
+define(
+    "broadcast_gradient(Tensor gradient, int root_rank, str? name, int process_set) -> Tensor",
+    _average_on_root,
+    lambda gradient, *others: fresh(gradient),
+    _remember_broadcast,
+    _average_on_root_gradient,
 )
