@@ -1,7 +1,5 @@
 #include "core/sim/census.h"
 
-#include <fmt/core.h>
-
 namespace hvd::sim {
 namespace {
 
@@ -55,17 +53,5 @@ constexpr std::array<std::string_view, kIngredients> kNames = {
 }  // namespace
 
 std::string_view name_of(Ingredient ingredient) { return kNames[static_cast<size_t>(ingredient)]; }
-
-void Census::add(const Census& other) {
-  for (size_t i = 0; i < kIngredients; ++i) counts_[i] += other.counts_[i];
-}
-
-std::string Census::text() const {
-  std::string text;
-  for (size_t i = 0; i < kIngredients; ++i) {
-    text += fmt::format("{:>12} {}\n", counts_[i], kNames[i]);
-  }
-  return text;
-}
 
 }  // namespace hvd::sim

@@ -1,6 +1,8 @@
 // What simulated runs were made of, counted, so that a reader sees that everything was mixed and a
-// test can insist on it. A value.
+// test can insist on it.
 #pragma once
+
+#include <fmt/core.h>
 
 #include <array>
 #include <cstddef>
@@ -62,17 +64,28 @@ enum class Ingredient : uint8_t {
 inline constexpr size_t kIngredients = static_cast<size_t>(Ingredient::mixed_with_loss) + 1;
 std::string_view name_of(Ingredient ingredient);
 
-class Census {
+/// How often each of `kCount` ingredients occurred; name_of() tells their names. A value.
+template <class What, size_t kCount>
+class Tally {
  public:
-  void count(Ingredient what, uint64_t times = 1) { counts_[static_cast<size_t>(what)] += times; }
-  uint64_t of(Ingredient what) const { return counts_[static_cast<size_t>(what)]; }
-  bool has(Ingredient what) const { return of(what) > 0; }
-  void add(const Census& other);
+  void count(What what, uint64_t times = 1) { counts_[static_cast<size_t>(what)] += times; }
+  uint64_t of(What what) const { return counts_[static_cast<size_t>(what)]; }
+  bool has(What what) const { return of(what) > 0; }
+  void add(const Tally& other) {
+    for (size_t i = 0; i < kCount; ++i) counts_[i] += other.counts_[i];
+  }
   /// One line an ingredient.
-  std::string text() const;
+  std::string text() const {
+    std::string text;
+    for (size_t i = 0; i < kCount; ++i)
+      text += fmt::format("{:>12} {}\n", counts_[i], name_of(static_cast<What>(i)));
+    return text;
+  }
 
  private:
-  std::array<uint64_t, kIngredients> counts_{};
+  std::array<uint64_t, kCount> counts_{};
 };
+
+using Census = Tally<Ingredient, kIngredients>;
 
 }  // namespace hvd::sim

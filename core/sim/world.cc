@@ -7,6 +7,7 @@ namespace hvd::sim {
 namespace {
 
 constexpr uint32_t kGeneration = 1;
+constexpr size_t kRingBytes = 4096;  // not used: control goes over links
 
 /// Nobody sleeps in the simulator.
 class NoWaiter final : public Waiter {
@@ -20,15 +21,6 @@ class NoWaiter final : public Waiter {
   void ring() override {}
   int doorbell_fd() const override { return -1; }
 };
-
-Request request(OperationKind kind, const std::string& name) {
-  Request made;
-  made.name = name;
-  made.signature.name = hash_name(name);
-  made.signature.kind = kind;
-  made.operation = std::make_shared<Operation>();
-  return made;
-}
 
 Request on_tensor(OperationKind kind, const std::string& name, std::vector<float>& tensor) {
   Request made = request(kind, name);
@@ -46,17 +38,7 @@ World::World(const WorldOptions& options) : random_(options.seed) {
   const Topology topology = Topology::of(options.ranks_per_host);
   const int size = topology.ranks();
   ranks_.resize(static_cast<size_t>(size));
-  std::vector<Wiring> wirings(static_cast<size_t>(size));
-  const auto link = [&](int first, int second) {
-    auto [near, far] = MemLink::make_pair({.capacity = 1 + random_() % 5000,
-                                           .split_seed = random_() | 1,
-                                           .first_rank = first,
-                                           .second_rank = second});
-    ranks_[first].links.push_back(near.get());
-    ranks_[second].links.push_back(far.get());
-    return std::pair{std::make_unique<Channel>(std::move(near), second, kGeneration),
-                     std::make_unique<Channel>(std::move(far), first, kGeneration)};
-  };
+  Wirings wirings(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     Wiring& wiring = wirings[rank];
     wiring.identity.rank = rank;
@@ -64,14 +46,55 @@ World::World(const WorldOptions& options) : random_(options.seed) {
     wiring.topology = topology;
     wiring.generation = kGeneration;
     wiring.waiter = std::make_unique<NoWaiter>();
-    wiring.mesh = std::make_unique<Mesh>();
+  }
+  if (options.shared_memory) share_memory(wirings, topology, options.knobs);
+  if (!options.shared_memory || topology.hosts() > 1) link_all(wirings);
+  link_tree(wirings, topology);
+  for (int rank = 0; rank < size; ++rank) {
+    ranks_[rank].engine = std::make_unique<Engine>(
+        std::move(wirings[rank]), options.knobs, clock_,
+        [this, rank](const Ending& ending) { ranks_[rank].ending = ending; });
+  }
+}
+
+World::Channels World::link(int first, int second) {
+  auto [near, far] = MemLink::make_pair({.capacity = 1 + random_() % 5000,
+                                         .split_seed = random_() | 1,
+                                         .first_rank = first,
+                                         .second_rank = second});
+  ranks_[first].links.push_back(near.get());
+  ranks_[second].links.push_back(far.get());
+  return {std::make_unique<Channel>(std::move(near), second, kGeneration),
+          std::make_unique<Channel>(std::move(far), first, kGeneration)};
+}
+
+void World::share_memory(Wirings& wirings, const Topology& topology, const Knobs& knobs) {
+  for (const std::vector<int>& locals : topology.host_ranks) {
+    if (locals.size() == 1) continue;
+    const auto layout = SegmentLayout::of(static_cast<int>(locals.size()),
+                                          static_cast<size_t>(knobs.staging_bytes), kRingBytes);
+    const auto& memory =
+        memories_.emplace_back(std::make_unique<SegmentMemory>(layout.total_bytes()));
+    for (size_t i = 0; i < locals.size(); ++i)
+      wirings[locals[i]].segment =
+          std::make_unique<HostSegment>(memory->bytes(), layout, kGeneration, static_cast<int>(i));
+  }
+}
+
+void World::link_all(Wirings& wirings) {
+  for (Wiring& wiring : wirings) wiring.mesh = std::make_unique<Mesh>();
+  for (int rank = 0; rank < size(); ++rank) {
     for (int peer = 0; peer < rank; ++peer) {
       auto [near, far] = link(rank, peer);
-      wiring.mesh->add(std::move(near));
+      wirings[rank].mesh->add(std::move(near));
       wirings[peer].mesh->add(std::move(far));
     }
   }
-  for (int rank = 1; rank < size; ++rank) {
+}
+
+// Agreement goes over links on one host as well: they are what tells of a loss here.
+void World::link_tree(Wirings& wirings, const Topology& topology) {
+  for (int rank = 1; rank < size(); ++rank) {
     const int host = topology.host_of[rank];
     const bool leads = topology.is_leader(rank);
     const int parent = topology.leader(leads ? topology.parent_host(host) : host);
@@ -79,11 +102,6 @@ World::World(const WorldOptions& options) : random_(options.seed) {
     wirings[rank].parent = std::move(near);
     wirings[parent].children.push_back(
         {topology.child_towards(topology.host_of[parent], rank), std::move(far)});
-  }
-  for (int rank = 0; rank < size; ++rank) {
-    ranks_[rank].engine = std::make_unique<Engine>(
-        std::move(wirings[rank]), options.knobs, clock_,
-        [this, rank](const Ending& ending) { ranks_[rank].ending = ending; });
   }
 }
 
@@ -140,6 +158,15 @@ bool World::pass_time() {
   }
   if (next && *next > clock_.now()) clock_.advance(*next - clock_.now());
   return next.has_value();
+}
+
+Request request(OperationKind kind, const std::string& name) {
+  Request made;
+  made.name = name;
+  made.signature.name = hash_name(name);
+  made.signature.kind = kind;
+  made.operation = std::make_shared<Operation>();
+  return made;
 }
 
 Request allreduce(const std::string& name, std::vector<float>& tensor, ReduceOp op) {

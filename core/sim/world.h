@@ -7,9 +7,11 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/group/segment_memory.h"
 #include "core/transport/mem_link.h"
 
 namespace hvd::sim {
@@ -18,6 +20,8 @@ struct WorldOptions {
   std::vector<int> ranks_per_host = {2};
   uint64_t seed = 1;
   Knobs knobs{};
+  /// The ranks of a host move bytes through its segment, of Knobs::staging_bytes a rank.
+  bool shared_memory = false;
 };
 
 class World {
@@ -62,16 +66,24 @@ class World {
     Ending ending{Code::ok, kNoRank, ""};
     bool lost = false;
   };
+  using Wirings = std::vector<Wiring>;
+  using Channels = std::pair<std::unique_ptr<Channel>, std::unique_ptr<Channel>>;
+  Channels link(int first, int second);
+  void share_memory(Wirings& wirings, const Topology& topology, const Knobs& knobs);
+  void link_all(Wirings& wirings);
+  void link_tree(Wirings& wirings, const Topology& topology);
   bool step();
   bool turn(Rank& rank);
   bool pass_time();
 
   std::mt19937_64 random_;
   ManualClock clock_;
+  std::vector<std::unique_ptr<SegmentMemory>> memories_;  ///< outlive the engines
   std::vector<Rank> ranks_;
 };
 
 /// Requests as a binding makes them. The memory is the caller's.
+Request request(OperationKind kind, const std::string& name);
 Request allreduce(const std::string& name, std::vector<float>& tensor, ReduceOp op = ReduceOp::sum);
 Request allgather(const std::string& name, std::vector<float>& tensor);
 Request broadcast(const std::string& name, std::vector<float>& tensor, int root);

@@ -19,6 +19,8 @@ from devtool.process import Ended, Failed, run_logged, say, step, tail
 from devtool.setup import BUILDS, OLDEST
 
 RESULTS = BUILD / "results"
+#: What the suite `sim` runs, and under how many seeds.
+MANY_SEEDS = {"NegotiationSim.EveryRank*": 100_000, "WorldProgram.Every*": 50_000}
 FUZZ_TARGETS = ("agreement", "frames", "handshake", "store")
 
 
@@ -142,9 +144,11 @@ def python(name: str, folder: str, deadline_s: float, slow: bool, venv: Path = V
 
 
 def many_seeds() -> Count:
-    """Agreement under many seeds; shows what the runs were made of."""
-    count = cpp("release", {"HVD_SIM_SEEDS": "100000"}, 7200, "NegotiationSim.EveryRank*")
-    say(tail(LOGS / "test-release-sim.log", 60))
+    """Agreement, and whole jobs, under many seeds; shows what the runs were made of."""
+    count = Count()
+    for cases, seeds in MANY_SEEDS.items():
+        count.add(cpp("release", {"HVD_SIM_SEEDS": str(seeds)}, 7200, cases))
+        say(tail(LOGS / "test-release-sim.log", 60))
     return count
 
 
@@ -205,7 +209,7 @@ def all_suites(everything: bool) -> list[Suite]:
         compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", asan),
         compiled("cpp-tsan", "the C++ tests, TSan", "tsan", tsan),
         Suite("fuzz", "what reads bytes from outside", "fuzz", fuzz_for),
-        Suite("sim", "agreement under 100,000 seeds", "release", many_seeds, slow=True),
+        Suite("sim", "agreement and whole jobs under many seeds", "release", many_seeds, slow=True),
         Suite("torch-oldest", "horovod.torch, oldest torch", "oldest", oldest, slow=True),
     ]
 
