@@ -363,6 +363,9 @@ def test_s6_more_than_two_gib() -> None:
     found = hvd.broadcast_object(thing if hvd.rank() == 0 else None, 0)
     assert len(found) == 2**31 + 5
     del found
+    parts = hvd.allgather_object(bytes(2**30 + 3 + hvd.rank()))  # more than 2 GiB together
+    assert [len(part) for part in parts] == [2**30 + 3, 2**30 + 4]
+    del parts
     tensor = torch.full((2**31 + 7,), 1 + hvd.rank(), dtype=torch.uint8)
     hvd.allreduce_(tensor, op=hvd.Sum)
     assert tensor[0] == 3 and tensor[-1] == 3 and int(tensor.min()) == int(tensor.max()) == 3
