@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -69,7 +70,10 @@ Tensors reduced(const WorldOptions& options) {
     }
   }
   const auto done = [](const auto& operation) { return operation->handle.done(); };
-  EXPECT_TRUE(world.run_until([&] { return std::ranges::all_of(operations, done); }));
+  if (!world.run_until([&] { return std::ranges::all_of(operations, done); })) {
+    ADD_FAILURE() << "nothing moves, seed " << options.seed;
+    return tensors;
+  }
   for (const auto& operation : operations) EXPECT_EQ(operation->handle.outcome().code, Code::ok);
   return tensors;
 }
