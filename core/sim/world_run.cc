@@ -45,7 +45,7 @@ class ProgramRun {
     while (failure_.empty() && !finished()) advance();
     if (failure_.empty()) end_job();
     if (failure_.empty()) check_everything();
-    WorldRun made{.failure = std::nullopt, .digest = digest_};
+    WorldRun made{.failure = std::nullopt, .digest = digest_ * 31 + static_cast<uint64_t>(steps_)};
     if (!failure_.empty()) made.failure = failure_;
     return made;
   }
