@@ -176,7 +176,10 @@ int32_t Context::add_process_set(std::vector<int> ranks) {
   require_dynamic_sets("adding the process set " + to_text_of_ranks(ranks));
   const std::lock_guard lock(changing_sets_);
   const std::string why = process_sets().why_not(ranks);
-  if (!why.empty()) fail(Code::invalid_argument, why);
+  if (!why.empty()) {
+    meet_for_nothing();
+    fail(Code::invalid_argument, why);
+  }
   return change_sets(OperationKind::add_process_set, std::move(ranks), 0);
 }
 
@@ -190,8 +193,25 @@ void Context::remove_process_set(int32_t id) {
   change_sets(OperationKind::remove_process_set, set->ranks, set->group);
 }
 
-// All changes have one name, so that ranks that want different ones meet and are told.
+// Where this rank refuses a change by itself, others may not: then they are told, instead of
+// waiting for it. Those that refuse alike meet in a barrier.
+void Context::meet_for_nothing() {
+  const auto met = agree_on_sets(OperationKind::barrier, {}, 0);
+  const Outcome& outcome = met->handle.outcome();
+  if (outcome.code != Code::ok && outcome.code != Code::mismatch)
+    fail(outcome.code, outcome.text, outcome.rank);
+}
+
 int32_t Context::change_sets(OperationKind kind, std::vector<int> members, GroupNumber target) {
+  const auto changed = agree_on_sets(kind, std::move(members), target);
+  const Outcome& outcome = changed->handle.outcome();
+  if (outcome.code != Code::ok) fail(outcome.code, outcome.text, outcome.rank);
+  return changed->number;
+}
+
+// All changes have one name, so that ranks that want different ones meet and are told.
+std::shared_ptr<Operation> Context::agree_on_sets(OperationKind kind, std::vector<int> members,
+                                                  GroupNumber target) {
   Request request;
   request.name = "process_sets";
   request.signature.name = hash_name(request.name);
@@ -199,11 +219,9 @@ int32_t Context::change_sets(OperationKind kind, std::vector<int> members, Group
   request.signature.members = std::move(members);  // also of one that goes, for messages
   request.signature.target = target;
   request.operation = std::make_shared<Operation>();
-  const auto operation = start(std::move(request));
+  auto operation = start(std::move(request));
   wait(*operation);
-  const Outcome& outcome = operation->handle.outcome();
-  if (outcome.code != Code::ok) fail(outcome.code, outcome.text, outcome.rank);
-  return operation->number;
+  return operation;
 }
 
 std::optional<Ending> Context::ending() const {

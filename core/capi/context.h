@@ -75,7 +75,10 @@ class Context {
  private:
   void start_timeline_of_knobs();
   void require_dynamic_sets(const std::string& doing) const;
+  void meet_for_nothing();
   int32_t change_sets(OperationKind kind, std::vector<int> members, GroupNumber target);
+  std::shared_ptr<Operation> agree_on_sets(OperationKind kind, std::vector<int> members,
+                                           GroupNumber target);
   std::shared_ptr<Operation> start(Request request);
   void tell(const Ending& ending) noexcept;
   void blame(const Ending& ending) noexcept;

@@ -204,6 +204,22 @@ def test_s8_what_cannot_be_added_is_told_with_its_ranks() -> None:
     all_told(run_job(3, add_what_cannot_be_added, **DYNAMIC), "done")
 
 
+def one_rank_adds_what_the_others_may_not() -> None:
+    hvd.init()
+    hvd.add_process_set([0])
+    with pytest.raises(ValueError, match="process_sets" if hvd.rank() else "duplicate"):
+        hvd.add_process_set([hvd.rank()])
+    with pytest.raises(ValueError, match="process_sets" if hvd.rank() else "99"):
+        hvd.add_process_set([1] if hvd.rank() else [99])
+    assert hvd.add_process_set([1]).process_set_id == 2
+    hvd.barrier()  # or the first to end would be too early for the others
+    tell("done")
+
+
+def test_s8_ranks_of_which_one_refuses_are_told_instead_of_waiting() -> None:
+    all_told(run_job(2, one_rank_adds_what_the_others_may_not, **DYNAMIC), "done")
+
+
 def run_overlapping_sets() -> None:
     """Every rank submits its share of all sets in an order of its own, then waits in another."""
     hvd.init()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -337,6 +338,19 @@ def test_s6_objects_on_sets_empty_and_different_on_each_rank() -> None:
             for root in ranks:
                 found = hvd.broadcast_object(mine, root, process_set=group)
                 assert found == things[root], (group, root)
+
+
+@on_ranks(1, 2, 3, NARROW)
+def test_s6_an_object_that_cannot_be_pickled_is_an_error_everywhere() -> None:
+    last = hvd.size() - 1
+    mine = threading.Lock() if hvd.rank() == last else 1
+    with pytest.raises(TypeError if hvd.rank() == last else hvd.HorovodInternalError) as caught:
+        hvd.broadcast_object(mine, last)
+    assert hvd.rank() == last or f"rank {last} could not pickle" in str(caught.value)
+    with pytest.raises(TypeError if hvd.rank() == last else hvd.HorovodInternalError) as caught:
+        hvd.allgather_object(mine)
+    assert hvd.rank() == last or f"rank {last} could not pickle" in str(caught.value)
+    assert hvd.allgather_object(hvd.rank()) == list(range(hvd.size()))
 
 
 @on_ranks(*EVERYWHERE)

@@ -156,6 +156,19 @@ def test_s6_broadcast_from_every_root() -> None:
 
 
 @on_ranks(*EVERYWHERE)
+def test_s6_in_place_without_blocking() -> None:
+    highest = float(hvd.size() - 1)
+    one, first, second, sent = (torch.full((n,), float(hvd.rank())) for n in (3, 1, 70, 9))
+    reduced = hvd.allreduce_async_(one, op=hvd.Max)
+    grouped = hvd.grouped_allreduce_async_([first, second], op=hvd.Max)
+    broadcast = hvd.broadcast_async_(sent, hvd.size() - 1)
+    found = [hvd.synchronize(reduced), *hvd.synchronize(grouped), hvd.synchronize(broadcast)]
+    for tensor, result in zip((one, first, second, sent), found, strict=True):
+        assert result is tensor
+        assert torch.equal(tensor, torch.full_like(tensor, highest))
+
+
+@on_ranks(*EVERYWHERE)
 def test_s6_tensors_in_another_memory_order_are_read_rightly() -> None:
     rank = hvd.rank()
     matrices = [value(r, (5, 7)) for r in range(hvd.size())]

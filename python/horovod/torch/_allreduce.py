@@ -37,6 +37,8 @@ _resolve = get_average_backwards_compatibility_fun(basics)
 
 def reduce_op(op: int | None, average: bool | None) -> int:
     """The reduction that the arguments ask for; ValueError when there is no such."""
+    if op is None and average is not None and is_compiling():  # which knows no warnings
+        return Average if average else Sum
     chosen = _resolve(op, average)
     if chosen not in (Average, Sum, Adasum, Min, Max, Product):
         raise ValueError(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 import torch
 
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch._submission import check, result, synchronize
 from horovod.torch.mpi_ops import allgather_async, broadcast_async_, rank
@@ -132,11 +133,23 @@ def _collect(structure: Any, tensors: dict[str, torch.Tensor]) -> None:
             _collect(value, tensors)
 
 
+_NOT_PICKLED = -1  #: instead of a length: the rank could not pickle its object
+
+
 def _dump(obj: Any) -> torch.Tensor:
     """The pickled object as a uint8 tensor; its bytes are not copied again."""
     pickled = io.BytesIO()
     cloudpickle.dump(obj, pickled)
     return torch.frombuffer(pickled.getbuffer(), dtype=torch.uint8)
+
+
+def _refuse_objects(doing: str, ranks: list[int]) -> None:
+    """Raises on the ranks that would otherwise wait for an object that cannot come."""
+    if ranks:
+        listed = ", ".join(map(str, ranks))
+        raise HorovodInternalError(
+            f"{doing}: rank {listed} could not pickle its object; the error is in its output"
+        )
 
 
 def broadcast_object(
@@ -150,17 +163,24 @@ def broadcast_object(
     Other ranks may pass anything, such as None. On the root the object itself is returned. Ranks
     must trust each other: unpickling runs code.
     Order: matched by `name`; without one all calls share a name, hence one at a time.
-    Raises: the errors of `broadcast`.
+    Raises: the errors of `broadcast`; what pickling raises on the root, and HorovodInternalError on
+    the others then.
     """
     name = name or "broadcast_object"
     if rank() == root_rank:
-        payload = _dump(obj)
+        try:
+            payload = _dump(obj)
+        except Exception:
+            length = torch.tensor([_NOT_PICKLED])
+            _broadcast_bytes(length, root_rank, f"{name}.sz", process_set)
+            raise
         length = torch.tensor([payload.numel()])
         _broadcast_bytes(length, root_rank, f"{name}.sz", process_set)
         _broadcast_bytes(payload, root_rank, f"{name}.t", process_set)
         return obj
     length = torch.zeros(1, dtype=torch.int64)
     _broadcast_bytes(length, root_rank, f"{name}.sz", process_set)
+    _refuse_objects("broadcast_object", [root_rank] if length.item() == _NOT_PICKLED else [])
     received = bytearray(int(length.item()))
     payload = torch.frombuffer(received, dtype=torch.uint8)
     _broadcast_bytes(payload, root_rank, f"{name}.t", process_set)
@@ -180,14 +200,27 @@ def allgather_object(
 
     Ranks must trust each other: unpickling runs code.
     Order: matched by `name`; without one all calls share a name, hence one at a time.
-    Raises: the errors of `allgather`.
+    Raises: the errors of `allgather`; what pickling raises where it does, and HorovodInternalError
+    on the others then.
     """
     name = name or "allgather_object"
-    payload = _dump(obj)
-    every = allgather_async(payload, f"{name}.t", process_set)
-    lengths = result(allgather_async(torch.tensor([payload.numel()]), f"{name}.sz", process_set))
-    parts = torch.split(result(every), lengths.tolist())
-    return [pickle.loads(_bytes(part)) for part in parts]
+    try:
+        payload = _dump(obj)
+    except Exception:
+        _gather_lengths(_NOT_PICKLED, name, process_set)
+        raise
+    lengths = _gather_lengths(payload.numel(), name, process_set)
+    members = process_set.ranks or range(len(lengths))
+    missing = [r for r, n in zip(members, lengths, strict=True) if n == _NOT_PICKLED]
+    _refuse_objects("allgather_object", missing)
+    every = result(allgather_async(payload, f"{name}.t", process_set))
+    return [pickle.loads(_bytes(part)) for part in torch.split(every, lengths)]
+
+
+def _gather_lengths(own: int, name: str, process_set: ProcessSet) -> list[int]:
+    every = result(allgather_async(torch.tensor([own]), f"{name}.sz", process_set))
+    lengths: list[int] = every.tolist()
+    return lengths
 
 
 def _bytes(part: torch.Tensor) -> bytearray:

@@ -101,9 +101,9 @@ def _name_parameters(
 ) -> dict[Parameter, str]:
     """The name of each parameter, in the order of `groups`; ValueError when one has none."""
     parameters = list(number_parameters(groups))
-    named = list(named_parameters) if named_parameters is not None else []
-    if not named:
+    if named_parameters is None:
         return number_parameters(groups)
+    named = list(named_parameters)
     for entry in named:
         if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str)):
             raise ValueError(
