@@ -367,22 +367,32 @@ def test_s2_operations_from_several_threads() -> None:
     assert not problems
 
 
+LARGE = 5 * 2**29  # bytes: 2.5 GiB
+
+
 @pytest.mark.slow
 @on_ranks(2)
 def test_s6_more_than_two_gib() -> None:
     faulthandler.dump_traceback_later(300, exit=True)
     if hvd.rank() == 0:
-        thing = bytes(2**31 + 5)
+        thing = bytes(LARGE + 5)
     found = hvd.broadcast_object(thing if hvd.rank() == 0 else None, 0)
-    assert len(found) == 2**31 + 5
+    assert len(found) == LARGE + 5
     del found
     parts = hvd.allgather_object(bytes(2**30 + 3 + hvd.rank()))  # more than 2 GiB together
     assert [len(part) for part in parts] == [2**30 + 3, 2**30 + 4]
     del parts
-    tensor = torch.full((2**31 + 7,), 1 + hvd.rank(), dtype=torch.uint8)
+    tensor = torch.full((LARGE + 8,), 1 + hvd.rank(), dtype=torch.uint8)
     hvd.allreduce_(tensor, op=hvd.Sum)
     assert tensor[0] == 3 and tensor[-1] == 3 and int(tensor.min()) == int(tensor.max()) == 3
     hvd.broadcast_(tensor.fill_(hvd.rank()), 1)
     assert int(tensor.min()) == 1
     gathered = hvd.allgather(tensor[: 2**30 + 3])
     assert len(gathered) == 2**31 + 6
+    del gathered
+    tensor.fill_(hvd.rank())
+    swapped = hvd.alltoall(tensor)  # the first half comes from rank 0
+    assert int(swapped[: LARGE // 2 + 4].max()) == 0 and int(swapped[LARGE // 2 + 4 :].min()) == 1
+    del swapped
+    scattered = hvd.reducescatter(tensor, op=hvd.Sum)
+    assert len(scattered) == LARGE // 2 + 4 and int(scattered.min()) == int(scattered.max()) == 1
