@@ -159,6 +159,7 @@ T scaled(T value, double factor) {
 
 inline void scale(DType dtype, void* destination, const void* source, double factor,
                   size_t elements) {
+  if (elements == 0) return;  // and perhaps no memory
   if (factor == 1.0) {
     std::memmove(destination, source, elements * element_bytes(dtype));
     return;
