@@ -6,17 +6,18 @@
 #include "core/backend/host/batch_memory.h"
 #include "core/backend/host/passes.h"
 #include "core/backend/host/runs.h"
+#include "core/backend/host/sized_run.h"
 
 namespace hvd {
 namespace {
 
-class AlltoallRun final : public Run {
+class AlltoallRun final : public SizedRun {
  public:
   AlltoallRun(Group& group, Batch batch)
-      : group_(group),
+      : SizedRun(batch.sequence, kPasses),
+        group_(group),
         batch_(std::move(batch)),
-        rows_(ranks() * tensors() * ranks()),
-        passes_(batch_.sequence, kPasses) {
+        rows_(ranks() * tensors() * ranks()) {
     if (std::ranges::none_of(batch_.tensors, needs_output)) {
       assume_equal_parts();
       move_data();
@@ -24,19 +25,6 @@ class AlltoallRun final : public Run {
       gather_rows();
     }
   }
-
-  Progress advance() override {
-    if (activity_ == Activity::outputs) {
-      allocate_outputs();
-      move_data();
-      return Progress::moved;
-    }
-    const Progress progress = passes_.advance();
-    if (progress != Progress::done || activity_ == Activity::data) return progress;
-    activity_ = Activity::outputs;
-    return Progress::moved;
-  }
-  Activity activity() const override { return activity_; }
 
  private:
   static constexpr uint32_t kPasses = 2;  // rows, data
@@ -74,7 +62,7 @@ class AlltoallRun final : public Run {
     passes_.add(group_, std::move(work));
   }
 
-  void allocate_outputs() {
+  void allocate_outputs() override {
     for (size_t i = 0; i < tensors(); ++i) {
       tell_received_splits(i);
       if (!needs_output(batch_.tensors[i])) continue;
@@ -95,7 +83,7 @@ class AlltoallRun final : public Run {
   }
 
   // Block from * ranks + to holds, tensor by tensor, what `from` sends to `to`.
-  void move_data() {
+  void move_data() override {
     activity_ = Activity::data;
     std::vector<size_t> row(tensors()), sent(tensors()), filled(tensors());
     for (size_t i = 0; i < tensors(); ++i) row[i] = row_bytes(batch_.tensors[i], batch_.dtype);
@@ -134,8 +122,6 @@ class AlltoallRun final : public Run {
   Group& group_;
   Batch batch_;
   std::vector<int64_t> rows_;  // [from, tensor, to]
-  Passes passes_;
-  Activity activity_ = Activity::sizes;
 };
 
 }  // namespace

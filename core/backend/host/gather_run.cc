@@ -6,6 +6,7 @@
 #include "core/backend/host/batch_memory.h"
 #include "core/backend/host/passes.h"
 #include "core/backend/host/runs.h"
+#include "core/backend/host/sized_run.h"
 
 namespace hvd {
 namespace {
@@ -35,35 +36,22 @@ void add_gather_in_levels(Passes& passes, GroupLevels& groups, const Blocks& blo
   add_gather(passes, *groups.host, of_place, of_place[own_place], dtype);
 }
 
-class GatherRun final : public Run {
+class GatherRun final : public SizedRun {
  public:
   GatherRun(GroupLevels& groups, Batch batch, bool in_levels)
-      : groups_(groups),
+      : SizedRun(batch.sequence, kPasses),
+        groups_(groups),
         in_levels_(in_levels),
         batch_(std::move(batch)),
-        rows_(batch_.tensors.size() * ranks()),
-        passes_(batch_.sequence, kPasses) {
+        rows_(batch_.tensors.size() * ranks()) {
     if (std::ranges::none_of(batch_.tensors, needs_output)) {
       for (size_t i = 0; i < rows_.size(); ++i)
         rows_[i] = batch_.tensors[i % batch_.tensors.size()].shape[0];
-      gather_data();
+      move_data();
     } else {
       gather_rows();
     }
   }
-
-  Progress advance() override {
-    if (activity_ == Activity::outputs) {
-      allocate_outputs();
-      gather_data();
-      return Progress::moved;
-    }
-    const Progress progress = passes_.advance();
-    if (progress != Progress::done || activity_ == Activity::data) return progress;
-    activity_ = Activity::outputs;
-    return Progress::moved;
-  }
-  Activity activity() const override { return activity_; }
 
  private:
   static constexpr uint32_t kPasses = 4;  // rows and data, in two levels
@@ -92,7 +80,7 @@ class GatherRun final : public Run {
     gather(blocks, DType::int64);
   }
 
-  void allocate_outputs() {
+  void allocate_outputs() override {
     for (size_t i = 0; i < batch_.tensors.size(); ++i) {
       if (!needs_output(batch_.tensors[i])) continue;
       int64_t sum = 0;
@@ -102,7 +90,7 @@ class GatherRun final : public Run {
   }
 
   // A block is what a rank contributes to all tensors; its pieces lie in the outputs.
-  void gather_data() {
+  void move_data() override {
     activity_ = Activity::data;
     Blocks blocks;
     blocks.outputs.resize(ranks());
@@ -123,8 +111,6 @@ class GatherRun final : public Run {
   bool in_levels_;
   Batch batch_;
   std::vector<int64_t> rows_;  // [rank, tensor]
-  Passes passes_;
-  Activity activity_ = Activity::sizes;
 };
 
 }  // namespace
