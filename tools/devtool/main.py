@@ -17,7 +17,7 @@ usage: ./dev COMMAND
   build                   set up and build; installs the package into .venv
   sim [SEED]              the simulator's tests, from one seed when given
   bench faults            kill -9 in the middle of an allreduce: time to the error on the survivors
-  bench allreduce         latency and bandwidth beside torch.distributed with gloo
+  bench allreduce         latency and bandwidth beside every peer, in shared memory or over TCP
   fmt                     format C++ and Python
   docs                    write docs/knobs.md from the knob table
   help                    this text
@@ -110,7 +110,7 @@ def bench(rest: list[str]) -> int:
         there = ", ".join(path.stem for path in sorted((paths.ROOT / "bench").glob("*.py")))
         say(f"./dev bench takes one of: {there}")
         return 2
-    prepare("package")
+    prepare("package", "bench")
     return show([paths.venv_program("python"), str(script), *rest[1:]])
 
 

@@ -1,0 +1,64 @@
+"""Blocking calls in C++: rounds of one program a peer, for each kind, type and number of ranks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from harness import bounds, peers, pictures, results
+from harness.jobs import Ended, Missing, run
+from harness.peers import Peer
+from harness.results import Row, Work
+from harness.rounds import Contestant, run_rounds, tell
+from harness.tables import report
+
+
+def contestants(arguments: argparse.Namespace, transport: str) -> list[Peer]:
+    """Ours first, then the peers that were asked for."""
+    names = arguments.peers
+    chosen = [peer for peer in peers.all_peers(transport) if names is None or peer.short in names]
+    found = [peers.ours(arguments.ours.resolve(), results.OURS, transport), *chosen]
+    if arguments.before:
+        found.append(peers.ours(arguments.before.resolve(), "before", transport))
+    return found
+
+
+def measure(work: Work, arguments: argparse.Namespace) -> tuple[list[Row], list[Row]]:
+    """All rounds of one work: its rows, and its gaps."""
+    sizes = ",".join(str(size) for size in arguments.sizes)
+    options = ["--kind", work.kind, "--type", work.type, "--sizes", sizes]
+    options += ["--seconds", str(arguments.seconds)]
+    ready, absent = [], {}
+    for peer in contestants(arguments, work.transport):
+        try:
+            tell(f"preparing {peer.name}")
+            peer.prepare()
+        except Missing as reason:
+            absent[peer.name] = str(reason)
+        else:
+            ready.append(Contestant(peer.name, job(peer, work.np, options, arguments.limit)))
+    outcome = run_rounds(ready, arguments.rounds)
+    outcome.missing.update(absent)
+    for row in outcome.rows:
+        row["transport"] = work.transport
+    rows = results.collapse(outcome) + bounds.rows(work, arguments.sizes)
+    return rows, [{**vars(work), "peer": peer, "why": why} for peer, why in outcome.missing.items()]
+
+
+def job(peer: Peer, np: int, options: list[str], limit_s: float) -> Callable[[], Ended]:
+    return lambda: run(peer.launch(np, options), limit_s)
+
+
+def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> int:
+    """Measures, prints, and writes what was asked for; 1 when we failed anywhere ourselves."""
+    found = results.document(bench, arguments)
+    for work in works:
+        rows, missing = measure(work, arguments)
+        found.replace([work], rows, missing)
+        if arguments.json:  # after every work, so that an interrupted run leaves something
+            found.save(arguments.json)
+    if arguments.plot:
+        pictures.draw(found, works, arguments.plot)
+    print(report(found, works))
+    failed = [row for row in found.missing if row["peer"] == results.OURS]
+    return 1 if any(Work.of(row) in works for row in failed) else 0

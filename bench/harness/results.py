@@ -1,0 +1,141 @@
+"""What a bench leaves behind: rows, one a peer and cell, in a JSON file that can be added to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+from harness.rounds import Outcome
+from harness.verdict import Verdict, geometric_mean, judge
+
+OURS = "ours"
+BOUND = "bound"  #: the peer that is physics
+NOT_PEERS = (OURS, BOUND, "before")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, order=True)
+class Work:
+    """What the sizes of one table have in common."""
+
+    transport: str
+    kind: str
+    type: str
+    np: int
+
+    @staticmethod
+    def of(row: Row) -> Work:
+        return Work(row["transport"], row["kind"], row["type"], row["np"])
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.type}, np {self.np}, {self.transport}"
+
+
+def collapse(outcome: Outcome) -> list[Row]:
+    """One row a peer and cell, with the medians of its rounds. Wrong results are no results."""
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in outcome.rows:
+        if row.get("correct", True):
+            found[(row["peer"], Work.of(row), row["bytes"])].append(row)
+        else:
+            outcome.missing[row["peer"]] = f"a wrong result at {row['bytes']} bytes"
+    return [
+        {
+            "peer": peer,
+            **vars(work),
+            "bytes": size,
+            "median_us": statistics.median(row["median_us"] for row in rows),
+            "min_us": min(row["min_us"] for row in rows),
+            "rounds": {str(row["round"]): row["median_us"] for row in rows},
+        }
+        for (peer, work, size), rows in found.items()
+    ]
+
+
+def verdicts(rows: Iterable[Row]) -> dict[tuple[Work, int], Verdict]:
+    """Every cell in which we have numbers."""
+    cells: dict[tuple[Work, int], dict[str, dict[int, float]]] = defaultdict(dict)
+    for row in rows:
+        rounds = {int(number): value for number, value in row["rounds"].items()}
+        cells[(Work.of(row), row["bytes"])][row["peer"]] = rounds
+    judged = {}
+    for cell, entered in cells.items():
+        peers = {name: rounds for name, rounds in entered.items() if name not in NOT_PEERS}
+        verdict = judge(entered.get(OURS, {}), peers)
+        if verdict is not None:
+            judged[cell] = verdict
+    return judged
+
+
+def last_line(judged: dict[tuple[Work, int], Verdict]) -> str:
+    ratios = {cell: v.ratio for cell, v in judged.items() if v.ratio is not None}
+    if not ratios:
+        return "no cell has both us and a peer"
+    worst = min(ratios, key=lambda cell: ratios[cell])
+    where = f"{size_text(worst[1])}, {worst[0]}, {judged[worst].peer}"
+    mean = geometric_mean(ratios.values())
+    cells = f"{len(ratios)} cell{'s' if len(ratios) > 1 else ''}"
+    return f"worst cell {ratios[worst]:.2f} ({where}), geometric mean {mean:.2f} over {cells}"
+
+
+def size_text(size: int) -> str:
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size / 1e6:.0f} MB" if size > 1e6 else f"{size} B"
+
+
+def time_text(us: float) -> str:
+    if us < 100:
+        return f"{us:.2f} us" if us < 10 else f"{us:.1f} us"
+    return f"{us:.0f} us" if us < 1e4 else f"{us / 1e3:.1f} ms" if us < 1e6 else f"{us / 1e6:.2f} s"
+
+
+@dataclass
+class Document:
+    bench: str
+    rows: list[Row]
+    missing: list[Row]  #: transport, kind, type, np, peer, why
+    machine: dict[str, Any]
+    date: str
+    arguments: dict[str, Any]
+
+    def replace(self, works: Iterable[Work], rows: list[Row], missing: list[Row]) -> None:
+        """`works` were measured anew; what was measured of them before is dropped."""
+        anew = set(works)
+        self.rows = [row for row in self.rows if Work.of(row) not in anew] + rows
+        self.missing = [row for row in self.missing if Work.of(row) not in anew] + missing
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        head = {name: value for name, value in vars(self).items() if name not in LISTS}
+        path.write_text(json.dumps(head | {name: getattr(self, name) for name in LISTS}, indent=1))
+
+
+LISTS = ("rows", "missing")
+
+
+def load(path: Path) -> Document:
+    return Document(**json.loads(path.read_text()))
+
+
+def document(bench: str, arguments: argparse.Namespace) -> Document:
+    """A new one, or that of --json with the date and the machine of today."""
+    old = load(arguments.json) if arguments.json and arguments.json.is_file() else None
+    return Document(
+        bench,
+        old.rows if old else [],
+        old.missing if old else [],
+        machine.facts(),
+        datetime.now().isoformat(" ", "minutes"),
+        {name: str(value) for name, value in vars(arguments).items() if name in ("rounds",)},
+    )

@@ -1,0 +1,56 @@
+"""From the times of rounds to ratios. Pure.
+
+A cell is one kind of work at one size, element type and number of ranks. Which peer is best in a
+cell is decided by its odd rounds, and how it compares with us by the even ones: chosen and judged
+by the same numbers, the luckiest peer would look better than it is. A peer that has no numbers is
+neither chosen nor beaten.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Rounds = Mapping[int, float]  #: number of the round, from 1, to the median of its calls
+
+
+@dataclass(frozen=True)
+class Verdict:
+    ours: float  #: median of our even rounds
+    best: float | None  #: that of the peer that was chosen; None where no peer has numbers
+    peer: str | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Above 1: we are faster."""
+        return self.best / self.ours if self.best is not None else None
+
+
+def median_of(rounds: Rounds, odd: bool) -> float | None:
+    """None where there is no such round."""
+    values = [value for number, value in rounds.items() if number % 2 == odd]
+    return statistics.median(values) if values else None
+
+
+def judge(ours: Rounds, peers: Mapping[str, Rounds]) -> Verdict | None:
+    """None where we have no numbers ourselves, which is a failure and never a draw."""
+    mine = median_of(ours, odd=False)
+    if mine is None:
+        return None
+    chosen = {
+        name: value
+        for name, rounds in peers.items()
+        if (value := median_of(rounds, odd=True)) is not None
+        and median_of(rounds, odd=False) is not None
+    }
+    if not chosen:
+        return Verdict(mine, None, None)
+    best = min(chosen, key=lambda name: chosen[name])
+    return Verdict(mine, median_of(peers[best], odd=False), best)
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    logarithms = [math.log(ratio) for ratio in ratios]
+    return math.exp(statistics.fmean(logarithms)) if logarithms else math.nan

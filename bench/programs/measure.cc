@@ -1,0 +1,274 @@
+#include "measure.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string_view>
+
+namespace bench {
+namespace {
+
+constexpr int kMissing = 77;  // the exit code by which the harness knows a gap
+constexpr size_t kPage = 4096;
+constexpr size_t kMostCalls = 50000;  // of one size
+constexpr size_t kLeastCalls = 3;
+
+constexpr std::array kKinds{"allreduce", "allgather", "broadcast", "alltoall", "reducescatter"};
+constexpr std::array kTypes{"float32", "float16", "bfloat16"};
+
+template <class Names>
+size_t index_in(const Names& names, std::string_view name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) give_up("unknown: " + std::string(name));
+  return static_cast<size_t>(found - names.begin());
+}
+
+double now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(time).count();
+}
+
+/// Small whole numbers, exact in every type.
+void write(std::byte* at, Type type, float value) {
+  if (type == Type::float32) {
+    std::memcpy(at, &value, 4);
+  } else if (type == Type::float16) {
+    const auto half = static_cast<_Float16>(value);
+    std::memcpy(at, &half, 2);
+  } else {
+    const auto upper = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+    std::memcpy(at, &upper, 2);
+  }
+}
+
+float read(const std::byte* at, Type type) {
+  uint16_t half = 0;
+  std::memcpy(&half, at, 2);
+  if (type == Type::float16) return static_cast<float>(std::bit_cast<_Float16>(half));
+  if (type == Type::bfloat16) return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+  float value = 0;
+  std::memcpy(&value, at, 4);
+  return value;
+}
+
+/// Element `index` of what rank `rank` gives.
+float given(int rank, size_t index) { return static_cast<float>(rank + 1 + int(index % 7)); }
+
+/// Pages of its own, all of them touched.
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {
+    data_ = static_cast<std::byte*>(std::aligned_alloc(kPage, bytes_));
+    std::memset(data_, 0, bytes_);
+  }
+  ~Buffer() { std::free(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::byte* data() const { return data_; }
+  void fill(Type type, size_t count, int rank) {
+    for (size_t i = 0; i < count; ++i) write(data_ + i * size_of(type), type, given(rank, i));
+  }
+  void clear() { std::memset(data_, 0, bytes_); }
+
+ private:
+  size_t bytes_;
+  std::byte* data_;
+};
+
+/// The calls of one kind, type and size.
+class Series {
+ public:
+  Series(Peer& peer, const Options& options, size_t bytes)
+      : peer_(peer), seconds_(options.seconds), in_(whole(peer, options, bytes)) {
+    call_.kind = options.kind;
+    call_.type = options.type;
+    call_.part = whole(peer, options, bytes) / size_of(options.type) / peer.size();
+    call_.count = call_.part * peer.size();
+    if (!evenly(options.kind)) call_.count = whole(peer, options, bytes) / size_of(options.type);
+    const bool in_place = options.kind == Kind::allreduce || options.kind == Kind::broadcast;
+    if (!in_place) out_ = std::make_unique<Buffer>(call_.count * size_of(options.type));
+    call_.in = in_.data();
+    call_.out = in_place ? call_.in : out_->data();
+  }
+
+  /// One call on numbers whose result is known.
+  bool is_correct() {
+    in_.fill(call_.type, call_.count, peer_.rank());
+    call_.root = peer_.size() - 1;
+    peer_.run(call_);
+    const bool scatters = call_.kind == Kind::reducescatter;
+    double wrong = 0;
+    for (size_t i = 0; i < (scatters ? call_.part : call_.count); ++i) {
+      wrong += read(call_.out + i * size_of(call_.type), call_.type) != expected(i);
+    }
+    peer_.greatest({&wrong, 1});
+    in_.clear();
+    return wrong == 0;
+  }
+
+  /// Seconds of each call, the slowest rank's.
+  std::vector<double> times() {
+    const double guess = warm_up();
+    const auto calls = std::clamp(static_cast<size_t>(seconds_ / guess), kLeastCalls, kMostCalls);
+    const size_t stretch = std::max(kLeastCalls, calls / 8);
+    std::vector<double> times;
+    double spent = 0;
+    while (times.size() < calls) {
+      const size_t first = times.size();
+      run(std::min(stretch, calls - first), times);
+      for (size_t i = first; i < times.size(); ++i) spent += times[i];
+      if (everywhere(spent) > 1.5 * seconds_) break;  // the guess was too low
+    }
+    peer_.greatest(times);
+    return times;
+  }
+
+ private:
+  static bool evenly(Kind kind) { return kind != Kind::allreduce && kind != Kind::broadcast; }
+
+  /// Bytes of the whole: at least an element a rank where it is cut into parts.
+  static size_t whole(const Peer& peer, const Options& options, size_t bytes) {
+    const size_t least = size_of(options.type) * (evenly(options.kind) ? peer.size() : 1);
+    return std::max(bytes, least);
+  }
+
+  float expected(size_t index) const {
+    const int size = peer_.size();
+    const size_t part = call_.part, from = part == 0 ? 0 : index / part;
+    float sum = 0;
+    switch (call_.kind) {
+      case Kind::allgather:
+        return given(static_cast<int>(from), index % part);
+      case Kind::broadcast:
+        return given(size - 1, index);
+      case Kind::alltoall:
+        return given(static_cast<int>(from), part * peer_.rank() + index % part);
+      case Kind::reducescatter:
+        index += part * peer_.rank();
+        [[fallthrough]];
+      case Kind::allreduce:
+        for (int rank = 0; rank < size; ++rank) sum += given(rank, index);
+    }
+    return sum;
+  }
+
+  double everywhere(double value) {
+    peer_.greatest({&value, 1});
+    return value;
+  }
+
+  void run(size_t calls, std::vector<double>& times) {
+    double before = now();
+    for (size_t i = 0; i < calls; ++i) {
+      call_.root = (call_.root + 1) % peer_.size();
+      peer_.run(call_);
+      const double after = now();
+      times.push_back(after - before);
+      before = after;
+    }
+  }
+
+  /// Until a quarter of the time is spent; returns the seconds of a call as far as can be told. The
+  /// guess may be too low, never too high for long: times() stops early, but does not go on.
+  double warm_up() {
+    std::vector<double> times;
+    double spent = 0, guess = seconds_;
+    size_t calls = 1;
+    for (int stretch = 0; spent < seconds_ / 4 || (stretch < 3 && spent < seconds_); ++stretch) {
+      const double begin = now();
+      run(calls, times);
+      const double took = everywhere(now() - begin);
+      spent += took;
+      guess = std::min(guess, took / static_cast<double>(calls));
+      calls = std::min<size_t>(calls * 2, 1000);
+    }
+    return std::max(guess, 1e-9);
+  }
+
+  Peer& peer_;
+  double seconds_;
+  Call call_;
+  Buffer in_;
+  std::unique_ptr<Buffer> out_;
+};
+
+void print(const Options& options, size_t bytes, int np, std::vector<double> times, bool correct) {
+  std::sort(times.begin(), times.end());
+  std::printf(
+      "{\"kind\":\"%s\",\"type\":\"%s\",\"np\":%d,\"bytes\":%zu,\"median_us\":%.3f,"
+      "\"min_us\":%.3f,\"count\":%zu,\"correct\":%s}\n",
+      kKinds[static_cast<size_t>(options.kind)], kTypes[static_cast<size_t>(options.type)], np,
+      bytes, times[times.size() / 2] * 1e6, times[0] * 1e6, times.size(),
+      correct ? "true" : "false");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    const std::string value = argv[i + 1];
+    if (name == "--kind") {
+      options.kind = static_cast<Kind>(index_in(kKinds, value));
+    } else if (name == "--type") {
+      options.type = static_cast<Type>(index_in(kTypes, value));
+    } else if (name == "--seconds") {
+      options.seconds = std::stod(value);
+    } else if (name == "--sizes") {
+      std::istringstream list(value);
+      for (std::string size; std::getline(list, size, ',');) {
+        options.sizes.push_back(std::stoull(size));
+      }
+    } else {
+      give_up("unknown: " + std::string(name));
+    }
+  }
+  return options;
+}
+
+int measure(Peer& peer, const Options& options) {
+  bool all_correct = true;
+  for (const size_t bytes : options.sizes) {
+    Series series(peer, options, bytes);
+    const bool correct = series.is_correct();
+    const auto times = series.times();
+    if (peer.rank() == 0) print(options, bytes, peer.size(), times, correct);
+    all_correct &= correct;
+  }
+  return all_correct ? 0 : 1;
+}
+
+void give_up(const std::string& reason) {
+  std::fprintf(stderr, "missing: %s\n", reason.c_str());
+  std::exit(kMissing);
+}
+
+void pin(int rank, int size) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  if (CPU_COUNT(&allowed) < size) return;
+  int left = rank;
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || left-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+}  // namespace bench
