@@ -1,11 +1,82 @@
-"""What physics allows on this machine."""
+"""What physics allows on this machine: the time in which the bytes of a call can be moved at all.
+
+In shared memory, one core reads and writes its rank's buffer once, after one signal from another
+core. Over TCP, a rank sends and receives what no algorithm can do without, after one message. Where
+ranks outnumber cores they share them. A figure to look at, not a proof: caches are kinder to some.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
-from harness.results import Row, Work
+from harness import installing
+from harness.jobs import Launch, Missing, run
+from harness.places import cores
+from harness.results import BOUND, Row, Work
+
+LIMIT_S = 60
+
+
+def memory(*arguments: str) -> list[dict[str, Any]]:
+    program = installing.program("memory", ["g++"], "memory.cc", "measure.cc")
+    ended = run(Launch([str(program), *arguments], {}), LIMIT_S)
+    if ended.why:
+        raise Missing(ended.why)
+    return ended.rows
+
+
+@functools.cache
+def copies(sizes: tuple[int, ...]) -> dict[int, float]:
+    """us to copy so many bytes on one core."""
+    rows = memory("copy", ",".join(str(size) for size in sizes))
+    return {row["bytes"]: row["us"] for row in rows}
+
+
+@functools.cache
+def signal_us() -> float:
+    return float(memory("signal")[0]["us"])
+
+
+@functools.cache
+def loopback(sizes: tuple[int, ...]) -> dict[int, dict[str, Any]]:
+    rows = memory("tcp", ",".join(str(size) for size in sizes))
+    return {row["bytes"]: row for row in rows}
+
+
+def traffic(kind: str, np: int) -> float:
+    """What a rank must send, in parts of its buffer, when nobody sends anything twice."""
+    share = (np - 1) / np
+    return {"allreduce": 2 * share, "broadcast": share}.get(kind, share)
+
+
+def shared_memory_us(work: Work, size: int, sizes: tuple[int, ...]) -> float:
+    touched = (1 + 1 / work.np) / 2 if work.kind == "reducescatter" else 1
+    return signal_us() + copies(sizes)[size] * touched * crowd(work.np)
+
+
+def tcp_us(work: Work, size: int, sizes: tuple[int, ...]) -> float:
+    return wire_us(work, size, loopback(sizes)) * crowd(work.np)
+
+
+def wire_us(work: Work, size: int, wire: dict[int, dict[str, Any]]) -> float:
+    """By what was measured on a wire, for each size."""
+    way = "one_way_us" if work.kind == "broadcast" else "both_ways_us"
+    least = min(row["one_way_us"] for row in wire.values())
+    return float(max(least, wire[size][way] * traffic(work.kind, work.np)))
+
+
+def crowd(np: int) -> float:
+    return max(1, np / cores())
 
 
 def rows(work: Work, sizes: Sequence[int]) -> list[Row]:
-    return []
+    """As of a peer that nobody can beat."""
+    model = shared_memory_us if work.transport == "shm" else tcp_us
+    return [row(work, size, model(work, size, tuple(sizes))) for size in sizes]
+
+
+def row(work: Work, size: int, us: float) -> Row:
+    times = {"median_us": us, "min_us": us, "rounds": {}}
+    return {"peer": BOUND, **vars(work), "bytes": size, **times}

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 MISSING_CODE = 77  #: a program's way to say that its peer cannot do this
-LINES_OF_COMPLAINT = 3
+#: What a line of an error stream has that says most, first things first.
+TELLING = ("missing:", "Fatal error", "Assertion failed", "Error", "error")
+LONGEST_COMPLAINT = 200
 
 
 class Missing(Exception):
@@ -33,7 +35,7 @@ class Launch:
 class Ended:
     code: int | None  #: None: it ran over the limit
     rows: list[dict[str, Any]]  #: every line of JSON that it printed
-    complaint: str  #: the end of what it wrote to the error stream
+    complaint: str  #: the most telling line of the error stream
     seconds: float
 
     @property
@@ -42,7 +44,7 @@ class Ended:
         if self.code == 0 and self.rows:
             return ""
         if "missing:" in self.complaint:
-            return self.complaint.split("missing:", 1)[1].strip().splitlines()[0]
+            return self.complaint.split("missing:", 1)[1].strip()
         how = "ran over its time" if self.code is None else f"ended with {self.code}"
         return f"{how}: {self.complaint}" if self.complaint else how
 
@@ -63,8 +65,16 @@ def run(launch: Launch, limit_s: float) -> Ended:
         seconds = time.monotonic() - begin
         output.seek(0)
         errors.seek(0)
-        complaint = " / ".join(errors.read().strip().splitlines()[-LINES_OF_COMPLAINT:])
-        return Ended(code, rows_in(output.read()), complaint, seconds)
+        return Ended(code, rows_in(output.read()), complaint_in(errors.read()), seconds)
+
+
+def complaint_in(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for word in TELLING:
+        for line in lines:
+            if word in line:
+                return line[line.index(word) :][:LONGEST_COMPLAINT]
+    return lines[-1][:LONGEST_COMPLAINT] if lines else ""
 
 
 def wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:

@@ -7,6 +7,7 @@ spin; where there is not, they are free and yield.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,6 +140,56 @@ def hydra(np: int) -> list[str]:
     return [str(PEERS / "ccl" / "bin" / "mpiexec.hydra"), "-n", str(np)]
 
 
+ITT = "oneccl_tracing_none.cc"
+
+
+def oneccl_program() -> Path:
+    """Linked with the static library for CPUs; the shared one wants a GPU's runtime."""
+    installing.debian("libhwloc-dev")
+    folder = intel()
+    lib = folder / "lib"
+    compiler = ["g++", "-isystem", str(folder / "include"), f"-Wl,-rpath,{lib}"]
+    archive = lib / "ccl" / "cpu" / "lib" / "libccl.a"
+    needs = f"{archive} -L{lib} -l:libintlc.so.5 -lsvml -limf -lirng -lhwloc -ldl -lpthread -lrt"
+    sources = ("oneccl.cc", ITT, "measure.cc")
+    return installing.program("oneccl", compiler, *sources, libraries=needs)
+
+
+def oneccl_env(tcp: bool) -> Callable[[int], dict[str, str]]:
+    def env(np: int) -> dict[str, str]:
+        over = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo", "CCL_KVS_IFACE": "lo"} if tcp else {}
+        crowd = {"CCL_YIELD": "sched_yield"} if crowded(np) else {}
+        return {
+            **intel_env(np),
+            "CCL_ROOT": str(PEERS / "ccl"),
+            "CCL_ATL_TRANSPORT": "ofi",
+            "CCL_ATL_SHM": "0" if tcp else "1",
+            "CCL_LOG_LEVEL": "error",
+            "CCL_WORKER_OFFLOAD": "0",
+            **over,
+            **crowd,
+        }
+
+    return env
+
+
+# ---- Gloo --------------------------------------------------------------------------------------
+
+
+def gloo_program() -> Path:
+    installing.debian("libgloo-dev")
+    libraries = "-lgloo -lpthread"
+    return installing.program("gloo", ["g++"], "gloo.cc", "measure.cc", libraries=libraries)
+
+
+def spawn(np: int) -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("spawn.py")), "-n", str(np), "--"]
+
+
+def gloo_env(algorithm: str) -> Callable[[int], dict[str, str]]:
+    return lambda np: {"BENCH_ALGORITHM": algorithm, "BENCH_INTERFACE": "lo"}
+
+
 # ---- the lists ---------------------------------------------------------------------------------
 
 SHARED_MEMORY = (
@@ -154,6 +205,7 @@ SHARED_MEMORY = (
         hydra,
         lambda np: {**intel_env(np), "I_MPI_FABRICS": "shm"},
     ),
+    Peer("oneCCL", "oneccl", "shm", oneccl_program, spawn, oneccl_env(tcp=False)),
 )
 TCP = (
     Peer("Open MPI 4", "openmpi4", "tcp", openmpi4_program, openmpi(4, "self,tcp")),
@@ -167,6 +219,9 @@ TCP = (
         mpich(5),
         lambda np: {**MPICH5_TCP, **heavy_yield(np)},
     ),
+    Peer("oneCCL", "oneccl", "tcp", oneccl_program, spawn, oneccl_env(tcp=True)),
+    Peer("Gloo, ring", "gloo", "tcp", gloo_program, spawn, gloo_env("ring")),
+    Peer("Gloo, bcube", "gloo", "tcp", gloo_program, spawn, gloo_env("bcube")),
 )
 
 

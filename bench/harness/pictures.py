@@ -1,1 +1,147 @@
-"""Pictures."""
+"""Pictures, as SVG: latency and bandwidth over size, a line a peer, the bound dashed. Written by
+hand, so that no plotting library is needed and a picture is a few KiB."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from harness.results import BOUND, OURS, Document, Row, Work, size_text, time_text
+
+WIDTH, HEIGHT = 460, 300  #: of one panel
+LEFT, RIGHT, TOP, BOTTOM = 70, 12, 34, 40
+LEGEND = 20  #: height of a line of it
+COLOURS = ("#4477aa", "#228833", "#aa3377", "#66ccee", "#ccbb44", "#888888", "#994455", "#000000")
+OURS_COLOUR = "#ee3311"
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    points: Points
+
+    def style(self, colour: str) -> str:
+        width = 2.6 if self.name == OURS else 1.4
+        dashes = ' stroke-dasharray="6 4"' if self.name == BOUND else ""
+        return f'fill="none" stroke="{colour}" stroke-width="{width}"{dashes}'
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A logarithmic one."""
+
+    low: float
+    high: float
+    begin: float  #: pixels
+    end: float
+
+    @staticmethod
+    def of(values: Iterable[float], begin: float, end: float) -> Axis:
+        found = list(values)
+        return Axis(min(found), max(max(found), min(found) * 1.1), begin, end)
+
+    def at(self, value: float) -> float:
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.begin + share * (self.end - self.begin)
+
+    def decades(self) -> list[float]:
+        first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+        return [10.0**power for power in range(first, last + 1)]
+
+
+def lines_of(rows: Sequence[Row], value: Callable[[Row], float]) -> list[Line]:
+    """Ours last, so that it lies on top."""
+    names = sorted({row["peer"] for row in rows}, key=lambda name: (name == OURS, name == BOUND))
+    found = []
+    for name in names:
+        mine = sorted((r for r in rows if r["peer"] == name), key=lambda row: row["bytes"])
+        found.append(Line(name, [(row["bytes"], value(row)) for row in mine]))
+    return found
+
+
+def text(x: float, y: float, what: str, anchor: str = "middle", weight: str = "normal") -> str:
+    style = f'text-anchor="{anchor}" font-weight="{weight}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(what)}</text>'
+
+
+def rule(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
+
+
+def panel(
+    title: str, lines: list[Line], colours: dict[str, str], label: Callable[[float], str]
+) -> str:
+    """One diagram, as SVG around its own upper left corner."""
+    points = [point for line in lines for point in line.points]
+    across = Axis.of((x for x, _ in points), LEFT, WIDTH - RIGHT)
+    up = Axis.of((y for _, y in points), HEIGHT - BOTTOM, TOP)
+    parts = [text(WIDTH / 2, 18, title, weight="bold")]
+    for tick in up.decades():
+        parts += [rule(LEFT, up.at(tick), WIDTH - RIGHT, up.at(tick))]
+        parts += [text(LEFT - 6, up.at(tick) + 4, label(tick), "end")]
+    for size in sorted({x for x, _ in points}):
+        parts += [rule(across.at(size), TOP, across.at(size), HEIGHT - BOTTOM)]
+        parts += [
+            text(across.at(size), HEIGHT - BOTTOM + 16, size_text(int(size)).replace(" ", ""))
+        ]
+    for line in lines:
+        path = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in line.points)
+        parts.append(f'<polyline points="{path}" {line.style(colours[line.name])}/>')
+    return "\n".join(parts)
+
+
+def legend(names: Sequence[str], colours: dict[str, str], top: float) -> str:
+    parts = []
+    for index, name in enumerate(names):
+        x, y = LEFT + index % 5 * 165, top + index // 5 * LEGEND
+        style = Line(name, []).style(colours[name])
+        parts.append(f'<line x1="{x}" y1="{y}" x2="{x + 24}" y2="{y}" {style}/>')
+        parts.append(text(x + 30, y + 4, name, "start"))
+    return "\n".join(parts)
+
+
+def rate_text(value: float) -> str:
+    return f"{value:g} GB/s"
+
+
+def time_label(us: float) -> str:
+    return time_text(us).replace(".00", "").replace(".0", "")
+
+
+def svg(rows: Sequence[Row], works: Sequence[Work]) -> str:
+    """A row of two panels a work, one legend below."""
+    names = sorted({row["peer"] for row in rows} - {OURS, BOUND})
+    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+    colours |= {OURS: OURS_COLOUR, BOUND: "#000000"}
+    shown = [OURS, *names, *([BOUND] if any(row["peer"] == BOUND for row in rows) else [])]
+    parts = []
+    for index, work in enumerate(works):
+        mine = [row for row in rows if Work.of(row) == work]
+        if not mine:
+            continue
+        latency = lines_of(mine, lambda row: row["median_us"])
+        rate = lines_of(mine, lambda row: row["bytes"] / row["median_us"] / 1e3)
+        panels = [panel(f"{work}: time", latency, colours, time_label)]
+        panels += [panel("size / time", rate, colours, rate_text)]
+        for column, drawn in enumerate(panels):
+            at = f"translate({column * WIDTH},{index * HEIGHT})"
+            parts.append(f'<g transform="{at}">{drawn}</g>')
+    bottom = len(works) * HEIGHT + LEGEND
+    parts.append(legend(shown, colours, bottom))
+    height = bottom + (len(shown) + 4) // 5 * LEGEND
+    size = f'width="{2 * WIDTH}" height="{height}" viewBox="0 0 {2 * WIDTH} {height}"'
+    font = 'font-family="sans-serif" font-size="11"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>\n'
+        f'<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def draw(found: Document, works: Sequence[Work], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(svg([row for row in found.rows if Work.of(row) in works], works))

@@ -216,6 +216,13 @@ void print(const Options& options, size_t bytes, int np, std::vector<double> tim
 
 }  // namespace
 
+std::vector<size_t> parse_sizes(const std::string& list) {
+  std::istringstream stream(list);
+  std::vector<size_t> sizes;
+  for (std::string size; std::getline(stream, size, ',');) sizes.push_back(std::stoull(size));
+  return sizes;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -228,10 +235,7 @@ Options parse(int argc, char** argv) {
     } else if (name == "--seconds") {
       options.seconds = std::stod(value);
     } else if (name == "--sizes") {
-      std::istringstream list(value);
-      for (std::string size; std::getline(list, size, ',');) {
-        options.sizes.push_back(std::stoull(size));
-      }
+      options.sizes = parse_sizes(value);
     } else {
       give_up("unknown: " + std::string(name));
     }

@@ -47,6 +47,9 @@ struct Options {
   double seconds = 0.1;       ///< to spend on the timed calls of one size
 };
 
+/// From `8,1024`.
+std::vector<size_t> parse_sizes(const std::string& list);
+
 /// From `--kind K --type T --sizes B,B --seconds S`; ends the process when they make no sense.
 Options parse(int argc, char** argv);
 

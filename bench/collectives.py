@@ -1,0 +1,34 @@
+"""Allgather, broadcast, alltoall and reducescatter by a blocking call in C++, beside every peer.
+
+    ./dev bench collectives [--kinds allgather alltoall] [--np 2 4] [--transport shm|tcp] ...
+
+The size is that of the larger buffer of a rank. The ranks take turns as the root of a broadcast, so
+that none can run ahead of the others. The rest is as in `./dev bench allreduce`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from harness import calls, options
+from harness.results import Work
+
+KINDS = ["allgather", "broadcast", "alltoall", "reducescatter"]
+SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+
+
+def main() -> int:
+    parser = options.parser(__doc__, [2, 4], SIZES)
+    parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    arguments = options.settle(parser.parse_args())
+    works = [
+        Work(arguments.transport, kind, "float32", np)
+        for kind in arguments.kinds
+        for np in arguments.np
+    ]
+    return calls.main("collectives", works, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

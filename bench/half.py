@@ -1,0 +1,31 @@
+"""Allreduce of float16 and bfloat16 by a blocking call in C++, beside the peers that have them.
+
+    ./dev bench half [--types float16 bfloat16 float32] [--np 2 4 8] ...
+
+float32 at the same bytes is measured too, since half types should cost no more than it does. The
+rest is as in `./dev bench allreduce`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from harness import calls, options
+from harness.results import Work
+
+
+def main() -> int:
+    parser = options.parser(__doc__, [2, 4, 8], options.SIZES)
+    parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
+    parser.add_argument("--types", nargs="+", default=["float16", "bfloat16"])
+    arguments = options.settle(parser.parse_args())
+    works = [
+        Work(arguments.transport, "allreduce", type_, np)
+        for np in arguments.np
+        for type_ in arguments.types
+    ]
+    return calls.main("half", works, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+// What the machine itself can do, beside which every result stands. Usage:
+//   memory copy 8,1024              us to copy so many bytes from one buffer to another, on one
+//   core memory signal                   us from a store on one core to the load that sees it on
+//   another memory tcp 8,1024               loopback: us for so many bytes one way, and both ways
+//   at once memory serve ADDRESS 8,1024     the same over a wire: one end of it, memory connect
+//   ADDRESS 8,1024   and the other, which prints
+// Prints lines of JSON.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "measure.h"
+
+namespace bench {
+namespace {
+
+constexpr uint16_t kPort = 17077;
+constexpr int kTrips = 5000;
+
+double now() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(time).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <class Work>
+std::vector<double> time(int count, Work work) {
+  std::vector<double> times;
+  for (int i = 0; i < count; ++i) {
+    const double begin = now();
+    work();
+    times.push_back(now() - begin);
+  }
+  return times;
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+void copy(const std::string& sizes) {
+  pin(0, 1);
+  for (const size_t bytes : parse_sizes(sizes)) {
+    std::vector<std::byte> from(bytes, std::byte{1}), to(bytes, std::byte{2});
+    const auto once = [&] {
+      std::memcpy(to.data(), from.data(), bytes);
+      asm volatile("" ::"r"(to.data()) : "memory");  // somebody might look at it
+    };
+    const int repeats = static_cast<int>(std::max<size_t>(1, (size_t{256} << 10) / (bytes + 1)));
+    const auto times = time(bytes > (size_t{32} << 20) ? 7 : 50, [&] {
+      for (int i = 0; i < repeats; ++i) once();  // one alone is shorter than looking at the clock
+    });
+    std::printf("{\"what\":\"copy\",\"bytes\":%zu,\"us\":%.4f}\n", bytes,
+                median(times) / repeats * 1e6);
+  }
+}
+
+/// A line of shared memory that each of two processes writes half of.
+struct Line {
+  alignas(64) std::atomic<int> ping;
+  alignas(64) std::atomic<int> pong;
+};
+
+/// Release meets acquire: what was written before the number is there with it.
+void await(const std::atomic<int>& number, int value, bool alone) {
+  while (number.load(std::memory_order_acquire) != value) {
+    if (alone) ::sched_yield();
+  }
+}
+
+void signal() {
+  void* const memory =
+      ::mmap(nullptr, sizeof(Line), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* const line = new (memory) Line{};
+  const bool alone = ::sysconf(_SC_NPROCESSORS_ONLN) < 2;
+  const pid_t child = ::fork();
+  pin(child == 0 ? 1 : 0, 2);
+  if (child == 0) {
+    for (int i = 1; i <= kTrips; ++i) {
+      await(line->ping, i, alone);
+      line->pong.store(i, std::memory_order_release);
+    }
+    ::_exit(0);
+  }
+  int trip = 0;
+  const auto times = time(kTrips, [&] {
+    line->ping.store(++trip, std::memory_order_release);
+    await(line->pong, trip, alone);
+  });
+  ::waitpid(child, nullptr, 0);
+  std::printf("{\"what\":\"signal\",\"us\":%.4f}\n", median(times) / 2 * 1e6);
+}
+
+// ---- TCP ---------------------------------------------------------------------------------------
+
+[[noreturn]] void die(const char* what) {
+  std::perror(what);
+  std::exit(1);
+}
+
+sockaddr_in address(const std::string& host) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(kPort);
+  if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) die("address");
+  return address;
+}
+
+void set_up(int socket) {
+  const int one = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  ::fcntl(socket, F_SETFL, O_NONBLOCK);
+}
+
+int accepted(const std::string& host) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0), one = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  const auto where = address(host);
+  if (::bind(listener, reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0) die("bind");
+  if (::listen(listener, 1) != 0) die("listen");
+  const int socket = ::accept(listener, nullptr, nullptr);
+  if (socket < 0) die("accept");
+  set_up(socket);
+  return socket;
+}
+
+int connected(const std::string& host) {
+  const auto where = address(host);
+  for (int tries = 0; tries < 500; ++tries) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0) {
+      set_up(socket);
+      return socket;
+    }
+    ::close(socket);
+    ::poll(nullptr, 0, 10);
+  }
+  die("connect");
+}
+
+/// How far a read or write came; ends the process when the other end is gone.
+size_t moved(ssize_t count) {
+  if (count > 0) return static_cast<size_t>(count);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  die("the other end");
+}
+
+/// Sends and receives at the same time, in one thread; spins for what is small, as a rank would.
+void exchange(int socket, size_t send_bytes, size_t receive_bytes) {
+  static std::vector<std::byte> out, in;  // kept, so that their pages are there
+  out.resize(std::max(out.size(), send_bytes));
+  in.resize(std::max(in.size(), receive_bytes));
+  size_t sent = 0, received = 0;
+  while (sent < send_bytes || received < receive_bytes) {
+    const size_t before = sent + received;
+    if (sent < send_bytes) {
+      sent += moved(::send(socket, out.data() + sent, send_bytes - sent, MSG_NOSIGNAL));
+    }
+    if (received < receive_bytes) {
+      received += moved(::recv(socket, in.data() + received, receive_bytes - received, 0));
+    }
+    if (sent + received != before || receive_bytes <= 8) continue;
+    pollfd wait{socket, POLLIN, 0};
+    if (sent < send_bytes) wait.events |= POLLOUT;
+    ::poll(&wait, 1, -1);
+  }
+}
+
+/// Both ends do the same: there and back for one way, then both at once.
+void measure_wire(int socket, bool begins, const std::string& sizes) {
+  for (const size_t bytes : parse_sizes(sizes)) {
+    const int count = bytes > (size_t{16} << 20) ? 5 : bytes > (size_t{64} << 10) ? 50 : kTrips;
+    const auto there_and_back = time(count, [&] {
+      exchange(socket, begins ? bytes : 0, begins ? 0 : bytes);
+      exchange(socket, begins ? 0 : bytes, begins ? bytes : 0);
+    });
+    const auto both_ways = time(count, [&] { exchange(socket, bytes, bytes); });
+    if (!begins) continue;
+    std::printf("{\"what\":\"tcp\",\"bytes\":%zu,\"one_way_us\":%.3f,\"both_ways_us\":%.3f}\n",
+                bytes, median(there_and_back) / 2 * 1e6, median(both_ways) * 1e6);
+  }
+}
+
+void loopback(const std::string& sizes) {
+  const char* const host = "127.0.0.1";
+  const pid_t child = ::fork();
+  pin(child == 0 ? 1 : 0, 2);
+  if (child == 0) {
+    measure_wire(accepted(host), false, sizes);
+    ::_exit(0);
+  }
+  measure_wire(connected(host), true, sizes);
+  ::waitpid(child, nullptr, 0);
+}
+
+int run(const std::string& what, const std::string& argument, const std::string& sizes) {
+  if (what == "copy") {
+    copy(argument);
+  } else if (what == "signal") {
+    signal();
+  } else if (what == "tcp") {
+    loopback(argument);
+  } else if (what == "serve") {
+    measure_wire(accepted(argument), false, sizes);
+  } else if (what == "connect") {
+    measure_wire(connected(argument), true, sizes);
+  } else {
+    std::fprintf(
+        stderr,
+        "memory copy SIZES | signal | tcp SIZES | serve ADDRESS SIZES | connect ADDRESS SIZES\n");
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  const auto word = [&](int index) { return argc > index ? argv[index] : ""; };
+  return bench::run(word(1), word(2), word(3));
+}
