@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from harness.results import BOUND, OURS, Document, Row, Work, size_text, time_text
 
 WIDTH, HEIGHT = 460, 300  #: of one panel
-LEFT, RIGHT, TOP, BOTTOM = 70, 12, 34, 40
+LEFT, RIGHT, TOP, BOTTOM = 70, 24, 34, 40
 LEGEND = 20  #: height of a line of it
 COLOURS = ("#4477aa", "#228833", "#aa3377", "#66ccee", "#ccbb44", "#888888", "#994455", "#000000")
 OURS_COLOUR = "#ee3311"

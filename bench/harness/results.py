@@ -81,7 +81,8 @@ def last_line(judged: dict[tuple[Work, int], Verdict]) -> str:
     if not ratios:
         return "no cell has both us and a peer"
     worst = min(ratios, key=lambda cell: ratios[cell])
-    where = f"{size_text(worst[1])}, {worst[0]}, {judged[worst].peer}"
+    size = [size_text(worst[1])] if worst[1] else []
+    where = ", ".join([*size, str(worst[0]), str(judged[worst].peer)])
     mean = geometric_mean(ratios.values())
     cells = f"{len(ratios)} cell{'s' if len(ratios) > 1 else ''}"
     return f"worst cell {ratios[worst]:.2f} ({where}), geometric mean {mean:.2f} over {cells}"

@@ -23,31 +23,51 @@ def works(rows: Sequence[Row]) -> list[Work]:
     return list(dict.fromkeys(Work.of(row) for row in rows))
 
 
-def table(rows: Sequence[Row], work: Work) -> str:
-    """A line a peer, a column a size; at the end the ratio, and the bound where one is known."""
-    mine = [row for row in rows if Work.of(row) == work]
-    sizes = sorted({row["bytes"] for row in mine})
-    times = {(row["peer"], row["bytes"]): row["median_us"] for row in mine}
+Column = tuple[Work, int]  #: a cell; rows of it are one column of a table
+
+
+def tables(rows: Sequence[Row], measured: Sequence[Work]) -> list[str]:
+    """A table a work, with a column a size; works of one size each share a table."""
+    columns: dict[Work, list[Column]] = {}
+    for work in measured:
+        sizes = sorted({row["bytes"] for row in rows if Work.of(row) == work})
+        columns[work] = [(work, size) for size in sizes]
+    made = []
+    single: dict[str, list[Column]] = {}
+    for work, found in columns.items():
+        if len(found) == 1:
+            single.setdefault(f"{work.kind}, {work.transport}", []).extend(found)
+        elif found:
+            made.append(table(str(work), [size_text(size) for _, size in found], found, rows))
+    for title, found in single.items():
+        names = [f"{work.type}, np {work.np}" for work, _ in found]
+        made.append(table(title, names, found, rows))
+    return made
+
+
+def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Row]) -> str:
+    """A line a peer; at the end the ratio, and the bound where one is known."""
+    mine = [row for row in rows if (Work.of(row), row["bytes"]) in columns]
+    times = {(row["peer"], (Work.of(row), row["bytes"])): row["median_us"] for row in mine}
+    judged = verdicts(mine)
     peers = [name for name in dict.fromkeys(row["peer"] for row in mine) if name != BOUND]
     peers.sort(key=lambda name: name != OURS)
-    judged = verdicts(mine)
-    fastest = {size: judged[(work, size)].peer for size in sizes if (work, size) in judged}
 
-    def cell(peer: str, size: int) -> str:
-        if (peer, size) not in times:
+    def cell(peer: str, column: Column) -> str:
+        if (peer, column) not in times:
             return GAP
-        text = time_text(times[(peer, size)])
-        return f"**{text}**" if fastest.get(size) == peer else text
+        text = time_text(times[peer, column])
+        return f"**{text}**" if column in judged and judged[column].peer == peer else text
 
-    def ratio(size: int) -> str:
-        verdict = judged.get((work, size))
+    def ratio(column: Column) -> str:
+        verdict = judged.get(column)
         return GAP if verdict is None or verdict.ratio is None else f"{verdict.ratio:.2f}"
 
-    lines = [[str(work), *[size_text(size) for size in sizes]]]
-    lines += [[peer, *[cell(peer, size) for size in sizes]] for peer in peers]
-    lines += [["best peer / ours", *[ratio(size) for size in sizes]]]
+    lines = [[title, *names]]
+    lines += [[peer, *[cell(peer, column) for column in columns]] for peer in peers]
+    lines += [["best peer / ours", *[ratio(column) for column in columns]]]
     if any(peer == BOUND for peer, _ in times):
-        lines += [[BOUND, *[cell(BOUND, size) for size in sizes]]]
+        lines += [[BOUND, *[cell(BOUND, column) for column in columns]]]
     return aligned(lines)
 
 
@@ -71,6 +91,6 @@ def gaps(missing: Sequence[Row]) -> str:
 def report(found: Document, measured: Sequence[Work]) -> str:
     """What a bench prints; the last line has the worst cell and the mean."""
     rows = [row for row in found.rows if Work.of(row) in measured]
-    parts = [table(rows, work) + "\n" for work in measured]
+    parts = [made + "\n" for made in tables(rows, measured)]
     parts += [gaps([row for row in found.missing if Work.of(row) in measured])]
     return "\n".join([part for part in parts if part] + [last_line(verdicts(rows))])

@@ -1,0 +1,162 @@
+"""Contests inside one job: where every contestant is a few lines of Python in the same processes,
+they take turns there. The ranks have horovod.torch and torch.distributed with Gloo side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import results
+from harness.jobs import run
+from harness.ours import python_job
+from harness.results import Row, Work
+from harness.rounds import Outcome, order, tell
+from harness.tables import report
+
+MOST_CALLS = 20000
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell, as its contestants do it."""
+
+    work: Work
+    bytes: int
+    #: by contestant: does the work once. What has a method `after` is to be tidied up by it before
+    #: the next time, while the clock stands still.
+    contestants: Mapping[str, Callable[[], object]]
+    is_correct: Callable[[str], bool] = lambda name: True
+    least_calls: int = 2
+    share: int = 1  #: how many operations are in one call; times are those of one
+
+
+# ---- on each rank ------------------------------------------------------------------------------
+
+
+class Ranks:
+    """All ranks of the job, by Gloo, for what the contests themselves must agree on."""
+
+    def __init__(self, folder: str) -> None:
+        import torch
+        import torch.distributed as gloo
+
+        import horovod.torch as hvd
+
+        hvd.init()
+        threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+        torch.set_num_threads(threads)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        where = f"file://{folder}/gloo"
+        gloo.init_process_group("gloo", where, rank=hvd.rank(), world_size=hvd.size())
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    def greatest(self, values: Sequence[float]) -> list[float]:
+        import torch
+        import torch.distributed as gloo
+
+        tensor = torch.tensor(values, dtype=torch.float64)
+        gloo.all_reduce(tensor, gloo.ReduceOp.MAX)
+        found: list[float] = tensor.tolist()
+        return found
+
+    def end(self) -> None:
+        import torch.distributed as gloo
+
+        import horovod.torch as hvd
+
+        gloo.barrier()
+        gloo.destroy_process_group()
+        hvd.shutdown()
+
+
+def compete(ranks: Ranks, task: Task, rounds: int, seconds: float) -> None:
+    """All rounds of one task; rank 0 prints a row for each contestant and round."""
+    names = list(task.contestants)
+    calls = {}
+    for name in names:
+        first = times_of(ranks, task.contestants[name], task.least_calls)
+        guess = min(first)
+        calls[name] = max(task.least_calls, min(MOST_CALLS, int(seconds / guess)))
+    for number in range(1, rounds + 1):
+        for index in order(len(names), number):
+            name = names[index]
+            times = times_of(ranks, task.contestants[name], calls[name])
+            wrong = ranks.greatest([not task.is_correct(name)])[0]
+            if ranks.rank == 0:
+                row = {"peer": name, "round": number, **vars(task.work), "bytes": task.bytes}
+                scale = 1e6 / task.share
+                row |= {"median_us": statistics.median(times) * scale, "min_us": min(times) * scale}
+                print(json.dumps(row | {"count": len(times), "correct": wrong == 0}), flush=True)
+
+
+def times_of(ranks: Ranks, work: Callable[[], object], calls: int) -> list[float]:
+    """Seconds of calls that follow each other; of each, the slowest rank's."""
+    after = getattr(work, "after", None)
+    times = []
+    ranks.greatest([0])  # all begin together
+    before = time.perf_counter()
+    for _ in range(calls):
+        work()
+        now = time.perf_counter()
+        times.append(now - before)
+        if after is not None:
+            after()
+            now = time.perf_counter()
+        before = now
+    return ranks.greatest(times)
+
+
+# ---- the bench that starts them ----------------------------------------------------------------
+
+
+def parse_worker(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    parser.add_argument("--worker", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, help="for a contestant in one round of one task")
+    parser.add_argument("--limit", type=float, default=900, help="seconds that one job may take")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds = min(arguments.rounds, 3)
+    if arguments.seconds is None:
+        arguments.seconds = 0.1 if arguments.quick else 0.4
+    return arguments
+
+
+def main(bench: str, script: str, extra: Sequence[str], arguments: argparse.Namespace) -> int:
+    """A job of `script --worker` for each number of ranks."""
+    found = results.document(bench, arguments)
+    measured: list[Work] = []
+    for np in arguments.np:
+        tell(f"np {np}")
+        with tempfile.TemporaryDirectory(prefix="bench") as folder:
+            options = ["--worker", folder, "--rounds", str(arguments.rounds)]
+            options += ["--seconds", str(arguments.seconds), *extra]
+            launch = python_job(arguments.ours.resolve(), np, script, options)
+            ended = run(launch, arguments.limit)
+        outcome = Outcome(ended.rows)
+        rows = results.collapse(outcome)
+        works = list(dict.fromkeys(Work.of(row) for row in rows))
+        missing: list[Row] = [
+            {**vars(work), "peer": peer, "why": why}
+            for peer, why in outcome.missing.items()
+            for work in works
+        ]
+        if ended.why:
+            print(f"missing: the job of {np} ranks {ended.why}")
+        found.replace(works, rows, missing)
+        measured += works
+        if arguments.json:
+            found.save(arguments.json)
+    tell("")
+    print(report(found, measured))
+    return 0 if measured else 1
+
+
+def script_path(file: str) -> str:
+    return str(Path(file).resolve())

@@ -1,0 +1,124 @@
+"""What we cost where there is little to do.
+
+    ./dev bench overhead [--rounds 9] [--json FILE]
+
+np 1: a training step of a small network with our optimizer around the user's, and without.
+np 2: one allreduce of 4 bytes through horovod.torch, from the call to the result, and the call of
+its asynchronous form alone, beside the same of torch.distributed with Gloo.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from harness import options, together
+from harness.results import Work
+from harness.together import Ranks, Task
+
+SUBMISSIONS = 64  #: that are made in a row, each with a tensor of its own
+
+
+def training_step(ranks: Ranks) -> Task:
+    """`ours` has our optimizer; the peer is the same step without."""
+    import horovod.torch as hvd
+
+    def wrap(optimizer: Any, model: Any) -> Any:
+        return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+    contestants = {"ours": trainer(wrap), "without us": trainer(lambda optimizer, model: optimizer)}
+    return Task(Work("torch", "overhead", "training step", ranks.size), 0, contestants)
+
+
+def trainer(wrap: Callable[[Any, Any], Any]) -> Callable[[], None]:
+    """A step of a network whose layers are so small that anything beside them would show."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(1)
+    layers = [layer for _ in range(16) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(64, 10))
+    optimizer = wrap(torch.optim.SGD(model.parameters(), 0.01), model)
+    images, labels = torch.randn(32, 64), torch.randint(10, (32,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def small_allreduce(ranks: Ranks) -> Task:
+    import torch
+    import torch.distributed as gloo
+
+    import horovod.torch as hvd
+
+    tensor = torch.zeros(1)
+    contestants: dict[str, Callable[[], object]] = {
+        "ours": lambda: hvd.synchronize(hvd.allreduce_async_(tensor, name="small", op=hvd.Sum)),
+        "Gloo": lambda: gloo.all_reduce(tensor, async_op=True).wait(),
+    }
+    return Task(Work("torch", "overhead", "4 bytes, to the result", ranks.size), 4, contestants)
+
+
+def submission(ranks: Ranks) -> Task:
+    """A row of calls, timed without the wait that follows it."""
+    import torch
+    import torch.distributed as gloo
+
+    import horovod.torch as hvd
+
+    tensors = [torch.zeros(1) for _ in range(SUBMISSIONS)]
+
+    def ours() -> list[Any]:
+        return [
+            hvd.allreduce_async_(tensor, name=f"submission.{index}", op=hvd.Sum)
+            for index, tensor in enumerate(tensors)
+        ]
+
+    def peer() -> list[Any]:
+        return [gloo.all_reduce(tensor, async_op=True) for tensor in tensors]
+
+    contestants = {
+        "ours": Submitted(ours, lambda handles: [hvd.synchronize(handle) for handle in handles]),
+        "Gloo": Submitted(peer, lambda works: [work.wait() for work in works]),
+    }
+    work = Work("torch", "overhead", "4 bytes, submission alone", ranks.size)
+    return Task(work, 4, contestants, share=SUBMISSIONS)
+
+
+class Submitted:
+    """Starts operations; what ends them is called when the clock has stopped."""
+
+    def __init__(self, start: Callable[[], Any], finish: Callable[[Any], Any]) -> None:
+        self.start, self.finish = start, finish
+        self.started: Any = None
+
+    def __call__(self) -> None:
+        self.started = self.start()
+
+    def after(self) -> None:
+        self.finish(self.started)
+
+
+def work(arguments: Any) -> None:
+    ranks = Ranks(arguments.worker)
+    tasks = [training_step] if ranks.size == 1 else [small_allreduce, submission]
+    for task in tasks:
+        together.compete(ranks, task(ranks), arguments.rounds, arguments.seconds)
+    ranks.end()
+
+
+def main() -> int:
+    arguments = together.parse_worker(options.parser(__doc__, [1, 2], None))
+    if arguments.worker:
+        work(arguments)
+        return 0
+    return together.main("overhead", together.script_path(__file__), [], arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

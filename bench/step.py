@@ -1,0 +1,237 @@
+"""The gradients of a whole step from torch: ResNet-50's, BERT-large's, and 1000 small ones.
+
+    ./dev bench step [--np 2 4] [--networks ResNet-50 "BERT-large"] [--rounds 9] [--json FILE]
+
+`gradients`: tensors that are there, from the call for the first to the end of the last: ours by
+allreduce_async_ and synchronize; Gloo of torch.distributed one by one, and in buckets of 25 MB like
+DistributedDataParallel, with and without the copies into them.
+`backward`: a backward pass that does nothing but write gradients, until they are averaged: ours by
+the hooks of DistributedOptimizer, beside DistributedDataParallel itself.
+All take turns in the same processes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from harness import options, together
+from harness.results import Work
+from harness.shapes import NETWORKS, Shape, float_bytes
+from harness.together import Ranks, Task
+
+BUCKET_BYTES = 25 << 20
+FIRST_BUCKET_BYTES = 1 << 20  # DistributedDataParallel's, so that the first one starts early
+COPIES_A_RANK = 4  #: of the gradients, at most: parameters, gradients, buckets, a new gradient
+
+
+def gradients(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
+    """Contestants that have all gradients at hand, in the order of backward."""
+    import torch
+
+    import horovod.torch as hvd
+
+    tensors = [torch.full(shape, float(ranks.rank + 1)) for shape in reversed(shapes)]
+    buckets = Buckets(tensors)
+
+    def ours() -> None:
+        handles = [
+            hvd.allreduce_async_(tensor, name=f"{name}.{index}", op=hvd.Sum)
+            for index, tensor in enumerate(tensors)
+        ]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+    work = Work("torch", "gradients", name, ranks.size)
+    contestants = {
+        "ours": ours,
+        "Gloo one by one": lambda: one_by_one(tensors),
+        "Gloo in buckets": buckets.reduce_with_copies,
+        "Gloo in buckets, no copies": buckets.reduce,
+    }
+    reset = Reset(tensors, buckets.flat, ranks)
+    return Task(work, float_bytes(shapes), contestants, reset.check(contestants))
+
+
+class Reset:
+    """Sums of sums overflow soon: between rounds, numbers become small again, and once they are
+    looked at before that."""
+
+    def __init__(self, tensors: list[Any], flat: list[Any], ranks: Ranks) -> None:
+        self.tensors, self.flat, self.ranks = tensors, flat, ranks
+
+    def fill(self, value: float) -> None:
+        for tensor in [*self.tensors, *self.flat]:
+            tensor.fill_(value)
+
+    def check(self, contestants: dict[str, Callable[[], None]]) -> Callable[[str], bool]:
+        total = self.ranks.size * (self.ranks.size + 1) / 2
+
+        def is_correct(name: str) -> bool:
+            self.fill(self.ranks.rank + 1)
+            contestants[name]()
+            looked_at = self.flat if name.endswith("no copies") else self.tensors
+            correct = all(bool((tensor == total).all()) for tensor in looked_at)
+            self.fill(0)
+            return correct
+
+        return is_correct
+
+
+def one_by_one(tensors: list[Any]) -> None:
+    import torch.distributed as gloo
+
+    works = [gloo.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in works:
+        work.wait()
+
+
+class Buckets:
+    """What DistributedDataParallel does, without its bookkeeping."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        import torch
+
+        self.buckets: list[list[Any]] = [[]]
+        held, limit = 0, FIRST_BUCKET_BYTES
+        for tensor in tensors:
+            if held >= limit:
+                self.buckets.append([])
+                held, limit = 0, BUCKET_BYTES
+            self.buckets[-1].append(tensor)
+            held += tensor.numel() * 4
+        self.flat = [torch.zeros(sum(t.numel() for t in bucket)) for bucket in self.buckets]
+        self.views = [
+            [
+                view.view_as(tensor)
+                for view, tensor in zip(
+                    flat.split([t.numel() for t in bucket]), bucket, strict=True
+                )
+            ]
+            for flat, bucket in zip(self.flat, self.buckets, strict=True)
+        ]
+
+    def reduce(self) -> None:
+        one_by_one(self.flat)
+
+    def reduce_with_copies(self) -> None:
+        import torch
+        import torch.distributed as gloo
+
+        works = []
+        for flat, views, bucket in zip(self.flat, self.views, self.buckets, strict=True):
+            torch._foreach_copy_(views, bucket)
+            works.append(gloo.all_reduce(flat, async_op=True))
+        for work, views, bucket in zip(works, self.views, self.buckets, strict=True):
+            work.wait()
+            torch._foreach_copy_(bucket, views)
+
+
+def backward(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
+    """Contestants that average what a backward pass writes."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    models = {label: model_of(shapes) for label in ("ours", "DDP", "DDP, views")}
+    wrapped = {
+        "ours": models["ours"],
+        "DDP": DistributedDataParallel(models["DDP"]),
+        "DDP, views": DistributedDataParallel(models["DDP, views"], gradient_as_bucket_view=True),
+    }
+    optimizers = {label: optimizer_of(model) for label, model in models.items()}
+    optimizers["ours"] = distributed(optimizers["ours"], models["ours"])
+
+    def step(label: str) -> None:
+        optimizers[label].zero_grad()
+        (wrapped[label]() * (ranks.rank + 1)).backward()
+        optimizers[label].step()  # does nothing
+
+    def is_correct(label: str) -> bool:
+        average = (ranks.size + 1) / 2
+        return all(bool((p.grad == average).all()) for p in models[label].parameters())
+
+    def contestant(label: str) -> Callable[[], None]:
+        return lambda: step(label)
+
+    work = Work("torch", "backward", name, ranks.size)
+    return Task(
+        work, float_bytes(shapes), {label: contestant(label) for label in models}, is_correct
+    )
+
+
+def model_of(shapes: list[Shape]) -> Any:
+    """A module whose backward pass costs nothing but the writing of ones as gradients."""
+    import torch
+
+    class Touch(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, parameter: Any) -> Any:
+            context.shape = parameter.shape
+            return parameter.new_zeros(())
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            return gradient.expand(context.shape)
+
+    class Touched(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            made = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+            self.weights = torch.nn.ParameterList(made)
+
+        def forward(self) -> Any:
+            return torch.stack([Touch.apply(weight) for weight in self.weights]).sum()
+
+    return Touched()
+
+
+def optimizer_of(model: Any) -> Any:
+    import torch
+
+    class Still(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            pass
+
+    return Still(model.parameters(), 1.0)
+
+
+def distributed(optimizer: Any, model: Any) -> Any:
+    import horovod.torch as hvd
+
+    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+
+def fits(ranks: Ranks, shapes: list[Shape]) -> bool:
+    """Whether three models with their gradients and buckets are well below the memory that is."""
+    import os
+
+    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    enough = float_bytes(shapes) * 3 * COPIES_A_RANK * ranks.size < 0.8 * pages
+    return ranks.greatest([not enough])[0] == 0
+
+
+def work(arguments: Any) -> None:
+    ranks = Ranks(arguments.worker)
+    for name in arguments.networks:
+        shapes = NETWORKS[name]()
+        for make in (gradients, backward):
+            if make is gradients or fits(ranks, shapes):
+                together.compete(
+                    ranks, make(ranks, name, shapes), arguments.rounds, arguments.seconds
+                )
+    ranks.end()
+
+
+def main() -> int:
+    parser = options.parser(__doc__, [2, 4], None)
+    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
+    arguments = together.parse_worker(parser)
+    if arguments.worker:
+        work(arguments)
+        return 0
+    script = together.script_path(__file__)
+    return together.main("step", script, ["--networks", *arguments.networks], arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""A small network trained on Fashion-MNIST to the same loss, by us and by DistributedDataParallel.
+
+    ./dev bench train [--np 2] [--loss 0.5] [--rounds 9] [--json FILE]
+
+The same network, data, seed and learning rate, so that both do the same steps; the time is that
+from the first step until the mean loss of the ranks over the last steps is low enough.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from harness import options, together
+from harness.places import ROOT
+from harness.results import Work
+from harness.together import Ranks, Task
+
+BATCH = 64  #: images a rank
+LOOK_EVERY = 20  #: steps between two looks at the loss
+MOST_STEPS = 2000
+RATE = 0.05
+
+
+def training_data() -> tuple[Any, Any]:
+    from fashion_mnist import DEBIAN_DATA, load
+
+    return load(DEBIAN_DATA, "train").tensors  # type: ignore[no-any-return]
+
+
+class Training:
+    """One run after the other, each from the same beginning."""
+
+    def __init__(self, ranks: Ranks, target: float, wrap: Callable[[Any, Any], Any]) -> None:
+        self.ranks, self.target, self.wrap = ranks, target, wrap
+        images, labels = training_data()
+        self.images, self.labels = (
+            images[ranks.rank :: ranks.size],
+            labels[ranks.rank :: ranks.size],
+        )
+        self.steps = 0
+        self.loss = float("inf")
+
+    def __call__(self) -> None:
+        import torch
+        from fashion_mnist import Net
+
+        torch.manual_seed(1)
+        model = Net()
+        step = self.wrap(model, torch.optim.SGD(model.parameters(), RATE, 0.9))
+        self.steps, self.loss = 0, float("inf")
+        while self.loss > self.target and self.steps < MOST_STEPS:
+            self.loss = self.mean_loss(step)
+
+    def mean_loss(self, step: Callable[[Any, Any], Any]) -> float:
+        """Of the next steps, over all ranks."""
+        import torch
+        import torch.distributed as gloo
+
+        total = torch.zeros(())
+        for _ in range(LOOK_EVERY):
+            first = self.steps * BATCH % (len(self.images) - BATCH)
+            part = slice(first, first + BATCH)
+            total += step(self.images[part], self.labels[part])
+            self.steps += 1
+        gloo.all_reduce(total)
+        return total.item() / LOOK_EVERY / self.ranks.size
+
+
+def ours(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
+    import horovod.torch as hvd
+
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    wrapped = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    return stepper(model, wrapped)
+
+
+def ddp(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
+    from torch.nn.parallel import DistributedDataParallel
+
+    return stepper(DistributedDataParallel(model), optimizer)
+
+
+def ddp_views(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
+    from torch.nn.parallel import DistributedDataParallel
+
+    return stepper(DistributedDataParallel(model, gradient_as_bucket_view=True), optimizer)
+
+
+def stepper(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
+    from torch.nn.functional import cross_entropy
+
+    def step(images: Any, labels: Any) -> Any:
+        optimizer.zero_grad()
+        loss = cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def work(arguments: Any) -> None:
+    ranks = Ranks(arguments.worker)
+    wraps = {"ours": ours, "DDP": ddp, "DDP, views": ddp_views}
+    runs = {name: Training(ranks, arguments.loss, wrap) for name, wrap in wraps.items()}
+    name = f"small CNN to loss {arguments.loss:g}"
+    task = Task(
+        Work("torch", "train", name, ranks.size),
+        0,
+        runs,
+        lambda name: runs[name].loss <= arguments.loss,
+        least_calls=1,
+    )
+    together.compete(ranks, task, arguments.rounds, 0)
+    if ranks.rank == 0:
+        steps = ", ".join(f"{name} {run.steps}" for name, run in runs.items())
+        print(f"steps to the loss: {steps}", file=sys.stderr)
+    ranks.end()
+
+
+def main() -> int:
+    sys.path.insert(0, str(ROOT / "examples" / "pytorch"))
+    parser = options.parser(__doc__, [2], None)
+    parser.add_argument("--loss", type=float, default=0.45)
+    arguments = together.parse_worker(parser)
+    if arguments.worker:
+        work(arguments)
+        return 0
+    extra = ["--loss", str(arguments.loss)]
+    return together.main("train", together.script_path(__file__), extra, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
