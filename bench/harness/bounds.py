@@ -8,20 +8,26 @@ ranks outnumber cores they share them. A figure to look at, not a proof: caches 
 from __future__ import annotations
 
 import functools
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 from harness import installing
 from harness.jobs import Launch, Missing, run
+from harness.namespaces import address, inside
 from harness.places import cores
 from harness.results import BOUND, Row, Work
 
-LIMIT_S = 60
+LIMIT_S = 120
+Wire = dict[int, dict[str, Any]]  #: by bytes: one_way_us, both_ways_us
+
+
+def program() -> str:
+    return str(installing.program("memory", ["g++"], "memory.cc", "measure.cc"))
 
 
 def memory(*arguments: str) -> list[dict[str, Any]]:
-    program = installing.program("memory", ["g++"], "memory.cc", "measure.cc")
-    ended = run(Launch([str(program), *arguments], {}), LIMIT_S)
+    ended = run(Launch([program(), *arguments], {}), LIMIT_S)
     if ended.why:
         raise Missing(ended.why)
     return ended.rows
@@ -40,7 +46,7 @@ def signal_us() -> float:
 
 
 @functools.cache
-def loopback(sizes: tuple[int, ...]) -> dict[int, dict[str, Any]]:
+def loopback(sizes: tuple[int, ...]) -> Wire:
     rows = memory("tcp", ",".join(str(size) for size in sizes))
     return {row["bytes"]: row for row in rows}
 
@@ -57,14 +63,28 @@ def shared_memory_us(work: Work, size: int, sizes: tuple[int, ...]) -> float:
 
 
 def tcp_us(work: Work, size: int, sizes: tuple[int, ...]) -> float:
-    return wire_us(work, size, loopback(sizes)) * crowd(work.np)
+    return wire_us(work, size, loopback(sizes), work.np) * crowd(work.np)
 
 
-def wire_us(work: Work, size: int, wire: dict[int, dict[str, Any]]) -> float:
-    """By what was measured on a wire, for each size."""
+def wire(server: str, client: str, sizes: Sequence[int]) -> Wire:
+    """Between two hosts that are network namespaces."""
+    words = [address(0), ",".join(str(size) for size in sizes)]
+    serving = subprocess.Popen(inside(server, [program(), "serve", *words]))
+    try:
+        ended = run(Launch(inside(client, [program(), "connect", *words]), {}), LIMIT_S)
+    finally:
+        serving.kill()
+        serving.wait()
+    if ended.why:
+        raise Missing(ended.why)
+    return {row["bytes"]: row for row in ended.rows}
+
+
+def wire_us(work: Work, size: int, wire: Wire, ends: int) -> float:
+    """By what was measured on a wire, for each size; `ends` have one, and share the work."""
     way = "one_way_us" if work.kind == "broadcast" else "both_ways_us"
     least = min(row["one_way_us"] for row in wire.values())
-    return float(max(least, wire[size][way] * traffic(work.kind, work.np)))
+    return float(max(least, wire[size][way] * traffic(work.kind, ends)))
 
 
 def crowd(np: int) -> float:

@@ -23,13 +23,15 @@ def contestants(arguments: argparse.Namespace, transport: str) -> list[Peer]:
     return found
 
 
-def measure(work: Work, arguments: argparse.Namespace) -> tuple[list[Row], list[Row]]:
+def measure(
+    work: Work, entered: Sequence[Peer], arguments: argparse.Namespace
+) -> tuple[list[Row], list[Row]]:
     """All rounds of one work: its rows, and its gaps."""
     sizes = ",".join(str(size) for size in arguments.sizes)
     options = ["--kind", work.kind, "--type", work.type, "--sizes", sizes]
     options += ["--seconds", str(arguments.seconds)]
     ready, absent = [], {}
-    for peer in contestants(arguments, work.transport):
+    for peer in entered:
         try:
             tell(f"preparing {peer.name}")
             peer.prepare()
@@ -41,7 +43,7 @@ def measure(work: Work, arguments: argparse.Namespace) -> tuple[list[Row], list[
     outcome.missing.update(absent)
     for row in outcome.rows:
         row["transport"] = work.transport
-    rows = results.collapse(outcome) + bounds.rows(work, arguments.sizes)
+    rows = results.collapse(outcome)
     return rows, [{**vars(work), "peer": peer, "why": why} for peer, why in outcome.missing.items()]
 
 
@@ -53,7 +55,8 @@ def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> in
     """Measures, prints, and writes what was asked for; 1 when we failed anywhere ourselves."""
     found = results.document(bench, arguments)
     for work in works:
-        rows, missing = measure(work, arguments)
+        rows, missing = measure(work, contestants(arguments, work.transport), arguments)
+        rows += bounds.rows(work, arguments.sizes)
         found.replace([work], rows, missing)
         if arguments.json:  # after every work, so that an interrupted run leaves something
             found.save(arguments.json)

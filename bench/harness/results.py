@@ -40,6 +40,10 @@ class Work:
         return f"{self.kind} {self.type}, np {self.np}, {self.transport}"
 
 
+def cell_of(row: Row) -> tuple[Work, int]:
+    return Work.of(row), row["bytes"]
+
+
 def collapse(outcome: Outcome) -> list[Row]:
     """One row a peer and cell, with the medians of its rounds. Wrong results are no results."""
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
@@ -111,9 +115,10 @@ class Document:
     arguments: dict[str, Any]
 
     def replace(self, works: Iterable[Work], rows: list[Row], missing: list[Row]) -> None:
-        """`works` were measured anew; what was measured of them before is dropped."""
+        """`works` were measured anew at the sizes of `rows`; what was known of these is dropped."""
         anew = set(works)
-        self.rows = [row for row in self.rows if Work.of(row) not in anew] + rows
+        cells = {cell_of(row) for row in rows}
+        self.rows = [row for row in self.rows if cell_of(row) not in cells] + rows
         self.missing = [row for row in self.missing if Work.of(row) not in anew] + missing
 
     def save(self, path: Path) -> None:

@@ -14,6 +14,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.namespaces import inside
 
 
 def free_port() -> int:
@@ -26,10 +31,9 @@ def start(arguments: argparse.Namespace, store: str) -> list[subprocess.Popen[by
     port = free_port()
     started = []
     for rank in range(arguments.n):
-        places = arguments.namespaces
-        inside = (
-            ["ip", "netns", "exec", places[rank * len(places) // arguments.n]] if places else []
-        )
+        command, places = arguments.command, arguments.namespaces
+        if places:
+            command = inside(places[rank * len(places) // arguments.n], command)
         identity = {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
@@ -38,7 +42,6 @@ def start(arguments: argparse.Namespace, store: str) -> list[subprocess.Popen[by
             "MASTER_PORT": str(port),
             "BENCH_STORE": store,
         }
-        command = [*inside, *arguments.command]
         started.append(subprocess.Popen(command, env={**os.environ, **identity}))
     return started
 

@@ -10,6 +10,7 @@ from harness.results import (
     Document,
     Row,
     Work,
+    cell_of,
     last_line,
     size_text,
     time_text,
@@ -47,8 +48,8 @@ def tables(rows: Sequence[Row], measured: Sequence[Work]) -> list[str]:
 
 def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Row]) -> str:
     """A line a peer; at the end the ratio, and the bound where one is known."""
-    mine = [row for row in rows if (Work.of(row), row["bytes"]) in columns]
-    times = {(row["peer"], (Work.of(row), row["bytes"])): row["median_us"] for row in mine}
+    mine = [row for row in rows if cell_of(row) in columns]
+    times = {(row["peer"], cell_of(row)): row["median_us"] for row in mine}
     judged = verdicts(mine)
     peers = [name for name in dict.fromkeys(row["peer"] for row in mine) if name != BOUND]
     peers.sort(key=lambda name: name != OURS)
@@ -63,11 +64,16 @@ def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Ro
         verdict = judged.get(column)
         return GAP if verdict is None or verdict.ratio is None else f"{verdict.ratio:.2f}"
 
+    def share(column: Column) -> str:
+        bound, ours = times.get((BOUND, column)), times.get((OURS, column))
+        return GAP if bound is None or ours is None else f"{bound / ours:.2f}"
+
     lines = [[title, *names]]
     lines += [[peer, *[cell(peer, column) for column in columns]] for peer in peers]
     lines += [["best peer / ours", *[ratio(column) for column in columns]]]
     if any(peer == BOUND for peer, _ in times):
         lines += [[BOUND, *[cell(BOUND, column) for column in columns]]]
+        lines += [["bound / ours", *[share(column) for column in columns]]]
     return aligned(lines)
 
 

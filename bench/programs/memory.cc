@@ -34,6 +34,7 @@ namespace {
 
 constexpr uint16_t kPort = 17077;
 constexpr int kTrips = 5000;
+constexpr size_t kWireBytes = size_t{64} << 20;  // a size is sent so often that it makes this many
 
 double now() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
@@ -189,7 +190,7 @@ void exchange(int socket, size_t send_bytes, size_t receive_bytes) {
 /// Both ends do the same: there and back for one way, then both at once.
 void measure_wire(int socket, bool begins, const std::string& sizes) {
   for (const size_t bytes : parse_sizes(sizes)) {
-    const int count = bytes > (size_t{16} << 20) ? 5 : bytes > (size_t{64} << 10) ? 50 : kTrips;
+    const auto count = static_cast<int>(std::clamp<size_t>(kWireBytes / bytes, 3, 2000));
     const auto there_and_back = time(count, [&] {
       exchange(socket, begins ? bytes : 0, begins ? 0 : bytes);
       exchange(socket, begins ? 0 : bytes, begins ? bytes : 0);

@@ -145,7 +145,7 @@ def install_both_ways() -> str:
 BUILDS: dict[str, Callable[[], str]] = {
     "package": install_package,
     "release": lambda: build_preset("release"),
-    "bench": lambda: build_preset("release", "bench_ours", "horovodrun"),
+    "bench": lambda: build_preset("release", "bench_ours", "bench_across", "horovodrun"),
     "installed": install_both_ways,
     "asan": lambda: build_preset("asan"),
     "tsan": lambda: build_preset("tsan"),

@@ -1,0 +1,56 @@
+"""Allreduce between hosts that are network namespaces, joined by wires of 1 Gbit/s.
+
+    ./dev bench net [--hosts 2 4] [--np 2 4] [--rate 1gbit] [--sizes 8 64M] ... (needs root)
+
+A host has as many ranks as the others; none shares memory with another host. Numbers of ranks that
+cannot be spread evenly are left out. The bound is what the same wire does for one plain connection.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness import bounds, calls, hosted, namespaces, options, pictures, results
+from harness.jobs import Missing
+from harness.results import Work
+from harness.tables import report
+
+SIZES = [8, 16 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+
+
+def main() -> int:
+    parser = options.parser(__doc__, [2, 4], SIZES)
+    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--rate", default="1gbit", help="as tc spells it")
+    arguments = options.settle(parser.parse_args())
+    found = results.document("net", arguments)
+    measured = []
+    for hosts in arguments.hosts:
+        transport = f"{hosts} hosts, {arguments.rate}"
+        works = [Work(transport, "allreduce", "float32", np) for np in arguments.np]
+        works = [work for work in works if work.np % hosts == 0]
+        try:
+            with namespaces.hosts(hosts, arguments.rate):
+                wire = bounds.wire(namespaces.name(0), namespaces.name(1), arguments.sizes)
+                for work in works:
+                    entered = hosted.contestants(arguments, hosts)
+                    rows, missing = calls.measure(work, entered, arguments)
+                    rows += [
+                        bounds.row(work, size, bounds.wire_us(work, size, wire, hosts))
+                        for size in arguments.sizes
+                    ]
+                    found.replace([work], rows, missing)
+                    measured.append(work)
+                    if arguments.json:
+                        found.save(arguments.json)
+        except Missing as reason:
+            print(f"missing: {transport}: {reason}")
+    if arguments.plot and measured:
+        pictures.draw(found, measured, Path(arguments.plot))
+    print(report(found, measured))
+    return 0 if measured else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
