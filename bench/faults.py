@@ -1,6 +1,6 @@
 """How long survivors wait for the error when a rank is killed in the middle of an allreduce.
 
-    ./dev bench faults [--trials 50] [--np 4] [--json]
+    ./dev bench faults [--trials 50] [--np 4] [--json FILE]
 
 Each trial starts a job that sums 64 MiB again and again, kills one rank with SIGKILL at a random
 moment, and takes the time from the kill to the exception in Python on each survivor. The ranks
@@ -24,6 +24,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import ours, peers, results
+from harness.results import Work
+
 PAYLOAD_BYTES = 64 << 20
 START_LIMIT_S = 60
 END_LIMIT_S = 60
@@ -34,7 +37,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--np", type=int, default=4)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="every trial instead of a table")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--ours", type=Path, metavar="BUILD", default=peers.default_build())
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -98,14 +102,13 @@ def judge(folder: Path, np: int, victim: int, killed_at: int) -> Trial:
     )
 
 
-def run_trial(np: int, victim: int, delay_s: float) -> Trial:
-    horovodrun = Path(sys.executable).parent / "horovodrun"
+def run_trial(build: Path, np: int, victim: int, delay_s: float) -> Trial:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        worker = [sys.executable, __file__, "--worker", name]
-        command = [str(horovodrun), "-np", str(np), *worker]
+        launch = ours.python_job(build, np, __file__, ["--worker", name])
+        env = {**os.environ, **launch.env}
         with (folder / "output").open("wb") as output:
-            job = subprocess.Popen(command, stdout=output, stderr=output)
+            job = subprocess.Popen(launch.command, env=env, stdout=output, stderr=output)
             try:
                 pids = await_pids(job, folder, np)
                 time.sleep(delay_s)
@@ -134,6 +137,20 @@ def table(np: int, trials: list[Trial]) -> str:
     )
 
 
+def save(arguments: argparse.Namespace, trials: list[Trial]) -> None:
+    """Of each trial the slowest survivor counts, as a round of its own."""
+    work = Work("one host", "faults", "kill -9 to the error", arguments.np)
+    worst = [max(trial.seconds) * 1e6 for trial in trials if trial.seconds]
+    row = {"peer": results.OURS, **vars(work), "bytes": 0, "median_us": statistics.median(worst)}
+    row |= {"min_us": min(worst), "max_us": max(worst)}
+    row["rounds"] = {str(number): us for number, us in enumerate(worst, 1)}
+    bad = sum(not trial.good for trial in trials)
+    why = f"{bad} of {len(trials)} trials without an error that names the victim"
+    found = results.document("faults", arguments)
+    found.replace([work], [row], [{**vars(work), "peer": "ours", "why": why}] if bad else [])
+    found.save(arguments.json)
+
+
 def main() -> None:
     arguments = parse_arguments()
     if arguments.worker:
@@ -142,13 +159,13 @@ def main() -> None:
     draw = random.Random(arguments.seed)
     trials = []
     for index in range(arguments.trials):
-        trials.append(run_trial(arguments.np, index % arguments.np, draw.uniform(0.05, 0.3)))
+        build = arguments.ours.resolve()
+        trials.append(run_trial(build, arguments.np, index % arguments.np, draw.uniform(0.05, 0.3)))
         if sys.stderr.isatty():
             print(f"\r{index + 1} of {arguments.trials}", end="", file=sys.stderr, flush=True)
     if arguments.json:
-        print(json.dumps([vars(trial) for trial in trials]))
-    else:
-        print(table(arguments.np, trials))
+        save(arguments, trials)
+    print(table(arguments.np, trials))
     if not all(trial.good for trial in trials):
         sys.exit(1)
 

@@ -28,9 +28,11 @@ def address(host: int) -> str:
 
 
 def inside(host: str, command: Sequence[str]) -> list[str]:
-    """`command` in a namespace, under its name, by which libraries tell hosts apart."""
+    """`command` in a namespace. Libraries tell hosts apart by their names; this one's is its
+    address, which everybody can resolve."""
+    place = address(int(host.rsplit("-", 1)[1]) - 1)
     entered = ["ip", "netns", "exec", host, "unshare", "--uts"]
-    return [*entered, "sh", "-c", 'hostname "$0" && exec "$@"', host, *command]
+    return [*entered, "sh", "-c", 'hostname "$0" && exec "$@"', place, *command]
 
 
 @contextlib.contextmanager
