@@ -1,9 +1,9 @@
 """Allreduce of float16 and bfloat16 by a blocking call in C++, beside the peers that have them.
 
-    ./dev bench half [--types float16 bfloat16 float32] [--np 2 4 8] ...
+    ./dev bench half [--types float16 bfloat16] [--np 2 4 8] ...
 
-float32 at the same bytes is measured too, since half types should cost no more than it does. The
-rest is as in `./dev bench allreduce`.
+Our float32 at the same bytes stands beside them, since half types should cost no more than it does.
+The rest is as in `./dev bench allreduce`.
 """
 
 from __future__ import annotations

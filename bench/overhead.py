@@ -22,7 +22,11 @@ SUBMISSIONS = 64  #: that are made in a row, each with a tensor of its own
 
 def training_step(ranks: Ranks) -> Task:
     """`ours` has our optimizer; the peer is the same step without."""
+    import torch
+
     import horovod.torch as hvd
+
+    torch.set_num_threads(1)  # layers this small gain nothing by more, and threads that wait lose
 
     def wrap(optimizer: Any, model: Any) -> Any:
         return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from harness import bounds, peers, pictures, results
 from harness.jobs import Ended, Missing, run
 from harness.peers import Peer
-from harness.results import Row, Work
+from harness.results import OURS_FLOAT32, Row, Work
 from harness.rounds import Contestant, run_rounds, tell
 from harness.tables import report
 
@@ -27,9 +28,6 @@ def measure(
     work: Work, entered: Sequence[Peer], arguments: argparse.Namespace
 ) -> tuple[list[Row], list[Row]]:
     """All rounds of one work: its rows, and its gaps."""
-    sizes = ",".join(str(size) for size in arguments.sizes)
-    options = ["--kind", work.kind, "--type", work.type, "--sizes", sizes]
-    options += ["--seconds", str(arguments.seconds)]
     ready, absent = [], {}
     for peer in entered:
         try:
@@ -38,17 +36,23 @@ def measure(
         except Missing as reason:
             absent[peer.name] = str(reason)
         else:
-            ready.append(Contestant(peer.name, job(peer, work.np, options, arguments.limit)))
+            ready.append(Contestant(peer.name, job(peer, work, arguments)))
+            if peer.name == results.OURS and work.type != "float32":
+                as_float32 = dataclasses.replace(work, type="float32")
+                ready.append(Contestant(OURS_FLOAT32, job(peer, as_float32, arguments)))
     outcome = run_rounds(ready, arguments.rounds)
     outcome.missing.update(absent)
     for row in outcome.rows:
-        row["transport"] = work.transport
+        row |= {"transport": work.transport, "type": work.type}
     rows = results.collapse(outcome)
     return rows, [{**vars(work), "peer": peer, "why": why} for peer, why in outcome.missing.items()]
 
 
-def job(peer: Peer, np: int, options: list[str], limit_s: float) -> Callable[[], Ended]:
-    return lambda: run(peer.launch(np, options), limit_s)
+def job(peer: Peer, work: Work, arguments: argparse.Namespace) -> Callable[[], Ended]:
+    sizes = ",".join(str(size) for size in arguments.sizes)
+    options = ["--kind", work.kind, "--type", work.type, "--sizes", sizes]
+    options += ["--seconds", str(arguments.seconds)]
+    return lambda: run(peer.launch(work.np, options), arguments.limit)
 
 
 def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> int:

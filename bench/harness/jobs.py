@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import tempfile
@@ -78,10 +79,14 @@ def complaint_in(text: str) -> str:
 
 
 def wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
+    """None at the limit. Popen.wait with a timeout looks now and then; this returns at once."""
     try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return None
+        watched = os.pidfd_open(process.pid)
+        try:
+            ended, _, _ = select.select([watched], [], [], limit_s)
+        finally:
+            os.close(watched)
+        return process.wait() if ended else None
     finally:
         end(process)
 

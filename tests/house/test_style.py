@@ -49,6 +49,10 @@ def test_the_tools_are_typed() -> None:
     must(venv_program("mypy"), "--strict", "tools/devtool")
 
 
+def test_the_benches_are_typed() -> None:
+    must(venv_program("mypy"), "--strict", "bench/harness")
+
+
 @pytest.mark.parametrize("language", ["c99", "c11", "c17"])
 def test_the_c_header_compiles_alone_as(language: str) -> None:
     must(

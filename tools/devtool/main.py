@@ -16,8 +16,16 @@ usage: ./dev COMMAND
   test [NAME...] [--all]  set up, build, and run the tests (all suites, or those named)
   build                   set up and build; installs the package into .venv
   sim [SEED]              the simulator's tests, from one seed when given
+  bench allreduce         beside every peer, by blocking calls: float32, in shared memory or TCP
+  bench half              the same for float16 and bfloat16
+  bench collectives       allgather, broadcast, alltoall, reducescatter
+  bench net               between network namespaces with a wire each
+  bench step              the gradients of whole networks from torch, beside DDP
+  bench train             a training to the same loss, beside DDP
+  bench overhead          of our optimizer at one process; of the smallest allreduce
+  bench start             horovodrun beside mpirun and torchrun
   bench faults            kill -9 in the middle of an allreduce: time to the error on the survivors
-  bench allreduce         latency and bandwidth beside every peer, in shared memory or over TCP
+  bench report            docs/performance.md from what the above have stored by --json
   fmt                     format C++ and Python
   docs                    write docs/knobs.md from the knob table
   help                    this text
@@ -110,7 +118,10 @@ def bench(rest: list[str]) -> int:
         there = ", ".join(path.stem for path in sorted((paths.ROOT / "bench").glob("*.py")))
         say(f"./dev bench takes one of: {there}")
         return 2
-    prepare("package", "bench")
+    elsewhere = (
+        "--ours" in rest or rest[0] == "report"
+    )  # what runs is built already, or nothing runs
+    prepare(*[] if elsewhere else ["package", "bench"])
     return show([paths.venv_program("python"), str(script), *rest[1:]])
 
 

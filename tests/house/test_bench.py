@@ -1,0 +1,242 @@
+"""How the benches judge: nobody is chosen and judged by the same numbers, and a gap is no win."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+from harness import bounds, page, pictures, shapes, spawn
+from harness.jobs import Ended, Launch, complaint_in, rows_in, run
+from harness.namespaces import inside
+from harness.results import Document, Row, Work, collapse, command_line, last_line, verdicts
+from harness.rounds import Contestant, Outcome, order, run_rounds
+from harness.tables import gaps, tables
+from harness.verdict import geometric_mean, judge
+
+WORK = Work("shm", "allreduce", "float32", 2)
+MACHINE = {"cpu": "a", "cores": 2, "memory_GiB": 1, "kernel": "6", "versions": {"x": "1"}}
+
+
+def row(peer: str, us: float, size: int = 8, **more: object) -> Row:
+    rounds = {str(number): us for number in range(1, 10)}
+    return {
+        "peer": peer,
+        **vars(WORK),
+        "bytes": size,
+        "median_us": us,
+        "min_us": us,
+        "rounds": rounds,
+    } | more
+
+
+# ---- who is best, and by how much --------------------------------------------------------------
+
+
+def test_the_best_peer_is_chosen_by_odd_rounds_and_judged_by_even_ones() -> None:
+    ours = {1: 100.0, 2: 2.0, 3: 100.0, 4: 2.0}
+    lucky = {1: 1.0, 2: 8.0, 3: 1.0, 4: 8.0}
+    steady = {1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0}
+    verdict = judge(ours, {"lucky": lucky, "steady": steady})
+    assert verdict is not None
+    assert (verdict.peer, verdict.best, verdict.ours, verdict.ratio) == ("lucky", 8.0, 2.0, 4.0)
+
+
+def test_a_peer_without_numbers_is_neither_chosen_nor_beaten() -> None:
+    verdict = judge({1: 1.0, 2: 1.0}, {"absent": {}, "there": {1: 3.0, 2: 3.0}})
+    assert verdict is not None and verdict.peer == "there"
+    alone = judge({1: 1.0, 2: 1.0}, {"absent": {}})
+    assert alone is not None and alone.peer is None and alone.ratio is None
+
+
+def test_a_peer_needs_both_kinds_of_rounds() -> None:
+    verdict = judge({1: 1.0, 2: 1.0}, {"once": {1: 0.1}, "twice": {1: 2.0, 2: 2.0}})
+    assert verdict is not None and verdict.peer == "twice"
+
+
+def test_where_we_have_no_numbers_there_is_no_verdict() -> None:
+    assert judge({}, {"peer": {1: 1.0, 2: 1.0}}) is None
+    assert judge({1: 1.0}, {"peer": {1: 1.0, 2: 1.0}}) is None
+
+
+def test_the_geometric_mean_of_a_half_and_a_double_is_one() -> None:
+    assert geometric_mean([0.5, 2.0]) == pytest.approx(1)
+    assert math.isnan(geometric_mean([]))
+
+
+def test_neither_the_bound_nor_another_build_of_ours_is_a_peer() -> None:
+    rows = [row("ours", 2), row("bound", 1), row("before", 1), row("ours, float32", 1)]
+    assert verdicts(rows)[(WORK, 8)].peer is None
+    assert last_line(verdicts(rows)) == "no cell has both us and a peer"
+
+
+def test_the_last_line_has_the_worst_cell_and_the_mean() -> None:
+    rows = [row("ours", 2), row("MPI", 1), row("ours", 2, 1024), row("MPI", 8, 1024)]
+    line = last_line(verdicts(rows))
+    assert line.startswith("worst cell 0.50 (8 B, allreduce float32, np 2, shm, MPI)")
+    assert line.endswith("geometric mean 1.41 over 2 cells")
+
+
+# ---- rounds ------------------------------------------------------------------------------------
+
+
+def test_everybody_runs_once_a_round_and_everybody_begins_some_round() -> None:
+    orders = [order(4, number) for number in range(1, 10)]
+    assert all(sorted(found) == [0, 1, 2, 3] for found in orders)
+    assert {found[0] for found in orders} == {0, 1, 2, 3}
+
+
+def test_who_follows_whom_changes() -> None:
+    followers = [pair for number in range(1, 5) for pair in itertools.pairwise(order(4, number))]
+    assert len(followers) == len(set(followers)) == 12  # every pair, once
+
+
+def test_a_contestant_that_fails_twice_is_left_out_and_named() -> None:
+    calls = {"good": 0, "bad": 0}
+
+    def contestant(name: str, ended: Ended) -> Contestant:
+        def once() -> Ended:
+            calls[name] += 1
+            return ended
+
+        return Contestant(name, once)
+
+    good = Ended(0, [{"bytes": 8}], "", 0.1)
+    outcome = run_rounds([contestant("good", good), contestant("bad", Ended(None, [], "", 1))], 5)
+    assert calls == {"good": 5, "bad": 2}
+    assert outcome.missing == {"bad": "ran over its time"}
+    assert [found["round"] for found in outcome.rows] == [1, 2, 3, 4, 5]
+
+
+def test_a_wrong_result_is_no_result() -> None:
+    times = {**vars(WORK), "bytes": 8, "median_us": 1.0, "min_us": 1.0, "round": 1}
+    outcome = Outcome([{"peer": "MPI", **times, "correct": False}])
+    assert collapse(outcome) == []
+    assert "wrong" in outcome.missing["MPI"]
+
+
+# ---- jobs --------------------------------------------------------------------------------------
+
+
+def python(code: str, limit_s: float = 30) -> Ended:
+    return run(Launch([sys.executable, "-c", code], {}), limit_s)
+
+
+def test_rows_are_found_behind_what_a_launcher_writes() -> None:
+    assert rows_in('[0]<stdout>:{"a": 1}\nnoise {\n{"b": 2} end\n') == [{"a": 1}, {"b": 2}]
+
+
+def test_a_job_that_hangs_is_ended_and_keeps_what_it_printed() -> None:
+    ended = python("print('{\"a\": 1}', flush=True); import time; time.sleep(1000)", 1)
+    assert ended.code is None and ended.rows == [{"a": 1}]
+    assert ended.why == "ran over its time"
+
+
+def test_a_job_without_rows_or_with_a_bad_end_has_a_reason() -> None:
+    assert python("print('{\"a\": 1}')").why == ""
+    assert python("pass").why
+    assert "ended with 3" in python("raise SystemExit(3)").why
+    said = python("import sys; print('missing: no such type', file=sys.stderr); sys.exit(77)")
+    assert said.why == "no such type"
+
+
+def test_the_most_telling_line_of_an_error_stream_is_kept() -> None:
+    text = "warm up\nFatal error in MPI_Init: nothing works\n/lib/x.so(+0x1)\n----"
+    assert complaint_in(text) == "Fatal error in MPI_Init: nothing works"
+    assert complaint_in("one\ntwo\n\n") == "two"
+
+
+def test_ranks_that_are_spawned_know_their_place_and_end_together() -> None:
+    code = "import os; e = os.environ; print({k: e[k] for k in ('RANK', 'WORLD_SIZE')})"
+    command = [sys.executable, spawn.__file__, "-n", "2", "--", sys.executable, "-c", code]
+    assert run(Launch(command, {}), 30).code == 0
+    failing = "import os, time; os.environ['RANK'] == '1' and exit(5); time.sleep(1000)"
+    command[-1] = failing
+    assert run(Launch(command, {}), 30).code == 5
+
+
+def test_a_host_is_called_by_its_address() -> None:
+    assert "10.77.0.2" in inside("hvdbench-2", ["true"])
+
+
+# ---- tables and pages --------------------------------------------------------------------------
+
+
+def test_a_gap_is_shown_as_one() -> None:
+    rows = [row("ours", 2), row("ours", 2, 1024), row("MPI", 1)]
+    (text,) = tables(rows, [WORK])
+    assert [cell.strip() for cell in text.splitlines()[3].split("|")][1:4] == [
+        "MPI",
+        "**1.00 us**",
+        "-",
+    ]
+    assert text.splitlines()[-1].split("|")[3].strip() == "-"
+    missing = [{**vars(WORK), "peer": "MPI", "why": "no such type"}]
+    assert gaps(missing) == "missing: MPI, allreduce float32, np 2, shm: no such type"
+
+
+def test_works_of_one_size_share_a_table() -> None:
+    rows = [row(peer, us, type=name) for name in "ab" for peer, us in (("ours", 1), ("DDP", 2))]
+    found = [Work("shm", "allreduce", name, 2) for name in "ab"]
+    (text,) = tables(rows, found)
+    assert "a, np 2" in text and "b, np 2" in text
+
+
+def test_measuring_some_sizes_again_keeps_the_others() -> None:
+    found = Document("allreduce", [row("ours", 1), row("ours", 2, 1024)], [], {}, "", {})
+    found.replace([WORK], [row("ours", 3, 1024)], [])
+    assert [(r["bytes"], r["median_us"]) for r in found.rows] == [(8, 1), (1024, 3)]
+
+
+def test_the_command_that_is_told_has_no_folders_of_ours() -> None:
+    words = ["--np", "2", "--json", "x.json", "--ours", "b", "--quick", "--networks", "a b"]
+    assert command_line(words) == "--np 2 --quick --networks 'a b'"
+
+
+def test_the_page_has_every_bench_and_what_falls_short(tmp_path: Path) -> None:
+    rows = [row(peer, us, size) for size in (8, 64, 512) for peer, us in (("ours", 2), ("MPI", 1))]
+    missing = [{**vars(WORK), "peer": "Gloo", "why": "is not there"}]
+    document = Document("allreduce", rows, missing, MACHINE, "today", {"rounds": "9"})
+    document.save(tmp_path / "results" / "a.json")
+    found = page.documents(tmp_path / "results")
+    page.write(found, tmp_path / "performance.md")
+    text = (tmp_path / "performance.md").read_text()
+    assert "Cells below 0.95: 3" in text and "Gloo: is not there" in text
+    assert "./dev bench allreduce" in text
+    (drawn,) = (tmp_path / "performance").glob("*.svg")
+    assert f"(performance/{drawn.name})" in text
+
+
+def test_a_picture_has_a_line_a_peer_and_the_bound_dashed() -> None:
+    rows = [row(p, us, s) for s in (8, 64) for p, us in (("ours", 2), ("MPI", 3), ("bound", 1))]
+    text = pictures.svg(rows, [WORK])
+    assert text.count("<polyline") == 6 and text.count("stroke-dasharray") == 3
+    assert json.dumps(text).isascii()
+
+
+# ---- what is known without measuring -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("network", "count", "parameters"),
+    [
+        ("ResNet-50", 161, 25_557_032),
+        ("BERT-large", 391, 335_141_888),
+        ("1000 x 1 KiB", 1000, 256_000),
+    ],
+)
+def test_networks_have_as_many_parameters_as_published(
+    network: str, count: int, parameters: int
+) -> None:
+    made = shapes.NETWORKS[network]()
+    assert len(made) == count
+    assert shapes.float_bytes(made) == 4 * parameters
+
+
+def test_nobody_sends_less_than_the_bound_says() -> None:
+    assert bounds.traffic("allreduce", 2) == 1
+    assert bounds.traffic("allreduce", 4) == 1.5
+    assert bounds.traffic("allgather", 4) == 0.75
