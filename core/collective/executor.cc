@@ -87,6 +87,11 @@ Executor::Executor(Group& group, Work work)
   sort_receives(work_.schedule);
   plan_changes();
   plan_packs();
+  plan_loans();
+}
+
+Executor::~Executor() {
+  if (!finished() || !is_drained()) group_.return_loans();
 }
 
 void Executor::plan_changes() {
@@ -123,14 +128,38 @@ void Executor::plan_packs() {
       packs_[phase].push_back({chunk, is_fresh(chunk, phase)});
 }
 
+void Executor::plan_loans() {
+  // A chunk that is only copied would be scaled in place while it is still being sent.
+  lends_ =
+      group_.in_place() && work_.prescale == 1.0 && (copied_.empty() || work_.postscale == 1.0);
+  for (const Phase& phase : work_.schedule.phases) {
+    const std::vector<int> sent = distinct_chunks(phase.sends);
+    sends_changed_.push_back(std::ranges::any_of(phase.receives, [&](const Receive& receive) {
+      const int end = receive.range.first + receive.range.count;
+      return std::ranges::any_of(
+          sent, [&](int chunk) { return chunk >= receive.range.first && chunk < end; });
+    }));
+  }
+}
+
 Executor::Progress Executor::advance() {
-  if (finished()) return Progress::done;
+  if (finished()) return drain();
   if (work_.schedule.phases.empty()) {
     copy_unchanged();
   } else if (!try_publish() && !try_merge()) {
     return group_.pump() ? Progress::moved : Progress::waiting;
   }
-  return finished() ? Progress::done : Progress::moved;
+  return finished() ? drain() : Progress::moved;
+}
+
+/// What was lent belongs to the caller again.
+bool Executor::is_drained() const {
+  return !lends_ || to_publish_.index() == 0 || group_.sent(last_published_);
+}
+
+Executor::Progress Executor::drain() {
+  if (is_drained()) return Progress::done;
+  return group_.pump() ? Progress::moved : Progress::waiting;
 }
 
 bool Executor::finished() const { return settled_segments_ == work_.layout.segments(); }
@@ -151,10 +180,58 @@ bool Executor::try_publish() {
     parcels_.push_back(sent);
     room_bytes = std::max(room_bytes, sent.offset + sent.bytes);
   }
-  if (room_bytes > 0 && !pack(room_bytes, sends.front().base)) return false;
-  group_.publish(ticket(to_publish_), parcels_);
+  if (lends_ && collect_loans()) {
+    if (!group_.reserve(ticket(to_publish_), 0)) return false;
+    group_.publish_loans(ticket(to_publish_), loans_);
+  } else {
+    if (room_bytes > 0 && !pack(room_bytes, sends.front().base)) return false;
+    group_.publish(ticket(to_publish_), parcels_);
+  }
+  if (group_.in_place()) await_landings();
+  last_published_ = ticket(to_publish_);
   to_publish_.next();
   return true;
+}
+
+/// Where the parcels lie; false when one is in so many pieces that copying them together is better.
+bool Executor::collect_loans() {
+  constexpr size_t kMostPieces = 7;
+  const size_t segment = to_publish_.segment(), phase = to_publish_.phase();
+  loans_.clear();
+  pieces_.clear();
+  pieces_.reserve(parcels_.size() * kMostPieces);
+  for (const Send& send : work_.schedule.phases[phase].sends) {
+    const Parcel sent = parcel(send.peer, send.range, send.base, segment);
+    if (sent.bytes == 0) continue;
+    const size_t first = pieces_.size();
+    for (int i = 0; i < send.range.count; ++i) {
+      const int chunk = send.range.first + i;
+      const Extent extent = work_.layout.extent(segment, chunk);
+      const GatherList& from = is_fresh(chunk, phase) ? work_.input : work_.output;
+      from.for_each(extent.offset, extent.bytes,
+                    [&](MutableBytes piece, size_t) { pieces_.push_back(piece); });
+    }
+    if (pieces_.size() - first > kMostPieces) return false;
+    loans_.push_back({sent, std::span(pieces_).subspan(first)});
+  }
+  return true;
+}
+
+/// Says where the unit just published wants what it receives.
+void Executor::await_landings() {
+  const size_t segment = to_publish_.segment(), phase = to_publish_.phase();
+  for (const Receive& receive : work_.schedule.phases[phase].receives) {
+    const Parcel from = parcel(receive.peer, receive.range, receive.base, segment);
+    if (from.bytes == 0) continue;
+    MutableBytes target{};
+    if (receive.merge == Merge::replace && !sends_changed_[phase]) {
+      const Extent first = work_.layout.extent(segment, receive.range.first);
+      work_.output.for_each(first.offset, first.bytes, [&](MutableBytes piece, size_t offset) {
+        if (offset == 0 && piece.size() == from.bytes) target = piece;
+      });
+    }
+    group_.land(ticket(to_publish_), from, target);
+  }
 }
 
 /// Copies what the unit to publish sends into the room for it; false while there is none.
@@ -178,6 +255,7 @@ bool Executor::pack(size_t room_bytes, int base) {
 
 bool Executor::try_merge() {
   if (to_merge_.index() == to_publish_.index() || !see_parcels()) return false;
+  if (lends_ && sends_changed_[to_merge_.phase()] && !group_.sent(ticket(to_merge_))) return false;
   merge(work_.schedule.phases[to_merge_.phase()], to_merge_.segment());
   group_.release(ticket(to_merge_));
   // The last phases come in the order of the segments. What is unchanged has been sent by now.
@@ -220,7 +298,8 @@ void Executor::replace(const Receive& receive, size_t segment, ConstBytes conten
   for (int i = 0; i < receive.range.count; ++i) {
     const Extent extent = work_.layout.extent(segment, receive.range.first + i);
     work_.output.for_each(extent.offset, extent.bytes, [&](MutableBytes piece, size_t offset) {
-      std::memcpy(piece.data(), content.data() + offset, piece.size());
+      if (piece.data() != content.data() + offset)  // else it has landed here
+        std::memcpy(piece.data(), content.data() + offset, piece.size());
     });
     content = content.subspan(extent.bytes);
   }

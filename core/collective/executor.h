@@ -51,10 +51,15 @@ struct Work {
 /// unit is merged after it is published, and published after the phase before it of the same
 /// segment is merged. All ranks keep the same order, so that the oldest unit can always go on:
 /// nobody waits in a circle. A publish copies what it sends into the group's room, so that a merge
-/// of the same phase does not alter it.
+/// of the same phase does not alter it. Where the group takes loans it lends instead, and a merge
+/// waits until that is sent which it might alter. What replaces a chunk lands in the output at
+/// once: it has been made from what this rank sent of that chunk, so that is not read any more.
 class Executor {
  public:
   Executor(Group& group, Work work);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   enum class Progress : uint8_t { moved, waiting, done };
   /// Does what can be done now, at most about one segment's worth. Errors come from the Group
@@ -82,9 +87,14 @@ class Executor {
 
   void plan_changes();
   void plan_packs();
+  void plan_loans();
   bool finished() const;
   bool try_publish();
   bool pack(size_t room_bytes, int base);
+  bool collect_loans();
+  void await_landings();
+  bool is_drained() const;
+  Progress drain();
   bool try_merge();
   bool see_parcels();
   void merge(const Phase& phase, size_t segment);
@@ -106,11 +116,16 @@ class Executor {
   std::vector<std::vector<Packed>> packs_;          // [phase] what is sent
   Wavefront to_publish_;
   Wavefront to_merge_;
+  bool lends_ = false;               // units are sent from where they lie
+  std::vector<bool> sends_changed_;  // [phase] it sends chunks that it also changes
+  Ticket last_published_;
   size_t settled_segments_ = 0;  // nothing is left to do for them
   // Of the unit to merge: the parcels that have been seen so far.
   std::vector<ConstBytes> views_;
   // Kept for their capacity.
   std::vector<Parcel> parcels_;
+  std::vector<Loan> loans_;
+  std::vector<ConstBytes> pieces_;
   std::vector<const void*> sources_;
 };
 

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/assert.h"
 #include "core/base/bytes.h"
 
 namespace hvd {
@@ -32,6 +33,12 @@ struct Parcel {
   int peer = 0;  ///< rank within the group
   size_t offset = 0;
   size_t bytes = 0;
+};
+
+/// A parcel, and the memory it is sent from: pieces that follow one another.
+struct Loan {
+  Parcel parcel;
+  std::span<const ConstBytes> pieces;
 };
 
 /// Owned and driven by one thread.
@@ -64,6 +71,22 @@ class Group {
 
   /// This rank has read all it wanted of this unit. Called once for every unit in order.
   virtual void release(Ticket ticket) = 0;
+
+  /// Over links, units may leave from where the tensors lie, and arrive there, instead of in a
+  /// room: the calls below save a copy each. In shared memory the room is the transfer.
+  virtual bool in_place() const { return false; }
+  /// As publish(), from memory of the caller, which must not change until sent(ticket).
+  virtual void publish_loans(Ticket /*ticket*/, std::span<const Loan> /*loans*/) {
+    HVD_ASSERT(false);
+  }
+  /// Nothing published under this ticket is on loan any more.
+  virtual bool sent(Ticket /*ticket*/) const { return true; }
+  /// Asks that `from` lands in `target`, or in memory of the group when that is empty: where
+  /// view() then finds it. It need not, if it has arrived already. Called in the order in which a
+  /// peer publishes. `target` is on loan until view() returns it.
+  virtual void land(Ticket /*ticket*/, const Parcel& /*from*/, MutableBytes /*target*/) {}
+  /// The caller gives up in the middle of a batch: returns what is on loan.
+  virtual void return_loans() {}
 
   /// Moves bytes of links; true when anything moved. Nothing to do in shared memory.
   virtual bool pump() = 0;

@@ -20,13 +20,15 @@ MutableBytes LinkGroup::room(Ticket ticket) const {
 
 std::optional<MutableBytes> LinkGroup::reserve(Ticket ticket, size_t bytes) {
   HVD_ASSERT(bytes <= Mesh::kUnitBytes);
-  auto& holder = reserved_[slot_of(ticket)];
+  auto& holder = slots_[slot_of(ticket)].reserved;
   if (holder && *holder != ticket) return std::nullopt;  // this rank itself has not released it
+  if (!sent(ticket)) return std::nullopt;                // what lay in the room has not left yet
   for (int i = 0; i < size(); ++i) {
     if (i != rank_ && mesh_.unsent_bytes(members_[i]) > kUnsentLimitBytes) return std::nullopt;
   }
-  if (rooms_.size() == 0) rooms_ = AlignedBuffer(kUnitsInFlight * Mesh::kUnitBytes);
   holder = ticket;
+  if (bytes == 0) return MutableBytes{};
+  if (rooms_.size() == 0) rooms_ = AlignedBuffer(kUnitsInFlight * Mesh::kUnitBytes);
   return room(ticket).first(bytes);
 }
 
@@ -34,25 +36,76 @@ void LinkGroup::publish(Ticket ticket, std::span<const Parcel> parcels) {
   HVD_ASSERT(!published_ || *published_ < ticket);
   published_ = ticket;
   if (parcels.empty()) return;
-  HVD_ASSERT(reserved_[slot_of(ticket)] == ticket);
+  HVD_ASSERT(slots_[slot_of(ticket)].reserved == ticket);
   for (const Parcel& parcel : parcels) {
     HVD_ASSERT(parcel.offset + parcel.bytes <= Mesh::kUnitBytes);
     if (parcel.peer == rank_) continue;  // view() shows the room
-    mesh_.send(members_[parcel.peer], ticket, parcel.offset,
-               room(ticket).subspan(parcel.offset, parcel.bytes));
+    const ConstBytes bytes =
+        parcel.bytes > 0 ? room(ticket).subspan(parcel.offset, parcel.bytes) : MutableBytes{};
+    mesh_.lend(members_[parcel.peer], ticket, parcel.offset, {&bytes, 1});
+  }
+  note_published(ticket);
+}
+
+void LinkGroup::publish_loans(Ticket ticket, std::span<const Loan> loans) {
+  HVD_ASSERT(!published_ || *published_ < ticket);
+  published_ = ticket;
+  for (const Loan& loan : loans) {
+    HVD_ASSERT(loan.parcel.peer != rank_);
+    mesh_.lend(members_[loan.parcel.peer], ticket, loan.parcel.offset, loan.pieces);
+  }
+  note_published(ticket);
+}
+
+void LinkGroup::note_published(Ticket ticket) {
+  auto& queued = slots_[slot_of(ticket)].queued;
+  queued.assign(members_.size(), 0);
+  for (int i = 0; i < size(); ++i) {
+    if (i != rank_) queued[i] = mesh_.queued_bytes(members_[i]);
+  }
+}
+
+/// Where the slot has been used again it says so a little later.
+bool LinkGroup::sent(Ticket ticket) const {
+  const auto& queued = slots_[slot_of(ticket)].queued;
+  for (size_t i = 0; i < queued.size(); ++i) {
+    if (static_cast<int>(i) != rank_ && mesh_.sent_bytes(members_[i]) < queued[i]) return false;
+  }
+  return true;
+}
+
+void LinkGroup::land(Ticket ticket, const Parcel& from, MutableBytes target) {
+  // Less fits into the buffer of a channel and is copied from there while it is in the cache.
+  if (from.bytes < kLeastLandingBytes) return;
+  mesh_.land(ticket, {members_[from.peer], from.offset, from.bytes},
+             target.empty() ? arrival_room(ticket, from.bytes) : target);
+}
+
+MutableBytes LinkGroup::arrival_room(Ticket ticket, size_t bytes) {
+  Slot& slot = slots_[slot_of(ticket)];
+  if (slot.landings == slot.landed.size()) slot.landed.emplace_back();
+  AlignedBuffer& room = slot.landed[slot.landings++];
+  if (room.size() < bytes) room = AlignedBuffer(bytes);
+  return MutableBytes(room.data(), bytes);
+}
+
+void LinkGroup::return_loans() {
+  for (int i = 0; i < size(); ++i) {
+    if (i != rank_) mesh_.return_loans(members_[i]);
   }
 }
 
 std::optional<ConstBytes> LinkGroup::view(Ticket ticket, const Parcel& from) {
   if (from.peer != rank_) return mesh_.view(ticket, {members_[from.peer], from.offset, from.bytes});
   if (!published_ || *published_ < ticket) return std::nullopt;
-  HVD_ASSERT(reserved_[slot_of(ticket)] == ticket);
+  HVD_ASSERT(slots_[slot_of(ticket)].reserved == ticket);
   return room(ticket).subspan(from.offset, from.bytes);
 }
 
 void LinkGroup::release(Ticket ticket) {
-  auto& holder = reserved_[slot_of(ticket)];
-  if (holder == ticket) holder.reset();
+  Slot& slot = slots_[slot_of(ticket)];
+  if (slot.reserved == ticket) slot.reserved.reset();
+  slot.landings = 0;
   for (int i = 0; i < size(); ++i) {
     if (i != rank_) mesh_.release(members_[i], ticket);
   }

@@ -19,6 +19,7 @@ class LinkGroup final : public Group {
   /// A peer that is slow keeps at most about this much of ours waiting; enough to keep a socket
   /// busy.
   static constexpr size_t kUnsentLimitBytes = 2 * Mesh::kUnitBytes;
+  static constexpr size_t kLeastLandingBytes = 32 * KiB;
 
   /// `members[i]` is the global rank of the group's rank i; `own` is this rank's.
   LinkGroup(Mesh& mesh, std::vector<int> members, int own);
@@ -35,15 +36,32 @@ class LinkGroup final : public Group {
   void release(Ticket ticket) override;
   bool pump() override;
 
+  bool in_place() const override { return true; }
+  void publish_loans(Ticket ticket, std::span<const Loan> loans) override;
+  bool sent(Ticket ticket) const override;
+  void land(Ticket ticket, const Parcel& from, MutableBytes target) override;
+  void return_loans() override;
+
  private:
   size_t slot_of(Ticket ticket) const { return (ticket.batch + ticket.unit) % kUnitsInFlight; }
   MutableBytes room(Ticket ticket) const;
+  void note_published(Ticket ticket);
+  /// Memory of the group for what lands under this ticket.
+  MutableBytes arrival_room(Ticket ticket, size_t bytes);
+
+  /// Of the last ticket in a slot.
+  struct Slot {
+    std::optional<Ticket> reserved{};     ///< and not released
+    std::vector<uint64_t> queued{};       ///< [member] what the mesh has queued for it since
+    std::vector<AlignedBuffer> landed{};  ///< rooms for what arrives
+    size_t landings = 0;                  ///< how many of these are used
+  };
 
   Mesh& mesh_;
   std::vector<int> members_;
   int rank_;
   AlignedBuffer rooms_;  ///< one a unit in flight; made when first needed
-  std::array<std::optional<Ticket>, kUnitsInFlight> reserved_;  ///< and not released
+  std::array<Slot, kUnitsInFlight> slots_;
   std::optional<Ticket> published_;
 };
 

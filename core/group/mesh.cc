@@ -3,12 +3,31 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <utility>
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
 
 namespace hvd {
+namespace {
+
+/// As it goes over the wire.
+struct UnitHeader {
+  uint64_t batch = 0;
+  uint64_t offset = 0;
+  uint32_t unit = 0;
+  uint32_t zero = 0;
+};
+static_assert(sizeof(UnitHeader) == kUnitHeaderBytes);
+
+std::array<std::byte, kUnitHeaderBytes> unit_header(Ticket ticket, size_t offset) {
+  return std::bit_cast<std::array<std::byte, kUnitHeaderBytes>>(
+      UnitHeader{.batch = ticket.batch, .offset = offset, .unit = ticket.unit});
+}
+
+}  // namespace
 
 void Mesh::add(std::unique_ptr<Channel> channel) {
   const int peer = channel->peer();
@@ -78,23 +97,27 @@ bool Mesh::parted(bool after_loss) const {
   });
 }
 
-void Mesh::send(int peer, Ticket ticket, size_t offset, ConstBytes bytes) {
-  Writer header;
-  header.put(ticket.batch);
-  header.put(uint64_t{offset});
-  header.put(ticket.unit);
-  header.put(uint32_t{0});
-  HVD_ASSERT(header.size() == kUnitHeaderBytes);
-  ByteVector payload;
-  payload.reserve(kUnitHeaderBytes + bytes.size());
-  const ByteVector head = header.take();
-  payload.insert(payload.end(), head.begin(), head.end());
-  payload.insert(payload.end(), bytes.begin(), bytes.end());
+void Mesh::lend(int peer, Ticket ticket, size_t offset, std::span<const ConstBytes> pieces) {
   Peer& state = find(peer);
-  state.channel->send(FrameKind::data, std::move(payload));
+  state.channel->lend(FrameKind::data, unit_header(ticket, offset), pieces);
   if (state.is_owed || state.channel->unsent_bytes() == 0) return;
   state.is_owed = true;
   unsent_.push_back(peer);
+}
+
+void Mesh::land(Ticket ticket, const Parcel& from, MutableBytes target) {
+  Peer& state = find(from.peer);
+  if (view(ticket, from)) return;
+  state.channel->land(unit_header(ticket, from.offset), target);
+}
+
+void Mesh::return_loans(int peer) {
+  Peer& state = find(peer);
+  state.channel->return_loans();
+  for (Arrived& unit : state.parked) {
+    const ConstBytes landed = std::exchange(unit.frame.landed, {});
+    unit.frame.payload.insert(unit.frame.payload.end(), landed.begin(), landed.end());
+  }
 }
 
 bool Mesh::takes_more(const Peer& state) {
@@ -115,12 +138,12 @@ void Mesh::park(int peer, Peer& state, Frame frame) {
   unit.offset = reader.get<uint64_t>();
   unit.ticket.unit = reader.get<uint32_t>();
   reader.get<uint32_t>();
-  const size_t bytes = reader.rest().size();
+  const size_t bytes = reader.rest().size() + frame.landed.size();
   if (unit.offset > kUnitBytes || bytes > kUnitBytes - unit.offset) refuse("more than a unit");
   if (!state.parked.empty() && unit.ticket < state.parked.back().ticket)
     refuse("units in disorder");
   if (state.released && unit.ticket <= *state.released) return;  // nobody wanted it
-  unit.payload = std::move(frame.payload);
+  unit.frame = std::move(frame);
   state.parked_bytes += bytes;
   state.parked.push_back(std::move(unit));
 }

@@ -18,7 +18,7 @@ namespace hvd {
 
 /// Before the bytes of every data frame: u64 batch, u64 offset, u32 unit, u32 zero. The padding
 /// leaves the bytes aligned for every element type.
-inline constexpr size_t kUnitHeaderBytes = 24;
+inline constexpr size_t kUnitHeaderBytes = kHeadBytes;
 
 /// Ranks are global. Owned and driven by one thread; never blocks.
 class Mesh {
@@ -62,7 +62,16 @@ class Mesh {
   }
 
   size_t unsent_bytes(int peer) const { return find(peer).channel->unsent_bytes(); }
-  void send(int peer, Ticket ticket, size_t offset, ConstBytes bytes);
+  /// Sends `pieces` one behind the other as the parcel at `offset`. They must not change until
+  /// sent_bytes(peer) has reached what queued_bytes(peer) is afterwards.
+  void lend(int peer, Ticket ticket, size_t offset, std::span<const ConstBytes> pieces);
+  uint64_t queued_bytes(int peer) const { return find(peer).channel->queued_bytes(); }
+  uint64_t sent_bytes(int peer) const { return find(peer).channel->sent_bytes(); }
+  /// The parcel `from`, if it has not arrived yet, goes to `target`, which is on loan until it is
+  /// seen by view().
+  void land(Ticket ticket, const Parcel& from, MutableBytes target);
+  /// Nothing of what was lent to or lands from this peer is on loan any more.
+  void return_loans(int peer);
   /// What `from.peer` sent under this ticket; empty until it has arrived. Valid until released.
   std::optional<ConstBytes> view(Ticket ticket, const Parcel& from) const;
   /// Nothing that `peer` sent under this ticket or earlier ones is read any more.
@@ -72,8 +81,11 @@ class Mesh {
   struct Arrived {
     Ticket ticket;
     size_t offset = 0;
-    ByteVector payload;  ///< header and bytes, as they came
-    ConstBytes bytes() const { return ConstBytes(payload).subspan(kUnitHeaderBytes); }
+    Frame frame;  ///< header and bytes, as they came
+    ConstBytes bytes() const {
+      if (!frame.landed.empty()) return frame.landed;
+      return ConstBytes(frame.payload).subspan(kUnitHeaderBytes);
+    }
   };
   struct Peer {
     std::unique_ptr<Channel> channel;

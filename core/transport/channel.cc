@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
@@ -28,9 +29,23 @@ constexpr FrameKind kLastFrameKind = FrameKind::data;
 // call; above it a copy costs more than a further call.
 constexpr size_t kGatherBytes = 4 * KiB;
 // One receive takes many small frames, and of a long one at most this much is copied.
-constexpr size_t kBufferBytes = 16 * KiB;
+constexpr size_t kBufferBytes = 32 * KiB;
+// What may land directly after its head: of a long frame that is awaited no more is copied.
+constexpr size_t kFirstBytesOfLanding = 1 * KiB;
+// Pieces of the queue that leave in one call.
+constexpr size_t kPiecesACall = 8;
 
 void append(ByteVector& to, ConstBytes bytes) { to.insert(to.end(), bytes.begin(), bytes.end()); }
+
+WireHeader header_of(FrameKind kind, uint32_t generation, size_t length) {
+  return {.kind = static_cast<uint8_t>(kind),
+          .generation = generation,
+          .length = static_cast<uint32_t>(length)};
+}
+
+bool begins_with(ConstBytes bytes, ConstBytes head) {
+  return bytes.size() >= head.size() && std::memcmp(bytes.data(), head.data(), head.size()) == 0;
+}
 
 }  // namespace
 
@@ -52,19 +67,77 @@ void Channel::send_goodbye() {
 
 void Channel::enqueue(FrameKind kind, ByteVector payload) {
   HVD_ASSERT(!goodbye_sent_);
-  const WireHeader header{.kind = static_cast<uint8_t>(kind),
-                          .generation = generation_,
-                          .length = static_cast<uint32_t>(payload.size())};
+  const WireHeader header = header_of(kind, generation_, payload.size());
   unsent_bytes_ += sizeof header + payload.size();
-
-  if (unsent_.empty() || unsent_.back().size() > kBufferBytes) unsent_.emplace_back();
-  append(unsent_.back(), std::as_bytes(std::span(&header, 1)));
+  append(gathering(), std::as_bytes(std::span(&header, 1)));
   if (payload.size() <= kGatherBytes) {
-    append(unsent_.back(), payload);
+    append(gathering(), payload);
   } else {
-    unsent_.push_back(std::move(payload));
+    unsent_.push_back({std::move(payload)});
     unsent_.emplace_back();  // what follows is gathered apart from the payload
   }
+}
+
+/// The end of the queue, where small things go behind one another.
+ByteVector& Channel::gathering() {
+  const bool fits =
+      !unsent_.empty() && unsent_.back().lent.empty() && unsent_.back().own.size() <= kBufferBytes;
+  if (!fits) unsent_.emplace_back();
+  return unsent_.back().own;
+}
+
+void Channel::lend(FrameKind kind, ConstBytes head, std::span<const ConstBytes> pieces) {
+  HVD_ASSERT(!goodbye_sent_ && head.size() == kHeadBytes);
+  size_t length = head.size();
+  for (const ConstBytes piece : pieces) length += piece.size();
+  HVD_ASSERT(length <= kMaxFrameBytes);
+  const WireHeader header = header_of(kind, generation_, length);
+  std::array<std::byte, sizeof header + kHeadBytes> front;
+  std::memcpy(front.data(), &header, sizeof header);
+  std::memcpy(front.data() + sizeof header, head.data(), head.size());
+
+  std::array<ConstBytes, kPiecesACall> first{front};
+  const size_t count = std::min(pieces.size(), first.size() - 1);
+  std::copy_n(pieces.begin(), count, first.begin() + 1);
+  const bool idle = unsent_bytes_ == 0;
+  const size_t sent = idle ? link_->send_pieces(std::span(first).first(count + 1)) : 0;
+  sent_bytes_ += sent;
+  unsent_bytes_ += sizeof header + length - sent;
+  if (sent < front.size()) append(gathering(), ConstBytes(front).subspan(sent));
+  queue_rest(pieces, sent - std::min(sent, front.size()));
+}
+
+/// Queues `pieces` without the first `sent` bytes.
+void Channel::queue_rest(std::span<const ConstBytes> pieces, size_t sent) {
+  for (const ConstBytes piece : pieces) {
+    const size_t skip = std::min(sent, piece.size());
+    sent -= skip;
+    if (skip == piece.size()) continue;
+    const ConstBytes rest = piece.subspan(skip);
+    if (rest.size() <= kGatherBytes)
+      append(gathering(), rest);
+    else
+      unsent_.push_back({.lent = rest});
+  }
+}
+
+void Channel::return_loans() {
+  for (Unsent& part : unsent_) {
+    append(part.own, part.lent);  // one of both is empty
+    part.lent = {};
+  }
+  landings_.clear();
+  for (Frame& frame : unread_) {
+    append(frame.payload, frame.landed);
+    unread_bytes_ += frame.landed.size();
+    frame.landed = {};
+  }
+  if (!partial_ || partial_->landed.empty()) return;
+  const size_t whole = partial_->payload.size() + partial_->landed.size();
+  append(partial_->payload, ConstBytes(partial_->landed).first(partial_received_));
+  partial_received_ = partial_->payload.size();
+  partial_->payload.resize(whole);
+  partial_->landed = {};
 }
 
 bool Channel::pump() {
@@ -76,39 +149,66 @@ bool Channel::pump() {
 
 bool Channel::write_some() {
   bool moved = false;
-  while (!unsent_.empty()) {
-    const ByteVector& front = unsent_.front();
-    if (sent_of_front_ == front.size()) {
-      unsent_.pop_front();
-      sent_of_front_ = 0;
-      continue;
+  while (unsent_bytes_ > 0) {
+    std::array<ConstBytes, kPiecesACall> pieces;
+    size_t count = 0;
+    for (const Unsent& part : unsent_) {
+      if (count == pieces.size()) break;
+      pieces[count] = part.bytes().subspan(count == 0 ? sent_of_front_ : 0);
+      ++count;
     }
-    const size_t sent = link_->send_some(ConstBytes(front).subspan(sent_of_front_));
+    const size_t sent = link_->send_pieces(std::span(pieces).first(count));
+    took_off(sent);
     if (sent == 0) break;
     moved = true;
-    sent_of_front_ += sent;
-    unsent_bytes_ -= sent;
+    // A watched socket tells when there is room; in between we look what the peer has sent.
+    if (fd() >= 0) break;
   }
   return moved;
+}
+
+void Channel::took_off(size_t sent) {
+  sent_bytes_ += sent;
+  unsent_bytes_ -= sent;
+  sent_of_front_ += sent;
+  while (!unsent_.empty() && sent_of_front_ >= unsent_.front().bytes().size()) {
+    sent_of_front_ -= unsent_.front().bytes().size();
+    unsent_.pop_front();
+  }
 }
 
 bool Channel::read_some() {
   bool moved = false;
   while (!goodbye_received_ && unread_bytes_ <= kUnreadLimitBytes) {
-    const MutableBytes room = this->room();
-    const size_t received = link_->receive_some(room);
+    const size_t received = link_->receive_some(room());
     if (received == 0) break;
     moved = true;
     took(received);
     // A watched socket reports what is still to come; other links must be read until nothing comes.
-    if (received < room.size() && fd() >= 0) break;
+    // Of a frame that has a landing, only the beginning was asked for.
+    if (fd() >= 0 && !(partial_ && partial_received_ < kFirstBytesOfLanding)) break;
   }
   return moved;
 }
 
+void Channel::land(ConstBytes head, MutableBytes target) {
+  HVD_ASSERT(head.size() == kHeadBytes && !target.empty());
+  const auto is_it = [&](const Frame& frame) {
+    return frame.kind == FrameKind::data && begins_with(frame.payload, head);
+  };
+  if ((partial_ && is_it(*partial_)) || std::ranges::any_of(unread_, is_it)) return;
+  landings_.push_back({ByteVector(head.begin(), head.end()), target});
+}
+
 MutableBytes Channel::room() {
-  if (partial_) return MutableBytes(partial_->payload).subspan(partial_received_);
-  return MutableBytes(buffer_).subspan(buffer_end_);
+  if (!partial_) {
+    const bool awaits_long = !landings_.empty() && landings_.front().target.size() > kBufferBytes;
+    const size_t end =
+        awaits_long ? std::max(buffer_end_ + kHeadBytes, kFirstBytesOfLanding) : buffer_.size();
+    return MutableBytes(buffer_).first(end).subspan(buffer_end_);
+  }
+  if (!partial_->landed.empty()) return partial_->landed.subspan(partial_received_);
+  return MutableBytes(partial_->payload).subspan(partial_received_);
 }
 
 void Channel::took(size_t bytes) {
@@ -118,32 +218,58 @@ void Channel::took(size_t bytes) {
     return;
   }
   partial_received_ += bytes;
-  if (partial_received_ < partial_->payload.size()) return;
+  const bool lands = !partial_->landed.empty();
+  if (partial_received_ < (lands ? partial_->landed.size() : partial_->payload.size())) return;
   Frame whole = std::move(*partial_);
   partial_.reset();
-  finish(whole.kind, std::move(whole.payload));
+  finish(std::move(whole));
 }
 
-/// Turns the buffer into frames. Afterwards it holds less than a header and begins at 0.
+/// Turns the buffer into frames. Afterwards it holds less than a header and a head, and begins at
+/// 0.
 void Channel::split_buffer() {
   while (!goodbye_received_ && buffer_end_ - buffer_begin_ >= kFrameHeaderBytes) {
     const auto here = ConstBytes(buffer_).subspan(buffer_begin_, buffer_end_ - buffer_begin_);
     const Header header = parse(here.first(kFrameHeaderBytes));
     const auto body = here.subspan(kFrameHeaderBytes);
-    const size_t present = std::min<size_t>(header.bytes, body.size());
-    buffer_begin_ += kFrameHeaderBytes + present;
-    ByteVector payload(header.bytes);
-    std::copy_n(body.begin(), present, payload.begin());
-    if (present == header.bytes) {
-      finish(header.kind, std::move(payload));
-    } else {
-      partial_ = Frame{header.kind, std::move(payload)};
-      partial_received_ = present;
-    }
+    if (body.size() < std::min<size_t>(header.bytes, kHeadBytes)) break;
+    buffer_begin_ += kFrameHeaderBytes + begin_frame(header, body);
   }
   std::copy(buffer_.begin() + buffer_begin_, buffer_.begin() + buffer_end_, buffer_.begin());
   buffer_end_ -= buffer_begin_;
   buffer_begin_ = 0;
+}
+
+size_t Channel::begin_frame(const Header& header, ConstBytes body) {
+  Frame frame;
+  frame.kind = header.kind;
+  const size_t present = std::min<size_t>(header.bytes, body.size());
+  if (const auto target = landing_for(header, body)) {
+    frame.payload.assign(body.begin(), body.begin() + kHeadBytes);
+    frame.landed = *target;
+    std::copy_n(body.begin() + kHeadBytes, present - kHeadBytes, frame.landed.begin());
+  } else {
+    frame.payload.reserve(header.bytes);
+    frame.payload.assign(body.begin(), body.begin() + present);
+    frame.payload.resize(header.bytes);
+  }
+  if (present == header.bytes) {
+    finish(std::move(frame));
+  } else {
+    partial_received_ = frame.landed.empty() ? present : present - kHeadBytes;
+    partial_ = std::move(frame);
+  }
+  return present;
+}
+
+std::optional<MutableBytes> Channel::landing_for(const Header& header, ConstBytes body) {
+  if (landings_.empty() || header.kind != FrameKind::data) return std::nullopt;
+  const Landing& next = landings_.front();
+  if (header.bytes != kHeadBytes + next.target.size() || !begins_with(body, next.head))
+    return std::nullopt;
+  const MutableBytes target = next.target;
+  landings_.pop_front();
+  return target;
 }
 
 Channel::Header Channel::parse(ConstBytes bytes) const {
@@ -170,13 +296,13 @@ Channel::Header Channel::parse(ConstBytes bytes) const {
   return {kind, header.length};
 }
 
-void Channel::finish(FrameKind kind, ByteVector payload) {
-  if (kind == FrameKind::goodbye) {
+void Channel::finish(Frame frame) {
+  if (frame.kind == FrameKind::goodbye) {
     goodbye_received_ = true;
     return;
   }
-  unread_bytes_ += payload.size();
-  unread_.push_back({kind, std::move(payload)});
+  unread_bytes_ += frame.payload.size();
+  unread_.push_back(std::move(frame));
 }
 
 std::optional<Frame> Channel::receive() {

@@ -1,11 +1,15 @@
 // Frames over a Link: what both sides put on a connection once the handshake is done. A Channel
 // queues what does not fit, refuses frames of another generation, and tells a goodbye from a loss.
+//
+// What is large need not be copied on its way: a frame may be sent from where its bytes lie (they
+// are on loan until they are sent), and be received where they are wanted (a landing).
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "core/base/bytes.h"
 #include "core/transport/link.h"
@@ -16,7 +20,9 @@ enum class FrameKind : uint8_t { goodbye = 0, control = 1, data = 2 };
 
 struct Frame {
   FrameKind kind = FrameKind::control;
-  ByteVector payload;
+  ByteVector payload{};
+  /// What follows the payload, where it has landed.
+  MutableBytes landed{};
 };
 
 /// 16 bytes before every payload; docs/wire.md fixes them: magic, version, kind, generation,
@@ -26,6 +32,8 @@ inline constexpr size_t kFrameHeaderBytes = 16;
 inline constexpr size_t kMaxFrameBytes = 64 * MiB;
 /// Reading stops while more than this waits in receive(): a peer cannot fill our memory.
 inline constexpr size_t kUnreadLimitBytes = 16 * MiB;
+/// A frame that is lent begins with a head of this size; a landing is recognised by it.
+inline constexpr size_t kHeadBytes = 24;
 
 /// Owned and driven by one thread; never blocks.
 class Channel {
@@ -39,6 +47,19 @@ class Channel {
 
   /// Queues a frame and sends what fits.
   void send(FrameKind kind, ByteVector payload);
+  /// The same with a payload of `head` (kHeadBytes, copied) and `pieces`, which must not change
+  /// until sent_bytes() has reached what queued_bytes() is afterwards.
+  void lend(FrameKind kind, ConstBytes head, std::span<const ConstBytes> pieces);
+  uint64_t queued_bytes() const { return sent_bytes_ + unsent_bytes_; }  ///< ever
+  uint64_t sent_bytes() const { return sent_bytes_; }                    ///< ever
+
+  /// When a frame of kind data comes whose payload is `head` and then as many bytes as `target`
+  /// has, they go there, and the frame says so. Until then `target` is on loan. Landings are made
+  /// in the order in which their frames come; a frame that has come already lands nowhere.
+  void land(ConstBytes head, MutableBytes target);
+
+  /// Nothing is on loan any more: copies what is not sent, forgets all landings.
+  void return_loans();
 
   /// Moves bytes both ways; true when anything moved. Throws Error{peer_lost, rank = peer} on an
   /// end without a goodbye, Error{internal} on a frame of another generation or a malformed one.
@@ -62,23 +83,38 @@ class Channel {
     FrameKind kind = FrameKind::goodbye;
     uint32_t bytes = 0;
   };
+  struct Unsent {
+    ByteVector own{};
+    ConstBytes lent{};
+    ConstBytes bytes() const { return lent.empty() ? ConstBytes(own) : lent; }
+  };
+  struct Landing {
+    ByteVector head;
+    MutableBytes target;
+  };
   void enqueue(FrameKind kind, ByteVector payload);
+  void queue_rest(std::span<const ConstBytes> pieces, size_t sent);
+  ByteVector& gathering();
   bool write_some();
+  void took_off(size_t sent);
   bool read_some();
   /// What read_some() fills next: the rest of a long payload, or the buffer.
   MutableBytes room();
   void took(size_t bytes);
   void split_buffer();
+  /// Takes as much of a frame as there is of it in `body`; how much that was.
+  size_t begin_frame(const Header& header, ConstBytes body);
+  std::optional<MutableBytes> landing_for(const Header& header, ConstBytes body);
   Header parse(ConstBytes header) const;
-  void finish(FrameKind kind, ByteVector payload);
+  void finish(Frame frame);
 
   std::unique_ptr<Link> link_;
   int peer_;
   uint32_t generation_;
 
-  std::deque<ByteVector>
-      unsent_;  ///< small frames and headers gathered, long payloads as they came
+  std::deque<Unsent> unsent_;  ///< small frames and headers gathered, long payloads as they came
   size_t unsent_bytes_ = 0;
+  uint64_t sent_bytes_ = 0;
   size_t sent_of_front_ = 0;
   bool goodbye_sent_ = false;
 
@@ -88,8 +124,9 @@ class Channel {
   ByteVector buffer_;  ///< received and not yet split into frames: [buffer_begin_, buffer_end_)
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;
-  std::optional<Frame> partial_;  ///< a payload that is longer than what the buffer held of it
-  size_t partial_received_ = 0;
+  std::optional<Frame> partial_;  ///< a frame that is longer than what the buffer held of it
+  size_t partial_received_ = 0;   ///< of its payload, or of what lands
+  std::deque<Landing> landings_;
 };
 
 }  // namespace hvd

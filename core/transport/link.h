@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/base/bytes.h"
@@ -22,6 +23,8 @@ class Link {
   /// Sends as much as fits now; returns how many bytes went. 0: the peer is slow, or gone: a loss
   /// is told by receive_some alone, so that what the peer said before it went is read first.
   virtual size_t send_some(ConstBytes bytes) = 0;
+  /// The same for pieces that follow one another; one call to the system where that is possible.
+  virtual size_t send_pieces(std::span<const ConstBytes> pieces);
 
   /// Receives what is there, up to `room` (not empty); 0: nothing now.
   /// Throws Error{peer_lost, rank of the peer} when the other side is gone and all it sent is read.
@@ -30,5 +33,16 @@ class Link {
   /// What a Waiter watches, or -1 where the peer rings a doorbell instead.
   virtual int fd() const = 0;
 };
+
+inline size_t Link::send_pieces(std::span<const ConstBytes> pieces) {
+  size_t sent = 0;
+  for (const ConstBytes piece : pieces) {
+    if (piece.empty()) continue;
+    const size_t count = send_some(piece);
+    sent += count;
+    if (count < piece.size()) break;
+  }
+  return sent;
+}
 
 }  // namespace hvd

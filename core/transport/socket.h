@@ -34,6 +34,12 @@ FileDescriptor try_connect_tcp(const Address& address, TimePoint deadline, std::
 /// `peer_timeout`.
 void tune_tcp(const FileDescriptor& socket, std::chrono::seconds peer_timeout);
 
+/// For bulk data between two processes of one machine: a congestion control that does not pace.
+/// Nothing is congested there, but BBR, the default of many hosts, spreads packets over time:
+/// two ranks that exchange 32 MiB over loopback need 16.7 ms with it, 8.2 with Reno. Nothing
+/// happens to a connection that leaves the machine.
+void prefer_bursts(const FileDescriptor& socket);
+
 /// Abstract: no file, gone with the last descriptor.
 FileDescriptor listen_unix(const std::string& name);
 FileDescriptor connect_unix(const std::string& name, TimePoint deadline);

@@ -1,7 +1,9 @@
 #include "core/transport/tcp_link.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 
+#include <array>
 #include <cerrno>
 #include <system_error>
 
@@ -17,6 +19,24 @@ size_t TcpLink::send_some(ConstBytes bytes) {
   } while (sent < 0 && errno == EINTR);
   // Full, or broken: the latter makes the socket readable, and receive_some says what happened.
   return sent < 0 ? 0 : static_cast<size_t>(sent);
+}
+
+size_t TcpLink::send_pieces(std::span<const ConstBytes> pieces) {
+  constexpr size_t kMostPieces = 16;
+  std::array<iovec, kMostPieces> vectors;
+  size_t count = 0;
+  for (const ConstBytes piece : pieces) {
+    if (count == kMostPieces) break;
+    vectors[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+  }
+  msghdr message{};
+  message.msg_iov = vectors.data();
+  message.msg_iovlen = count;
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent < 0 ? 0 : static_cast<size_t>(sent);  // as in send_some
 }
 
 size_t TcpLink::receive_some(MutableBytes room) {

@@ -13,6 +13,7 @@ class TcpLink final : public Link {
   TcpLink(FileDescriptor socket, int peer) : socket_(std::move(socket)), peer_(peer) {}
 
   size_t send_some(ConstBytes bytes) override;
+  size_t send_pieces(std::span<const ConstBytes> pieces) override;
   size_t receive_some(MutableBytes room) override;
   int fd() const override { return socket_.get(); }
 

@@ -21,6 +21,7 @@
 #include "core/group/shm_group.h"
 #include "core/transport/epoll_waiter.h"
 #include "core/transport/interfaces.h"
+#include "core/transport/socket.h"
 #include "core/transport/tcp_link.h"
 
 namespace hvd {
@@ -226,6 +227,7 @@ class Joining {
     }
     wiring_.mesh = std::make_unique<Mesh>();
     for (auto& [peer, socket] : connect_peers(std::move(plan), key_, deadline_)) {
+      prefer_bursts(socket);
       wiring_.mesh->add(tcp_channel(peer, std::move(socket)));
     }
   }
