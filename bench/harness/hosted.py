@@ -116,7 +116,7 @@ def all_peers(hosts: int) -> list[Peer]:
             "net",
             peers.mpich5_program,
             hydra(mpich5, hosts),
-            lambda np: {**MPICH5_NET, **peers.heavy_yield(np)},
+            lambda np: {**MPICH5_NET, **peers.mpich_yields(np)},
         ),
         Peer("Intel MPI", "intelmpi", "net", peers.intelmpi_program, hydra(impi, hosts), intel_env),
         Peer("oneCCL", "oneccl", "net", peers.oneccl_program, spawned(hosts), oneccl_env),
