@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -122,4 +123,12 @@ def all_peers(hosts: int) -> list[Peer]:
         Peer("oneCCL", "oneccl", "net", peers.oneccl_program, spawned(hosts), oneccl_env),
         Peer("Gloo, ring", "gloo", "net", peers.gloo_program, spawned(hosts), gloo("ring")),
         Peer("Gloo, bcube", "gloo", "net", peers.gloo_program, spawned(hosts), gloo("bcube")),
+        Peer(
+            "Gloo of torch",
+            "torch",
+            "net",
+            peers.torch_program,
+            lambda np: [*spawned(hosts)(np), sys.executable],
+            gloo(""),
+        ),
     ]

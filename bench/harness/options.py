@@ -25,19 +25,14 @@ def parser(description: str, np: list[int], sizes: list[int] | None) -> argparse
         add("--sizes", type=size, nargs="+", default=sizes, help="bytes; 16K, 64M")
         add("--seconds", type=float, help="for the calls of one size in one round")
         add("--limit", type=float, default=60, help="seconds that one job may take")
-    add("--peers", nargs="+", metavar="PEER", help="only these; 'none' for us alone")
+        add("--peers", nargs="+", metavar="PEER", help="only these; 'none' for us alone")
+        add("--plot", type=Path, metavar="FILE", help="an SVG")
+        add("--before", type=Path, metavar="BUILD", help="another build of ours, as one more peer")
     add("--rounds", type=int, default=9)
     add("--quick", action="store_true", help="3 short rounds: a first look, not a result")
-    add("--json", type=Path, metavar="FILE", help="rows of other work in FILE stay in it")
-    add("--plot", type=Path, metavar="FILE", help="an SVG")
-    add(
-        "--ours",
-        type=Path,
-        metavar="BUILD",
-        default=peers.default_build(),
-        help="the build folder of what is measured as ours",
-    )
-    add("--before", type=Path, metavar="BUILD", help="another build of ours, as one more peer")
+    add("--json", type=Path, metavar="FILE", help="what is in FILE of other work stays there")
+    help_text = "the build folder of what is measured as ours"
+    add("--ours", type=Path, metavar="BUILD", default=peers.default_build(), help=help_text)
     return made
 
 

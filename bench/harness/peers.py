@@ -7,14 +7,15 @@ spin; where there is not, they are free and yield.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import installing
-from harness.jobs import Launch
-from harness.places import PEERS, ROOT, cores
+from harness.jobs import Launch, Missing
+from harness.places import PEERS, PROGRAMS, ROOT, cores
 
 MPI_SOURCES = ("mpi.cc", "measure.cc")
 
@@ -204,6 +205,16 @@ def spawn(np: int) -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("spawn.py")), "-n", str(np), "--"]
 
 
+def torch_program() -> Path:
+    if importlib.util.find_spec("torch") is None:
+        raise Missing("torch is not in this environment")
+    return PROGRAMS / "torch_gloo.py"
+
+
+def spawn_python(np: int) -> list[str]:
+    return [*spawn(np), sys.executable]
+
+
 def gloo_env(algorithm: str) -> Callable[[int], dict[str, str]]:
     return lambda np: {"BENCH_ALGORITHM": algorithm, "BENCH_INTERFACE": "lo"}
 
@@ -248,6 +259,7 @@ TCP = (
     Peer("oneCCL", "oneccl", "tcp", oneccl_program, spawn, oneccl_env(tcp=True)),
     Peer("Gloo, ring", "gloo", "tcp", gloo_program, spawn, gloo_env("ring")),
     Peer("Gloo, bcube", "gloo", "tcp", gloo_program, spawn, gloo_env("bcube")),
+    Peer("Gloo of torch", "torch", "tcp", torch_program, spawn_python),
 )
 
 
