@@ -23,7 +23,8 @@ from harness.together import Ranks, Task
 
 BUCKET_BYTES = 25 << 20
 FIRST_BUCKET_BYTES = 1 << 20  # DistributedDataParallel's, so that the first one starts early
-COPIES_A_RANK = 4  #: of the gradients, at most: parameters, gradients, buckets, a new gradient
+BACKWARD = ("ours", "DDP, views", "DDP")  #: who is left out last comes first
+COPIES = 3  #: that a rank has of a network, for each of these: parameters, gradients, buckets
 
 
 def gradients(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
@@ -129,17 +130,20 @@ class Buckets:
 
 
 def backward(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
-    """Contestants that average what a backward pass writes."""
+    """Contestants that average what a backward pass writes: as many as there is memory for."""
     from torch.nn.parallel import DistributedDataParallel
 
-    models = {label: model_of(shapes) for label in ("ours", "DDP", "DDP, views")}
-    wrapped = {
-        "ours": models["ours"],
-        "DDP": DistributedDataParallel(models["DDP"]),
-        "DDP, views": DistributedDataParallel(models["DDP, views"], gradient_as_bucket_view=True),
-    }
+    work = Work("torch", "backward", name, ranks.size)
+    labels = [label for count, label in enumerate(BACKWARD, 1) if fits(ranks, shapes, count)]
+    together.leave_out(ranks, work, set(BACKWARD) - set(labels), "not enough memory")
+    models = {label: model_of(shapes) for label in labels}
+    wrapped: dict[str, Any] = dict(models)
+    for label in labels[1:]:
+        views = label.endswith("views")
+        wrapped[label] = DistributedDataParallel(models[label], gradient_as_bucket_view=views)
     optimizers = {label: optimizer_of(model) for label, model in models.items()}
-    optimizers["ours"] = distributed(optimizers["ours"], models["ours"])
+    if "ours" in labels:
+        optimizers["ours"] = distributed(optimizers["ours"], models["ours"])
 
     def step(label: str) -> None:
         optimizers[label].zero_grad()
@@ -153,7 +157,6 @@ def backward(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
     def contestant(label: str) -> Callable[[], None]:
         return lambda: step(label)
 
-    work = Work("torch", "backward", name, ranks.size)
     return Task(
         work, float_bytes(shapes), {label: contestant(label) for label in models}, is_correct
     )
@@ -201,12 +204,12 @@ def distributed(optimizer: Any, model: Any) -> Any:
     return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
 
-def fits(ranks: Ranks, shapes: list[Shape]) -> bool:
-    """Whether three models with their gradients and buckets are well below the memory that is."""
+def fits(ranks: Ranks, shapes: list[Shape], models: int) -> bool:
+    """Whether so many models of every rank are well below the memory that is free."""
     import os
 
-    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    enough = float_bytes(shapes) * 3 * COPIES_A_RANK * ranks.size < 0.8 * pages
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    enough = float_bytes(shapes) * COPIES * models * ranks.size < 0.8 * free
     return ranks.greatest([not enough])[0] == 0
 
 
@@ -215,10 +218,9 @@ def work(arguments: Any) -> None:
     for name in arguments.networks:
         shapes = NETWORKS[name]()
         for make in (gradients, backward):
-            if make is gradients or fits(ranks, shapes):
-                together.compete(
-                    ranks, make(ranks, name, shapes), arguments.rounds, arguments.seconds
-                )
+            task = make(ranks, name, shapes)
+            together.compete(ranks, task, arguments.rounds, arguments.seconds)
+            del task  # its memory, before the next one looks how much there is
     ranks.end()
 
 

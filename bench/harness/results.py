@@ -96,10 +96,9 @@ def last_line(judged: dict[tuple[Work, int], Verdict]) -> str:
 
 
 def size_text(size: int) -> str:
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size / 1e6:.0f} MB" if size > 1e6 else f"{size} B"
+    if size >= 1 << 20:
+        return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size / 1e6:.0f} MB"
+    return f"{size >> 10} KiB" if size >= 1 << 10 and size % (1 << 10) == 0 else f"{size} B"
 
 
 def time_text(us: float) -> str:

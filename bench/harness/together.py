@@ -9,7 +9,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +96,12 @@ def compete(ranks: Ranks, task: Task, rounds: int, seconds: float) -> None:
                 print(json.dumps(row | {"count": len(times), "correct": wrong == 0}), flush=True)
 
 
+def leave_out(ranks: Ranks, work: Work, names: Iterable[str], why: str) -> None:
+    """Contestants that are a gap in the table."""
+    for name in sorted(names) if ranks.rank == 0 else []:
+        print(json.dumps({"peer": name, **vars(work), "why": why}), flush=True)
+
+
 def times_of(ranks: Ranks, work: Callable[[], object], calls: int) -> list[float]:
     """Seconds of calls that follow each other; of each, the slowest rank's."""
     after = getattr(work, "after", None)
@@ -139,7 +145,7 @@ def main(bench: str, script: str, extra: Sequence[str], arguments: argparse.Name
             options += ["--seconds", str(arguments.seconds), *extra]
             launch = python_job(arguments.ours.resolve(), np, script, options)
             ended = run(launch, arguments.limit)
-        outcome = Outcome(ended.rows)
+        outcome = Outcome([row for row in ended.rows if "why" not in row])
         rows = results.collapse(outcome)
         works = list(dict.fromkeys(Work.of(row) for row in rows))
         missing: list[Row] = [
@@ -147,6 +153,7 @@ def main(bench: str, script: str, extra: Sequence[str], arguments: argparse.Name
             for peer, why in outcome.missing.items()
             for work in works
         ]
+        missing += [row for row in ended.rows if "why" in row]
         if ended.why:
             print(f"missing: the job of {np} ranks {ended.why}")
         found.replace(works, rows, missing)
