@@ -20,8 +20,9 @@ TEST(Selector, SmallPayloadsTakeFewPhases) {
   EXPECT_EQ(phases(choose_allreduce(kHost, 1 * MiB, kAutomatic)), 2u);  // direct
   EXPECT_EQ(choose_allreduce(kLinks, 4, kAutomatic).chunks, 1);         // recursive doubling
   EXPECT_EQ(phases(choose_allreduce(kLinks, 4, kAutomatic)), 2u);
-  EXPECT_EQ(choose_allreduce(kLinks, 1 * MiB, kAutomatic).chunks, 4);  // ring
-  EXPECT_EQ(phases(choose_allreduce(kLinks, 1 * MiB, kAutomatic)), 6u);
+  EXPECT_EQ(choose_allreduce(kLinks, 1 * MiB, kAutomatic).chunks, 4);  // halves, then ring
+  EXPECT_EQ(phases(choose_allreduce(kLinks, 1 * MiB, kAutomatic)), 4u);
+  EXPECT_EQ(phases(choose_allreduce(kLinks, 8 * MiB, kAutomatic)), 6u);
 }
 
 struct Chosen {
@@ -82,6 +83,18 @@ TEST(Selector, SharedMemoryIsReadDirectly) {
     EXPECT_EQ(choose_reducescatter(group), direct_reducescatter(1, 4));
     EXPECT_EQ(choose_alltoall(group), direct_alltoall(1, 4));
   }
+}
+
+TEST(Selector, OverLinksFewBytesTakeFewPhases) {
+  const auto chosen = [](int size, size_t bytes) {
+    return choose_allreduce({.rank = 1, .size = size, .shared_memory = false}, bytes, {});
+  };
+  EXPECT_EQ(chosen(2, 1 * MiB), recursive_doubling_allreduce(1, 2));
+  EXPECT_EQ(chosen(2, 4 * MiB), ring_allreduce(1, 2));
+  EXPECT_EQ(chosen(4, 8), recursive_doubling_allreduce(1, 4));
+  EXPECT_EQ(chosen(4, 1 * MiB), halving_doubling_allreduce(1, 4));
+  EXPECT_EQ(chosen(4, 64 * MiB), ring_allreduce(1, 4));
+  EXPECT_EQ(chosen(6, 1 * MiB), ring_allreduce(1, 6));  // not a power of two
 }
 
 TEST(Selector, RankDecidesItsPartNotTheChoice) {

@@ -1,5 +1,6 @@
 #include "core/group/link_group.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "core/base/error.h"
@@ -101,6 +102,93 @@ TEST(LinkGroup, APartOfAParcelCanBeViewed) {
   EXPECT_EQ((*view)[0], std::byte{22});
   EXPECT_FALSE(second->view(ticket, {0, 8, 5}));  // reaches beyond what was sent
   EXPECT_FALSE(second->view(ticket, {0, 12, 3}));
+}
+
+ByteVector pattern(size_t bytes, int seed) {
+  ByteVector out(bytes);
+  for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::byte>(i * 7 + i / 251 + seed);
+  return out;
+}
+
+/// Lends `pieces` as one parcel to `peer`.
+void lend_to(Group& group, Ticket ticket, int peer, std::span<const ConstBytes> pieces) {
+  size_t bytes = 0;
+  for (const ConstBytes piece : pieces) bytes += piece.size();
+  ASSERT_TRUE(group.reserve(ticket, 0));
+  group.publish_loans(ticket, std::vector{Loan{{peer, 0, bytes}, pieces}});
+}
+
+TEST(LinkGroup, WhatIsLentLandsWhereItIsWanted) {
+  for (const uint64_t seed : {0, 11, 12}) {
+    LinkWorld world(2, 64 * KiB, seed);
+    const auto first = world.group(0, {0, 1});
+    const auto second = world.group(1, {0, 1});
+    uint32_t unit = 0;
+    for (const size_t bytes : {size_t{8}, 32 * KiB, 40 * KiB, 1 * MiB, size_t{4}, 100 * KiB}) {
+      const Ticket ticket{1, unit++};
+      const ByteVector sent = pattern(bytes, static_cast<int>(unit));
+      ByteVector target(bytes);
+      const ConstBytes all(sent);
+      const std::vector<ConstBytes> pieces{all.first(bytes / 2), all.subspan(bytes / 2)};
+      const bool own_memory = unit % 2 == 0;
+      second->land(ticket, {0, 0, bytes}, own_memory ? MutableBytes{} : MutableBytes(target));
+      lend_to(*first, ticket, 1, pieces);
+      std::optional<ConstBytes> view;
+      while (!(view = second->view(ticket, {0, 0, bytes}))) {
+        ASSERT_TRUE(first->pump() | second->pump());
+      }
+      EXPECT_TRUE(std::ranges::equal(*view, sent));
+      EXPECT_TRUE(first->sent(ticket));
+      const bool lands = bytes >= LinkGroup::kLeastLandingBytes && !own_memory;
+      EXPECT_EQ(view->data() == target.data(), lands);
+      first->release(ticket);
+      second->release(ticket);
+    }
+  }
+}
+
+TEST(LinkGroup, WhatHasArrivedAlreadyLandsNowhere) {
+  LinkWorld world(2, 64 * KiB, 0);
+  const auto first = world.group(0, {0, 1});
+  const auto second = world.group(1, {0, 1});
+  const ByteVector sent = pattern(200 * KiB, 1);
+  const ConstBytes piece(sent);
+  ByteVector late(sent.size()), timely(sent.size());
+  lend_to(*first, {1, 0}, 1, {&piece, 1});
+  second->pump();  // the beginning of the first
+  second->land({1, 0}, {0, 0, sent.size()}, late);
+  second->land({1, 1}, {0, 0, sent.size()}, timely);
+  lend_to(*first, {1, 1}, 1, {&piece, 1});
+  while (!second->view({1, 1}, {0, 0, sent.size()})) ASSERT_TRUE(first->pump() | second->pump());
+  EXPECT_TRUE(std::ranges::equal(*second->view({1, 0}, {0, 0, sent.size()}), sent));
+  EXPECT_EQ(timely, sent);
+  EXPECT_EQ(late, ByteVector(sent.size()));
+}
+
+TEST(LinkGroup, LoansThatAreReturnedAreCopied) {
+  LinkWorld world(2, 4096, 0);
+  const auto first = world.group(0, {0, 1});
+  const auto second = world.group(1, {0, 1});
+  const ByteVector content = pattern(200 * KiB, 1);
+  ByteVector sent = content, target(content.size()), behind(content.size());
+  const ConstBytes piece(sent);
+  lend_to(*first, {1, 0}, 1, {&piece, 1});
+  lend_to(*first, {1, 1}, 1, {&piece, 1});
+  EXPECT_FALSE(first->sent({1, 0}));
+  second->land({1, 0}, {0, 0, content.size()}, target);
+  second->land({1, 1}, {0, 0, content.size()}, behind);
+  for (int i = 0; i < 10; ++i) first->pump(), second->pump();  // the first is under way
+  first->return_loans();
+  second->return_loans();
+  std::ranges::fill(sent, std::byte{0});
+  const ByteVector target_then = target;
+  for (const Ticket ticket : {Ticket{1, 0}, Ticket{1, 1}}) {
+    while (!second->view(ticket, {0, 0, content.size()}))
+      ASSERT_TRUE(first->pump() | second->pump());
+    EXPECT_TRUE(std::ranges::equal(*second->view(ticket, {0, 0, content.size()}), content));
+  }
+  EXPECT_EQ(target, target_then);
+  EXPECT_EQ(behind, ByteVector(content.size()));
 }
 
 TEST(Mesh, WhatAPeerSendsFarAheadStaysInItsLink) {
