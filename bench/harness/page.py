@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from harness import pictures, results
+from harness.places import ROOT
 from harness.results import Document, Work, last_line, size_text, time_text, verdicts
 from harness.tables import aligned, tables, works
 from harness.verdict import geometric_mean
 
+#: Written by hand: why cells fall short. Comes behind the list of these.
+REASONS = ROOT / "bench" / "reasons.md"
 BELOW = 0.95  #: a ratio below this is a cell that falls short
 SHORTFALLS = 40  #: that are listed one by one
 
@@ -86,7 +89,8 @@ def write(found: Sequence[Document], path: Path) -> None:
     for old in folder.glob("*.svg"):
         old.unlink()
     sections = [section(bench, found, folder) for bench in SECTIONS]
-    parts = [INTRODUCTION, overview(found), shortfalls(found), *sections, how(found)]
+    reasons = REASONS.read_text() if REASONS.is_file() else ""
+    parts = [INTRODUCTION, overview(found), shortfalls(found), reasons, *sections, how(found)]
     path.write_text("\n".join(part for part in parts if part))
 
 
