@@ -116,6 +116,12 @@ void Control::send_up(const Up& up) {
   if (parent != nullptr && !parent->gone) parent->channel->send(FrameKind::control, encode(up));
 }
 
+bool Control::has_unsent() const {
+  return std::any_of(neighbours_.begin(), neighbours_.end(), [](const Neighbour& neighbour) {
+    return !neighbour.gone && neighbour.channel->unsent_bytes() > 0;
+  });
+}
+
 void Control::say_goodbye() {
   parting_ = true;
   for (Neighbour& neighbour : neighbours_) {

@@ -44,6 +44,7 @@ class Control {
   /// The Root where it lives here, else nullptr.
   Root* root() { return hub_ ? hub_->root() : nullptr; }
 
+  bool has_unsent() const;
   /// The last frame on every channel.
   void say_goodbye();
   /// All is sent and, unless `after_loss`, every neighbour has said goodbye. Those that are gone do

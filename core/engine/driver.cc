@@ -51,40 +51,81 @@ void Driver::main() {
   if (options_.core) pin_this_thread_to(*options_.core);
   std::unique_lock lock(mutex_);
   while (!finished_) {
-    changed_.wait(
-        lock, [this] { return finished_ || (holder_ == Holder::nobody && wanted_.load() == 0); });
-    if (finished_) return;
+    if (holder_ == Holder::waiting_thread || wanted_.load() > 0) {
+      watch_the_other(lock);
+      continue;
+    }
     holder_ = Holder::engine_thread;
     lock.unlock();
-    wake_up();
-    guarded([this] { return engine_->take_events(), true; });
-    const bool asleep = drive_as_engine_thread();
+    const Rest how = drive_as_engine_thread();
     const bool finished = engine_->finished();
-    const auto deadline = engine_->deadline();
     lock.lock();
     finished_ = finished;
     holder_ = Holder::nobody;
     changed_.notify_all();
-    if (finished || !asleep) continue;
-    lock.unlock();
-    engine_->park(deadline);  // without the token: a waiting thread may drive meanwhile
-    lock.lock();
+    if (!finished && how != Rest::none) rest(how, lock);
   }
 }
 
-// Returns when all is done, a waiting thread wants the token, or it is time to park. True only for
-// the last: then peers and submitters know that they must ring.
-bool Driver::drive_as_engine_thread() {
+// Returns when all is done, a waiting thread wants the token, or it is time to rest.
+Driver::Rest Driver::drive_as_engine_thread() {
+  wake_up();
+  watched_ = 0;
+  guarded([this] { return engine_->take_events(), true; });
   Patience patience(options_.spare_cores);
+  bool was_needed = false;
   while (!engine_->finished() && wanted_.load(std::memory_order_relaxed) == 0) {
     if (turn()) {
+      was_needed = true;
       patience.renew();
     } else if (!engine_->busy() || !patience.spend()) {
-      if (fall_asleep()) return true;
+      const Rest how = choose_rest(was_needed);
+      if (how != Rest::none) return how;
+      was_needed = true;
       patience.renew();
     }
   }
-  return false;
+  return Rest::none;
+}
+
+// There was nothing to do. None when there is, after all.
+Driver::Rest Driver::choose_rest(bool was_needed) {
+  if (was_needed) {
+    naps_.was_needed();
+  } else {
+    naps_.was_not_needed(std::exchange(moved_, false));
+  }
+  const Rest how = naps_.are_over() ? Rest::sleep : Rest::nap;
+  if (fall_asleep(how)) return how;
+  wake_up();
+  return Rest::none;
+}
+
+// Without the token: a waiting thread may drive meanwhile.
+void Driver::rest(Rest how, std::unique_lock<std::mutex>& lock) {
+  rest_ = how;
+  auto until = engine_->deadline();
+  lock.unlock();
+  if (how == Rest::nap) {
+    const TimePoint end = std::chrono::steady_clock::now() + naps_.length();
+    until = until ? std::min(*until, end) : end;
+  }
+  engine_->park(until);
+  lock.lock();
+  rest_ = Rest::none;
+}
+
+// A waiting thread drives, or is about to. Usually that is soon over, and then it does not say so.
+void Driver::watch_the_other(std::unique_lock<std::mutex>& lock) {
+  const bool takes_long = ++watched_ > Naps::kForNothing;
+  naps_.was_not_needed(true);
+  rest_ = takes_long ? Rest::stand_by : Rest::watch;
+  if (takes_long) {
+    unwatched_.wait(lock);
+  } else {
+    unwatched_.wait_for(lock, naps_.length());
+  }
+  rest_ = Rest::none;
 }
 
 // ---- a thread that waits
@@ -100,8 +141,18 @@ void Driver::wait(const Handle& handle) {
 
 // True with the token; false when another waiting thread drives, or the operation is done already.
 bool Driver::take_token(const Handle& handle) {
-  Patience patience(options_.spare_cores);
   std::unique_lock lock(mutex_);
+  if (holder_ == Holder::engine_thread) ask_for_token(handle, lock);
+  if (holder_ == Holder::nobody && !handle.done() && !finished_) {
+    holder_ = Holder::waiting_thread;
+    return true;
+  }
+  rouse_engine_thread();  // it may be holding back for this thread
+  return false;
+}
+
+void Driver::ask_for_token(const Handle& handle, std::unique_lock<std::mutex>& lock) {
+  Patience patience(options_.spare_cores);
   wanted_.fetch_add(1);
   while (holder_ == Holder::engine_thread && !handle.done() && !finished_) {
     lock.unlock();
@@ -110,12 +161,6 @@ bool Driver::take_token(const Handle& handle) {
     if (!patient && holder_ == Holder::engine_thread && !finished_) changed_.wait(lock);
   }
   wanted_.fetch_sub(1);
-  if (holder_ == Holder::nobody && !handle.done() && !finished_) {
-    holder_ = Holder::waiting_thread;
-    return true;
-  }
-  changed_.notify_all();  // the engine thread may be holding back for this thread
-  return false;
 }
 
 void Driver::drive_until(const Handle& handle) {
@@ -124,33 +169,46 @@ void Driver::drive_until(const Handle& handle) {
     if (turn()) {
       patience.renew();
     } else if (!patience.spend()) {
-      if (fall_asleep()) guarded([this] { return engine_->wait(), true; });
+      if (fall_asleep(Rest::sleep)) guarded([this] { return engine_->wait(), true; });
       wake_up();
       patience.renew();
     }
   }
 }
 
+// With nothing left to do, an engine thread that naps will look by itself; nobody is told.
 void Driver::give_token_back() {
-  const bool quiet = fall_asleep();
   const bool work_left =
-      !quiet || engine_->busy() || engine_->finished() || engine_->deadline().has_value();
-  {
-    const std::lock_guard lock(mutex_);
-    holder_ = Holder::nobody;
-    changed_.notify_all();
+      engine_->busy() || engine_->finished() || engine_->owes_peers() || error_.has_value();
+  const std::lock_guard lock(mutex_);
+  holder_ = Holder::nobody;
+  if (work_left || rest_ == Rest::sleep || rest_ == Rest::stand_by) rouse_engine_thread();
+}
+
+// Under mutex_. It drives, or takes a nap after it has seen that there is nothing to do.
+void Driver::rouse_engine_thread() {
+  switch (rest_) {
+    case Rest::none:
+      return;
+    case Rest::nap:
+    case Rest::sleep:
+      return engine_->ring();
+    case Rest::watch:
+    case Rest::stand_by:
+      return unwatched_.notify_one();
   }
-  if (work_left) engine_->ring();  // the parked engine thread takes over
 }
 
 // ---- with the token
 // --------------------------------------------------------------------------------
 
 bool Driver::turn() {
-  return guarded([this] {
+  const bool moved = guarded([this] {
     if (error_) engine_->abandon(*std::exchange(error_, std::nullopt));
     return engine_->turn();
   });
+  moved_ |= moved;
+  return moved;
 }
 
 // The boundary: what is thrown below ends the generation in the next turn.
@@ -166,17 +224,19 @@ bool Driver::guarded(Body body) {
   return true;
 }
 
-// Announces that this rank must be rung from now on, then looks once more, so that nothing that
-// came before the announcement is missed. False when there was something.
-bool Driver::fall_asleep() {
-  asleep_.store(true, std::memory_order_seq_cst);
+// Announces that this rank must be rung from now on, by its peers and, unless it only naps, by
+// those that submit; then looks once more, so that nothing that came before is missed. False when
+// there was something.
+bool Driver::fall_asleep(Rest how) {
+  if (how == Rest::sleep) asleep_.store(true, std::memory_order_seq_cst);
+  peers_ring_ = true;
   const bool announced = guarded([this] { return engine_->set_asleep(true), true; });
   return announced && !error_ && !turn();
 }
 
 void Driver::wake_up() {
-  engine_->set_asleep(false);
-  asleep_.store(false, std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_relaxed)) asleep_.store(false, std::memory_order_seq_cst);
+  if (std::exchange(peers_ring_, false)) engine_->set_asleep(false);
 }
 
 }  // namespace hvd

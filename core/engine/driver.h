@@ -1,10 +1,16 @@
 // Who calls Engine::turn(), and when nobody does. Whoever holds the token drives: the engine's own
-// thread or, while that one is parked, a thread that waits for an operation, so that a blocking
-// call needs no thread switch. Nothing polls: a driver without progress spins for 2 us, yields for
-// 50 us, then sleeps.
+// thread or, while that one rests, a thread that waits for an operation, so that a blocking call
+// needs no thread switch. A driver without progress spins for 2 us, yields for 50 us, then sleeps.
+//
+// The engine thread rests in three ways. While operations come and go it naps: it looks again after
+// a fraction of a millisecond, and nobody has to wake it, so that neither submitting nor waiting
+// costs a system call (docs/decisions/0011). When nothing has happened for a few naps it sleeps
+// until it is rung. While a waiting thread drives it only sees to it that somebody takes over.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -37,28 +43,62 @@ class Driver {
 
  private:
   enum class Holder : uint8_t { nobody, engine_thread, waiting_thread };
+  /// What the engine thread does when it does not drive.
+  enum class Rest : uint8_t { none, nap, sleep, watch, stand_by };
+
+  /// How long the engine thread naps: longer when it was woken for nothing, so that a row of
+  /// blocking calls, whose waiters drive, is hardly disturbed.
+  class Naps {
+   public:
+    static constexpr std::chrono::microseconds kShortest{200};
+    static constexpr std::chrono::microseconds kLongest{1600};
+    static constexpr int kForNothing = 6;  ///< so many in a row, then it sleeps
+
+    void was_needed() { length_ = kShortest, for_nothing_ = 0; }
+    void was_not_needed(bool something_happened) {
+      length_ = std::min(length_ * 2, kLongest);
+      for_nothing_ = something_happened ? 0 : for_nothing_ + 1;
+    }
+    bool are_over() const { return for_nothing_ >= kForNothing; }
+    std::chrono::microseconds length() const { return length_; }
+
+   private:
+    std::chrono::microseconds length_ = kShortest;
+    int for_nothing_ = 0;
+  };
 
   void main();
-  bool drive_as_engine_thread();
+  Rest drive_as_engine_thread();
+  Rest choose_rest(bool was_needed);
+  void rest(Rest how, std::unique_lock<std::mutex>& lock);
+  void watch_the_other(std::unique_lock<std::mutex>& lock);
   bool take_token(const Handle& handle);
+  void ask_for_token(const Handle& handle, std::unique_lock<std::mutex>& lock);
   void drive_until(const Handle& handle);
   void give_token_back();
+  void rouse_engine_thread();
   bool turn();
   template <class Body>
   bool guarded(Body body);
-  bool fall_asleep();
+  bool fall_asleep(Rest how);
   void wake_up();
 
   std::unique_ptr<Engine> engine_;
   const DriverOptions options_;
   std::optional<Error> error_;  ///< caught in the last turn; with the token
+  bool peers_ring_ = false;     ///< they were told so; with the token
+  bool moved_ = false;          ///< since the engine thread looked last; with the token
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  Holder holder_ = Holder::nobody;  ///< under mutex_
-  bool finished_ = false;           ///< under mutex_
+  std::condition_variable changed_;    ///< the token is free, or all is over
+  std::condition_variable unwatched_;  ///< for the engine thread: nobody else drives any more
+  Holder holder_ = Holder::nobody;     ///< under mutex_
+  Rest rest_ = Rest::none;             ///< under mutex_
+  bool finished_ = false;              ///< under mutex_
   std::atomic<int> wanted_{0};  ///< threads that want the token; the engine thread yields to them
-  std::atomic<bool> asleep_{false};
+  std::atomic<bool> asleep_{false};  ///< whoever submits must ring
+  Naps naps_;                        ///< of the engine thread alone, as the next one
+  int watched_ = 0;                  ///< looks at another thread that drives, in a row
   std::thread thread_;
 };
 

@@ -126,6 +126,10 @@ bool Engine::busy() const {
          (state_ != State::running && state_ != State::finished);
 }
 
+bool Engine::owes_peers() const {
+  return control_.has_unsent() || (wiring_.mesh && !wiring_.mesh->unsent().empty());
+}
+
 bool Engine::turn() {
   if (state_ == State::finished) return false;
   bool moved = notice_ready();

@@ -58,6 +58,8 @@ class Engine {
   bool finished() const { return state_ == State::finished; }
   /// Operations are pending or the end is under way: somebody has to call turn().
   bool busy() const;
+  /// Peers wait for bytes that the sockets have not taken yet.
+  bool owes_peers() const;
   /// When turn() has something to do although nothing happens.
   std::optional<TimePoint> deadline() const;
 
