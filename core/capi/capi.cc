@@ -54,6 +54,7 @@ void after_fork() {
 // A thread that was starting a Context or ending one is not in the child, and never lets go.
 void after_fork_in_child() {
   new (&process().starting) std::mutex;
+  if (process().context) process().context->is_now_inherited();
   after_fork();
 }
 

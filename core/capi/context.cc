@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
@@ -93,7 +92,7 @@ Knobs knobs_for(const Environment& environment, const StartOptions& options) {
 }  // namespace
 
 Context::Context(const Environment& environment, uint32_t generation, const StartOptions& options)
-    : process_(getpid()), knobs_(knobs_for(environment, options)) {
+    : knobs_(knobs_for(environment, options)) {
   const Identity identity = identity_from(environment);
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
@@ -124,8 +123,6 @@ Context::Context(const Environment& environment, uint32_t generation, const Star
   for (const std::vector<int>& ranks : options.process_sets)
     change_sets(OperationKind::add_process_set, ranks, 0);
 }
-
-bool Context::belongs_to_this_process() const { return process_ == getpid(); }
 
 void Context::tell(const Ending& ending) noexcept {
   {

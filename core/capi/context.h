@@ -2,8 +2,6 @@
 // its thread. Made by init, dies whole.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -40,7 +38,9 @@ class Context {
 
   const hvd_world& world() const { return world_; }
   /// False in a forked child, which inherits the memory but neither threads nor connections.
-  bool belongs_to_this_process() const;
+  bool belongs_to_this_process() const { return !is_inherited_; }
+  /// Called in a forked child, before anything else there can run.
+  void is_now_inherited() { is_inherited_ = true; }
   /// The generation has ended, by whatever cause.
   std::optional<Ending> ending() const;
 
@@ -83,7 +83,7 @@ class Context {
   void tell(const Ending& ending) noexcept;
   void blame(const Ending& ending) noexcept;
 
-  const pid_t process_;
+  bool is_inherited_ = false;  ///< asking the system for our process costs a call each time
   const Knobs knobs_;
   const SystemClock clock_;
   hvd_world world_{};

@@ -67,8 +67,35 @@ def submit(
     is referenced until the engine is done with it, and released by a later call from Python.
     """
 
+def reader(types: tuple[type, ...]) -> Any:
+    """What `reduce` looks into tensors by: DLPack's exchange interface for C, where a type has it.
+
+    `types`: of the tensors, exactly; subclasses are not read.
+    """
+
+def reduce(
+    reader: Any,
+    label: str,
+    name: str,
+    inputs: Any,
+    outputs: Any,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: int,
+) -> int:
+    """Queues an allreduce called `<label>.<name>` as `submit` does, of tensors and not of numbers.
+
+    `inputs`, `outputs`: a tensor, or a list of them; the same object to reduce in place. Kept alive
+    like an `owner`. Returns 0, and nothing is queued, when one of them cannot be read, is not
+    contiguous host memory, or has a type that not every `op` takes: `submit` is for the rest.
+    """
+
 def poll(handle: int) -> bool: ...
 def wait(handle: int) -> None: ...
+def finish(handle: int) -> None:
+    """`wait`, then `free` whether it raises or not."""
+
 def output(handle: int, index: int) -> tuple[Any, tuple[int, ...]]:
     """Allgather and alltoall, after `wait`, once an output: its bytes and its shape.
 

@@ -30,6 +30,10 @@ class World(NamedTuple):
     generation: int = 0
 
 
+#: Of operations, never used again: a dropped handle must not stand for one of a later double.
+_numbers = itertools.count(1000)
+
+
 class Operation(NamedTuple):
     kind: int
     name: str
@@ -65,7 +69,6 @@ class Double:
         self.log: list[Operation] = []
         self.pending: dict[int, Operation] = {}
         self.outputs: dict[int, list[torch.Tensor]] = {}
-        self.numbers = itertools.count(1000)
         self.running = False
         self.error: Exception | None = None
 
@@ -113,9 +116,43 @@ class Double:
             *(op, prescale, postscale, root, process_set, splits),
         )
         self.log.append(operation)
-        handle = next(self.numbers)
+        handle = next(_numbers)
         self.pending[handle] = operation
         return handle
+
+    def reduce(
+        self, reader: Any, label: str, name: str, inputs: Any, outputs: Any, *how: Any
+    ) -> int:
+        """Leaves all but the plainest tensors to `submit`, like the native module."""
+        *arguments, process_set = how
+        dtypes = {tensor.dtype for tensor in [*inputs, *outputs]}
+        if not all(map(self.is_plain, [*inputs, *outputs])) or len(dtypes) != 1:
+            return 0
+        return self.submit(
+            self.ALLREDUCE,
+            f"{label}.{name}",
+            [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
+            [t.data_ptr() for t in outputs],
+            (inputs, outputs),
+            *arguments,
+            process_set=process_set,
+        )
+
+    def is_plain(self, tensor: Any) -> bool:
+        return (
+            type(tensor) in (torch.Tensor, torch.nn.Parameter)
+            and tensor.layout is torch.strided
+            and tensor.is_contiguous()
+            and tensor.is_cpu
+            and tensor.dtype in DTYPES
+            and tensor.dtype not in (torch.bool, getattr(torch, "uint16", torch.bool))
+        )
+
+    def finish(self, handle: int) -> None:
+        try:
+            self.wait(handle)
+        finally:
+            self.free(handle)
 
     def poll(self, handle: int) -> bool:
         return handle not in self.pending

@@ -15,9 +15,12 @@ from horovod.common.util import get_average_backwards_compatibility_fun, num_ran
 from horovod.torch._library import is_compiling, operators
 from horovod.torch._submission import (
     DTYPES,
+    READER,
     UINT16,
+    Form,
     Handle,
     apply,
+    changes,
     check,
     fresh,
     name_of,
@@ -28,6 +31,7 @@ from horovod.torch._submission import (
     same_dtype,
     start,
     synchronize,
+    under_way,
     writable,
 )
 from horovod.torch.compression import Compression, Compressor
@@ -79,6 +83,37 @@ def check_reducible(tensor: torch.Tensor, op: int, doing: str) -> None:
         )
 
 
+#: What every dtype but bool and uint16 can be reduced by, on any ranks; None stands for Average.
+_USUAL_OPS = {None: Average, Average: Average, Sum: Sum, Min: Min, Max: Max, Product: Product}
+
+
+def _start_usual(
+    label: str,
+    name: str | None,
+    average: bool | None,
+    op: int | None,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    tensors: list[torch.Tensor],
+    form: Form = None,
+) -> Handle | None:
+    """Queues the usual operation in place, in one step; None, and nothing is done, for all others.
+
+    It has a name, runs on all ranks, and its tensors are plain: then nothing needs to be looked at
+    but what the native module sees by itself. Takes a third of the time of the full way.
+    """
+    if not name or average is not None or process_set is not global_process_set:
+        return None
+    usual = _USUAL_OPS.get(op)
+    if usual is None:
+        return None
+    native = core.reduce(READER, label, name, tensors, tensors, usual, factors[0], factors[1], 0)
+    if not native:
+        return None
+    changes(tensors)
+    return under_way(native, name, tensors, (), form)
+
+
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -123,6 +158,10 @@ def allreduce_async_(
     Returns: a handle; `synchronize` gives `tensor`, which must not be read or changed before.
     Raises: ValueError when `tensor` is not contiguous.
     """
+    factors = (prescale_factor, postscale_factor)
+    handle = _start_usual("allreduce", name, average, op, factors, process_set, [tensor])
+    if handle is not None:
+        return handle
     op = reduce_op(op, average)
     check_reducible(tensor, op, "allreduce_")
     check_ranks(op, process_set)
@@ -322,13 +361,18 @@ def grouped_allreduce_async_(
     Returns: one handle; `synchronize` gives the tensors, which must not be read or changed before.
     Raises: ValueError when one of them is not contiguous.
     """
+    factors = (prescale_factor, postscale_factor)
+    group = list(tensors)
+    handle = _start_usual("grouped_allreduce", name, average, op, factors, process_set, group, list)
+    if handle is not None:
+        return handle
     return _grouped_allreduce_async(
         "grouped_allreduce_",
-        tensors,
+        group,
         average,
         name,
         op,
-        (prescale_factor, postscale_factor),
+        factors,
         process_set,
         in_place=True,
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -37,18 +36,15 @@ DTYPES: dict[torch.dtype, int] = {
 Result = torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, ...] | None
 
 
-class _Pending(NamedTuple):
-    """What `synchronize` needs. `allocated`: dtypes of outputs that the runtime allocates."""
+#: Makes the result of an operation of its outputs; None: the one output is the result.
+Form = Callable[[list[torch.Tensor]], Result] | None
 
-    native: int
-    outputs: list[torch.Tensor]
-    allocated: Sequence[torch.dtype]
-    form: Callable[[list[torch.Tensor]], Result]
+#: What `synchronize` needs, by handle: the outputs, the dtypes of those that the runtime allocates
+#: instead, and the form.
+_pending: dict[int, tuple[list[torch.Tensor], Sequence[torch.dtype], Form]] = {}
 
-
-def only(outputs: list[torch.Tensor]) -> torch.Tensor:
-    """The result of an operation on one tensor."""
-    return outputs[0]
+#: The native module looks into tensors of these types by itself.
+READER = core.reader((torch.Tensor, torch.nn.Parameter))
 
 
 def nothing(outputs: list[torch.Tensor]) -> None:
@@ -58,8 +54,6 @@ def nothing(outputs: list[torch.Tensor]) -> None:
 _increment_version: Callable[[torch.Tensor], None] = getattr(
     torch.autograd.graph, "increment_version", lambda tensor: None
 )  # older torch cannot be told
-_pending: dict[int, _Pending] = {}
-_handles = itertools.count()
 
 
 class Handle(int):
@@ -71,20 +65,19 @@ class Handle(int):
 
     name: str
 
-    def __del__(self, pending: dict[int, _Pending] = _pending) -> None:
-        dropped = pending.pop(self, None)
-        if dropped is not None:
-            core.free(dropped.native)
+    def __del__(self, pending: dict[int, Any] = _pending) -> None:
+        if pending.pop(self, None) is not None:
+            core.free(self)
 
 
 def drop_handles() -> None:
     """At `init` and `shutdown`: no handle outlives the job. Unnamed operations count from 0 again.
 
-    Handles themselves go on counting, so an old one never stands for a new operation.
+    The native module never uses a number again, so an old one never stands for a new operation.
     """
     _unnamed.restart()
     while _pending:
-        core.free(_pending.popitem()[1].native)
+        core.free(_pending.popitem()[0])
 
 
 atexit.register(drop_handles)
@@ -133,9 +126,18 @@ def writable(tensor: torch.Tensor, doing: str) -> torch.Tensor:
             f"{doing}: the tensor must be contiguous to be changed in place, its shape is "
             f"{tuple(tensor.shape)} and its strides are {tensor.stride()}"
         )
-    if not tensor.is_inference():
-        _increment_version(tensor)
+    changes([tensor])
     return tensor
+
+
+def changes(tensors: list[torch.Tensor]) -> None:
+    """Tells autograd that `tensors` change in place."""
+    try:
+        _increment_version(tensors)
+    except RuntimeError:  # inference tensors do not count changes, and one of them stops the rest
+        for tensor in tensors:
+            if not tensor.is_inference():
+                _increment_version(tensor)
 
 
 def fresh(tensor: torch.Tensor) -> torch.Tensor:
@@ -157,7 +159,7 @@ def start(
     outputs: list[torch.Tensor],
     *,
     allocated: Sequence[torch.dtype] = (),
-    form: Callable[[list[torch.Tensor]], Result] = only,
+    form: Form = None,
     op: int = 1,
     prescale: float = 1.0,
     postscale: float = 1.0,
@@ -168,11 +170,16 @@ def start(
     """Queues an operation on checked, contiguous tensors. The engine keeps them alive till its end.
 
     `label`: the operation, which begins its name among ranks. `allocated`: dtypes of the outputs,
-    when the runtime allocates them. `form`: makes the result of the outputs.
+    when the runtime allocates them.
     """
     set_id = 0 if process_set is global_process_set else process_set_id(process_set)
 
     def submit(chosen: str) -> int:
+        if kind == core.ALLREDUCE:
+            arguments = (label, chosen, inputs, outputs, op, prescale, postscale, set_id)
+            native = core.reduce(READER, *arguments)
+            if native:
+                return native
         return core.submit(
             kind,
             f"{label}.{chosen}",
@@ -188,16 +195,26 @@ def start(
         )
 
     name, native = (name, submit(name)) if name else _unnamed.submit(set_id, submit)
-    handle = Handle(next(_handles))
+    return under_way(native, name, outputs, allocated, form)
+
+
+def under_way(
+    native: int,
+    name: str,
+    outputs: list[torch.Tensor],
+    allocated: Sequence[torch.dtype] = (),
+    form: Form = None,
+) -> Handle:
+    """The handle of an operation that the native module has taken."""
+    handle = Handle(native)
     handle.name = name
-    _pending[int(handle)] = _Pending(native, outputs, allocated, form)
+    _pending[native] = (outputs, allocated, form)
     return handle
 
 
 def poll(handle: int) -> bool:
     """True when the operation has ended, well or not; also for a handle that is not known."""
-    pending = _pending.get(handle)
-    return pending is None or core.poll(pending.native)
+    return handle not in _pending or core.poll(handle)
 
 
 def synchronize(handle: int) -> Result:
@@ -211,12 +228,20 @@ def synchronize(handle: int) -> Result:
     pending = _pending.pop(handle, None)
     if pending is None:
         return None
+    outputs, allocated, form = pending
+    if not allocated:
+        core.finish(handle)
+    else:
+        outputs = _take_outputs(handle, allocated)
+    return outputs[0] if form is None else form(outputs)
+
+
+def _take_outputs(handle: int, allocated: Sequence[torch.dtype]) -> list[torch.Tensor]:
     try:
-        core.wait(pending.native)
-        allocated = [_output(pending.native, i, t) for i, t in enumerate(pending.allocated)]
-        return pending.form(allocated or pending.outputs)
+        core.wait(handle)
+        return [_output(handle, i, dtype) for i, dtype in enumerate(allocated)]
     finally:
-        core.free(pending.native)
+        core.free(handle)
 
 
 def _output(native: int, index: int, dtype: torch.dtype) -> torch.Tensor:
