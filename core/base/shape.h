@@ -5,11 +5,12 @@
 #include <functional>
 #include <numeric>
 #include <string>
-#include <vector>
+
+#include "core/base/small_vector.h"
 
 namespace hvd {
 
-using Shape = std::vector<int64_t>;
+using Shape = SmallVector<int64_t, 5>;
 
 inline int64_t element_count(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());

@@ -70,7 +70,6 @@ void Driver::main() {
 // Returns when all is done, a waiting thread wants the token, or it is time to rest.
 Driver::Rest Driver::drive_as_engine_thread() {
   wake_up();
-  watched_ = 0;
   guarded([this] { return engine_->take_events(), true; });
   Patience patience(options_.spare_cores);
   bool was_needed = false;
@@ -117,12 +116,14 @@ void Driver::rest(Rest how, std::unique_lock<std::mutex>& lock) {
 
 // A waiting thread drives, or is about to. Usually that is soon over, and then it does not say so.
 void Driver::watch_the_other(std::unique_lock<std::mutex>& lock) {
-  const bool takes_long = ++watched_ > Naps::kForNothing;
+  watched_ = drives_ == watched_drive_ ? watched_ + 1 : 0;
+  watched_drive_ = drives_;
   naps_.was_not_needed(true);
-  rest_ = takes_long ? Rest::stand_by : Rest::watch;
-  if (takes_long) {
+  if (watched_ > Naps::kForNothing) {
+    rest_ = Rest::stand_by;
     unwatched_.wait(lock);
   } else {
+    rest_ = Rest::watch;
     unwatched_.wait_for(lock, naps_.length());
   }
   rest_ = Rest::none;
@@ -145,6 +146,7 @@ bool Driver::take_token(const Handle& handle) {
   if (holder_ == Holder::engine_thread) ask_for_token(handle, lock);
   if (holder_ == Holder::nobody && !handle.done() && !finished_) {
     holder_ = Holder::waiting_thread;
+    ++drives_;
     return true;
   }
   rouse_engine_thread();  // it may be holding back for this thread

@@ -94,11 +94,13 @@ class Driver {
   std::condition_variable unwatched_;  ///< for the engine thread: nobody else drives any more
   Holder holder_ = Holder::nobody;     ///< under mutex_
   Rest rest_ = Rest::none;             ///< under mutex_
+  uint64_t drives_ = 0;                ///< of waiting threads so far; under mutex_
   bool finished_ = false;              ///< under mutex_
   std::atomic<int> wanted_{0};  ///< threads that want the token; the engine thread yields to them
   std::atomic<bool> asleep_{false};  ///< whoever submits must ring
   Naps naps_;                        ///< of the engine thread alone, as the next one
-  int watched_ = 0;                  ///< looks at another thread that drives, in a row
+  uint64_t watched_drive_ = 0;       ///< which of `drives_` it has watched ...
+  int watched_ = 0;                  ///< ... so many times after the first
   std::thread thread_;
 };
 

@@ -46,7 +46,7 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
 
 /// Of a group, the first tensor that differs is told.
 Difference shape_difference(const Opinions& opinions) {
-  const std::vector<Shape>& first = opinions.front().signature.shapes;
+  const Shapes& first = opinions.front().signature.shapes;
   for (const Opinion& opinion : opinions) {
     if (opinion.signature.shapes.size() == first.size()) continue;
     return {"the number of tensors in the group", "tensors",

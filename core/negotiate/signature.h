@@ -40,6 +40,8 @@ std::string_view name_of(OperationKind kind);
 enum class DeviceKind : uint8_t { host, gpu };
 std::string_view name_of(DeviceKind device);
 
+using Shapes = SmallVector<Shape, 1>;
+
 /// A value. A grouped operation is one Signature with a list of shapes, hence one slot and one
 /// batch. For allgather and alltoall the first dimension, which ranks need not agree on, is
 /// kFreeDimension.
@@ -52,7 +54,7 @@ struct Signature {
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t root = 0;                ///< broadcast: global rank
-  std::vector<Shape> shapes{};     ///< one a tensor; barrier: none
+  Shapes shapes{};                 ///< one a tensor; barrier: none
   std::vector<int32_t> members{};  ///< add_process_set: global ranks, ascending
   GroupNumber target = 0;          ///< remove_process_set
   bool fuse_with_others = true;    ///< false for a group under HOROVOD_DISABLE_GROUP_FUSION

@@ -169,17 +169,17 @@ class Double:
             self.outputs[handle] = self.exchange(view(*operation.inputs[0]), operation.splits)
         elif operation.kind == self.REDUCESCATTER:
             for tensor, output in zip(operation.inputs, operation.outputs or [], strict=True):
-                rows = self.reduce(view(*tensor), operation).chunk(self.size)[0]
+                rows = self.reduced(view(*tensor), operation).chunk(self.size)[0]
                 view(output, tuple(rows.shape), tensor[2]).copy_(rows)
         elif operation.kind == self.ALLREDUCE:
             for tensor, output in zip(operation.inputs, operation.outputs or [], strict=True):
                 target = view(output, *tensor[1:])
-                target.copy_(self.reduce(view(*tensor), operation))
+                target.copy_(self.reduced(view(*tensor), operation))
         elif operation.kind == self.BROADCAST:
             for tensor, output in zip(operation.inputs, operation.outputs or [], strict=True):
                 view(output, *tensor[1:]).copy_(view(*tensor).clone())
 
-    def reduce(self, tensor: torch.Tensor, operation: Operation) -> torch.Tensor:
+    def reduced(self, tensor: torch.Tensor, operation: Operation) -> torch.Tensor:
         value = tensor.double() * operation.prescale
         if operation.op in (AVERAGE, SUM):
             value = value * self.size

@@ -51,7 +51,7 @@ def nothing(outputs: list[torch.Tensor]) -> None:
     """The result of an operation that has none."""
 
 
-_increment_version: Callable[[torch.Tensor], None] = getattr(
+_increment_version: Callable[[Any], None] = getattr(
     torch.autograd.graph, "increment_version", lambda tensor: None
 )  # older torch cannot be told
 
@@ -134,7 +134,8 @@ def changes(tensors: list[torch.Tensor]) -> None:
     """Tells autograd that `tensors` change in place."""
     try:
         _increment_version(tensors)
-    except RuntimeError:  # inference tensors do not count changes, and one of them stops the rest
+    except (RuntimeError, TypeError):  # an inference tensor counts no changes, and stops the rest;
+        # older torch takes one at a time
         for tensor in tensors:
             if not tensor.is_inference():
                 _increment_version(tensor)
