@@ -98,7 +98,7 @@ TEST_F(Submission, AlltoallDealsOutEqualPartsOfTheSet) {
   request_.process_set = 1;
   const Request made = make();
   EXPECT_THAT(made.tensors.at(0).splits, ElementsAre(2, 2, 2));
-  EXPECT_THAT(made.signature.shapes.at(0), ElementsAre(kFreeDimension, 2));
+  EXPECT_THAT(made.signature.shapes[0], ElementsAre(kFreeDimension, 2));
   EXPECT_EQ(made.tensors[0].gathered, &made.operation->outputs.at(0).gathered);
   EXPECT_EQ(made.tensors[0].received_splits, &made.operation->outputs.at(1).gathered);
   EXPECT_EQ(made.operation->outputs[0].dtype, DType::float32);
@@ -147,7 +147,7 @@ TEST_F(Submission, ReducescatterSumsOrAveragesAndScales) {
   EXPECT_EQ(signature.kind, OperationKind::reducescatter);
   EXPECT_EQ(signature.prescale, 0.5);
   EXPECT_EQ(signature.postscale, 3);
-  EXPECT_THAT(signature.shapes.at(0), ElementsAre(6, 2));
+  EXPECT_THAT(signature.shapes[0], ElementsAre(6, 2));
   for (const hvd_reduce_op op : {HVD_MIN, HVD_MAX, HVD_PRODUCT, HVD_ADASUM}) {
     request_.op = op;
     EXPECT_THAT(refusal(), HasSubstr("must be average or sum"));

@@ -14,6 +14,7 @@ import torch
 
 from horovod.torch._passes import How, Parameter, Passes, finish_all
 from horovod.torch._submission import synchronize
+from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import (
     allreduce_async_,
     grouped_allreduce_async_,
@@ -114,6 +115,27 @@ class Reducer(Passes):
         super().forget()
 
     def _send(self, unit: _Unit) -> None:
+        if not self._send_as_it_lies(unit):
+            self._send_packed(unit)
+        unit.versions = [sent.gradient._version for sent in unit.sent]
+        unit.is_sent = True
+        self._sent_count += 1
+
+    def _send_as_it_lies(self, unit: _Unit) -> bool:
+        """The usual case: one dense gradient that nobody compresses. False, nothing done, else."""
+        if len(unit.parameters) != 1 or self.how.compression is not Compression.none:
+            return False
+        parameter = unit.parameters[0]
+        gradient = parameter.grad
+        if gradient is None or gradient.layout is not torch.strided:
+            return False
+        if not gradient.is_contiguous():
+            return False
+        unit.handle = allreduce_async_(gradient, name=unit.name, **self.how.operation())
+        unit.sent.append(_Sent(parameter, gradient, gradient, None))
+        return True
+
+    def _send_packed(self, unit: _Unit) -> None:
         for parameter in unit.parameters:
             gradient = self._gradient(parameter)
             if gradient.layout is torch.strided or self.how.sparse_as_dense:
@@ -126,9 +148,6 @@ class Reducer(Passes):
             unit.handle = allreduce_async_(wires[0], name=unit.name, **operation)
         elif wires:
             unit.handle = grouped_allreduce_async_(wires, name=unit.name, **operation)
-        unit.versions = [sent.gradient._version for sent in unit.sent]
-        unit.is_sent = True
-        self._sent_count += 1
 
     def _gradient(self, parameter: Parameter) -> torch.Tensor:
         """That of the parameter; zeros where there is none, sparse if others were before."""
@@ -175,21 +194,19 @@ class Reducer(Passes):
             return
         handle, unit.handle = unit.handle, None
         synchronize(handle)
-        with torch.no_grad():
-            for sent, version in zip(unit.sent, unit.versions, strict=True):
-                self._unpack(sent, version)
+        for sent, version in zip(unit.sent, unit.versions, strict=True):
+            self._check_unchanged(sent.parameter, sent.gradient, version)
+            if sent.wire is not sent.gradient:
+                self._unpack(sent)
         unit.sent = []
 
-    def _unpack(self, sent: _Sent, version: int) -> None:
-        parameter, gradient = sent.parameter, sent.gradient
-        self._check_unchanged(parameter, gradient, version)
-        if sent.wire is gradient:
-            return
+    @torch.no_grad()
+    def _unpack(self, sent: _Sent) -> None:
         reduced = self.how.compression.decompress(sent.wire, sent.context)
-        if gradient.layout is torch.strided:
-            gradient.copy_(reduced)
+        if sent.gradient.layout is torch.strided:
+            sent.gradient.copy_(reduced)
         else:
-            parameter.grad = reduced.to_sparse(gradient.sparse_dim())
+            sent.parameter.grad = reduced.to_sparse(sent.gradient.sparse_dim())
 
     def _receive_sparse(self, sent: _SentSparse) -> None:
         reduced = sent.finish()
