@@ -69,7 +69,7 @@ class Engine {
   /// nothing.
   void park(std::optional<TimePoint> until) { wiring_.waiter->park(until); }
   /// After park(): what has happened is for the next turn().
-  void take_events() { wiring_.waiter->wait(TimePoint{}, ready_); }
+  void take_events() { wiring_.waiter->poll(ready_); }
   /// Ends wait() and park(). From any thread.
   void ring() { wiring_.waiter->ring(); }
   /// Before wait() and park(), and after: tells local peers whether they must ring this rank's

@@ -205,7 +205,7 @@ class ProgramRun {
     signature.prescale = call.prescale;
     signature.postscale = call.postscale;
     signature.root = call.root;
-    signature.shapes = call.shapes;
+    signature.shapes = Shapes(call.shapes.begin(), call.shapes.end());
     signature.fuse_with_others = call.fuse_with_others;
     if (!has_free_rows(call.kind)) return;
     for (Shape& shape : signature.shapes) shape[0] = kFreeDimension;
