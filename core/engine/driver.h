@@ -4,7 +4,7 @@
 //
 // The engine thread rests in three ways. While operations come and go it naps: it looks again after
 // a fraction of a millisecond, and nobody has to wake it, so that neither submitting nor waiting
-// costs a system call (docs/decisions/0011). When nothing has happened for a few naps it sleeps
+// costs a system call (docs/decisions/0012). When nothing has happened for a few naps it sleeps
 // until it is rung. While a waiting thread drives it only sees to it that somebody takes over.
 #pragma once
 
