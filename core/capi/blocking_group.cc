@@ -15,6 +15,11 @@ namespace {
 // What the waiter reports; a smaller tag is the rank whose process has ended.
 constexpr uint64_t kDataTag = uint64_t{1} << 32;
 
+EagerSlots* eager_slots_of(const Wiring& wiring) {
+  EagerSlots* slots = wiring.segment ? wiring.segment->eager_slots() : nullptr;
+  return slots != nullptr && slots->local_ranks() <= EagerCall::kMostRanks ? slots : nullptr;
+}
+
 }  // namespace
 
 BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs,
@@ -22,6 +27,7 @@ BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const
     : wiring_(std::move(wiring)),
       backend_(host_rules(knobs)),
       levels_(wiring_.make_levels(ranks, wants_levels(knobs))),
+      eager_slots_(eager_slots_of(wiring_)),
       patience_at_end_(knobs.peer_timeout),
       spare_cores_(spare_cores) {
   for (const Wiring::Watched& peer : wiring_.local_peers)
@@ -32,12 +38,23 @@ BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const
   });
 }
 
-void BlockingGroup::run(Batch batch) {
+void BlockingGroup::begin_call() {
   if (interrupted_) {
     fail(Code::peer_lost,
          "an earlier call on this group has failed; the group can only be freed and made anew");
   }
   interrupted_ = true;
+}
+
+void BlockingGroup::run(const EagerTask& task) {
+  begin_call();
+  EagerCall call(*eager_slots_, task);
+  drive([&] { return call.advance(); });
+  interrupted_ = false;
+}
+
+void BlockingGroup::run(Batch batch) {
+  begin_call();
   batch.sequence = next_sequence_++;
   const std::unique_ptr<Run> run = backend_.start(levels_, std::move(batch));
   drive([&] { return run->advance(); });

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/backend/host/eager_call.h"
 #include "core/backend/host/host_backend.h"
 #include "core/base/knobs.h"
 #include "core/group/bootstrap/wiring.h"
@@ -29,6 +30,10 @@ class BlockingGroup {
   /// `sequence` is not used. Throws Error{peer_lost} naming the global rank; afterwards every call
   /// does.
   void run(Batch batch);
+  /// The same for a small operation.
+  void run(const EagerTask& task);
+  /// The largest input of such an operation, the same on all ranks; 0: there are none.
+  size_t most_eager_bytes() const { return eager_slots_ ? eager_slots_->most_bytes() : 0; }
   /// Returns when all ranks have called it.
   void barrier();
   /// The last call, collective like all: nobody takes the end of this process for a loss any more.
@@ -36,6 +41,7 @@ class BlockingGroup {
   void leave();
 
  private:
+  void begin_call();
   template <class Step>
   void drive(Step step);
   void set_asleep(bool asleep);
@@ -45,6 +51,7 @@ class BlockingGroup {
   Wiring wiring_;
   HostBackend backend_;
   GroupLevels levels_;
+  EagerSlots* const eager_slots_;  ///< of the segment; nullptr where there are none
   const Duration patience_at_end_;
   const bool spare_cores_;
   uint64_t next_sequence_ = 1;

@@ -23,7 +23,7 @@
 /// Belongs to the process that made it: a forked child has neither its memory nor its connections.
 struct hvd_group {
   std::unique_ptr<hvd::BlockingGroup> group;
-  pid_t process;
+  uint32_t forks;  ///< Process::forks when it was made
 };
 
 namespace {
@@ -38,6 +38,8 @@ struct Process {
   std::shared_ptr<Context> context;
   hvd::Operations operations;
   uint32_t generation = 0;
+  uint32_t forks =
+      0;  ///< between the first process and this one; asking for the pid is a system call
 };
 
 Process& process();
@@ -55,6 +57,7 @@ void after_fork() {
 void after_fork_in_child() {
   new (&process().starting) std::mutex;
   if (process().context) process().context->is_now_inherited();
+  ++process().forks;
   after_fork();
 }
 
@@ -269,7 +272,7 @@ hvd_status hvd_group_create(hvd_rank_list ranks, hvd_group** group) {
   return guarded([&] {
     const auto context = running();
     std::vector<int> list(ranks.ranks, ranks.ranks + (ranks.count > 0 ? ranks.count : 0));
-    *group = new hvd_group{context->make_group(std::move(list)), getpid()};
+    *group = new hvd_group{context->make_group(std::move(list)), process().forks};
   });
 }
 
@@ -278,14 +281,14 @@ int32_t hvd_group_size(const hvd_group* group) { return group->group->size(); }
 
 hvd_status hvd_group_run(hvd_group* group, const hvd_request* request) {
   return guarded([&] {
-    if (group->process != getpid())
+    if (group->forks != process().forks)
       hvd::fail(Code::not_initialized, "the group belongs to the process that forked this one");
     hvd::run_on(*group->group, *request);
   });
 }
 
 void hvd_group_free(hvd_group* group) {
-  if (group == nullptr || group->process != getpid()) return;
+  if (group == nullptr || group->forks != process().forks) return;
   guarded([&] { group->group->leave(); });  // a rank that is lost has no need of a goodbye
   delete group;
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <numeric>
@@ -23,13 +22,6 @@ namespace hvd {
 namespace {
 
 constexpr std::string_view kDynamicTimeline = "DYNAMIC";  // started when the script asks for it
-
-/// Every local rank can have a core to itself, by the affinity that this process really has.
-bool cores_to_spare(int local_ranks) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
-  return CPU_COUNT(&allowed) >= local_ranks;
-}
 
 // The entry of a comma list of cores, one for each local rank.
 std::optional<int> core_of(const std::string& cores, const Identity& identity) {
@@ -114,7 +106,7 @@ Context::Context(const Environment& environment, uint32_t generation, const Star
             is_homogeneous(wiring.topology),
             generation};
   roster_ = wiring.roster();
-  spare_cores_ = cores_to_spare(identity.local_size);
+  spare_cores_ = roster_.cards.empty() || has_core_for_each(roster_.cards, world_.rank);
   start_timeline_of_knobs();
   const DriverOptions driving{.spare_cores = spare_cores_, .core = core};
   auto told = [this](const Ending& ending) { tell(ending); };

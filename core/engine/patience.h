@@ -15,12 +15,21 @@ class Patience {
   // spin 50.
   static constexpr std::chrono::microseconds kSpin{2};
   static constexpr std::chrono::microseconds kYield{50};
+  // Looks before the clock is asked, which takes as long as several of them.
+  static constexpr int kPolls = 64;
 
   /// `spare_cores`: every local rank has a core of its own, so that a short spin costs nobody.
   explicit Patience(bool spare_cores) : spare_cores_(spare_cores) {}
-  void renew() { waiting_ = false; }
+  void renew() {
+    waiting_ = false;
+    polls_ = 0;
+  }
   /// Spends a moment; false when it is time to sleep.
   bool spend() {
+    if (spare_cores_ && polls_ < kPolls) {
+      ++polls_;
+      return true;
+    }
     const auto now = std::chrono::steady_clock::now();
     if (!std::exchange(waiting_, true)) since_ = now;
     const auto waited = now - since_;
@@ -32,6 +41,7 @@ class Patience {
  private:
   const bool spare_cores_;
   bool waiting_ = false;
+  int polls_ = 0;  ///< since the last progress
   std::chrono::steady_clock::time_point since_{};
 };
 

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "core/base/bytes.h"
 #include "core/group/doorbells.h"
+#include "core/group/eager_slots.h"
 #include "core/group/segment_layout.h"
 #include "core/group/staging.h"
 #include "core/transport/file_descriptor.h"
@@ -64,6 +66,8 @@ class HostSegment {
 
   /// This rank's staging, one for all its groups.
   Staging& staging() { return staging_; }
+  /// nullptr where the layout has none.
+  EagerSlots* eager_slots() { return eager_slots_ ? &*eager_slots_ : nullptr; }
 
  private:
   HostSegment(FileDescriptor fd, MutableBytes memory, const SegmentLayout& layout,
@@ -76,6 +80,7 @@ class HostSegment {
   int local_rank_;
   Doorbells doorbells_;
   Staging staging_;
+  std::optional<EagerSlots> eager_slots_;
 };
 
 }  // namespace hvd

@@ -5,6 +5,7 @@
 
 #include "core/base/assert.h"
 #include "core/group/doorbells.h"
+#include "core/group/eager_slots.h"
 #include "core/transport/ring.h"
 
 namespace hvd {
@@ -28,6 +29,12 @@ SegmentLayout SegmentLayout::of(int local_ranks, size_t staging_bytes, size_t ri
   return layout;
 }
 
+SegmentLayout SegmentLayout::with_eager_slots() const {
+  SegmentLayout layout = *this;
+  layout.eager_bytes = kEagerBytesOfAll / local_ranks / 64 * 64;
+  return layout;
+}
+
 size_t SegmentLayout::state_offset(int local_rank) const {
   return kHeaderBytes + static_cast<size_t>(local_rank) * sizeof(RankState);
 }
@@ -41,8 +48,14 @@ size_t SegmentLayout::ring_from_leader_offset(int local_rank) const {
   return ring_to_leader_offset(local_rank) + ring_memory_bytes(ring_bytes);
 }
 
-size_t SegmentLayout::staging_offset(int local_rank) const {
+size_t SegmentLayout::eager_offset(int local_rank) const {
+  const size_t area = eager_bytes == 0 ? 0 : EagerSlots::area_bytes(eager_bytes);
   return whole_pages(ring_to_leader_offset(static_cast<int>(local_ranks))) +
+         static_cast<size_t>(local_rank) * area;
+}
+
+size_t SegmentLayout::staging_offset(int local_rank) const {
+  return whole_pages(eager_offset(static_cast<int>(local_ranks))) +
          static_cast<size_t>(local_rank) * staging_bytes();
 }
 

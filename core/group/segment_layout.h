@@ -13,23 +13,29 @@ struct SegmentLayout {
   static constexpr uint32_t kSlots = 4;
   /// A unit is written by one core and read by another, so it should still be in the cache when it
   /// is read. Two ranks have a cache each; more of them share one, and each reads the units of all.
-  static constexpr size_t kUnitBytesOfTwo = 1 * MiB;
+  static constexpr size_t kUnitBytesOfTwo = 256 * KiB;
   static constexpr size_t kUnitBytesOfMany = 256 * KiB;
+  /// Of the largest messages in EagerSlots of all ranks together, since each reads what all post.
+  static constexpr size_t kEagerBytesOfAll = 512 * KiB;
 
   uint32_t local_ranks = 1;
-  uint32_t slots = kSlots;  ///< units in flight
-  uint64_t unit_bytes = 0;  ///< a multiple of a page
-  uint64_t ring_bytes = 0;  ///< a power of two
+  uint32_t slots = kSlots;   ///< units in flight
+  uint64_t unit_bytes = 0;   ///< a multiple of a page
+  uint64_t ring_bytes = 0;   ///< a power of two
+  uint64_t eager_bytes = 0;  ///< of a message in EagerSlots; 0: there are none
   bool operator==(const SegmentLayout&) const = default;
 
   /// At most `staging_bytes` a rank, and less where more would not be faster; each control ring
   /// holds at least `ring_bytes`.
   static SegmentLayout of(int local_ranks, size_t staging_bytes, size_t ring_bytes);
+  /// The same with EagerSlots.
+  SegmentLayout with_eager_slots() const;
 
   size_t state_offset(int local_rank) const;
   /// The ring from a rank to its host's leader (local rank 0), and the one back.
   size_t ring_to_leader_offset(int local_rank) const;
   size_t ring_from_leader_offset(int local_rank) const;
+  size_t eager_offset(int local_rank) const;
   size_t staging_offset(int local_rank) const;
   size_t staging_bytes() const { return slots * unit_bytes; }
   size_t total_bytes() const { return staging_offset(static_cast<int>(local_ranks)); }

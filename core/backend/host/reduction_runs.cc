@@ -55,11 +55,11 @@ std::vector<size_t> parts_of(size_t bytes, int count) {
 // For integers the product must not fall below a whole number by rounding (49 * (1 / 49.) is
 // 0.9999...), so the factor is the next one above: right up to 2^51. That of a power of two is
 // exact.
-double factor_after(const Batch& batch, int size) {
-  if (batch.op != ReduceOp::average) return batch.postscale;
+double factor_after(ReduceOp op, DType dtype, double postscale, int size) {
+  if (op != ReduceOp::average) return postscale;
   const double share = 1.0 / size;
-  const bool nudge = !is_floating(batch.dtype) && !std::has_single_bit(static_cast<unsigned>(size));
-  return batch.postscale * (nudge ? std::nextafter(share, 1.0) : share);
+  const bool nudge = !is_floating(dtype) && !std::has_single_bit(static_cast<unsigned>(size));
+  return postscale * (nudge ? std::nextafter(share, 1.0) : share);
 }
 
 std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, const AllreduceRules& rules) {

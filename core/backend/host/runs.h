@@ -29,7 +29,10 @@ std::unique_ptr<Run> allgather_run(GroupLevels& groups, Batch batch, bool in_lev
 /// Unless the outputs are there, a pass before tells everybody who sends how many rows to whom.
 std::unique_ptr<Run> alltoall_run(Group& group, Batch batch);
 
-/// What the sum is multiplied by in the end: Batch::postscale and, for an average, 1 / size.
-double factor_after(const Batch& batch, int size);
+/// What a reduction is multiplied by in the end: its postscale and, for an average, 1 / size.
+double factor_after(ReduceOp op, DType dtype, double postscale, int size);
+inline double factor_after(const Batch& batch, int size) {
+  return factor_after(batch.op, batch.dtype, batch.postscale, size);
+}
 
 }  // namespace hvd

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxAddresses = 64;
+constexpr size_t kMaxCores = 8192;           // more than any kernel is built for
 constexpr size_t kMaxAgreedBytes = 1 * MiB;  // a line for each process set
 constexpr size_t kMaxRanksInText = 8;
 
@@ -51,6 +53,8 @@ ByteVector to_bytes(const Card& card) {
   out.put(card.control_port);
   out.put(card.data_port);
   out.put(card.only_these_addresses);
+  out.put_count(card.cores.size());
+  for (const uint16_t core : card.cores) out.put(core);
   out.put_text(card.agreed);
   return out.take();
 }
@@ -67,6 +71,8 @@ Card read_card(ConstBytes bytes) {
   card.control_port = in.get<uint16_t>();
   card.data_port = in.get<uint16_t>();
   card.only_these_addresses = in.get_bool();
+  card.cores.resize(in.get_count(kMaxCores));
+  for (auto& core : card.cores) core = in.get<uint16_t>();
   card.agreed = in.get_text(kMaxAgreedBytes);
   in.finish();
   return card;
@@ -101,6 +107,18 @@ Topology topology_of(const std::vector<Card>& cards, bool every_rank_alone) {
     topology.host_of.push_back(host);
   }
   return topology;
+}
+
+bool has_core_for_each(const std::vector<Card>& cards, int rank) {
+  const Card& own = cards[static_cast<size_t>(rank)];
+  size_t ranks = 0;
+  std::set<uint16_t> cores;
+  for (const Card& card : cards) {
+    if (card.hostname != own.hostname || card.machine != own.machine) continue;
+    ++ranks;
+    cores.insert(card.cores.begin(), card.cores.end());
+  }
+  return cores.size() >= ranks;
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {

@@ -20,6 +20,7 @@ struct Card {
   uint16_t control_port = 0;
   uint16_t data_port = 0;
   bool only_these_addresses = false;  ///< the user chose the interface: no short cut by loopback
+  std::vector<uint16_t> cores;        ///< that its threads may run on
   std::string agreed;                 ///< agreed_text() of its knobs, and Terms::text
   bool operator==(const Card&) const = default;
 };
@@ -34,6 +35,10 @@ std::string disagreement_of(const std::vector<Card>& cards);
 /// Hosts in the order of their lowest rank. Two ranks are on one host when the launcher and the
 /// machine say so.
 Topology topology_of(const std::vector<Card>& cards, bool every_rank_alone);
+
+/// Whether every rank on the machine of `rank` can have a core to itself: they may be bound to one
+/// each, or all be free to use as many.
+bool has_core_for_each(const std::vector<Card>& cards, int rank);
 
 /// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, ... 7 and 20 more".
 std::string ranks_text(const std::vector<int>& ranks);

@@ -23,6 +23,7 @@ Card card_of(int rank, const std::string& hostname, const std::string& agreed = 
 TEST(Card, SurvivesTheWire) {
   Card card = card_of(3, "node");
   card.only_these_addresses = true;
+  card.cores = {0, 1, 300};
   EXPECT_EQ(read_card(to_bytes(card)), card);
 }
 
@@ -48,6 +49,24 @@ TEST(Topology, TheSameNameOnTwoMachinesIsTwoHosts) {
 
 TEST(Topology, EveryRankIsAHostWhereMemoryIsNotShared) {
   EXPECT_EQ(topology_of({card_of(0, "a"), card_of(1, "a")}, true).hosts(), 2);
+}
+
+TEST(Cores, AreEnoughWhenRanksTogetherMayUseAsManyAsTheyAre) {
+  const auto cards_of = [](const std::vector<std::vector<uint16_t>>& cores) {
+    std::vector<Card> cards;
+    for (const auto& of_rank : cores) {
+      cards.push_back(card_of(static_cast<int>(cards.size()), "a"));
+      cards.back().cores = of_rank;
+    }
+    return cards;
+  };
+  EXPECT_TRUE(has_core_for_each(cards_of({{0, 1}, {0, 1}}), 0));
+  EXPECT_TRUE(has_core_for_each(cards_of({{0}, {1}}), 1));
+  EXPECT_FALSE(has_core_for_each(cards_of({{0}, {0}}), 1));
+  EXPECT_FALSE(has_core_for_each(cards_of({{0, 1}, {0, 1}, {0, 1}}), 2));
+  auto apart = cards_of({{0}, {0}});
+  apart[1].hostname = "b";
+  EXPECT_TRUE(has_core_for_each(apart, 0));
 }
 
 TEST(Disagreement, EqualCardsAreOneJob) {

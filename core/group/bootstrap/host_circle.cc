@@ -87,8 +87,9 @@ SegmentLayout layout_of(const HostPlan& plan) {
     fail(Code::invalid_argument, fmt::format("{} ranks on one host; the limit is {}",
                                              plan.ranks.size(), SegmentLayout::kMaxLocalRanks));
   }
-  return SegmentLayout::of(static_cast<int>(plan.ranks.size()), plan.staging_bytes,
-                           kControlRingBytes);
+  const auto layout =
+      SegmentLayout::of(static_cast<int>(plan.ranks.size()), plan.staging_bytes, kControlRingBytes);
+  return plan.eager_slots ? layout.with_eager_slots() : layout;
 }
 
 /// The sockets of the others, [local rank]; of the leader itself, none.

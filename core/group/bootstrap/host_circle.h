@@ -22,11 +22,12 @@ struct HostCircle {
 };
 
 struct HostPlan {
-  std::string name_key;    ///< in the Store, where the leader says how it is reached
-  std::vector<int> ranks;  ///< global, ascending, more than one; the first leads
-  int rank = 0;            ///< this one
+  std::string name_key{};    ///< in the Store, where the leader says how it is reached
+  std::vector<int> ranks{};  ///< global, ascending, more than one; the first leads
+  int rank = 0;              ///< this one
   uint32_t generation = 0;
   size_t staging_bytes = 0;
+  bool eager_slots = false;
   int doorbell = -1;  ///< this rank's eventfd; borrowed
 };
 

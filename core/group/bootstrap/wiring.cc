@@ -1,6 +1,7 @@
 #include "core/group/bootstrap/wiring.h"
 
 #include <fmt/core.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +36,17 @@ std::string machine_name() {
   std::array<char, 64> network{};
   const ssize_t size = ::readlink("/proc/self/ns/net", network.data(), network.size());
   return boot + " " + std::string(network.data(), size > 0 ? static_cast<size_t>(size) : 0);
+}
+
+/// By the affinity that this process really has.
+std::vector<uint16_t> allowed_cores() {
+  std::vector<uint16_t> cores;
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cores;
+  for (uint16_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  }
+  return cores;
 }
 
 /// The addresses of one interface; throws when there are none.
@@ -93,7 +105,7 @@ class Joining {
 
   Wiring join_job(const Terms& terms) {
     meet_all(terms);
-    if (locals().size() > 1) join_locals();
+    if (locals().size() > 1) join_locals({});
     join_tree();
     if (on_several_hosts()) join_mesh();
     const std::string warning = warning_of_levels(wiring_.topology, knobs_);
@@ -110,7 +122,7 @@ class Joining {
         return !std::binary_search(group_.ranks.begin(), group_.ranks.end(), rank);
       });
     }
-    if (locals().size() > 1) join_locals();
+    if (locals().size() > 1) join_locals({.eager_slots = !on_several_hosts()});
     if (on_several_hosts()) {
       exchange_ports();
       join_mesh();
@@ -137,6 +149,7 @@ class Joining {
     const Address store{wiring_.identity.store_host, wiring_.identity.store_port};
     card.addresses =
         card.only_these_addresses ? addresses_on(knobs_.interface_name) : addresses_towards(store);
+    card.cores = allowed_cores();
     card.agreed = agreed_text(knobs_);
     return card;
   }
@@ -170,8 +183,7 @@ class Joining {
     }
   }
 
-  void join_locals() {
-    HostPlan plan;
+  void join_locals(HostPlan plan) {
     plan.name_key = key_of(fmt::format("segment/{}", host()));
     plan.ranks = locals();
     plan.rank = rank();

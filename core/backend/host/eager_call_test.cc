@@ -1,0 +1,191 @@
+// Small operations as one exchange give the bits that the executor gives. All ranks of a host in
+// one thread, a step of one at a time, in an order drawn from a seed.
+#include "core/backend/host/eager_call.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "core/backend/host/batch_memory.h"
+#include "core/backend/host/testing.h"
+
+namespace hvd::testing {
+namespace {
+
+class Host {
+ public:
+  Host(int ranks, uint64_t seed)
+      : layout_(SegmentLayout::of(ranks, 16 * KiB, 4096).with_eager_slots()),
+        memory_(layout_.total_bytes()),
+        random_(seed) {
+    for (int rank = 0; rank < ranks; ++rank)
+      segments_.push_back(std::make_unique<HostSegment>(memory_.bytes(), layout_, 1, rank));
+  }
+  int ranks() const { return static_cast<int>(segments_.size()); }
+  size_t most_bytes() const { return layout_.eager_bytes; }
+  std::mt19937_64& random() { return random_; }
+
+  /// `tasks[rank]` is a row of calls; a rank begins the next one when it is done with one, so that
+  /// ranks may be in different calls. False when nobody can go on.
+  [[nodiscard]] bool run(const std::vector<std::vector<EagerTask>>& tasks) {
+    std::vector<size_t> next(tasks.size(), 0);
+    std::vector<std::optional<EagerCall>> calls(tasks.size());
+    size_t left = tasks.size() * tasks[0].size();
+    for (int quiet = 0; left > 0; ++quiet) {
+      if (quiet > 1000 * ranks()) return false;
+      const size_t rank = random_() % tasks.size();
+      if (next[rank] == tasks[rank].size()) continue;
+      if (!calls[rank])
+        calls[rank].emplace(*segments_[rank]->eager_slots(), tasks[rank][next[rank]]);
+      const Run::Progress progress = calls[rank]->advance();
+      if (progress != Run::Progress::waiting) quiet = 0;
+      if (progress != Run::Progress::done) continue;
+      calls[rank].reset();
+      ++next[rank];
+      --left;
+    }
+    return true;
+  }
+
+ private:
+  SegmentLayout layout_;
+  SegmentMemory memory_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<HostSegment>> segments_;
+};
+
+/// One operation on all ranks, to be run both ways.
+struct Drawn {
+  EagerTask task;
+  std::vector<ByteVector> inputs;             // [rank]
+  std::vector<ByteVector> outputs, expected;  // [rank]
+  bool in_place = false;
+};
+
+size_t output_bytes(const EagerTask& task, int rank, int ranks) {
+  if (task.transfer == Transfer::allgather) return task.bytes() * static_cast<size_t>(ranks);
+  if (task.transfer == Transfer::reducescatter)
+    return rows_of(task.rows, rank, ranks).count * task.row_bytes;
+  return task.bytes();
+}
+
+Drawn draw(Host& host) {
+  std::mt19937_64& random = host.random();
+  const auto ranks = static_cast<size_t>(host.ranks());
+  Drawn drawn;
+  EagerTask& task = drawn.task;
+  task.transfer = static_cast<Transfer>(random() % 5);
+  task.dtype = static_cast<DType>(random() % (static_cast<size_t>(kLastDType) + 1));
+  const bool reduces =
+      task.transfer == Transfer::allreduce || task.transfer == Transfer::reducescatter;
+  if (reduces && (task.dtype == DType::boolean || task.dtype == DType::uint16))
+    task.dtype = DType::float32;
+  if (task.transfer == Transfer::allreduce)
+    task.op = std::vector{ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
+                          ReduceOp::product}[random() % 5];
+  if (reduces && random() % 3 == 0) task.prescale = 0.5, task.postscale = 3.0;
+  task.root = static_cast<int>(random() % ranks);
+  task.row_bytes = element_bytes(task.dtype) * (1 + random() % 5);
+  const size_t most_rows = host.most_bytes() / task.row_bytes;
+  task.rows = 1 + random() % (random() % 4 == 0 ? most_rows : std::min<size_t>(most_rows, 12));
+  if (task.transfer == Transfer::alltoall)
+    task.rows = std::max(task.rows / ranks, size_t{1}) * ranks;
+  const bool same_size =
+      task.transfer == Transfer::allreduce || task.transfer == Transfer::broadcast;
+  drawn.in_place = same_size && random() % 2 == 0;
+  for (int rank = 0; rank < host.ranks(); ++rank) {
+    drawn.inputs.push_back(bytes_of(
+        task.dtype, small_numbers(task.dtype, task.bytes() / element_bytes(task.dtype), random())));
+    drawn.outputs.emplace_back(output_bytes(task, rank, host.ranks()));
+    drawn.expected.emplace_back(drawn.outputs.back().size());
+  }
+  return drawn;
+}
+
+Batch batch_of(Drawn& drawn, int rank, uint64_t sequence, int ranks) {
+  const EagerTask& task = drawn.task;
+  Batch batch{.sequence = sequence,
+              .transfer = task.transfer,
+              .dtype = task.dtype,
+              .op = task.op,
+              .prescale = task.prescale,
+              .postscale = task.postscale,
+              .root = task.root};
+  BatchTensor& tensor = batch.tensors.emplace_back();
+  tensor.input = drawn.inputs[rank].data();
+  tensor.output = drawn.expected[rank].data();
+  tensor.shape = {static_cast<int64_t>(task.rows),
+                  static_cast<int64_t>(task.row_bytes / element_bytes(task.dtype))};
+  if (task.transfer == Transfer::alltoall)
+    tensor.splits.assign(static_cast<size_t>(ranks), static_cast<int32_t>(task.rows) / ranks);
+  return batch;
+}
+
+EagerTask task_of(Drawn& drawn, int rank) {
+  EagerTask task = drawn.task;
+  task.output = drawn.outputs[rank].data();
+  if (drawn.in_place) drawn.outputs[rank] = drawn.inputs[rank];
+  task.input = drawn.in_place ? task.output : drawn.inputs[rank].data();
+  return task;
+}
+
+/// Runs `count` operations in a row both ways and compares all outputs.
+void expect_the_executors_bits(int ranks, uint64_t seed, int count) {
+  SCOPED_TRACE(::testing::Message() << ranks << " ranks, seed " << seed);
+  Host host(ranks, seed);
+  Job job({.ranks_per_host = {ranks}, .seed = seed});
+  std::vector<Drawn> drawn;
+  for (int i = 0; i < count; ++i) drawn.push_back(draw(host));
+  std::vector<std::vector<Batch>> batches(static_cast<size_t>(ranks));
+  std::vector<std::vector<EagerTask>> tasks(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)
+    for (int i = 0; i < count; ++i) {
+      batches[rank].push_back(batch_of(drawn[i], rank, static_cast<uint64_t>(i + 1), ranks));
+      tasks[rank].push_back(task_of(drawn[i], rank));
+    }
+  ASSERT_TRUE(job.run({.allreduce = {.deterministic = true}}, std::move(batches)));
+  ASSERT_TRUE(host.run(tasks));
+  for (int i = 0; i < count; ++i) {
+    SCOPED_TRACE(::testing::Message()
+                 << "operation " << i << ": transfer " << static_cast<int>(drawn[i].task.transfer)
+                 << " of " << name_of(drawn[i].task.dtype) << ", op " << name_of(drawn[i].task.op)
+                 << ", " << drawn[i].task.bytes() << " bytes");
+    for (int rank = 0; rank < ranks; ++rank)
+      ASSERT_EQ(drawn[i].outputs[rank], drawn[i].expected[rank]) << "rank " << rank;
+  }
+}
+
+TEST(EagerCall, GivesTheBitsOfTheExecutor) {
+  for (const int ranks : {2, 3, 4, 8})
+    for (uint64_t seed = 1; seed <= 20; ++seed) expect_the_executors_bits(ranks, seed, 15);
+}
+
+TEST(EagerCall, ServesAsManyRanksAsItSays) {
+  expect_the_executors_bits(EagerCall::kMostRanks, 1, 10);
+}
+
+TEST(EagerCall, BroadcastsFromOneRootDoNotOvertakeTheirReaders) {
+  Host host(3, 7);
+  constexpr int kCalls = 50;
+  std::vector<uint64_t> sent(kCalls);
+  std::vector<std::vector<uint64_t>> got(3, std::vector<uint64_t>(kCalls));
+  std::vector<std::vector<EagerTask>> tasks(3);
+  for (int i = 0; i < kCalls; ++i) {
+    sent[i] = static_cast<uint64_t>(i) * 1000;
+    for (int rank = 0; rank < 3; ++rank)
+      tasks[rank].push_back({.transfer = Transfer::broadcast,
+                             .dtype = DType::int64,
+                             .input = reinterpret_cast<std::byte*>(&sent[i]),
+                             .output = reinterpret_cast<std::byte*>(&got[rank][i]),
+                             .rows = 1,
+                             .row_bytes = sizeof(uint64_t)});
+  }
+  ASSERT_TRUE(host.run(tasks));
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(got[rank], sent);
+}
+
+}  // namespace
+}  // namespace hvd::testing

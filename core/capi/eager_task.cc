@@ -1,0 +1,84 @@
+#include "core/capi/eager_task.h"
+
+#include <cmath>
+
+#include "core/backend/host/batch_memory.h"
+
+namespace hvd {
+namespace {
+
+bool is_one_tensor(const hvd_request& request) {
+  if (request.kind < HVD_ALLREDUCE || request.kind > HVD_REDUCESCATTER) return false;
+  if (request.count != 1 || request.splits != nullptr) return false;
+  if (request.inputs == nullptr || request.outputs == nullptr) return false;
+  const hvd_dtype dtype = request.inputs[0].dtype;
+  return dtype >= HVD_UINT8 && dtype <= HVD_BFLOAT16;
+}
+
+bool reduces(hvd_kind kind) { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
+
+bool is_plain_reduction(const hvd_request& request) {
+  const hvd_dtype dtype = request.inputs[0].dtype;
+  const hvd_reduce_op op = request.op;
+  if (dtype == HVD_UINT16 || dtype == HVD_BOOL) return false;
+  if (std::isnan(request.prescale) || std::isnan(request.postscale)) return false;
+  if (op == HVD_AVERAGE || op == HVD_SUM) return true;
+  return request.kind == HVD_ALLREDUCE && op >= HVD_MIN && op <= HVD_PRODUCT;
+}
+
+/// Fills in the rows; false where the tensor is empty, larger than `most` bytes or malformed.
+bool measure(const hvd_tensor& tensor, size_t most, EagerTask& task) {
+  task.rows = 1;
+  task.row_bytes = element_bytes(task.dtype);
+  for (int32_t i = 0; i < tensor.dimensions; ++i) {
+    const int64_t length = tensor.shape[i];
+    if (length <= 0 || static_cast<uint64_t>(length) > most / task.bytes()) return false;
+    (i == 0 ? task.rows : task.row_bytes) *= static_cast<size_t>(length);
+  }
+  return task.bytes() <= most;
+}
+
+bool has_possible_rows(const EagerTask& task, const hvd_tensor& tensor, int rank, int size) {
+  switch (task.transfer) {
+    case Transfer::allreduce:
+      return task.output != nullptr;
+    case Transfer::broadcast:
+      return task.output != nullptr && task.root >= 0 && task.root < size;
+    case Transfer::allgather:
+      return task.output != nullptr && tensor.dimensions > 0;
+    case Transfer::alltoall:
+      return task.output != nullptr && tensor.dimensions > 0 &&
+             task.rows % static_cast<size_t>(size) == 0;
+    case Transfer::reducescatter:  // a rank that gets no rows needs no output
+      return tensor.dimensions > 0 &&
+             (task.output != nullptr || rows_of(task.rows, rank, size).count == 0);
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<EagerTask> eager_task_of(const hvd_request& request, int rank, int size,
+                                       size_t most_bytes) {
+  if (!is_one_tensor(request)) return std::nullopt;
+  const hvd_tensor& tensor = request.inputs[0];
+  EagerTask task{.transfer = static_cast<Transfer>(request.kind),
+                 .dtype = static_cast<DType>(tensor.dtype),
+                 .root = request.kind == HVD_BROADCAST ? request.root : 0,
+                 .input = static_cast<const std::byte*>(tensor.data),
+                 .output = static_cast<std::byte*>(request.outputs[0])};
+  if (task.input == nullptr || !measure(tensor, most_bytes, task)) return std::nullopt;
+  if (!has_possible_rows(task, tensor, rank, size)) return std::nullopt;
+  if (reduces(request.kind)) {
+    if (!is_plain_reduction(request)) return std::nullopt;
+    task.op = static_cast<ReduceOp>(request.op);
+    task.prescale = request.prescale;
+    task.postscale = request.postscale;
+  }
+  return task;
+}
+
+static_assert(int(HVD_ALLREDUCE) == int(Transfer::allreduce) &&
+              int(HVD_REDUCESCATTER) == int(Transfer::reducescatter));
+
+}  // namespace hvd

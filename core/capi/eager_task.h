@@ -1,0 +1,19 @@
+// Which calls on a group are small and plain enough to be a single exchange. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "core/backend/host/eager_call.h"
+#include "horovod/horovod.h"
+
+namespace hvd {
+
+/// `rank` and `size` are those of the group. Nothing where the request is not one contiguous tensor
+/// of 1 to `most_bytes`, and nothing where anything may be wrong with it: such a request takes the
+/// way through all checks, which knows what to say. Of valid requests, whether they are eager
+/// follows from facts that are equal on all ranks.
+std::optional<EagerTask> eager_task_of(const hvd_request& request, int rank, int size,
+                                       size_t most_bytes);
+
+}  // namespace hvd

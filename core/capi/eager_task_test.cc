@@ -1,0 +1,105 @@
+#include "core/capi/eager_task.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/base/bytes.h"
+
+namespace hvd {
+namespace {
+
+constexpr size_t kMost = 64 * KiB;
+
+/// A request of rank 1 of 2, valid until something is changed.
+struct Asked {
+  std::vector<int64_t> shape = {4, 3};
+  std::vector<float> memory = std::vector<float>(100);
+  hvd_tensor input{};
+  void* output = memory.data();
+  hvd_request request{};
+
+  explicit Asked(hvd_kind kind) {
+    request.kind = kind;
+    request.op = HVD_SUM;
+    request.prescale = request.postscale = 1.0;
+    request.count = 1;
+  }
+  std::optional<EagerTask> task() {
+    input = {memory.data(), shape.data(), static_cast<int32_t>(shape.size()), dtype};
+    request.inputs = &input;
+    request.outputs = &output;
+    return eager_task_of(request, 1, 2, kMost);
+  }
+  hvd_dtype dtype = HVD_FLOAT32;
+};
+
+TEST(EagerTask, IsMadeOfOneSmallTensor) {
+  for (const hvd_kind kind :
+       {HVD_ALLREDUCE, HVD_ALLGATHER, HVD_BROADCAST, HVD_ALLTOALL, HVD_REDUCESCATTER}) {
+    const auto task = Asked(kind).task();
+    ASSERT_TRUE(task) << kind;
+    EXPECT_EQ(task->rows, 4u);
+    EXPECT_EQ(task->row_bytes, 12u);
+    EXPECT_EQ(task->dtype, DType::float32);
+  }
+}
+
+TEST(EagerTask, OfAScalarHasOneRow) {
+  Asked asked(HVD_ALLREDUCE);
+  asked.shape.clear();
+  const auto task = asked.task();
+  ASSERT_TRUE(task);
+  EXPECT_EQ(task->bytes(), 4u);
+}
+
+TEST(EagerTask, IsNotMadeOfWhatIsLargeOrEmptyOrNegative) {
+  const auto max = std::numeric_limits<int64_t>::max();
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           {static_cast<int64_t>(kMost / 4) + 1}, {0}, {3, 0}, {-1}, {max, max}, {2, max}}) {
+    Asked asked(HVD_ALLREDUCE);
+    asked.shape = shape;
+    EXPECT_FALSE(asked.task()) << shape[0];
+  }
+  Asked largest(HVD_ALLREDUCE);
+  largest.shape = {static_cast<int64_t>(kMost / 4)};
+  EXPECT_TRUE(largest.task());
+}
+
+TEST(EagerTask, IsNotMadeOfWhatTheChecksMustRefuse) {
+  const auto refused = [](hvd_kind kind, auto change) {
+    Asked asked(kind);
+    change(asked);
+    return !asked.task();
+  };
+  EXPECT_TRUE(refused(HVD_ALLREDUCE, [](Asked& a) { a.output = nullptr; }));
+  EXPECT_TRUE(refused(HVD_ALLREDUCE, [](Asked& a) { a.dtype = HVD_BOOL; }));
+  EXPECT_TRUE(refused(HVD_ALLREDUCE, [](Asked& a) { a.dtype = HVD_UINT16; }));
+  EXPECT_TRUE(refused(HVD_ALLREDUCE, [](Asked& a) { a.request.op = HVD_ADASUM; }));
+  EXPECT_TRUE(refused(HVD_ALLREDUCE, [](Asked& a) { a.request.count = 2; }));
+  EXPECT_TRUE(refused(HVD_ALLREDUCE, [](Asked& a) { a.request.prescale = std::nan(""); }));
+  EXPECT_TRUE(refused(HVD_REDUCESCATTER, [](Asked& a) { a.request.op = HVD_MAX; }));
+  EXPECT_TRUE(refused(HVD_REDUCESCATTER, [](Asked& a) { a.shape.clear(); }));
+  EXPECT_TRUE(refused(HVD_ALLGATHER, [](Asked& a) { a.shape.clear(); }));
+  EXPECT_TRUE(refused(HVD_ALLTOALL, [](Asked& a) { a.shape = {3}; }));
+  EXPECT_TRUE(refused(HVD_BROADCAST, [](Asked& a) { a.request.root = 2; }));
+  EXPECT_TRUE(refused(HVD_BROADCAST, [](Asked& a) { a.request.root = -1; }));
+  EXPECT_TRUE(refused(HVD_BARRIER, [](Asked&) {}));
+  EXPECT_TRUE(refused(HVD_JOIN, [](Asked&) {}));
+}
+
+// What is eager here must be eager on the other ranks.
+TEST(EagerTask, ARankThatGetsNoRowsNeedsNoOutput) {
+  Asked asked(HVD_REDUCESCATTER);
+  asked.shape = {1};
+  EXPECT_TRUE(asked.task());
+  asked.output = nullptr;
+  EXPECT_TRUE(asked.task());
+  asked.shape = {2};
+  EXPECT_FALSE(asked.task());
+}
+
+}  // namespace
+}  // namespace hvd

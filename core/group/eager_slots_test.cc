@@ -1,0 +1,107 @@
+// Ranks are threads, or one thread in turns, on one mapping.
+#include "core/group/eager_slots.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "core/group/host_segment.h"
+#include "core/group/segment_memory.h"
+
+namespace hvd {
+namespace {
+
+class Host {
+ public:
+  explicit Host(int ranks)
+      : layout_(SegmentLayout::of(ranks, 64 * KiB, 4096).with_eager_slots()),
+        memory_(layout_.total_bytes()) {
+    for (int rank = 0; rank < ranks; ++rank)
+      segments_.push_back(std::make_unique<HostSegment>(memory_.bytes(), layout_, 1, rank));
+  }
+  EagerSlots& slots(int rank) { return *segments_[rank]->eager_slots(); }
+
+ private:
+  SegmentLayout layout_;
+  SegmentMemory memory_;
+  std::vector<std::unique_ptr<HostSegment>> segments_;
+};
+
+bool post_byte(EagerSlots& slots, int value, size_t bytes) {
+  std::byte* room = slots.reserve(bytes);
+  if (room == nullptr) return false;
+  std::memset(room, value, bytes);
+  slots.post(bytes);
+  return true;
+}
+
+TEST(EagerSlots, AreThereOnlyWhereTheLayoutHasThem) {
+  const auto layout = SegmentLayout::of(2, 64 * KiB, 4096);
+  SegmentMemory memory(layout.total_bytes());
+  EXPECT_EQ(HostSegment(memory.bytes(), layout, 1, 0).eager_slots(), nullptr);
+}
+
+TEST(EagerSlots, ShrinkWithTheNumberOfRanks) {
+  for (const int ranks : {2, 8, 64, 1024}) {
+    const auto layout = SegmentLayout::of(ranks, 4096, 4096).with_eager_slots();
+    EXPECT_LE(layout.eager_bytes * static_cast<size_t>(ranks), SegmentLayout::kEagerBytesOfAll);
+    EXPECT_EQ(layout.eager_bytes % 64, 0u);
+    EXPECT_GT(layout.eager_bytes, 0u);
+    EXPECT_EQ(layout.eager_offset(0) % 64, 0u);
+    EXPECT_LE(layout.eager_offset(ranks), layout.staging_offset(0));
+  }
+}
+
+TEST(EagerSlots, ShowNothingBeforeItIsPosted) {
+  Host host(2);
+  EXPECT_EQ(host.slots(0).view(1, 8, 8), nullptr);
+  ASSERT_TRUE(post_byte(host.slots(1), 7, 8));
+  const std::byte* seen = host.slots(0).view(1, 8, 8);
+  ASSERT_NE(seen, nullptr);
+  EXPECT_EQ(seen[7], std::byte{7});
+}
+
+TEST(EagerSlots, LetARankThatOnlyPostsRunAheadAsFarAsThereAreSlots) {
+  Host host(2);
+  for (uint64_t ahead = 0; ahead < EagerSlots::kSlots; ++ahead) {
+    ASSERT_TRUE(post_byte(host.slots(0), static_cast<int>(ahead), 100));
+    host.slots(0).finish();
+  }
+  EXPECT_FALSE(post_byte(host.slots(0), 99, 100));  // the peer has not read the first yet
+  for (int exchange = 0; exchange < 2; ++exchange) {
+    ASSERT_TRUE(post_byte(host.slots(1), 0, 0));
+    const std::byte* seen = host.slots(1).view(0, 100, 100);
+    ASSERT_NE(seen, nullptr);
+    EXPECT_EQ(seen[99], static_cast<std::byte>(exchange));
+    host.slots(1).finish();
+  }
+  EXPECT_TRUE(post_byte(host.slots(0), 99, 100));
+}
+
+TEST(EagerSlots, CarryMessagesOfAllSizesBetweenRanksAtTheirOwnPace) {
+  constexpr int kRanks = 3;
+  Host host(kRanks);
+  const auto work = [&](int rank) {
+    EagerSlots& slots = host.slots(rank);
+    for (int exchange = 0; exchange < 3000; ++exchange) {
+      const size_t bytes = static_cast<size_t>(exchange * 37) % 300;
+      while (!post_byte(slots, exchange + rank, bytes)) std::this_thread::yield();
+      for (int peer = 0; peer < kRanks; ++peer) {
+        const std::byte* seen = nullptr;
+        while ((seen = slots.view(peer, bytes, bytes)) == nullptr) std::this_thread::yield();
+        for (size_t i = 0; i < bytes; ++i)
+          ASSERT_EQ(seen[i], static_cast<std::byte>(exchange + peer)) << exchange;
+      }
+      slots.finish();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(work, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace hvd
