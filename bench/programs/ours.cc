@@ -71,8 +71,8 @@ class Ours : public Peer {
 
 int main(int argc, char** argv) {
   const auto options = bench::parse(argc, argv);
-  const char* rank = std::getenv("HOROVOD_LOCAL_RANK");
-  const char* size = std::getenv("HOROVOD_LOCAL_SIZE");
+  const char* rank = std::getenv("HOROVOD_RANK");  // hosts may be namespaces of one machine
+  const char* size = std::getenv("HOROVOD_SIZE");
   if (rank != nullptr && size != nullptr) bench::pin(std::atoi(rank), std::atoi(size));
   bench::Ours ours;
   return bench::measure(ours, options);

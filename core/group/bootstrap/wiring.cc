@@ -34,7 +34,7 @@ std::string machine_name() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::array<char, 64> network{};
-  const ssize_t size = ::readlink("/proc/self/ns/net", network.data(), network.size());
+  const ssize_t size = ::readlink("/proc/thread-self/ns/net", network.data(), network.size());
   return boot + " " + std::string(network.data(), size > 0 ? static_cast<size_t>(size) : 0);
 }
 

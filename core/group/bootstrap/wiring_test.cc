@@ -1,8 +1,15 @@
 // Ranks are threads that meet over a Store in memory. Hosts are told apart by made-up names.
 #include "core/group/bootstrap/wiring.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdlib>
 #include <functional>
 #include <set>
 #include <thread>
@@ -23,6 +30,7 @@ struct Rank {
   JobKey key{};
   bool absent = false;
   Terms terms{};
+  int network = -1;  ///< a network namespace to be in; -1: that of the process
 };
 
 struct Joined {
@@ -52,6 +60,8 @@ std::vector<Joined> join(const std::vector<Rank>& ranks) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].absent) continue;
     threads.emplace_back([&, i] {
+      const int network = ranks[i].network;
+      EXPECT_TRUE(network < 0 || ::setns(network, CLONE_NEWNET) == 0);
       Identity identity;
       identity.rank = static_cast<int>(i);
       identity.size = static_cast<int>(ranks.size());
@@ -220,6 +230,92 @@ TEST(Wiring, TwoHostsShareMemoryWithinAndTalkByTcpBetween) {
   expect_mesh_works(joined);
   expect_local_peers(joined);
   expect_world_group_works(joined);
+}
+
+/// Network namespaces that stand for hosts: each has an interface of its own on one switch, and one
+/// beside it that has the same address everywhere and leads nowhere. They go with this object.
+class Networks {
+ public:
+  explicit Networks(int hosts) {
+    switch_ = make("ip link add switch type bridge && ip link set switch up");
+    for (int host = 0; host < hosts && possible(); ++host) {
+      const std::string number = std::to_string(host + 1);
+      networks_.push_back(
+          make("ip link add wire type veth peer name port" + number + " netns " + path(switch_) +
+               " && ip addr add 10.79.0." + number +
+               "/24 dev wire && ip link set lo up && ip link set wire up && ip link add spare type "
+               "bridge && ip addr add 10.80.0.1/24 dev spare && ip link set spare up"));
+      in(switch_, "ip link set port" + number + " master switch up");
+    }
+  }
+  bool possible() const { return possible_; }
+  int of(int host) const { return networks_[host].get(); }
+
+ private:
+  static std::string path(const FileDescriptor& network) {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(network.get());
+  }
+  /// A new network; `setup` is run in it.
+  FileDescriptor make(const std::string& setup) {
+    FileDescriptor made;
+    std::thread([&] {
+      possible_ = possible_ && ::unshare(CLONE_NEWNET) == 0;
+      if (possible_) made = FileDescriptor(::open("/proc/thread-self/ns/net", O_RDONLY));
+    }).join();
+    in(made, setup);
+    return made;
+  }
+  void in(const FileDescriptor& network, const std::string& command) {
+    std::thread([&] {
+      possible_ = possible_ && ::setns(network.get(), CLONE_NEWNET) == 0 &&
+                  std::system((command + " 2> /dev/null").c_str()) == 0;
+    }).join();
+  }
+
+  bool possible_ = true;
+  FileDescriptor switch_;
+  std::vector<FileDescriptor> networks_;
+};
+
+std::string own_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_EQ(::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text.data(), text.size(),
+                          nullptr, 0, NI_NUMERICHOST),
+            0);
+  return text.data();
+}
+
+TEST(Wiring, RanksInDifferentNetworksFindEachOtherAndShareNoMemory) {
+  for (const std::vector<int>& hosts :
+       {std::vector{0, 1}, std::vector{0, 1, 2, 3}, std::vector{0, 0, 1, 1}}) {
+    const int count = hosts.back() + 1;
+    const Networks networks(count);
+    if (!networks.possible()) GTEST_SKIP() << "no network namespaces here: that takes root, and ip";
+    auto ranks = ranks_on(std::vector<std::string>(hosts.size(), "node0"));
+    for (size_t i = 0; i < ranks.size(); ++i) ranks[i].network = networks.of(hosts[i]);
+    auto joined = join(ranks);
+    expect_all_joined(joined);
+    if (HasFatalFailure()) return;
+    for (size_t i = 0; i < joined.size(); ++i) {
+      const Wiring& wiring = *joined[i].wiring;
+      EXPECT_EQ(wiring.topology.hosts(), count);
+      EXPECT_EQ(wiring.segment != nullptr, hosts.size() > static_cast<size_t>(count));
+      for (size_t peer = 0; peer < joined.size(); ++peer) {
+        if (hosts[peer] == hosts[i]) continue;
+        EXPECT_NE(wiring.topology.host_of[peer], wiring.topology.host_of[i]);
+        const int socket =
+            wiring_of(joined, static_cast<int>(i)).mesh->channel(static_cast<int>(peer)).fd();
+        EXPECT_NE(own_address(socket).find("10.79.0." + std::to_string(hosts[i] + 1)),
+                  std::string::npos);
+      }
+    }
+    expect_tree_works(joined);
+    expect_mesh_works(joined);
+    expect_world_group_works(joined);
+  }
 }
 
 TEST(Wiring, MoreHostsThanTheTreeIsWideStillMeet) {
