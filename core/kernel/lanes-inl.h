@@ -120,15 +120,20 @@ struct BFloat16 {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), stored)));
   }
   template <class D>
-  static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> narrow(D, hn::Vec<D> lanes) {
+  static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> narrow(D d, hn::Vec<D> lanes) {
+    const auto result = hn::ShiftRight<16>(rounded_bits(d, lanes));
+    return hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), result));
+  }
+
+  /// The result in the upper half of each lane; what the lower half holds means nothing.
+  template <class D>
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> rounded_bits(D, hn::Vec<D> lanes) {
     const hn::RebindToUnsigned<D> du;
     const auto bits = hn::BitCast(du, lanes);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
     const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
     const auto nan = hn::Or(bits, hn::Set(du, 0x00400000u));
-    const auto is_nan = hn::Gt(hn::And(bits, hn::Set(du, 0x7fffffffu)), hn::Set(du, 0x7f800000u));
-    const auto result = hn::ShiftRight<16>(hn::IfThenElse(is_nan, nan, rounded));
-    return hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), result));
+    return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(lanes)), nan, rounded);
   }
 };
 

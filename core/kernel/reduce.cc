@@ -141,13 +141,56 @@ size_t combine_many(D d, typename Element::Stored* target, const void* const* so
   return at;
 }
 
+#if HWY_TARGET != HWY_SCALAR  // which has no pairs
+/// bfloat16 as pairs: the one of even place is shifted up to a float, the one of odd place is one
+/// with its lower half cleared. Nothing crosses lanes, which narrowing would.
+template <class Op>
+size_t combine_pairs(uint16_t* target, const void* const* sources, size_t count, size_t elements) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> pairs;
+  const hn::Repartition<uint16_t, decltype(d)> stored;
+  const auto upper_half = hn::Set(pairs, 0xffff0000u);
+  const size_t step = hn::Lanes(stored);
+  size_t at = 0;
+  for (; at + step <= elements; at += step) {
+    const auto load_pairs = [&](size_t source) HWY_ATTR {
+      const auto* from = static_cast<const uint16_t*>(sources[source]) + at;
+      return hn::BitCast(pairs, hn::LoadU(stored, from));
+    };
+    auto both = load_pairs(0);
+    auto even = hn::BitCast(d, hn::ShiftLeft<16>(both));
+    auto odd = hn::BitCast(d, hn::And(both, upper_half));
+    for (size_t i = 1; i < count; ++i) {
+      both = load_pairs(i);
+      even = Op::combine(d, even, hn::BitCast(d, hn::ShiftLeft<16>(both)));
+      odd = Op::combine(d, odd, hn::BitCast(d, hn::And(both, upper_half)));
+    }
+    const auto result = hn::Or(hn::ShiftRight<16>(BFloat16::rounded_bits(d, even)),
+                               hn::And(BFloat16::rounded_bits(d, odd), upper_half));
+    hn::StoreU(hn::BitCast(stored, result), stored, target + at);
+  }
+  return at;
+}
+#endif
+
+/// As many elements as go by the shape that suits their type; the rest is left.
+template <class Element, class Op, class D>
+size_t combine_most(D d, typename Element::Stored* target, const void* const* sources, size_t count,
+                    size_t elements) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<Element, BFloat16>)
+    return combine_pairs<Op>(target, sources, count, elements);
+#endif
+  if (count == 2) return combine_two<Element, Op>(d, target, sources, elements);
+  return combine_many<Element, Op>(d, target, sources, count, elements);
+}
+
 template <class Element, class Op>
 void combine(void* destination, const void* const* sources, size_t count, size_t elements) {
   using Stored = typename Element::Stored;
   const hn::ScalableTag<typename Element::Lane> d;
   auto* target = static_cast<Stored*>(destination);
-  size_t i = count == 2 ? combine_two<Element, Op>(d, target, sources, elements)
-                        : combine_many<Element, Op>(d, target, sources, count, elements);
+  size_t i = combine_most<Element, Op>(d, target, sources, count, elements);
   for (const size_t step = hn::Lanes(d); i + step <= elements; i += step)
     store<Element>(d, combine_at<Element, Op>(d, sources, count, i), target + i);
   if (i < elements) combine_rest<Element, Op>(d, target, sources, count, i, elements);
