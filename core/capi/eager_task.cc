@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/backend/host/batch_memory.h"
+#include "core/negotiate/signature.h"
 
 namespace hvd {
 namespace {
@@ -28,6 +29,8 @@ bool is_plain_reduction(const hvd_request& request) {
 
 /// Fills in the rows; false where the tensor is empty, larger than `most` bytes or malformed.
 bool measure(const hvd_tensor& tensor, size_t most, EagerTask& task) {
+  if (tensor.dimensions < 0 || tensor.dimensions > static_cast<int32_t>(kMaxDimensions))
+    return false;
   task.rows = 1;
   task.row_bytes = element_bytes(task.dtype);
   for (int32_t i = 0; i < tensor.dimensions; ++i) {

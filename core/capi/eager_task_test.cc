@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -28,12 +29,14 @@ struct Asked {
     request.count = 1;
   }
   std::optional<EagerTask> task() {
-    input = {memory.data(), shape.data(), static_cast<int32_t>(shape.size()), dtype};
+    const int32_t count = dimensions.value_or(static_cast<int32_t>(shape.size()));
+    input = {memory.data(), shape.data(), count, dtype};
     request.inputs = &input;
     request.outputs = &output;
     return eager_task_of(request, 1, 2, kMost);
   }
   hvd_dtype dtype = HVD_FLOAT32;
+  std::optional<int32_t> dimensions{};
 };
 
 TEST(EagerTask, IsMadeOfOneSmallTensor) {
@@ -86,6 +89,8 @@ TEST(EagerTask, IsNotMadeOfWhatTheChecksMustRefuse) {
   EXPECT_TRUE(refused(HVD_ALLTOALL, [](Asked& a) { a.shape = {3}; }));
   EXPECT_TRUE(refused(HVD_BROADCAST, [](Asked& a) { a.request.root = 2; }));
   EXPECT_TRUE(refused(HVD_BROADCAST, [](Asked& a) { a.request.root = -1; }));
+  EXPECT_TRUE(refused(HVD_ALLREDUCE, [](Asked& a) { a.dimensions = -1; }));
+  EXPECT_TRUE(refused(HVD_ALLREDUCE, [](Asked& a) { a.shape.assign(65, 1); }));
   EXPECT_TRUE(refused(HVD_BARRIER, [](Asked&) {}));
   EXPECT_TRUE(refused(HVD_JOIN, [](Asked&) {}));
 }

@@ -23,6 +23,8 @@ class LinkGroup final : public Group {
 
   /// `members[i]` is the global rank of the group's rank i; `own` is this rank's.
   LinkGroup(Mesh& mesh, std::vector<int> members, int own);
+  /// What peers still wait for of this group's memory is copied; the mesh outlives it.
+  ~LinkGroup() override { return_loans(); }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -40,7 +42,7 @@ class LinkGroup final : public Group {
   void publish_loans(Ticket ticket, std::span<const Loan> loans) override;
   bool sent(Ticket ticket) const override;
   void land(Ticket ticket, const Parcel& from, MutableBytes target) override;
-  void return_loans() override;
+  void return_loans() final;
 
  private:
   size_t slot_of(Ticket ticket) const { return (ticket.batch + ticket.unit) % kUnitsInFlight; }

@@ -55,6 +55,27 @@ void publish_to(Group& group, Ticket ticket, int peer, size_t bytes) {
   group.release(ticket);
 }
 
+TEST(LinkGroup, WhatItHasLentOutlivesIt) {
+  LinkWorld world(2, 64, 0);  // a link that takes next to nothing at once
+  const auto second = world.group(1, {0, 1});
+  constexpr size_t kBytes = 100'000;
+  {
+    const auto first = world.group(0, {0, 1});
+    const auto room = first->reserve({1, 0}, kBytes);
+    ASSERT_TRUE(room);
+    std::ranges::fill(*room, std::byte{42});
+    first->publish({1, 0}, std::vector{Parcel{1, 0, kBytes}});
+    first->release({1, 0});
+    ASSERT_GT(world.mesh(0).unsent_bytes(1), 0u);
+  }
+  std::optional<ConstBytes> seen;
+  while (!(seen = second->view({1, 0}, {0, 0, kBytes}))) {
+    world.mesh(0).pump_unsent();
+    second->pump();
+  }
+  EXPECT_TRUE(std::ranges::all_of(*seen, [](std::byte byte) { return byte == std::byte{42}; }));
+}
+
 TEST(LinkGroup, RoomIsRefusedWhileMuchIsUnsent) {
   LinkWorld world(2, 4096, 0);
   const auto first = world.group(0, {0, 1});

@@ -176,7 +176,8 @@ HVD_API int32_t hvd_group_size(const hvd_group* group);
 /* Runs one operation and returns when its result is here. Of the request, `name`, `process_set`,
  * `release` and `owner` are not used; `root` is a rank of the group; allreduce, allgather,
  * broadcast, alltoall (equal parts), reducescatter and barrier. Outputs are the caller's: for
- * allgather size times the input, for alltoall as large as the input. Shapes, dtype and op must be
+ * allgather size times the input, for alltoall as large as the input; they do not overlap the
+ * inputs, except that those of allreduce and broadcast may equal them. Shapes, dtype and op must be
  * equal on all ranks; nobody checks. */
 HVD_API hvd_status hvd_group_run(hvd_group* group, const hvd_request* request);
 /* Collective, like the creation: returns when no rank of the group needs this one any more. */

@@ -207,7 +207,6 @@ class AdasumRun final : public Run {
   double postscale_;
   ReducedTensors tensors_;
   int levels_;
-  Passes passes_;
   Step step_ = Step::copy;
   int level_ = 0;
   std::vector<Stretch> kept_;  // [tensor] what this rank holds, and after an exchange combines
@@ -215,6 +214,7 @@ class AdasumRun final : public Run {
   std::vector<AdasumProducts> products_;  // [tensor]
   BlockWalk walk_;
   size_t walked_bytes_ = 0;  // of received_
+  Passes passes_;            // ends first: links may still hold what it has lent of the above
 };
 
 }  // namespace

@@ -14,10 +14,10 @@ namespace {
 class AlltoallRun final : public SizedRun {
  public:
   AlltoallRun(Group& group, Batch batch)
-      : SizedRun(batch.sequence, kPasses),
+      : SizedRun(batch.sequence, kPasses,
+                 batch.tensors.size() * static_cast<size_t>(group.size() * group.size())),
         group_(group),
-        batch_(std::move(batch)),
-        rows_(ranks() * tensors() * ranks()) {
+        batch_(std::move(batch)) {
     if (std::ranges::none_of(batch_.tensors, needs_output)) {
       assume_equal_parts();
       move_data();
@@ -32,7 +32,7 @@ class AlltoallRun final : public SizedRun {
   size_t ranks() const { return static_cast<size_t>(group_.size()); }
   size_t rank() const { return static_cast<size_t>(group_.rank()); }
   size_t tensors() const { return batch_.tensors.size(); }
-  /// What `from` sends to `to` of a tensor.
+  /// What `from` sends to `to` of a tensor. rows_: [from, tensor, to].
   int64_t& rows(size_t from, size_t tensor, size_t to) {
     return rows_[(from * tensors() + tensor) * ranks() + to];
   }
@@ -121,7 +121,6 @@ class AlltoallRun final : public SizedRun {
 
   Group& group_;
   Batch batch_;
-  std::vector<int64_t> rows_;  // [from, tensor, to]
 };
 
 }  // namespace

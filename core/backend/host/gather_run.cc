@@ -39,11 +39,11 @@ void add_gather_in_levels(Passes& passes, GroupLevels& groups, const Blocks& blo
 class GatherRun final : public SizedRun {
  public:
   GatherRun(GroupLevels& groups, Batch batch, bool in_levels)
-      : SizedRun(batch.sequence, kPasses),
+      : SizedRun(batch.sequence, kPasses,
+                 batch.tensors.size() * static_cast<size_t>(groups.all->size())),
         groups_(groups),
         in_levels_(in_levels),
-        batch_(std::move(batch)),
-        rows_(batch_.tensors.size() * ranks()) {
+        batch_(std::move(batch)) {
     if (std::ranges::none_of(batch_.tensors, needs_output)) {
       for (size_t i = 0; i < rows_.size(); ++i)
         rows_[i] = batch_.tensors[i % batch_.tensors.size()].shape[0];
@@ -58,6 +58,7 @@ class GatherRun final : public SizedRun {
 
   size_t ranks() const { return static_cast<size_t>(groups_.all->size()); }
   size_t rank() const { return static_cast<size_t>(groups_.all->rank()); }
+  // rows_: [rank, tensor]
   int64_t& rows(size_t rank, size_t tensor) { return rows_[rank * batch_.tensors.size() + tensor]; }
 
   void gather(const Blocks& blocks, DType dtype) {
@@ -110,7 +111,6 @@ class GatherRun final : public SizedRun {
   GroupLevels& groups_;
   bool in_levels_;
   Batch batch_;
-  std::vector<int64_t> rows_;  // [rank, tensor]
 };
 
 }  // namespace

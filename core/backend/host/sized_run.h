@@ -2,6 +2,9 @@
 // outputs are allocated in a step of their own, data travels.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "core/backend/host/passes.h"
 
 namespace hvd {
@@ -22,13 +25,16 @@ class SizedRun : public Run {
   Activity activity() const final { return activity_; }
 
  protected:
-  SizedRun(uint64_t batch, uint32_t most_passes) : passes_(batch, most_passes) {}
+  /// `rows`: how many numbers of rows the ranks tell each other.
+  SizedRun(uint64_t batch, uint32_t most_passes, size_t rows)
+      : rows_(rows), passes_(batch, most_passes) {}
 
   virtual void allocate_outputs() = 0;
   /// Adds the passes of the data, and says so by `activity_`.
   virtual void move_data() = 0;
 
-  Passes passes_;
+  std::vector<int64_t> rows_;
+  Passes passes_;  // ends before the rows: links may still hold what it has lent of them
   Activity activity_ = Activity::sizes;
 };
 
