@@ -169,12 +169,12 @@ TEST(LinkGroup, WhatIsLentLandsWhereItIsWanted) {
 }
 
 TEST(LinkGroup, WhatHasArrivedAlreadyLandsNowhere) {
-  LinkWorld world(2, 64 * KiB, 0);
-  const auto first = world.group(0, {0, 1});
-  const auto second = world.group(1, {0, 1});
   const ByteVector sent = pattern(200 * KiB, 1);
   const ConstBytes piece(sent);
   ByteVector late(sent.size()), timely(sent.size());
+  LinkWorld world(2, 64 * KiB, 0);
+  const auto first = world.group(0, {0, 1});
+  const auto second = world.group(1, {0, 1});
   lend_to(*first, {1, 0}, 1, {&piece, 1});
   second->pump();  // the beginning of the first
   second->land({1, 0}, {0, 0, sent.size()}, late);
