@@ -18,8 +18,8 @@ from harness.results import Work
 def main() -> int:
     parser = options.parser(__doc__, [2, 4, 8], options.SIZES)
     parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
-    parser.add_argument("--types", nargs="+", default=["float32"])
-    arguments = options.settle(parser.parse_args())
+    parser.add_argument("--types", **options.listed(str), default=["float32"])
+    arguments = options.parse(parser)
     works = [
         Work(arguments.transport, "allreduce", type_, np)
         for type_ in arguments.types

@@ -21,7 +21,7 @@ def main() -> int:
     parser = options.parser(__doc__, [2, 4], SIZES)
     parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    arguments = options.settle(parser.parse_args())
+    arguments = options.parse(parser)
     works = [
         Work(arguments.transport, kind, "float32", np)
         for kind in arguments.kinds

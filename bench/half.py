@@ -17,8 +17,8 @@ from harness.results import Work
 def main() -> int:
     parser = options.parser(__doc__, [2, 4, 8], options.SIZES)
     parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
-    parser.add_argument("--types", nargs="+", default=["float16", "bfloat16"])
-    arguments = options.settle(parser.parse_args())
+    parser.add_argument("--types", **options.listed(str), default=["float16", "bfloat16"])
+    arguments = options.parse(parser)
     works = [
         Work(arguments.transport, "allreduce", type_, np)
         for np in arguments.np

@@ -1,6 +1,6 @@
 """Allreduce between hosts that are network namespaces, joined by wires of 1 Gbit/s.
 
-    ./dev bench net [--hosts 2 4] [--np 2 4] [--rate 1gbit] [--sizes 8 64M] ... (needs root)
+    ./dev bench net [--hosts 2 3 4] [--np 2 3 4] [--rate 1gbit] [--sizes 8 64M] ... (needs root)
 
 A host has as many ranks as the others; none shares memory with another host. Numbers of ranks that
 cannot be spread evenly are left out. The bound is what the same wire does for one plain connection.
@@ -20,10 +20,10 @@ SIZES = [8, 16 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 
 
 def main() -> int:
-    parser = options.parser(__doc__, [2, 4], SIZES)
-    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4])
+    parser = options.parser(__doc__, [2, 3, 4], SIZES)
+    parser.add_argument("--hosts", **options.listed(int), default=[2, 3, 4])
     parser.add_argument("--rate", default="1gbit", help="as tc spells it")
-    arguments = options.settle(parser.parse_args())
+    arguments = options.parse(parser)
     found = results.document("net", arguments)
     measured = []
     for hosts in arguments.hosts:
@@ -37,9 +37,12 @@ def main() -> int:
                     entered = hosted.contestants(arguments, hosts)
                     rows, missing = calls.measure(work, entered, arguments)
                     rows += [
-                        bounds.row(work, size, bounds.wire_us(work, size, wire, hosts))
+                        results.limit(
+                            results.BOUND, work, size, bounds.wire_us(work, size, wire, hosts)
+                        )
                         for size in arguments.sizes
                     ]
+                    rows += results.of_before(options.document_before(arguments), rows)
                     found.replace([work], rows, missing)
                     measured.append(work)
                     if arguments.json:

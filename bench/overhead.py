@@ -1,10 +1,11 @@
 """What we cost where there is little to do.
 
-    ./dev bench overhead [--rounds 9] [--json FILE]
+    ./dev bench overhead [--np 1 2] [--rounds 9] [--json FILE]
 
 np 1: a training step of a small network with our optimizer around the user's, and without.
-np 2: one allreduce of 4 bytes through horovod.torch, from the call to the result, and the call of
-its asynchronous form alone, beside the same of torch.distributed with Gloo.
+More: one allreduce of 4 bytes through horovod.torch, from the call to the result, and the call of
+its asynchronous form alone, beside the same of torch.distributed with Gloo; and the memory of a
+rank beside the user's tensors. What we want to stay below stands in the table as the target.
 """
 
 from __future__ import annotations
@@ -13,11 +14,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from harness import options, together
-from harness.results import Work
+from harness import options, peers, together
+from harness.jobs import Launch
+from harness.ours import python_job
+from harness.places import PROGRAMS
+from harness.results import MEMORY, TARGET, Row, Work, limit
 from harness.together import Ranks, Task
 
 SUBMISSIONS = 64  #: that are made in a row, each with a tensor of its own
+MEMORY_ROUNDS = 2  #: one to choose by and one to judge by; the numbers hardly change
+MIB = 1 << 20
+
+# What we want to stay below.
+RESULT_US, SUBMISSION_US = 10.0, 2.0
+MEMORY_BYTES = {"core": 10 * MIB, "staging": 64 * MIB}
 
 
 def training_step(ranks: Ranks) -> Task:
@@ -62,10 +72,11 @@ def small_allreduce(ranks: Ranks) -> Task:
 
     tensor = torch.zeros(1)
     contestants: dict[str, Callable[[], object]] = {
-        "ours": lambda: hvd.synchronize(hvd.allreduce_async_(tensor, name="small", op=hvd.Sum)),
-        "Gloo": lambda: gloo.all_reduce(tensor, async_op=True).wait(),
+        "ours": lambda: hvd.allreduce_(tensor, name="small", op=hvd.Sum),
+        "Gloo": lambda: gloo.all_reduce(tensor),
     }
-    return Task(Work("torch", "overhead", "4 bytes, to the result", ranks.size), 4, contestants)
+    work = Work("torch", "overhead", "4 bytes, to the result", ranks.size)
+    return Task(work, 4, contestants, target_us=RESULT_US)
 
 
 def submission(ranks: Ranks) -> Task:
@@ -91,7 +102,7 @@ def submission(ranks: Ranks) -> Task:
         "Gloo": Submitted(peer, lambda works: [work.wait() for work in works]),
     }
     work = Work("torch", "overhead", "4 bytes, submission alone", ranks.size)
-    return Task(work, 4, contestants, share=SUBMISSIONS)
+    return Task(work, 4, contestants, share=SUBMISSIONS, target_us=SUBMISSION_US)
 
 
 class Submitted:
@@ -108,6 +119,27 @@ class Submitted:
         self.finish(self.started)
 
 
+def memory(arguments: Any, np: int) -> tuple[list[Launch], list[Row]]:
+    """Jobs that tell what they hold, beside what we want them to; of one rank there is nothing to
+    tell, since it needs neither peers nor staging."""
+    if np == 1:
+        return [], []
+    script, launches = str(PROGRAMS / "beside_tensors.py"), []
+    for number in range(1, MEMORY_ROUNDS + 1):
+        for transport in ("shm", "tcp"):
+            mine = python_job(arguments.ours.resolve(), np, script, [transport, str(number)])
+            env = {**mine.env, "HOROVOD_TRANSPORT": transport}
+            launches.append(Launch(mine.command, env))
+        peer = [*peers.spawn(np), sys.executable, script, "gloo", str(number)]
+        launches.append(Launch(peer, {"GLOO_SOCKET_IFNAME": "lo"}))
+    targets = [
+        limit(TARGET, Work(transport, MEMORY, what, np), 0, most)
+        for transport in ("shm", "tcp")
+        for what, most in MEMORY_BYTES.items()
+    ]
+    return launches, targets
+
+
 def work(arguments: Any) -> None:
     ranks = Ranks(arguments.worker)
     tasks = [training_step] if ranks.size == 1 else [small_allreduce, submission]
@@ -121,7 +153,8 @@ def main() -> int:
     if arguments.worker:
         work(arguments)
         return 0
-    return together.main("overhead", together.script_path(__file__), [], arguments)
+    script = together.script_path(__file__)
+    return together.main("overhead", script, [], arguments, lambda np: memory(arguments, np))
 
 
 if __name__ == "__main__":

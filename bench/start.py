@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import options, ours, peers, results
+from harness import options, ours, peers, pictures, results
 from harness.jobs import Ended, Launch, run
 from harness.places import PROGRAMS
 from harness.results import Row, Work
@@ -66,7 +66,7 @@ def contestant(name: str, launch: Launch, work: Work) -> Contestant:
 
 
 def main() -> int:
-    arguments = options.settle(options.parser(__doc__, [2, 8], None).parse_args())
+    arguments = options.parse(options.parser(__doc__, [2, 8], None))
     build = arguments.ours.resolve()
     found = results.document("start", arguments)
     measured = []
@@ -77,10 +77,14 @@ def main() -> int:
             entered = [contestant(n, launch, work) for n, launch in jobs(build, what, np).items()]
             outcome = run_rounds(entered, arguments.rounds)
             missing = [{**vars(work), "peer": n, "why": why} for n, why in outcome.missing.items()]
-            found.replace([work], results.collapse(outcome), missing)
+            rows = results.collapse(outcome)
+            rows += results.of_before(options.document_before(arguments), rows)
+            found.replace([work], rows, missing)
             measured.append(work)
             if arguments.json:
                 found.save(arguments.json)
+    if arguments.plot:
+        pictures.draw(found, measured, arguments.plot)
     print(report(found, measured))
     return 0
 

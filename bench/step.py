@@ -3,10 +3,11 @@
     ./dev bench step [--np 2 4] [--networks ResNet-50 "BERT-large"] [--rounds 9] [--json FILE]
 
 `gradients`: tensors that are there, from the call for the first to the end of the last: ours by
-allreduce_async_ and synchronize; Gloo of torch.distributed one by one, and in buckets of 25 MB like
-DistributedDataParallel, with and without the copies into them.
+allreduce_async_ and synchronize, and as one group; Gloo of torch.distributed one by one, and in
+buckets of 25 MB like DistributedDataParallel, with and without the copies into them.
 `backward`: a backward pass that does nothing but write gradients, until they are averaged: ours by
-the hooks of DistributedOptimizer, beside DistributedDataParallel itself.
+the hooks of DistributedOptimizer, also with its gradients in groups, beside DistributedDataParallel
+itself.
 All take turns in the same processes.
 """
 
@@ -17,13 +18,15 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import options, together
-from harness.results import Work
+from harness.results import Work, is_ours
 from harness.shapes import NETWORKS, Shape, float_bytes
 from harness.together import Ranks, Task
 
 BUCKET_BYTES = 25 << 20
 FIRST_BUCKET_BYTES = 1 << 20  # DistributedDataParallel's, so that the first one starts early
-BACKWARD = ("ours", "DDP, views", "DDP")  #: who is left out last comes first
+#: Who is left out last, where memory is short, comes first.
+BACKWARD = ("ours", "DDP, views", "DDP", "ours, in 8 groups")
+GROUPS = 8
 COPIES = 3  #: that a rank has of a network, for each of these: parameters, gradients, buckets
 
 
@@ -44,9 +47,14 @@ def gradients(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
         for handle in handles:
             hvd.synchronize(handle)
 
+    def in_one_group() -> None:
+        group = hvd.grouped_allreduce_async_(tensors, name=f"{name}.group", op=hvd.Sum)
+        hvd.synchronize(group)
+
     work = Work("torch", "gradients", name, ranks.size)
     contestants = {
         "ours": ours,
+        "ours, in one group": in_one_group,
         "Gloo one by one": lambda: one_by_one(tensors),
         "Gloo in buckets": buckets.reduce_with_copies,
         "Gloo in buckets, no copies": buckets.reduce,
@@ -138,12 +146,15 @@ def backward(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
     together.leave_out(ranks, work, set(BACKWARD) - set(labels), "not enough memory")
     models = {label: model_of(shapes) for label in labels}
     wrapped: dict[str, Any] = dict(models)
-    for label in labels[1:]:
+    for label in labels:
+        if is_ours(label):
+            continue
         views = label.endswith("views")
         wrapped[label] = DistributedDataParallel(models[label], gradient_as_bucket_view=views)
     optimizers = {label: optimizer_of(model) for label, model in models.items()}
-    if "ours" in labels:
-        optimizers["ours"] = distributed(optimizers["ours"], models["ours"])
+    for label, groups in (("ours", None), ("ours, in 8 groups", GROUPS)):
+        if label in labels:
+            optimizers[label] = distributed(optimizers[label], models[label], groups)
 
     def step(label: str) -> None:
         optimizers[label].zero_grad()
@@ -198,10 +209,12 @@ def optimizer_of(model: Any) -> Any:
     return Still(model.parameters(), 1.0)
 
 
-def distributed(optimizer: Any, model: Any) -> Any:
+def distributed(optimizer: Any, model: Any, groups: int | None) -> Any:
     import horovod.torch as hvd
 
-    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    prefix = f"{groups}_groups" if groups else "each"
+    named = [(f"{prefix}.{name}", parameter) for name, parameter in model.named_parameters()]
+    return hvd.DistributedOptimizer(optimizer, named_parameters=named, groups=groups)
 
 
 def fits(ranks: Ranks, shapes: list[Shape], models: int) -> bool:

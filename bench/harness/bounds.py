@@ -16,7 +16,7 @@ from harness import installing
 from harness.jobs import Launch, Missing, run
 from harness.namespaces import address, inside
 from harness.places import cores
-from harness.results import BOUND, Row, Work
+from harness.results import BOUND, Row, Work, limit
 
 LIMIT_S = 120
 Wire = dict[int, dict[str, Any]]  #: by bytes: one_way_us, both_ways_us
@@ -94,9 +94,4 @@ def crowd(np: int) -> float:
 def rows(work: Work, sizes: Sequence[int]) -> list[Row]:
     """As of a peer that nobody can beat."""
     model = shared_memory_us if work.transport == "shm" else tcp_us
-    return [row(work, size, model(work, size, tuple(sizes))) for size in sizes]
-
-
-def row(work: Work, size: int, us: float) -> Row:
-    times = {"median_us": us, "min_us": us, "rounds": {}}
-    return {"peer": BOUND, **vars(work), "bytes": size, **times}
+    return [limit(BOUND, work, size, model(work, size, tuple(sizes))) for size in sizes]

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from harness import bounds, peers, pictures, results
+from harness import bounds, options, peers, pictures, results
 from harness.jobs import Ended, Missing, run
 from harness.peers import Peer
 from harness.results import OURS_FLOAT32, Row, Work
@@ -19,8 +19,8 @@ def contestants(arguments: argparse.Namespace, transport: str) -> list[Peer]:
     names = arguments.peers
     chosen = [peer for peer in peers.all_peers(transport) if names is None or peer.short in names]
     found = [peers.ours(arguments.ours.resolve(), results.OURS, transport), *chosen]
-    if arguments.before:
-        found.append(peers.ours(arguments.before.resolve(), "before", transport))
+    if before := options.build_before(arguments):
+        found.append(peers.ours(before, results.BEFORE, transport))
     return found
 
 
@@ -50,9 +50,9 @@ def measure(
 
 def job(peer: Peer, work: Work, arguments: argparse.Namespace) -> Callable[[], Ended]:
     sizes = ",".join(str(size) for size in arguments.sizes)
-    options = ["--kind", work.kind, "--type", work.type, "--sizes", sizes]
-    options += ["--seconds", str(arguments.seconds)]
-    return lambda: run(peer.launch(work.np, options), arguments.limit)
+    words = ["--kind", work.kind, "--type", work.type, "--sizes", sizes]
+    words += ["--seconds", str(arguments.seconds)]
+    return lambda: run(peer.launch(work.np, words), arguments.limit)
 
 
 def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> int:
@@ -61,6 +61,7 @@ def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> in
     for work in works:
         rows, missing = measure(work, contestants(arguments, work.transport), arguments)
         rows += bounds.rows(work, arguments.sizes)
+        rows += results.of_before(options.document_before(arguments), rows)
         found.replace([work], rows, missing)
         if arguments.json:  # after every work, so that an interrupted run leaves something
             found.save(arguments.json)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness import peers, results
+from harness import options, peers, results
 from harness.namespaces import NETWORK, WIRE, address, inside, name
 from harness.peers import Peer
 from harness.places import PEERS
@@ -19,8 +19,8 @@ def contestants(arguments: argparse.Namespace, hosts: int) -> list[Peer]:
     names = arguments.peers
     chosen = [peer for peer in all_peers(hosts) if names is None or peer.short in names]
     found = [ours(arguments.ours.resolve(), results.OURS, hosts), *chosen]
-    if arguments.before:
-        found.append(ours(arguments.before.resolve(), "before", hosts))
+    if before := options.build_before(arguments):
+        found.append(ours(before, results.BEFORE, hosts))
     return found
 
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness import peers
 
 SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
 UNITS = {"K": 1 << 10, "M": 1 << 20}
+
+ONE_BUILD = (
+    "--before: only calls from C++ are measured with two builds side by side; give the JSON that "
+    "this bench has written with the older one"
+)
 
 
 def size(text: str) -> int:
@@ -17,17 +24,41 @@ def size(text: str) -> int:
     return int(text[:-1]) * unit if unit else int(text)
 
 
+class Flat(argparse.Action):
+    """Of values that are lists themselves, one list."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, [item for value in values or () for item in value])
+
+
+def listed(one: Callable[[str], Any]) -> dict[str, Any]:
+    """What makes an option take `2 4 8` and `2,4,8`."""
+
+    def several(text: str) -> list[Any]:
+        return [one(part) for part in text.split(",")]
+
+    several.__name__ = one.__name__  # argparse names it in its errors
+    return {"type": several, "nargs": "+", "action": Flat}
+
+
 def parser(description: str, np: list[int], sizes: list[int] | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     add = made.add_argument
-    add("--np", type=int, nargs="+", default=np)
+    add("--np", **listed(int), default=np)
     if sizes is not None:
-        add("--sizes", type=size, nargs="+", default=sizes, help="bytes; 16K, 64M")
+        add("--sizes", **listed(size), default=sizes, help="bytes; 16K, 64M")
         add("--seconds", type=float, help="for the calls of one size in one round")
         add("--limit", type=float, default=60, help="seconds that one job may take")
-        add("--peers", nargs="+", metavar="PEER", help="only these; 'none' for us alone")
-        add("--plot", type=Path, metavar="FILE", help="an SVG")
-        add("--before", type=Path, metavar="BUILD", help="another build of ours, as one more peer")
+        add("--peers", **listed(str), metavar="PEER", help="only these; 'none' for us alone")
+    add("--plot", type=Path, metavar="FILE", help="an SVG: curves over size, else bars")
+    older = "an older JSON of this bench" + (", or another build of ours" if sizes else "")
+    add("--before", type=Path, help=f"{older}, as one more line that is not judged")
     add("--rounds", type=int, default=9)
     add("--quick", action="store_true", help="3 short rounds: a first look, not a result")
     add("--json", type=Path, metavar="FILE", help="what is in FILE of other work stays there")
@@ -36,9 +67,27 @@ def parser(description: str, np: list[int], sizes: list[int] | None) -> argparse
     return made
 
 
-def settle(arguments: argparse.Namespace) -> argparse.Namespace:
+def parse(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments, of which --before is checked before hours are spent."""
+    arguments = made.parse_args()
+    if arguments.before is not None:
+        if not arguments.before.exists():
+            made.error(f"--before: there is no {arguments.before}")
+        if arguments.before.is_dir() and not hasattr(arguments, "sizes"):
+            made.error(ONE_BUILD)
     if arguments.quick:
         arguments.rounds = min(arguments.rounds, 3)
-    if getattr(arguments, "seconds", 0) is None:
-        arguments.seconds = 0.03 if arguments.quick else 0.08
+    if getattr(arguments, "seconds", 0) is None and hasattr(arguments, "sizes"):
+        arguments.seconds = 0.03 if arguments.quick else 0.06
     return arguments
+
+
+def build_before(arguments: argparse.Namespace) -> Path | None:
+    """The other build, where --before is one."""
+    before = arguments.before
+    return before.resolve() if before is not None and before.is_dir() else None
+
+
+def document_before(arguments: argparse.Namespace) -> Path | None:
+    before = arguments.before
+    return before if before is not None and not before.is_dir() else None

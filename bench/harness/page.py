@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness import pictures, results
 from harness.places import ROOT
-from harness.results import Document, Work, last_line, size_text, time_text, verdicts
+from harness.results import (
+    OURS,
+    TARGET,
+    Document,
+    Work,
+    is_peer,
+    last_line,
+    size_text,
+    time_text,
+    value_text,
+    variants,
+    verdicts,
+)
 from harness.tables import aligned, tables, works
 from harness.verdict import geometric_mean
 
@@ -123,9 +135,8 @@ def grouped(found: Sequence[Work]) -> list[list[Work]]:
 
 
 def picture(bench: str, document: Document, group: Sequence[Work], folder: Path) -> list[str]:
-    """Only where there is a row of sizes to draw."""
-    sizes = {row["bytes"] for row in document.rows if Work.of(row) in group}
-    if len(sizes) < 3:
+    """Curves over size, or bars where several have times at one."""
+    if not any(is_peer(row["peer"]) for row in document.rows if Work.of(row) in group):
         return []
     first = group[0]
     name = "-".join([bench, first.transport, first.kind, first.type])
@@ -149,14 +160,19 @@ def overview(found: Sequence[Document]) -> str:
     lines = [["what", "cells", "geometric mean", "worst"]]
     for document in found:
         for work in works(document.rows):
-            judged = {c: v for c, v in verdicts(document.rows).items() if c[0] == work}
-            ratios = {cell: v.ratio for cell, v in judged.items() if v.ratio is not None}
-            if ratios:
-                worst = min(ratios, key=lambda cell: ratios[cell])
-                where = f" ({size_text(worst[1])})" if worst[1] and len(ratios) > 1 else ""
-                mean = f"{geometric_mean(ratios.values()):.2f}"
-                lines.append([str(work), str(len(ratios)), mean, f"{ratios[worst]:.2f}{where}"])
+            mine = [row for row in document.rows if Work.of(row) == work]
+            for ours in (OURS, *variants(mine)):
+                ratios = {c: v.ratio for c, v in verdicts(mine, ours).items() if v.ratio}
+                if ratios:
+                    lines.append([f"{work}{ours.removeprefix(OURS)}", *summary(ratios)])
     return f"## Overview\n\nBest peer / ours.\n\n{aligned(lines)}\n"
+
+
+def summary(ratios: Mapping[tuple[Work, int], float]) -> list[str]:
+    worst = min(ratios, key=lambda cell: ratios[cell])
+    where = f" ({size_text(worst[1])})" if worst[1] and len(ratios) > 1 else ""
+    mean = f"{geometric_mean(ratios.values()):.2f}"
+    return [str(len(ratios)), mean, f"{ratios[worst]:.2f}{where}"]
 
 
 def shortfalls(found: Sequence[Document]) -> str:
@@ -168,6 +184,7 @@ def shortfalls(found: Sequence[Document]) -> str:
         if verdict.ratio is not None and verdict.ratio < BELOW
     ]
     title = f"## Where a peer is ahead\n\nCells below {BELOW}: {len(cells)}.\n"
+    title += targets(found)
     if not cells:
         return title
     lines = [["cell", "ours", "peer", "ratio"]]
@@ -176,6 +193,21 @@ def shortfalls(found: Sequence[Document]) -> str:
         best = f"{verdict.peer}, {time_text(verdict.best or 0)}"
         lines.append([where, time_text(verdict.ours), best, f"{ratio:.2f}"])
     return f"{title}\n{aligned(lines)}\n"
+
+
+def targets(found: Sequence[Document]) -> str:
+    """How we do where what is wanted is a number and not a peer's."""
+    values: dict[tuple[Work, str], float] = {
+        (Work.of(row), row["peer"]): row["median_us"] for document in found for row in document.rows
+    }
+    wanted = {work: value for (work, name), value in values.items() if name == TARGET}
+    missed = [
+        f"- {work}: {value_text(work, values[work, OURS])}, wanted {value_text(work, most)}"
+        for work, most in wanted.items()
+        if values.get((work, OURS), 0) > most
+    ]
+    text = f"\nTargets that are missed: {len(missed)} of {len(wanted)}.\n" if wanted else ""
+    return text + ("\n" + "\n".join(missed) + "\n" if missed else "")
 
 
 def how(found: Sequence[Document]) -> str:

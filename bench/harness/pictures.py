@@ -1,5 +1,6 @@
-"""Pictures, as SVG: latency and bandwidth over size, a line a peer, the bound dashed. Written by
-hand, so that no plotting library is needed and a picture is a few KiB."""
+"""Pictures, as SVG: latency and bandwidth over size, a line a peer, the bound dashed; bars where
+there is one size. Written by hand, so that no plotting library is needed and a picture is a few
+KiB."""
 
 from __future__ import annotations
 
@@ -9,13 +10,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from harness.results import BOUND, OURS, Document, Row, Work, size_text, time_text
+from harness.results import (
+    BEFORE,
+    BOUND,
+    OURS,
+    TARGET,
+    Document,
+    Row,
+    Work,
+    is_ours,
+    is_peer,
+    size_text,
+    time_text,
+    value_text,
+)
 
 WIDTH, HEIGHT = 460, 300  #: of one panel
 LEFT, RIGHT, TOP, BOTTOM = 70, 24, 34, 40
 LEGEND = 20  #: height of a line of it
+BAR, BAR_LEFT, BAR_RIGHT = 20, 160, 70  #: height of one with its gap; room for names and values
 COLOURS = ("#4477aa", "#228833", "#aa3377", "#66ccee", "#ccbb44", "#888888", "#994455", "#000000")
-OURS_COLOUR = "#ee3311"
+OURS_COLOUR, OTHER_OURS_COLOUR = "#ee3311", "#ee9966"
 
 Points = list[tuple[float, float]]
 
@@ -116,8 +131,7 @@ def time_label(us: float) -> str:
 def svg(rows: Sequence[Row], works: Sequence[Work]) -> str:
     """A row of two panels a work, one legend below."""
     names = sorted({row["peer"] for row in rows} - {OURS, BOUND})
-    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
-    colours |= {OURS: OURS_COLOUR, BOUND: "#000000"}
+    colours = colours_of(rows)
     shown = [OURS, *names, *([BOUND] if any(row["peer"] == BOUND for row in rows) else [])]
     parts = []
     for index, work in enumerate(works):
@@ -134,6 +148,52 @@ def svg(rows: Sequence[Row], works: Sequence[Work]) -> str:
     bottom = len(works) * HEIGHT + LEGEND
     parts.append(legend(shown, colours, bottom))
     height = bottom + (len(shown) + 4) // 5 * LEGEND
+    return document(parts, height)
+
+
+def block(title: str, rows: Sequence[Row], colours: dict[str, str]) -> list[str]:
+    """Horizontal bars, one a row, around their own upper left corner."""
+    longest = max(row["median_us"] for row in rows)
+    parts = [text(BAR_LEFT, 14, title, "start", "bold")]
+    for index, row in enumerate(rows):
+        top = BAR * (index + 1) + 2
+        width = max(1, row["median_us"] / longest * (WIDTH - BAR_LEFT - BAR_RIGHT))
+        place = f'x="{BAR_LEFT}" y="{top}" width="{width:.1f}" height="{BAR - 5}"'
+        parts.append(text(BAR_LEFT - 6, top + 11, row["peer"], "end"))
+        parts.append(f'<rect {place} fill="{colours[row["peer"]]}"/>')
+        value = value_text(Work.of(row), row["median_us"])
+        parts.append(text(BAR_LEFT + width + 5, top + 11, value, "start"))
+    return parts
+
+
+def bars(rows: Sequence[Row], works: Sequence[Work]) -> str:
+    """A block of bars a work, two beside each other; shorter is better."""
+    colours = colours_of(rows)
+    blocks = []
+    for work in works:
+        mine = [row for row in rows if Work.of(row) == work]
+        mine.sort(key=lambda row: (row["peer"] != OURS, not is_ours(row["peer"])))
+        if mine:
+            blocks.append((len(mine), block(str(work), mine, colours)))
+    parts, top = [], 0
+    for first in range(0, len(blocks), 2):
+        line = blocks[first : first + 2]
+        for column, (_, drawn) in enumerate(line):
+            parts.append(f'<g transform="translate({column * WIDTH},{top})">')
+            parts += [*drawn, "</g>"]
+        top += BAR * (max(count for count, _ in line) + 2)
+    return document(parts, top)
+
+
+def colours_of(rows: Sequence[Row]) -> dict[str, str]:
+    names = sorted({row["peer"] for row in rows if is_peer(row["peer"])})
+    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+    fixed = {BOUND: "#000000", TARGET: "#000000", BEFORE: "#bbbbbb", OURS: OURS_COLOUR}
+    other = {row["peer"]: OTHER_OURS_COLOUR for row in rows if is_ours(row["peer"])}
+    return {**colours, **other, **fixed}
+
+
+def document(parts: Sequence[str], height: int) -> str:
     size = f'width="{2 * WIDTH}" height="{height}" viewBox="0 0 {2 * WIDTH} {height}"'
     font = 'font-family="sans-serif" font-size="11"'
     return (
@@ -142,6 +202,15 @@ def svg(rows: Sequence[Row], works: Sequence[Work]) -> str:
     )
 
 
+def has_curves(rows: Sequence[Row]) -> bool:
+    """Whether some work was measured at so many sizes that a curve says something."""
+    sizes: dict[Work, set[int]] = {}
+    for row in rows:
+        sizes.setdefault(Work.of(row), set()).add(row["bytes"])
+    return any(len(found) >= 3 for found in sizes.values())
+
+
 def draw(found: Document, works: Sequence[Work], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(svg([row for row in found.rows if Work.of(row) in works], works))
+    rows = [row for row in found.rows if Work.of(row) in works]
+    path.write_text(svg(rows, works) if has_curves(rows) else bars(rows, works))

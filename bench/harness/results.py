@@ -20,8 +20,10 @@ from harness.verdict import Verdict, geometric_mean, judge
 
 OURS = "ours"
 BOUND = "bound"  #: the peer that is physics
+TARGET = "target"  #: what we want to stay below
+BEFORE = "before"  #: an older version of ours
 OURS_FLOAT32 = "ours, float32"  #: in tables of other types, at the same bytes
-NOT_PEERS = (OURS, BOUND, OURS_FLOAT32, "before")
+MEMORY = "memory"  #: the kind whose numbers are bytes of memory in place of microseconds
 
 Row = dict[str, Any]
 
@@ -41,6 +43,21 @@ class Work:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.type}, np {self.np}, {self.transport}"
+
+
+def is_ours(name: str) -> bool:
+    """Ours, and other ways of using us: `ours, in one group`."""
+    return name == OURS or name.startswith(OURS + ", ")
+
+
+def is_peer(name: str) -> bool:
+    return not is_ours(name) and name not in (BOUND, TARGET, BEFORE)
+
+
+def variants(rows: Iterable[Row]) -> list[str]:
+    """The other ways of using us that are compared with peers, too."""
+    names = dict.fromkeys(row["peer"] for row in rows)
+    return [name for name in names if is_ours(name) and name not in (OURS, OURS_FLOAT32)]
 
 
 def cell_of(row: Row) -> tuple[Work, int]:
@@ -68,16 +85,16 @@ def collapse(outcome: Outcome) -> list[Row]:
     ]
 
 
-def verdicts(rows: Iterable[Row]) -> dict[tuple[Work, int], Verdict]:
-    """Every cell in which we have numbers."""
+def verdicts(rows: Iterable[Row], ours: str = OURS) -> dict[tuple[Work, int], Verdict]:
+    """Every cell in which we have times, in that way of using us; memory has its target."""
     cells: dict[tuple[Work, int], dict[str, dict[int, float]]] = defaultdict(dict)
-    for row in rows:
+    for row in (row for row in rows if row["kind"] != MEMORY):
         rounds = {int(number): value for number, value in row["rounds"].items()}
         cells[(Work.of(row), row["bytes"])][row["peer"]] = rounds
     judged = {}
     for cell, entered in cells.items():
-        peers = {name: rounds for name, rounds in entered.items() if name not in NOT_PEERS}
-        verdict = judge(entered.get(OURS, {}), peers)
+        peers = {name: rounds for name, rounds in entered.items() if is_peer(name)}
+        verdict = judge(entered.get(ours, {}), peers)
         if verdict is not None:
             judged[cell] = verdict
     return judged
@@ -99,6 +116,11 @@ def size_text(size: int) -> str:
     if size >= 1 << 20:
         return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size / 1e6:.0f} MB"
     return f"{size >> 10} KiB" if size >= 1 << 10 and size % (1 << 10) == 0 else f"{size} B"
+
+
+def value_text(work: Work, value: float) -> str:
+    """A number of a row, with its unit."""
+    return f"{value / 2**20:.1f} MiB" if work.kind == MEMORY else time_text(value)
 
 
 def time_text(us: float) -> str:
@@ -148,6 +170,20 @@ def command_line(words: Sequence[str]) -> str:
         if word not in NOT_REPEATED and before not in NOT_REPEATED
     ]
     return shlex.join(kept)
+
+
+def limit(name: str, work: Work, size: int, value: float) -> Row:
+    """What is no contestant and stands in the table: a bound, or a target."""
+    values = {"median_us": value, "min_us": value, "rounds": {}}
+    return {"peer": name, **vars(work), "bytes": size, **values}
+
+
+def of_before(path: Path | None, rows: Iterable[Row]) -> list[Row]:
+    """Our own of an older document, if there is one, in the cells of `rows`."""
+    cells = {cell_of(row) for row in rows}
+    older = load(path).rows if path else []
+    found = [row for row in older if row["peer"] == OURS and cell_of(row) in cells]
+    return [{**row, "peer": BEFORE} for row in found]
 
 
 def document(bench: str, arguments: argparse.Namespace) -> Document:

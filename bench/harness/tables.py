@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 from harness.results import (
     BOUND,
+    MEMORY,
     OURS,
+    TARGET,
     Document,
     Row,
     Work,
     cell_of,
+    is_ours,
     last_line,
     size_text,
-    time_text,
+    value_text,
+    variants,
     verdicts,
 )
 
@@ -47,21 +51,23 @@ def tables(rows: Sequence[Row], measured: Sequence[Work]) -> list[str]:
 
 
 def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Row]) -> str:
-    """A line a peer; at the end the ratio, and the bound where one is known."""
+    """A line a peer; at the end the ratios, and the bound and the target where one is known."""
     mine = [row for row in rows if cell_of(row) in columns]
     times = {(row["peer"], cell_of(row)): row["median_us"] for row in mine}
-    judged = verdicts(mine)
-    peers = [name for name in dict.fromkeys(row["peer"] for row in mine) if name != BOUND]
-    peers.sort(key=lambda name: name != OURS)
+    judged = {ours: verdicts(mine, ours) for ours in (OURS, *variants(mine))}
+    entered = dict.fromkeys(row["peer"] for row in mine)
+    peers = [name for name in entered if name not in (BOUND, TARGET)]
+    peers.sort(key=lambda name: (name != OURS, not is_ours(name)))
 
     def cell(peer: str, column: Column) -> str:
         if (peer, column) not in times:
             return GAP
-        text = time_text(times[peer, column])
-        return f"**{text}**" if column in judged and judged[column].peer == peer else text
+        text = value_text(column[0], times[peer, column])
+        verdict = judged[OURS].get(column)
+        return f"**{text}**" if verdict is not None and verdict.peer == peer else text
 
-    def ratio(column: Column) -> str:
-        verdict = judged.get(column)
+    def ratio(ours: str, column: Column) -> str:
+        verdict = judged[ours].get(column)
         return GAP if verdict is None or verdict.ratio is None else f"{verdict.ratio:.2f}"
 
     def share(column: Column) -> str:
@@ -70,8 +76,11 @@ def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Ro
 
     lines = [[title, *names]]
     lines += [[peer, *[cell(peer, column) for column in columns]] for peer in peers]
-    lines += [["best peer / ours", *[ratio(column) for column in columns]]]
-    if any(peer == BOUND for peer, _ in times):
+    for ours in judged if any(work.kind != MEMORY for work, _ in columns) else ():
+        lines += [[f"best peer / {ours}", *[ratio(ours, column) for column in columns]]]
+    if TARGET in entered:
+        lines += [[TARGET, *[cell(TARGET, column) for column in columns]]]
+    if BOUND in entered:
         lines += [[BOUND, *[cell(BOUND, column) for column in columns]]]
         lines += [["bound / ours", *[share(column) for column in columns]]]
     return aligned(lines)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import results
-from harness.jobs import run
+from harness import options, pictures, results
+from harness.jobs import Launch, run
 from harness.ours import python_job
 from harness.results import Row, Work
 from harness.rounds import Outcome, order, tell
@@ -35,6 +35,7 @@ class Task:
     is_correct: Callable[[str], bool] = lambda name: True
     least_calls: int = 2
     share: int = 1  #: how many operations are in one call; times are those of one
+    target_us: float | None = None  #: what we want to stay below, where that is a fixed time
 
 
 # ---- on each rank ------------------------------------------------------------------------------
@@ -79,11 +80,10 @@ class Ranks:
 def compete(ranks: Ranks, task: Task, rounds: int, seconds: float) -> None:
     """All rounds of one task; rank 0 prints a row for each contestant and round."""
     names = list(task.contestants)
-    calls = {}
-    for name in names:
-        first = times_of(ranks, task.contestants[name], task.least_calls)
-        guess = min(first)
-        calls[name] = max(task.least_calls, min(MOST_CALLS, int(seconds / guess)))
+    calls = {name: calls_within(ranks, task, name, seconds) for name in names}
+    if task.target_us is not None and ranks.rank == 0:
+        target = results.limit(results.TARGET, task.work, task.bytes, task.target_us)
+        print(json.dumps(target), flush=True)
     for number in range(1, rounds + 1):
         for index in order(len(names), number):
             name = names[index]
@@ -94,6 +94,19 @@ def compete(ranks: Ranks, task: Task, rounds: int, seconds: float) -> None:
                 scale = 1e6 / task.share
                 row |= {"median_us": statistics.median(times) * scale, "min_us": min(times) * scale}
                 print(json.dumps(row | {"count": len(times), "correct": wrong == 0}), flush=True)
+
+
+def calls_within(ranks: Ranks, task: Task, name: str, seconds: float) -> int:
+    """As many as take so long with all that belongs to them, tidying up included: where an
+    operation is only begun, to wait for its end may take a hundred times as long."""
+    calls, took = task.least_calls, 0.0
+    while True:
+        begin = time.perf_counter()
+        times_of(ranks, task.contestants[name], calls)
+        took = ranks.greatest([time.perf_counter() - begin])[0]
+        if took >= seconds / 8 or calls >= MOST_CALLS:
+            return max(task.least_calls, min(MOST_CALLS, int(seconds * calls / took)))
+        calls *= 4
 
 
 def leave_out(ranks: Ranks, work: Work, names: Iterable[str], why: str) -> None:
@@ -126,26 +139,38 @@ def parse_worker(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--worker", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, help="for a contestant in one round of one task")
     parser.add_argument("--limit", type=float, default=900, help="seconds that one job may take")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.rounds = min(arguments.rounds, 3)
+    arguments = options.parse(parser)
     if arguments.seconds is None:
         arguments.seconds = 0.1 if arguments.quick else 0.4
     return arguments
 
 
-def main(bench: str, script: str, extra: Sequence[str], arguments: argparse.Namespace) -> int:
-    """A job of `script --worker` for each number of ranks."""
+def nothing_beside(np: int) -> tuple[list[Launch], list[Row]]:
+    return [], []
+
+
+def main(
+    bench: str,
+    script: str,
+    extra: Sequence[str],
+    arguments: argparse.Namespace,
+    beside: Callable[[int], tuple[list[Launch], list[Row]]] = nothing_beside,
+) -> int:
+    """A job of `script --worker` for each number of ranks, and those `beside` it, with limits."""
     found = results.document(bench, arguments)
     measured: list[Work] = []
     for np in arguments.np:
         tell(f"np {np}")
         with tempfile.TemporaryDirectory(prefix="bench") as folder:
-            options = ["--worker", folder, "--rounds", str(arguments.rounds)]
-            options += ["--seconds", str(arguments.seconds), *extra]
-            launch = python_job(arguments.ours.resolve(), np, script, options)
-            ended = run(launch, arguments.limit)
-        outcome = Outcome([row for row in ended.rows if "why" not in row])
+            words = ["--worker", folder, "--rounds", str(arguments.rounds)]
+            words += ["--seconds", str(arguments.seconds), *extra]
+            launch = python_job(arguments.ours.resolve(), np, script, words)
+            jobs = [run(launch, arguments.limit)]
+        others, limits = beside(np)
+        jobs += [run(launch, arguments.limit) for launch in others]
+        printed = [row for ended in jobs for row in ended.rows]
+        limits += [row for row in printed if row["peer"] == results.TARGET]
+        outcome = Outcome([row for row in printed if "round" in row])
         rows = results.collapse(outcome)
         works = list(dict.fromkeys(Work.of(row) for row in rows))
         missing: list[Row] = [
@@ -153,14 +178,18 @@ def main(bench: str, script: str, extra: Sequence[str], arguments: argparse.Name
             for peer, why in outcome.missing.items()
             for work in works
         ]
-        missing += [row for row in ended.rows if "why" in row]
-        if ended.why:
-            print(f"missing: the job of {np} ranks {ended.why}")
+        missing += [row for row in printed if "why" in row]
+        for why in dict.fromkeys(ended.why for ended in jobs if ended.why):
+            print(f"missing: a job of {np} ranks {why}")
+        rows += limits
+        rows += results.of_before(options.document_before(arguments), rows)
         found.replace(works, rows, missing)
         measured += works
         if arguments.json:
             found.save(arguments.json)
     tell("")
+    if arguments.plot and measured:
+        pictures.draw(found, measured, arguments.plot)
     print(report(found, measured))
     return 0 if measured else 1
 

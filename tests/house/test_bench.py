@@ -9,10 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import bounds, page, pictures, shapes, spawn
+from harness import bounds, options, page, pictures, shapes, spawn
 from harness.jobs import Ended, Launch, complaint_in, rows_in, run
 from harness.namespaces import inside
-from harness.results import Document, Row, Work, collapse, command_line, last_line, verdicts
+from harness.results import (
+    Document,
+    Row,
+    Work,
+    collapse,
+    command_line,
+    last_line,
+    limit,
+    of_before,
+    verdicts,
+)
 from harness.rounds import Contestant, Outcome, order, run_rounds
 from harness.tables import gaps, tables
 from harness.verdict import geometric_mean, judge
@@ -71,6 +81,31 @@ def test_neither_the_bound_nor_another_build_of_ours_is_a_peer() -> None:
     rows = [row("ours", 2), row("bound", 1), row("before", 1), row("ours, float32", 1)]
     assert verdicts(rows)[(WORK, 8)].peer is None
     assert last_line(verdicts(rows)) == "no cell has both us and a peer"
+
+
+def test_other_ways_of_using_us_are_compared_on_a_line_of_their_own() -> None:
+    rows = [row("ours", 2), row("ours, in one group", 1), row("MPI", 4)]
+    assert verdicts(rows)[(WORK, 8)].ratio == 2
+    (text,) = tables(rows, [WORK])
+    lines = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in text.splitlines()}
+    assert lines["best peer / ours"] == "2.00"
+    assert lines["best peer / ours, in one group"] == "4.00"
+
+
+def test_memory_is_not_a_time_and_has_no_ratio() -> None:
+    used = {"kind": "memory", "type": "core", "bytes": 0}
+    rows = [row("ours", 3 << 20, **used), row("Gloo", 1 << 20, **used)]
+    assert verdicts(rows) == {}
+    (text,) = tables(rows, [Work.of(rows[0])])
+    assert "3.0 MiB" in text and "best peer" not in text
+
+
+def test_an_older_document_gives_our_rows_in_the_cells_that_were_measured(tmp_path: Path) -> None:
+    rows = [row("ours", 3), row("ours", 3, 64), row("MPI", 3)]
+    Document("allreduce", rows, [], MACHINE, "today", {"rounds": "9"}).save(tmp_path / "a.json")
+    (older,) = of_before(tmp_path / "a.json", [row("ours", 2)])
+    assert (older["peer"], older["bytes"], older["median_us"]) == ("before", 8, 3)
+    assert of_before(None, rows) == []
 
 
 def test_the_last_line_has_the_worst_cell_and_the_mean() -> None:
@@ -162,6 +197,26 @@ def test_a_host_is_called_by_its_address() -> None:
     assert "10.77.0.2" in inside("hvdbench-2", ["true"])
 
 
+# ---- options -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["2", "4", "8"], ["2,4,8"], ["2,4", "8"]])
+def test_lists_take_commas_and_spaces(words: list[str]) -> None:
+    made = options.parser("about", [2], [8])
+    assert made.parse_args(["--np", *words]).np == [2, 4, 8]
+    assert made.parse_args(["--sizes", "16K,1M"]).sizes == [16 << 10, 1 << 20]
+    assert made.parse_args([]).np == [2]
+
+
+def test_two_builds_cannot_be_compared_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["step.py", "--before", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        options.parse(options.parser("about", [2], None))
+    assert "give the JSON" in capsys.readouterr().err
+
+
 # ---- tables and pages --------------------------------------------------------------------------
 
 
@@ -208,6 +263,23 @@ def test_the_page_has_every_bench_and_what_falls_short(tmp_path: Path) -> None:
     assert "./dev bench allreduce" in text
     (drawn,) = (tmp_path / "performance").glob("*.svg")
     assert f"(performance/{drawn.name})" in text
+
+
+def test_the_page_tells_of_targets_that_are_missed(tmp_path: Path) -> None:
+    rows = [row("ours", 12), limit("target", WORK, 8, 10.0)]
+    other = Work("shm", "allreduce", "float32", 4)
+    rows += [row("ours", 5, np=4), limit("target", other, 8, 10.0)]
+    Document("overhead", rows, [], MACHINE, "today", {}).save(tmp_path / "results" / "a.json")
+    page.write(page.documents(tmp_path / "results"), tmp_path / "performance.md")
+    text = (tmp_path / "performance.md").read_text()
+    assert "Targets that are missed: 1 of 2." in text
+    assert "- allreduce float32, np 2, shm: 12.0 us, wanted 10.0 us" in text
+
+
+def test_what_has_one_size_is_drawn_as_bars() -> None:
+    rows = [row(peer, us) for peer, us in (("ours", 2), ("DDP", 4))]
+    text = pictures.bars(rows, [WORK])
+    assert text.count("<rect") == 3 and "4.00 us" in text
 
 
 def test_a_picture_has_a_line_a_peer_and_the_bound_dashed() -> None:

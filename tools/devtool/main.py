@@ -16,6 +16,7 @@ usage: ./dev COMMAND
   test [NAME...] [--all]  set up, build, and run the tests (all suites, or those named)
   build                   set up and build; installs the package into .venv
   sim [SEED]              the simulator's tests, from one seed when given
+  bench                   all of the following, and docs/performance.md
   bench allreduce         beside every peer, by blocking calls: float32, in shared memory or TCP
   bench half              the same for float16 and bfloat16
   bench collectives       allgather, broadcast, alltoall, reducescatter
@@ -113,14 +114,15 @@ def sim(rest: list[str]) -> int:
 
 
 def bench(rest: list[str]) -> int:
-    script = paths.ROOT / "bench" / f"{rest[0] if rest else ''}.py"
-    if not rest or not script.is_file():
+    if not rest or (rest[0].startswith("-") and rest[0] not in ("-h", "--help")):
+        rest = ["all", *rest]
+    script = paths.ROOT / "bench" / f"{rest[0]}.py"
+    if not script.is_file():
         there = ", ".join(path.stem for path in sorted((paths.ROOT / "bench").glob("*.py")))
         say(f"./dev bench takes one of: {there}")
         return 2
-    elsewhere = (
-        "--ours" in rest or rest[0] == "report"
-    )  # what runs is built already, or nothing runs
+    # What runs is built already, or nothing runs.
+    elsewhere = rest[0] == "report" or {"--ours", "--help", "-h", "--list"} & set(rest)
     prepare(*[] if elsewhere else ["package", "bench"])
     return show([paths.venv_program("python"), str(script), *rest[1:]])
 

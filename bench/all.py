@@ -1,0 +1,107 @@
+"""Every bench at every number of ranks, in order of importance, and then the page about them.
+
+    ./dev bench [--quick] [--rounds 9] [--results build/bench] [--list]
+
+Results are stored after every step: an interrupted run leaves something, and a step that is made
+again replaces what it was. The page is docs/performance.md; that of a quick run, which is no result
+but a look whether everything works, lies beside what was stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import peers
+from harness.places import ROOT
+
+
+@dataclass(frozen=True)
+class Step:
+    seconds: int  #: what it takes on two cores, in nine rounds
+    bench: str
+    words: tuple[str, ...]
+    store: str = ""  #: the name of its file, where that is not the bench's
+
+    @property
+    def file(self) -> str:
+        return f"{self.store or self.bench}.json"
+
+
+def step(seconds: int, bench: str, *words: str, store: str = "") -> Step:
+    return Step(seconds, bench, words, store)
+
+
+STEPS = (
+    step(110, "allreduce", "--np", "2"),
+    step(260, "allreduce", "--np", "4"),
+    step(420, "allreduce", "--np", "8"),
+    step(220, "half", "--np", "2"),
+    step(240, "collectives", "--np", "2"),
+    step(420, "collectives", "--np", "4"),
+    step(270, "allreduce", "--transport", "tcp", "--np", "2", store="allreduce-tcp"),
+    step(480, "allreduce", "--transport", "tcp", "--np", "4", store="allreduce-tcp"),
+    step(300, "step", "--np", "2"),
+    step(400, "step", "--np", "4"),
+    step(120, "train"),
+    step(60, "overhead"),
+    step(200, "net", "--np", "2"),
+    step(200, "net", "--np", "3", "4"),
+    step(200, "start"),
+    step(100, "faults"),
+)
+
+
+def command(made: Step, arguments: argparse.Namespace) -> list[str]:
+    script = ROOT / "bench" / f"{made.bench}.py"
+    words = [sys.executable, str(script), *made.words]
+    words += ["--ours", str(arguments.ours), "--json", str(arguments.results / made.file)]
+    if made.bench == "faults":
+        return [*words, "--trials", "4" if arguments.quick else "50"]
+    return [*words, "--rounds", str(arguments.rounds), *(["--quick"] if arguments.quick else [])]
+
+
+def report(arguments: argparse.Namespace) -> int:
+    page = arguments.results / "performance.md"
+    to = ["--to", str(page)] if arguments.quick else []
+    script = ROOT / "bench" / "report.py"
+    return subprocess.run([sys.executable, str(script), str(arguments.results), *to]).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--rounds", type=int, default=9)
+    add("--quick", action="store_true", help="a few short rounds: does it work at all?")
+    add("--results", type=Path, default=None, help="a folder; build/bench, or bench-quick")
+    add("--list", action="store_true", help="say what would be run, with the seconds it takes")
+    add("--ours", type=Path, metavar="BUILD", default=peers.default_build())
+    arguments = parser.parse_args()
+    if arguments.results is None:
+        arguments.results = ROOT / "build" / ("bench-quick" if arguments.quick else "bench")
+    failed = []
+    for made in STEPS:
+        words = command(made, arguments)
+        title = " ".join([made.bench, *made.words])
+        if arguments.list:
+            print(made.seconds, *words)
+            continue
+        print(f"\n==== {title}", flush=True)
+        begin = time.monotonic()
+        if subprocess.run(words).returncode != 0:
+            failed.append(title)
+        print(f"{time.monotonic() - begin:.0f} s", flush=True)
+    if arguments.list:
+        return 0
+    if report(arguments) != 0:
+        failed.append("report")
+    print("failed: " + "; ".join(failed) if failed else "every bench ran")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
