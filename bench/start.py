@@ -62,7 +62,7 @@ def timed(launch: Launch, work: Work) -> Ended:
 
 
 def contestant(name: str, launch: Launch, work: Work) -> Contestant:
-    return Contestant(name, lambda: timed(launch, work))
+    return Contestant(name, lambda sizes: timed(launch, work), name == results.OURS)
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from harness import bounds, options, peers, pictures, results
 from harness.jobs import Ended, Missing, run
 from harness.peers import Peer
 from harness.results import OURS_FLOAT32, Row, Work
-from harness.rounds import Contestant, run_rounds, tell
+from harness.rounds import Contestant, Sizes, run_rounds, tell
 from harness.tables import report
 
 
@@ -36,10 +36,11 @@ def measure(
         except Missing as reason:
             absent[peer.name] = str(reason)
         else:
-            ready.append(Contestant(peer.name, job(peer, work, arguments)))
+            always = not results.is_peer(peer.name)
+            ready.append(Contestant(peer.name, job(peer, work, arguments), always))
             if peer.name == results.OURS and work.type != "float32":
                 as_float32 = dataclasses.replace(work, type="float32")
-                ready.append(Contestant(OURS_FLOAT32, job(peer, as_float32, arguments)))
+                ready.append(Contestant(OURS_FLOAT32, job(peer, as_float32, arguments), True))
     outcome = run_rounds(ready, arguments.rounds)
     outcome.missing.update(absent)
     for row in outcome.rows:
@@ -48,11 +49,14 @@ def measure(
     return rows, [{**vars(work), "peer": peer, "why": why} for peer, why in outcome.missing.items()]
 
 
-def job(peer: Peer, work: Work, arguments: argparse.Namespace) -> Callable[[], Ended]:
-    sizes = ",".join(str(size) for size in arguments.sizes)
-    words = ["--kind", work.kind, "--type", work.type, "--sizes", sizes]
-    words += ["--seconds", str(arguments.seconds)]
-    return lambda: run(peer.launch(work.np, words), arguments.limit)
+def job(peer: Peer, work: Work, arguments: argparse.Namespace) -> Callable[[Sizes | None], Ended]:
+    def once(only: Sizes | None) -> Ended:
+        sizes = [str(size) for size in arguments.sizes if only is None or size in only]
+        words = ["--kind", work.kind, "--type", work.type, "--sizes", ",".join(sizes)]
+        words += ["--seconds", str(arguments.seconds)]
+        return run(peer.launch(work.np, words), arguments.limit)
+
+    return once
 
 
 def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> int:

@@ -76,7 +76,8 @@ INTRODUCTION = """\
 Written by `./dev bench report` from the results of the benches; not edited by hand.
 
 Every number is the median of calls whose time is that of the slowest rank. Peers run interleaved
-with us: in each round every contestant runs once, in changing order. The best peer of a cell
+with us: in each round every contestant runs once, in changing order; after three rounds only those
+go on in a cell that are within 1.5 times the best peer there. The best peer of a cell
 (bold) is chosen by the odd rounds; **best peer / ours** compares it with us by the even ones, and
 is above 1 where we are faster. "-" is a gap: the peer cannot do this, or was not to be had; a gap
 is never counted. **bound** is what the machine itself needs to move the bytes; see

@@ -23,7 +23,7 @@ from harness.results import (
     of_before,
     verdicts,
 )
-from harness.rounds import Contestant, Outcome, order, run_rounds
+from harness.rounds import Contestant, Outcome, Sizes, order, run_rounds
 from harness.tables import gaps, tables
 from harness.verdict import geometric_mean, judge
 
@@ -133,17 +133,43 @@ def test_a_contestant_that_fails_twice_is_left_out_and_named() -> None:
     calls = {"good": 0, "bad": 0}
 
     def contestant(name: str, ended: Ended) -> Contestant:
-        def once() -> Ended:
+        def once(sizes: Sizes | None) -> Ended:
             calls[name] += 1
             return ended
 
         return Contestant(name, once)
 
-    good = Ended(0, [{"bytes": 8}], "", 0.1)
+    good = Ended(0, [{"bytes": 8, "median_us": 1.0}], "", 0.1)
     outcome = run_rounds([contestant("good", good), contestant("bad", Ended(None, [], "", 1))], 5)
     assert calls == {"good": 5, "bad": 2}
     assert outcome.missing == {"bad": "ran over its time"}
     assert [found["round"] for found in outcome.rows] == [1, 2, 3, 4, 5]
+
+
+def test_only_those_go_on_that_could_be_the_best_peer() -> None:
+    asked: dict[str, list[Sizes | None]] = {}
+
+    def contestant(name: str, times: dict[int, float]) -> Contestant:
+        def once(sizes: Sizes | None) -> Ended:
+            asked.setdefault(name, []).append(sizes)
+            wanted = times if sizes is None else sizes
+            return Ended(0, [{"bytes": n, "median_us": times[n]} for n in wanted], "", 0.1)
+
+        return Contestant(name, once, always=name == "ours")
+
+    entered = {
+        "ours": {8: 9.0, 64: 0.1},  # whoever we are, we are not the best peer
+        "small": {8: 1.0, 64: 9.0},
+        "large": {8: 1.4, 64: 2.0},
+        "slow": {8: 1.6, 64: 3.1},
+    }
+    outcome = run_rounds([contestant(name, times) for name, times in entered.items()], 5)
+    assert asked["ours"] == [None] * 5
+    assert asked["small"] == [None] * 3 + [{8}] * 2
+    assert asked["large"] == [None] * 3 + [{8, 64}] * 2
+    assert asked["slow"] == [None] * 3
+    assert not outcome.missing
+    assert len([row for row in outcome.rows if row["peer"] == "slow"]) == 6
 
 
 def test_a_wrong_result_is_no_result() -> None:
