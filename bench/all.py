@@ -10,6 +10,7 @@ but a look whether everything works, lies beside what was stored.
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import time
@@ -46,7 +47,7 @@ STEPS = (
     step(270, "allreduce", "--transport", "tcp", "--np", "2", store="allreduce-tcp"),
     step(480, "allreduce", "--transport", "tcp", "--np", "4", store="allreduce-tcp"),
     step(300, "step", "--np", "2"),
-    step(400, "step", "--np", "4"),
+    step(400, "step", "--np", "4", "--networks", "ResNet-50", "1000 x 1 KiB"),
     step(120, "train"),
     step(60, "overhead"),
     step(200, "net", "--np", "2"),
@@ -88,7 +89,7 @@ def main() -> int:
         words = command(made, arguments)
         title = " ".join([made.bench, *made.words])
         if arguments.list:
-            print(made.seconds, *words)
+            print(made.seconds, shlex.join(words))
             continue
         print(f"\n==== {title}", flush=True)
         begin = time.monotonic()

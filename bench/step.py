@@ -13,6 +13,7 @@ All take turns in the same processes.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,10 +25,11 @@ from harness.together import Ranks, Task
 
 BUCKET_BYTES = 25 << 20
 FIRST_BUCKET_BYTES = 1 << 20  # DistributedDataParallel's, so that the first one starts early
-#: Who is left out last, where memory is short, comes first.
-BACKWARD = ("ours", "DDP, views", "DDP", "ours, in 8 groups")
+#: Who is left out last, where memory is short, comes first; with the copies of a network that each
+#: has on a rank, as gradients or in buckets. They share the parameters, which nobody changes.
+BACKWARD = {"ours": 1, "DDP, views": 1, "DDP": 2, "ours, in 8 groups": 1}
 GROUPS = 8
-COPIES = 3  #: that a rank has of a network, for each of these: parameters, gradients, buckets
+SHARE_OF_MEMORY = 0.85  #: of what is free, that may be taken
 
 
 def gradients(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
@@ -139,12 +141,18 @@ class Buckets:
 
 def backward(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
     """Contestants that average what a backward pass writes: as many as there is memory for."""
+    import torch
     from torch.nn.parallel import DistributedDataParallel
 
     work = Work("torch", "backward", name, ranks.size)
-    labels = [label for count, label in enumerate(BACKWARD, 1) if fits(ranks, shapes, count)]
+    copies = itertools.accumulate(BACKWARD.values(), initial=1)
+    next(copies)  # the parameters
+    labels = [
+        label for label, held in zip(BACKWARD, copies, strict=True) if fits(ranks, shapes, held)
+    ]
     together.leave_out(ranks, work, set(BACKWARD) - set(labels), "not enough memory")
-    models = {label: model_of(shapes) for label in labels}
+    parameters = [torch.zeros(shape) for shape in shapes]
+    models = {label: model_of(parameters) for label in labels}
     wrapped: dict[str, Any] = dict(models)
     for label in labels:
         if is_ours(label):
@@ -173,7 +181,7 @@ def backward(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
     )
 
 
-def model_of(shapes: list[Shape]) -> Any:
+def model_of(parameters: list[Any]) -> Any:
     """A module whose backward pass costs nothing but the writing of ones as gradients."""
     import torch
 
@@ -190,7 +198,7 @@ def model_of(shapes: list[Shape]) -> Any:
     class Touched(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            made = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+            made = [torch.nn.Parameter(parameter) for parameter in parameters]
             self.weights = torch.nn.ParameterList(made)
 
         def forward(self) -> Any:
@@ -217,12 +225,11 @@ def distributed(optimizer: Any, model: Any, groups: int | None) -> Any:
     return hvd.DistributedOptimizer(optimizer, named_parameters=named, groups=groups)
 
 
-def fits(ranks: Ranks, shapes: list[Shape], models: int) -> bool:
-    """Whether so many models of every rank are well below the memory that is free."""
-    import os
-
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    enough = float_bytes(shapes) * COPIES * models * ranks.size < 0.8 * free
+def fits(ranks: Ranks, shapes: list[Shape], copies: int) -> bool:
+    """Whether so many copies on every rank are well below the memory that is free."""
+    with open("/proc/meminfo") as meminfo:
+        free = next(int(line.split()[1]) for line in meminfo if line.startswith("MemAvailable"))
+    enough = float_bytes(shapes) * copies * ranks.size < SHARE_OF_MEMORY * free * 1024
     return ranks.greatest([not enough])[0] == 0
 
 

@@ -9,10 +9,13 @@ from typing import Any
 from harness import pictures, results
 from harness.places import ROOT
 from harness.results import (
+    MEMORY,
     OURS,
     TARGET,
     Document,
+    Row,
     Work,
+    cell_text,
     is_peer,
     last_line,
     size_text,
@@ -36,7 +39,10 @@ SECTIONS = {
         "In place, the sum, by a blocking call in C++ on a group: `hvd_group_run`, `MPI_Allreduce` "
         "and the like.",
     ),
-    "half": ("Allreduce, float16 and bfloat16", "The same; peers without the type have no line."),
+    "half": (
+        "Allreduce, float16 and bfloat16",
+        "The same; peers without the type have no line. `ours, float32` is as many bytes of that.",
+    ),
     "collectives": (
         "Allgather, broadcast, alltoall, reducescatter",
         "The size is that of the larger buffer of a rank. The ranks take turns as the root of a "
@@ -59,8 +65,10 @@ SECTIONS = {
     ),
     "overhead": (
         "Overhead",
-        "np 1: a step of a very small network with our optimizer around the user's, and without. "
-        "np 2: one allreduce of 4 bytes from torch.",
+        "np 1: a step of a very small network with our optimizer around the user's, and without "
+        "(16 layers, 34 tensors). np 2: one allreduce of 4 bytes from torch, and the call of its "
+        "asynchronous form alone. Memory is that of a rank beside the user's tensors and torch; "
+        "it is compared with its target alone.",
     ),
     "start": ("Start-up", "From the command to its end."),
     "faults": (
@@ -80,8 +88,11 @@ with us: in each round every contestant runs once, in changing order; after thre
 go on in a cell that are within 1.5 times the best peer there. The best peer of a cell
 (bold) is chosen by the odd rounds; **best peer / ours** compares it with us by the even ones, and
 is above 1 where we are faster. "-" is a gap: the peer cannot do this, or was not to be had; a gap
-is never counted. **bound** is what the machine itself needs to move the bytes; see
-[`bench/harness/bounds.py`](../bench/harness/bounds.py).
+is never counted. **bound** is what the machine itself needs: in shared memory, a signal from one
+core to another, and one read and one write of the buffer by its core, as a copy makes them; over
+TCP, a message, and the bytes that a rank must send and receive whatever the algorithm, over one
+plain connection. Ranks that share a core share its time. A look at what is possible, not a proof:
+caches are kinder to some ([`bench/harness/bounds.py`](../bench/harness/bounds.py)).
 
 Where there is a core for each rank, ranks are bound to cores and spin; where ranks outnumber cores,
 every peer yields, by its own settings ([`bench/harness/peers.py`](../bench/harness/peers.py)).
@@ -137,6 +148,7 @@ def grouped(found: Sequence[Work]) -> list[list[Work]]:
 
 def picture(bench: str, document: Document, group: Sequence[Work], folder: Path) -> list[str]:
     """Curves over size, or bars where several have times at one."""
+    group = [work for work in group if work.kind != MEMORY]
     if not any(is_peer(row["peer"]) for row in document.rows if Work.of(row) in group):
         return []
     first = group[0]
@@ -157,23 +169,42 @@ def missing(document: Document) -> list[str]:
 
 
 def overview(found: Sequence[Document]) -> str:
-    """A line a work: how many cells, their mean, the worst."""
-    lines = [["what", "cells", "geometric mean", "worst"]]
-    for document in found:
-        for work in works(document.rows):
-            mine = [row for row in document.rows if Work.of(row) == work]
-            for ours in (OURS, *variants(mine)):
-                ratios = {c: v.ratio for c, v in verdicts(mine, ours).items() if v.ratio}
-                if ratios:
-                    lines.append([f"{work}{ours.removeprefix(OURS)}", *summary(ratios)])
+    """A line a work: how many cells, their mean, the worst; before them, one for all of a kind."""
+    lines = [["what", "cells", "geometric mean", "worst", f"below {BELOW}"]]
+    for bench in SECTIONS:
+        rows = [row for document in of_bench(bench, found) for row in document.rows]
+        for transport in dict.fromkeys(row["transport"] for row in rows):
+            mine = [row for row in rows if row["transport"] == transport]
+            where = "" if transport in ("torch", "one host") else f", {transport}"
+            lines += lines_of(f"**{SECTIONS[bench][0]}**{where}", mine)
     return f"## Overview\n\nBest peer / ours.\n\n{aligned(lines)}\n"
+
+
+def lines_of(title: str, rows: Sequence[Row]) -> list[list[str]]:
+    everything = ratios_of(rows, OURS)
+    several = len({work for work, _ in everything}) > 1
+    lines = [[title, *summary(everything)]] if several else []
+    for work in works(rows):
+        mine = [row for row in rows if Work.of(row) == work]
+        for ours in (OURS, *variants(mine)):
+            if ratios := ratios_of(mine, ours):
+                lines.append([f"{work}{ours.removeprefix(OURS)}", *summary(ratios)])
+    return lines
+
+
+def ratios_of(rows: Sequence[Row], ours: str) -> dict[tuple[Work, int], float]:
+    judged = verdicts(rows, ours)
+    return {cell: verdict.ratio for cell, verdict in judged.items() if verdict.ratio is not None}
 
 
 def summary(ratios: Mapping[tuple[Work, int], float]) -> list[str]:
     worst = min(ratios, key=lambda cell: ratios[cell])
-    where = f" ({size_text(worst[1])})" if worst[1] and len(ratios) > 1 else ""
+    several = len({work for work, _ in ratios}) > 1
+    where = cell_text(*worst) if several else size_text(worst[1])
+    where = f" ({where})" if len(ratios) > 1 else ""
     mean = f"{geometric_mean(ratios.values()):.2f}"
-    return [str(len(ratios)), mean, f"{ratios[worst]:.2f}{where}"]
+    below = sum(ratio < BELOW for ratio in ratios.values())
+    return [str(len(ratios)), mean, f"{ratios[worst]:.2f}{where}", str(below) if below else ""]
 
 
 def shortfalls(found: Sequence[Document]) -> str:
@@ -190,9 +221,8 @@ def shortfalls(found: Sequence[Document]) -> str:
         return title
     lines = [["cell", "ours", "peer", "ratio"]]
     for ratio, work, size, verdict in sorted(cells, key=lambda cell: cell[0])[:SHORTFALLS]:
-        where = f"{work}, {size_text(size)}" if size else str(work)
         best = f"{verdict.peer}, {time_text(verdict.best or 0)}"
-        lines.append([where, time_text(verdict.ours), best, f"{ratio:.2f}"])
+        lines.append([cell_text(work, size), time_text(verdict.ours), best, f"{ratio:.2f}"])
     return f"{title}\n{aligned(lines)}\n"
 
 

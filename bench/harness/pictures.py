@@ -21,7 +21,6 @@ from harness.results import (
     is_ours,
     is_peer,
     size_text,
-    time_text,
     value_text,
 )
 
@@ -29,7 +28,11 @@ WIDTH, HEIGHT = 460, 300  #: of one panel
 LEFT, RIGHT, TOP, BOTTOM = 70, 24, 34, 40
 LEGEND = 20  #: height of a line of it
 BAR, BAR_LEFT, BAR_RIGHT = 20, 160, 70  #: height of one with its gap; room for names and values
-COLOURS = ("#4477aa", "#228833", "#aa3377", "#66ccee", "#ccbb44", "#888888", "#994455", "#000000")
+#: As many as there are peers over TCP, and one more.
+COLOURS = (
+    *("#4477aa", "#228833", "#aa3377", "#66ccee", "#ccbb44"),
+    *("#888888", "#994455", "#44bb99", "#8866cc", "#334455"),
+)
 OURS_COLOUR, OTHER_OURS_COLOUR = "#ee3311", "#ee9966"
 
 Points = list[tuple[float, float]]
@@ -101,9 +104,7 @@ def panel(
         parts += [text(LEFT - 6, up.at(tick) + 4, label(tick), "end")]
     for size in sorted({x for x, _ in points}):
         parts += [rule(across.at(size), TOP, across.at(size), HEIGHT - BOTTOM)]
-        parts += [
-            text(across.at(size), HEIGHT - BOTTOM + 16, size_text(int(size)).replace(" ", ""))
-        ]
+        parts += [text(across.at(size), HEIGHT - BOTTOM + 16, size_label(size))]
     for line in lines:
         path = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in line.points)
         parts.append(f'<polyline points="{path}" {line.style(colours[line.name])}/>')
@@ -125,7 +126,15 @@ def rate_text(value: float) -> str:
 
 
 def time_label(us: float) -> str:
-    return time_text(us).replace(".00", "").replace(".0", "")
+    for unit, name in ((1e6, "s"), (1e3, "ms")):
+        if us >= unit:
+            return f"{us / unit:g} {name}"
+    return f"{us:g} us"
+
+
+def size_label(size: float) -> str:
+    """Short, since large sizes stand close to each other."""
+    return size_text(int(size)).replace("iB", "").replace(" ", "")
 
 
 def svg(rows: Sequence[Row], works: Sequence[Work]) -> str:

@@ -105,11 +105,15 @@ def last_line(judged: dict[tuple[Work, int], Verdict]) -> str:
     if not ratios:
         return "no cell has both us and a peer"
     worst = min(ratios, key=lambda cell: ratios[cell])
-    size = [size_text(worst[1])] if worst[1] else []
-    where = ", ".join([*size, str(worst[0]), str(judged[worst].peer)])
+    where = f"{cell_text(*worst)}, {judged[worst].peer}"
     mean = geometric_mean(ratios.values())
     cells = f"{len(ratios)} cell{'s' if len(ratios) > 1 else ''}"
     return f"worst cell {ratios[worst]:.2f} ({where}), geometric mean {mean:.2f} over {cells}"
+
+
+def cell_text(work: Work, size: int) -> str:
+    """Works from torch have one size, which their names imply."""
+    return f"{size_text(size)}, {work}" if size and work.transport != "torch" else str(work)
 
 
 def size_text(size: int) -> str:

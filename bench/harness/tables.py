@@ -8,6 +8,7 @@ from harness.results import (
     BOUND,
     MEMORY,
     OURS,
+    OURS_FLOAT32,
     TARGET,
     Document,
     Row,
@@ -70,19 +71,21 @@ def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Ro
         verdict = judged[ours].get(column)
         return GAP if verdict is None or verdict.ratio is None else f"{verdict.ratio:.2f}"
 
-    def share(column: Column) -> str:
-        bound, ours = times.get((BOUND, column)), times.get((OURS, column))
-        return GAP if bound is None or ours is None else f"{bound / ours:.2f}"
+    def share(of: str, column: Column) -> str:
+        other, ours = times.get((of, column)), times.get((OURS, column))
+        return GAP if other is None or ours is None else f"{other / ours:.2f}"
 
     lines = [[title, *names]]
     lines += [[peer, *[cell(peer, column) for column in columns]] for peer in peers]
     for ours in judged if any(work.kind != MEMORY for work, _ in columns) else ():
         lines += [[f"best peer / {ours}", *[ratio(ours, column) for column in columns]]]
+    if OURS_FLOAT32 in entered:
+        lines += [[f"{OURS_FLOAT32} / ours", *[share(OURS_FLOAT32, column) for column in columns]]]
     if TARGET in entered:
         lines += [[TARGET, *[cell(TARGET, column) for column in columns]]]
     if BOUND in entered:
         lines += [[BOUND, *[cell(BOUND, column) for column in columns]]]
-        lines += [["bound / ours", *[share(column) for column in columns]]]
+        lines += [["bound / ours", *[share(BOUND, column) for column in columns]]]
     return aligned(lines)
 
 

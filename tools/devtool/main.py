@@ -65,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def prepare(*builds: str) -> None:
     setup.set_up()
-    say("build")
+    if builds:
+        say("build")
     for name in builds:
         step(name, setup.BUILDS[name])
 
