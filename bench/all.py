@@ -50,8 +50,8 @@ STEPS = (
     step(400, "step", "--np", "4", "--networks", "ResNet-50", "1000 x 1 KiB"),
     step(120, "train"),
     step(60, "overhead"),
-    step(200, "net", "--np", "2"),
-    step(200, "net", "--np", "3", "4"),
+    step(300, "net", "--np", "2", "--sizes", "8,4M,16M,64M"),
+    step(300, "net", "--np", "3,4", "--hosts", "3,4", "--sizes", "8,4M,16M", "--limit", "20"),
     step(200, "start"),
     step(100, "faults"),
 )
