@@ -46,14 +46,15 @@ STEPS = (
     step(420, "collectives", "--np", "4"),
     step(270, "allreduce", "--transport", "tcp", "--np", "2", store="allreduce-tcp"),
     step(480, "allreduce", "--transport", "tcp", "--np", "4", store="allreduce-tcp"),
-    step(300, "step", "--np", "2"),
-    step(400, "step", "--np", "4", "--networks", "ResNet-50", "1000 x 1 KiB"),
-    step(120, "train"),
-    step(60, "overhead"),
+    step(240, "step", "--np", "2", "--seconds", "0.2"),
+    step(200, "step", "--np", "4", "--seconds", "0.2", "--networks", "ResNet-50", "1000 x 1 KiB"),
+    step(180, "train"),
+    step(50, "overhead"),
     step(300, "net", "--np", "2", "--sizes", "8,4M,16M,64M"),
     step(300, "net", "--np", "3,4", "--hosts", "3,4", "--sizes", "8,4M,16M", "--limit", "20"),
-    step(200, "start"),
-    step(100, "faults"),
+    step(90, "start", "--np", "2"),
+    step(45, "faults"),
+    step(250, "start", "--np", "8"),
 )
 
 

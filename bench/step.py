@@ -66,8 +66,8 @@ def gradients(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
 
 
 class Reset:
-    """Sums of sums overflow soon: between rounds, numbers become small again, and once they are
-    looked at before that."""
+    """Sums of sums overflow soon: once they have been looked at, all numbers are zeros and stay
+    so."""
 
     def __init__(self, tensors: list[Any], flat: list[Any], ranks: Ranks) -> None:
         self.tensors, self.flat, self.ranks = tensors, flat, ranks
