@@ -20,7 +20,7 @@ SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 def main() -> int:
     parser = options.parser(__doc__, [2, 4], SIZES)
     parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--kinds", **options.listed(options.one_of(KINDS)), default=KINDS)
     arguments = options.parse(parser)
     works = [
         Work(arguments.transport, kind, "float32", np)

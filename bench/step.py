@@ -246,7 +246,9 @@ def work(arguments: Any) -> None:
 
 def main() -> int:
     parser = options.parser(__doc__, [2, 4], None)
-    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
+    parser.add_argument(
+        "--networks", **options.listed(options.one_of(NETWORKS)), default=list(NETWORKS)
+    )
     arguments = together.parse_worker(parser)
     if arguments.worker:
         work(arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,15 @@ def listed(one: Callable[[str], Any]) -> dict[str, Any]:
 
     several.__name__ = one.__name__  # argparse names it in its errors
     return {"type": several, "nargs": "+", "action": Flat}
+
+
+def one_of(names: Collection[str]) -> Callable[[str], str]:
+    def name(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
+        return text
+
+    return name
 
 
 def parser(description: str, np: list[int], sizes: list[int] | None) -> argparse.ArgumentParser:
