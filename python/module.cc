@@ -7,7 +7,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,8 +14,11 @@
 #include <vector>
 
 #include "horovod/horovod.h"
+#include "python/tensor_reader.h"
 
 namespace nb = nanobind;
+using hvd::python::Reader;
+using hvd::python::TensorList;
 using nb::literals::operator""_a;
 
 namespace {
@@ -89,177 +91,30 @@ hvd_status without_gil(Call call) {
   return call();
 }
 
-// ---- tensors
-// -----------------------------------------------------------------------------------
-
-/// DLPack's exchange interface for C: a type of tensors offers it as an attribute, a capsule, so
-/// that others can look into a tensor without making a Python object of each thing they ask for.
-/// Asking torch for address, shape, dtype, layout, device and contiguity takes 0.55 us, this 0.03.
-namespace dlpack {
-
-struct Tensor {
-  void* data;
-  int32_t device_type;
-  int32_t device_id;
-  int32_t dimensions;
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
-
-struct Exchange {
-  uint32_t major;
-  uint32_t minor;
-  Exchange* previous;
-  void* others[3];
-  int (*borrow)(void* object, Tensor* tensor);  ///< 0 on success, else a Python error is set
-};
-
-constexpr uint32_t kMajor = 1;
-constexpr int32_t kCpu = 1;
-enum Code : uint8_t { kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
-
-std::optional<hvd_dtype> dtype_of(const Tensor& tensor) {
-  if (tensor.lanes != 1) return std::nullopt;
-  switch (tensor.code << 8 | tensor.bits) {
-    case kUint << 8 | 8:
-      return HVD_UINT8;
-    case kInt << 8 | 8:
-      return HVD_INT8;
-    case kUint << 8 | 16:
-      return HVD_UINT16;
-    case kInt << 8 | 16:
-      return HVD_INT16;
-    case kInt << 8 | 32:
-      return HVD_INT32;
-    case kInt << 8 | 64:
-      return HVD_INT64;
-    case kFloat << 8 | 16:
-      return HVD_FLOAT16;
-    case kFloat << 8 | 32:
-      return HVD_FLOAT32;
-    case kFloat << 8 | 64:
-      return HVD_FLOAT64;
-    case kBool << 8 | 8:
-      return HVD_BOOL;
-    case kBfloat << 8 | 16:
-      return HVD_BFLOAT16;
-    default:
-      return std::nullopt;
-  }
-}
-
-bool is_contiguous(const Tensor& tensor) {
-  int64_t expected = 1;
-  for (int32_t i = tensor.dimensions; i-- > 0;) {
-    if (tensor.shape[i] == 0) return true;
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
-    expected *= tensor.shape[i];
-  }
-  return true;
-}
-
-}  // namespace dlpack
-
-/// Looks into the tensors of one framework.
-class Reader {
- public:
-  /// Of `types` exactly, not of their subclasses, whose data may be elsewhere.
-  explicit Reader(nb::tuple types) : types_(std::move(types)) {
-    for (nb::handle type : types_) {
-      const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
-      auto* exchange = static_cast<dlpack::Exchange*>(
-          PyCapsule_CheckExact(capsule.ptr())
-              ? PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api")
-              : nullptr);
-      while (exchange != nullptr && exchange->major != dlpack::kMajor)
-        exchange = exchange->previous;
-      exchanges_.push_back(exchange);
-    }
-  }
-
-  /// False for all but dense, contiguous host memory of a type that the runtime knows, and where
-  /// the framework does not offer the interface. The shape is the tensor's own.
-  bool read(PyObject* object, hvd_tensor& read) const {
-    const dlpack::Exchange* exchange = exchange_of(object);
-    if (exchange == nullptr) return false;
-    dlpack::Tensor tensor;
-    if (exchange->borrow(object, &tensor) != 0) {
-      PyErr_Clear();
-      return false;
-    }
-    const auto dtype = dlpack::dtype_of(tensor);
-    if (!dtype || tensor.device_type != dlpack::kCpu || !dlpack::is_contiguous(tensor))
-      return false;
-    read = {static_cast<char*>(tensor.data) + tensor.byte_offset, tensor.shape, tensor.dimensions,
-            *dtype};
-    return true;
-  }
-
- private:
-  const dlpack::Exchange* exchange_of(PyObject* object) const {
-    for (size_t i = 0; i < exchanges_.size(); ++i) {
-      if (types_[i].ptr() == reinterpret_cast<PyObject*>(Py_TYPE(object))) return exchanges_[i];
-    }
-    return nullptr;
-  }
-
-  nb::tuple types_;
-  std::vector<const dlpack::Exchange*> exchanges_;
-};
-
 // ---- operations
 // ------------------------------------------------------------------------------------
 
 using Address = uintptr_t;
 using Input = std::tuple<Address, std::vector<int64_t>, int>;
 
-/// Submits what keeps `owner` alive. With the GIL: nothing here waits, and giving the GIL away and
-/// taking it back costs as much as the rest.
-hvd_handle queue(hvd_request& request, nb::handle owner) {
+/// The engine keeps `owner` alive until it is done with the request. Undone by dec_ref() when the
+/// request is not taken.
+void keep(hvd_request& request, nb::handle owner) {
   request.release = [](void* object) { released().add(static_cast<PyObject*>(object)); };
   request.owner = owner.ptr();
   owner.inc_ref();
+}
+
+/// Submits what keeps `owner` alive. With the GIL: nothing here waits, and giving the GIL away and
+/// taking it back costs as much as the rest.
+hvd_handle queue(hvd_request& request, nb::handle owner) {
+  keep(request, owner);
   hvd_handle handle = 0;
   const hvd_status status = hvd_submit(&request, &handle);
   if (status != HVD_OK) owner.dec_ref();
   check(status);
   return handle;
 }
-
-/// The tensors of one operation as the C interface has them; the usual one or two need no memory.
-class TensorList {
- public:
-  TensorList(const Reader& reader, nb::handle tensors) {
-    const bool is_list = PyList_CheckExact(tensors.ptr());
-    count_ = is_list ? nb::len(tensors) : 1;
-    if (count_ > kFew) many_.resize(count_);
-    for (size_t i = 0; i < count_ && is_readable_; ++i) {
-      PyObject* item = is_list ? PyList_GET_ITEM(tensors.ptr(), i) : tensors.ptr();
-      is_readable_ = reader.read(item, data()[i]);
-    }
-  }
-
-  bool is_readable() const { return is_readable_; }
-  bool has_one_type_for_every_op() {
-    if (count_ == 0) return false;
-    const hvd_dtype dtype = data()[0].dtype;
-    if (dtype == HVD_BOOL || dtype == HVD_UINT16) return false;
-    return std::all_of(data(), data() + count_, [=](auto& t) { return t.dtype == dtype; });
-  }
-  size_t count() const { return count_; }
-  hvd_tensor* data() { return count_ > kFew ? many_.data() : few_; }
-
- private:
-  static constexpr size_t kFew = 4;
-  hvd_tensor few_[kFew]{};
-  std::vector<hvd_tensor> many_;
-  size_t count_ = 0;
-  bool is_readable_ = true;
-};
 
 constexpr char kReader[] = "horovod.reader";
 
@@ -268,6 +123,28 @@ nb::capsule make_reader(nb::tuple types) {
   return nb::capsule(new Reader(std::move(types)), kReader,
                      [](void* reader) noexcept { delete static_cast<Reader*>(reader); });
 }
+
+/// How allreduces reduce, as Python gives it.
+struct How {
+  int op;
+  double prescale;
+  double postscale;
+  int process_set;
+
+  hvd_request request(const char* name, TensorList& from, void* const* outputs) const {
+    hvd_request request{};
+    request.kind = HVD_ALLREDUCE;
+    request.name = name;
+    request.process_set = process_set;
+    request.count = static_cast<int32_t>(from.count());
+    request.inputs = from.data();
+    request.outputs = outputs;
+    request.op = static_cast<hvd_reduce_op>(op);
+    request.prescale = prescale;
+    request.postscale = postscale;
+    return request;
+  }
+};
 
 hvd_handle reduce(const nb::capsule& readers, const char* label, const char* name,
                   nb::handle inputs, nb::handle outputs, int op, double prescale, double postscale,
@@ -284,17 +161,66 @@ hvd_handle reduce(const nb::capsule& readers, const char* label, const char* nam
   for (size_t i = 0; i < addresses.size(); ++i)
     addresses[i] = to ? to->data()[i].data : from.data()[i].data;
   const std::string full_name = std::string(label) + '.' + name;
-  hvd_request request{};
-  request.kind = HVD_ALLREDUCE;
-  request.name = full_name.c_str();
-  request.process_set = process_set;
-  request.count = static_cast<int32_t>(from.count());
-  request.inputs = from.data();
-  request.outputs = addresses.data();
-  request.op = static_cast<hvd_reduce_op>(op);
-  request.prescale = prescale;
-  request.postscale = postscale;
+  const How how{op, prescale, postscale, process_set};
+  hvd_request request = how.request(full_name.c_str(), from, addresses.data());
   return to ? queue(request, nb::make_tuple(inputs, outputs)) : queue(request, inputs);
+}
+
+/// Several allreduces in place, as one submission.
+class InPlace {
+ public:
+  /// Nothing is to be done with it unless is_readable().
+  InPlace(const Reader& reader, const nb::list& names, const nb::list& tensors, const How& how) {
+    const size_t count = nb::len(tensors);
+    if (nb::len(names) != count) throw nb::value_error("as many names as tensors are needed");
+    lists_.reserve(count);
+    for (nb::handle item : tensors) {
+      lists_.emplace_back(reader, item);
+      if (!lists_.back().is_readable() || !lists_.back().has_one_type_for_every_op()) return;
+    }
+    size_t addresses = 0;
+    for (const TensorList& list : lists_) addresses += list.count();
+    addresses_.reserve(addresses);
+    requests_.reserve(count);
+    for (size_t i = 0; i < count; ++i) add(nb::cast<const char*>(names[i]), lists_[i], how);
+    for (size_t i = 0; i < count; ++i) keep(requests_[i], tensors[i]);
+    is_readable_ = true;
+  }
+
+  bool is_readable() const { return is_readable_; }
+
+  std::vector<hvd_handle> submit() {
+    std::vector<hvd_handle> handles(requests_.size());
+    const auto count = static_cast<int32_t>(requests_.size());
+    const hvd_status status = hvd_submit_all(requests_.data(), count, handles.data());
+    if (status != HVD_OK) {
+      for (hvd_request& request : requests_) Py_DECREF(static_cast<PyObject*>(request.owner));
+    }
+    check(status);
+    return handles;
+  }
+
+ private:
+  void add(const char* name, TensorList& list, const How& how) {
+    void** const outputs = addresses_.data() + addresses_.size();
+    for (size_t i = 0; i < list.count(); ++i) addresses_.push_back(list.data()[i].data);
+    requests_.push_back(how.request(name, list, outputs));
+  }
+
+  std::vector<TensorList> lists_;
+  std::vector<void*> addresses_;
+  std::vector<hvd_request> requests_;
+  bool is_readable_ = false;
+};
+
+std::optional<std::vector<hvd_handle>> reduce_all(const nb::capsule& readers, const nb::list& names,
+                                                  const nb::list& tensors, int op, double prescale,
+                                                  double postscale, int process_set) {
+  released().drop_all();
+  const auto& reader = *static_cast<const Reader*>(readers.data(kReader));
+  InPlace all(reader, names, tensors, {op, prescale, postscale, process_set});
+  if (!all.is_readable()) return std::nullopt;
+  return all.submit();
 }
 
 hvd_handle submit(int kind, const std::string& name, nb::sequence inputs, nb::object outputs,
@@ -356,6 +282,17 @@ void finish(hvd_handle handle) {
   hvd_free(handle);
   released().drop_all();
   check(status);
+}
+
+void finish_all(const std::vector<hvd_handle>& handles) {
+  const auto count = static_cast<int32_t>(handles.size());
+  const hvd_status status = without_gil([&] { return hvd_finish_all(handles.data(), count); });
+  released().drop_all();
+  check(status);
+}
+
+void free_all(const std::vector<hvd_handle>& handles) {
+  for (const hvd_handle handle : handles) hvd_free(handle);
 }
 
 nb::tuple take_output(hvd_handle handle, int index) {
@@ -459,9 +396,13 @@ NB_MODULE(_core, m) {
   m.def("reader", &make_reader, "types"_a);
   m.def("reduce", &reduce, "reader"_a, "label"_a, "name"_a, "inputs"_a, "outputs"_a, "op"_a,
         "prescale"_a, "postscale"_a, "process_set"_a);
+  m.def("reduce_all", &reduce_all, "reader"_a, "names"_a, "tensors"_a, "op"_a, "prescale"_a,
+        "postscale"_a, "process_set"_a);
   m.def("poll", &hvd_poll, "handle"_a);
   m.def("wait", &wait, "handle"_a);
   m.def("finish", &finish, "handle"_a);
+  m.def("finish_all", &finish_all, "handles"_a);
+  m.def("free_all", &free_all, "handles"_a);
   m.def("output", &take_output, "handle"_a, "index"_a);
   m.def("last_joined", &last_joined, "handle"_a);
   m.def("free", &hvd_free, "handle"_a);

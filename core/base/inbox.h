@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace hvd {
@@ -19,6 +20,15 @@ class Inbox {
     const std::lock_guard lock(mutex_);
     if (closed_ || queue_.size() >= kLimit) return false;
     queue_.push_back(std::move(value));
+    return true;
+  }
+
+  /// All of `values` together, which are empty afterwards, or, when there is no room, none.
+  bool push_all(std::span<T> values) {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || queue_.size() + values.size() > kLimit) return false;
+    queue_.reserve(queue_.size() + values.size());
+    for (T& value : values) queue_.push_back(std::move(value));
     return true;
   }
 

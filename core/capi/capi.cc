@@ -133,10 +133,25 @@ std::shared_ptr<const hvd::ProcessSet> find_set(int32_t id) {
   return set;
 }
 
-hvd::Operations::Entry find(hvd_handle handle) {
-  auto entry = process().operations.find(handle);
+const hvd::Operations::Entry& known(const hvd::Operations::Entry& entry) {
   if (!entry.operation) hvd::fail(Code::invalid_argument, "no operation has this handle");
   return entry;
+}
+
+hvd::Operations::Entry find(hvd_handle handle) { return known(process().operations.find(handle)); }
+
+// Throws what the operation ended with.
+void wait_for(const hvd::Operations::Entry& entry) {
+  const hvd::Handle& handle = entry.operation->handle;
+  if (!handle.done()) {
+    const auto context = entry.context.lock();
+    if (context && context->belongs_to_this_process()) context->wait(*entry.operation);
+  }
+  if (!handle.done()) {  // a Context of this process completes it before it goes
+    hvd::fail(Code::not_initialized, "the operation belongs to the process that forked this one");
+  }
+  const hvd::Outcome& outcome = handle.outcome();
+  if (outcome.code != Code::ok) hvd::fail(outcome.code, outcome.text, outcome.rank);
 }
 
 }  // namespace
@@ -213,24 +228,35 @@ hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {
   });
 }
 
+hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hvd_handle* handles) {
+  return guarded([&] {
+    const auto context = running();
+    const auto operations = context->submit({requests, static_cast<size_t>(count)});
+    process().operations.add_all(operations, context, handles);
+  });
+}
+
 bool hvd_poll(hvd_handle handle) {
   const auto entry = process().operations.find(handle);
   return !entry.operation || entry.operation->handle.done();
 }
 
 hvd_status hvd_wait(hvd_handle handle) {
-  return guarded([&] {
-    const auto entry = find(handle);
-    if (!entry.operation->handle.done()) {
-      const auto context = entry.context.lock();
-      if (context && context->belongs_to_this_process()) context->wait(*entry.operation);
-    }
-    if (!entry.operation->handle.done()) {  // a Context of this process completes it before it goes
-      hvd::fail(Code::not_initialized, "the operation belongs to the process that forked this one");
-    }
-    const hvd::Outcome& outcome = entry.operation->handle.outcome();
-    if (outcome.code != Code::ok) hvd::fail(outcome.code, outcome.text, outcome.rank);
-  });
+  return guarded([&] { wait_for(find(handle)); });
+}
+
+hvd_status hvd_finish_all(const hvd_handle* handles, int32_t count) {
+  hvd_status first = HVD_OK;
+  std::string text;
+  const auto add = [&](hvd_status status) {
+    if (first == HVD_OK && status != HVD_OK) first = status, text = last_error;
+  };
+  add(guarded([&] {
+    const auto entries = process().operations.take({handles, static_cast<size_t>(count)});
+    for (const auto& entry : entries) add(guarded([&] { wait_for(known(entry)); }));
+  }));
+  if (first != HVD_OK) last_error = text;
+  return first;
 }
 
 hvd_status hvd_take_output(hvd_handle handle, int32_t index, hvd_tensor* output) {

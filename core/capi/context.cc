@@ -75,6 +75,31 @@ std::vector<int> ranks_of_group(std::vector<int> given, const hvd_world& world) 
   return given;
 }
 
+/// Requests that are about to be submitted; if they are not, nobody has seen their operations.
+class Unseen {
+ public:
+  explicit Unseen(size_t count) {
+    requests_.reserve(count);
+    operations_.reserve(count);
+  }
+  ~Unseen() {
+    for (const auto& operation : operations_) operation->handle.complete({});
+  }
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+
+  void add(Request request) {
+    operations_.push_back(request.operation);
+    requests_.push_back(std::move(request));
+  }
+  std::span<Request> requests() { return requests_; }
+  std::vector<std::shared_ptr<Operation>> take() { return std::exchange(operations_, {}); }
+
+ private:
+  std::vector<Request> requests_;
+  std::vector<std::shared_ptr<Operation>> operations_;
+};
+
 Knobs knobs_for(const Environment& environment, const StartOptions& options) {
   Knobs knobs = knobs_from(environment);
   knobs.dynamic_process_sets |= options.dynamic_process_sets;
@@ -222,10 +247,22 @@ std::shared_ptr<Operation> Context::submit(const hvd_request& request) {
   return start(make_request(request, world_.rank, process_sets(), knobs_));
 }
 
+std::vector<std::shared_ptr<Operation>> Context::submit(std::span<const hvd_request> requests) {
+  Unseen unseen(requests.size());
+  for (const hvd_request& request : requests)
+    unseen.add(make_request(request, world_.rank, process_sets(), knobs_));
+  if (!driver_->submit(unseen.requests())) fail_to_start();
+  return unseen.take();
+}
+
 std::shared_ptr<Operation> Context::start(Request request) {
   std::shared_ptr<Operation> operation = request.operation;
   if (driver_->submit(std::move(request))) return operation;
   operation->handle.complete({});  // nobody has seen it
+  fail_to_start();
+}
+
+void Context::fail_to_start() {
   if (const std::optional<Ending> ended = ending()) {
     blame(*ended);
     fail(ended->code, ended->text, ended->rank);

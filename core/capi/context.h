@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Context {
 
   /// Throws Error{invalid_argument} for nonsense, or the Ending.
   std::shared_ptr<Operation> submit(const hvd_request& request);
+  /// The same for several, all or none.
+  std::vector<std::shared_ptr<Operation>> submit(std::span<const hvd_request> requests);
   void wait(const Operation& operation) { driver_->wait(operation.handle); }
   void shutdown() {
     driver_->shutdown();
@@ -80,6 +83,7 @@ class Context {
   std::shared_ptr<Operation> agree_on_sets(OperationKind kind, std::vector<int> members,
                                            GroupNumber target);
   std::shared_ptr<Operation> start(Request request);
+  [[noreturn]] void fail_to_start();
   void tell(const Ending& ending) noexcept;
   void blame(const Ending& ending) noexcept;
 

@@ -5,7 +5,9 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "core/capi/context.h"
 #include "horovod/horovod.h"
@@ -24,6 +26,27 @@ class Operations {
     const std::lock_guard lock(mutex_);
     entries_.emplace(next_, std::move(entry));
     return next_++;
+  }
+  /// Several, in order.
+  void add_all(std::span<const std::shared_ptr<Operation>> operations,
+               const std::weak_ptr<Context>& context, hvd_handle* handles) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& operation : operations) {
+      entries_.emplace(next_, Entry{operation, context});
+      *handles++ = next_++;
+    }
+  }
+  /// Takes them out; empty for one that is unknown or freed.
+  std::vector<Entry> take(std::span<const hvd_handle> handles) {
+    std::vector<Entry> taken(handles.size());
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < handles.size(); ++i) {
+      const auto found = entries_.find(handles[i]);
+      if (found == entries_.end()) continue;
+      taken[i] = std::move(found->second);
+      entries_.erase(found);
+    }
+    return taken;
   }
   /// Empty for a handle that is unknown or freed.
   Entry find(hvd_handle handle) const {

@@ -29,8 +29,8 @@ Driver::~Driver() {
   thread_.join();
 }
 
-bool Driver::submit(Request&& request) {
-  if (!engine_->submit(std::move(request))) return false;
+bool Driver::submit(std::span<Request> requests) {
+  if (!engine_->submit(requests)) return false;
   // Partner: fall_asleep() sets the flag and then looks into the inbox once more.
   if (asleep_.load(std::memory_order_seq_cst)) engine_->ring();
   return true;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "core/engine/engine.h"
@@ -34,7 +35,9 @@ class Driver {
   ~Driver();
 
   /// False when the generation has ended; the request is untouched.
-  bool submit(Request&& request);
+  bool submit(Request&& request) { return submit(std::span(&request, 1)); }
+  /// The same for several, all or none.
+  bool submit(std::span<Request> requests);
   /// Returns when `handle` is complete, driving the engine meanwhile if nobody else does.
   void wait(const Handle& handle);
   const ProcessSets& process_sets() const { return engine_->process_sets(); }

@@ -255,7 +255,7 @@ void Engine::finish_waiting(uint64_t tag, Outcome outcome) {
 
 void Engine::enqueue(Action& action) {
   Runner::Job job{.group = action.group};
-  if (action.bound.front().signature.kind != OperationKind::barrier)
+  if (action.bound.front().signature->kind != OperationKind::barrier)
     job.batch.emplace(make_batch(action));
   job.bound = std::move(action.bound);
   job.requests.reserve(job.bound.size());
@@ -289,7 +289,7 @@ Batch Engine::make_batch(const Action& action) const {
       const auto& tensors = requests_.at(bound.tag).tensors;
       batch.tensors.insert(batch.tensors.end(), tensors.begin(), tensors.end());
     } else {  // this rank has joined: the backend makes neutral elements of these shapes
-      for (const Shape& shape : bound.signature.shapes) batch.tensors.push_back({.shape = shape});
+      for (const Shape& shape : bound.signature->shapes) batch.tensors.push_back({.shape = shape});
     }
   }
   return batch;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,8 @@ class Engine {
   /// Queues a request. False when the generation has ended, or too many operations are in flight;
   /// the request is untouched.
   bool submit(Request&& request) { return inbox_.push(std::move(request)); }
+  /// The same for several, all or none.
+  bool submit(std::span<Request> requests) { return inbox_.push_all(requests); }
   /// From any thread.
   const ProcessSets& process_sets() const { return sets_; }
 

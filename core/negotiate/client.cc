@@ -21,7 +21,17 @@ Client::Client(int rank, const Topology& topology, NegotiateOptions options)
   groups_[kWorldGroup].pacer = 0;
 }
 
-Submitted Client::submit(GroupNumber number, const std::string& name, Signature signature,
+Client::Request* Client::Group::find_waiting(const NameHash& name) {
+  const auto found = in_flight.find(name);
+  return found == in_flight.end() || found->second.runs ? nullptr : &found->second;
+}
+
+void Client::Group::erase_waiting(const NameHash& name) {
+  in_flight.erase(name);
+  --waiting;
+}
+
+Submitted Client::submit(GroupNumber number, const std::string& name, const Signature& signature,
                          uint64_t tag) {
   HVD_ASSERT(!is_control(signature.kind) || number == kWorldGroup);
   HVD_ASSERT(signature.kind != OperationKind::remove_process_set ||
@@ -31,11 +41,14 @@ Submitted Client::submit(GroupNumber number, const std::string& name, Signature 
   const auto found = groups_.find(number);
   if (found == groups_.end()) return Submitted::not_a_member;
   Group& group = found->second;
-  if (group.running.contains(signature.name)) return Submitted::duplicate_name;
-  const auto [place, is_new] = group.waiting.try_emplace(signature.name);
+  const auto [place, is_new] = group.in_flight.try_emplace(signature.name);
   if (!is_new) return Submitted::duplicate_name;
-  announce(number, group, signature);
-  place->second = {.name = name, .signature = std::move(signature), .tag = tag};
+  Request& request = place->second;
+  request.name = name;
+  request.signature = known(group, signature);
+  request.tag = tag;
+  ++group.waiting;
+  announce(number, group, request.signature);
   last_submitted_ = name;
   return Submitted::accepted;
 }
@@ -58,7 +71,7 @@ void Client::batch_done(GroupNumber number, const std::vector<Bound>& bound) {
   const auto found = groups_.find(number);
   if (found == groups_.end()) return;  // removed while the batch ran
   for (const Bound& operation : bound) {
-    if (operation.mine) found->second.running.erase(operation.signature.name);
+    if (operation.mine) found->second.in_flight.erase(operation.signature->name);
   }
   // Rank 0 tells the Root itself (Hub::root_rank_done).
   if (found->second.pacer != rank_ || rank_ == 0) return;
@@ -76,8 +89,8 @@ void Client::parent_lost(int rank, const std::string& why) { end(rank, true, why
 void Client::tick() {
   if (ended_) return;
   for (auto& [number, group] : groups_) {
-    for (auto& [name, request] : group.waiting) {
-      if (++request.age_ticks >= kStalledTicks) up_.stalled = true;
+    for (auto& [name, request] : group.in_flight) {
+      if (!request.runs && ++request.age_ticks >= kStalledTicks) up_.stalled = true;
     }
   }
 }
@@ -123,7 +136,7 @@ bool Client::is_member(GroupNumber group) const { return groups_.contains(group)
 
 size_t Client::waiting() const {
   size_t count = 0;
-  for (const auto& [number, group] : groups_) count += group.waiting.size();
+  for (const auto& [number, group] : groups_) count += group.waiting;
   return count;
 }
 
@@ -136,9 +149,17 @@ void Client::add_group(GroupNumber number, const std::vector<int32_t>& members) 
   groups_[number].pacer = members.front();
 }
 
-void Client::announce(GroupNumber number, const Group& group, const Signature& signature) {
-  Entry entry{.group = number, .lowest = rank_, .count = 1};
+/// What was agreed under the name is referred to, if it is the same; anything else is copied.
+SharedSignature Client::known(const Group& group, const Signature& signature) {
   const SlotNumber slot = group.slots.slot_of(signature.name);
+  if (slot != kNoSlot && *group.slots.find_live(slot) == signature)
+    return *group.slots.find_live(slot);
+  return signature;
+}
+
+void Client::announce(GroupNumber number, const Group& group, const SharedSignature& signature) {
+  Entry entry{.group = number, .lowest = rank_, .count = 1};
+  const SlotNumber slot = group.slots.slot_of(signature->name);
   if (slot != kNoSlot &&
       (*group.slots.find_live(slot) == signature || !rules_.changes_are_sent_in_full)) {
     entry.slot = slot;
@@ -155,7 +176,7 @@ void Client::run_batch(const Verdict& verdict) {
   run.bound.reserve(verdict.items.size());
   for (const Item& item : verdict.items)
     run.bound.push_back(bind(verdict.group, found->second, item));
-  if (is_control(run.bound.front().signature.kind)) {
+  if (is_control(run.bound.front().signature->kind)) {
     change_groups(run.bound.front(), verdict.items.front().new_group);
   } else {
     actions_.push_back(std::move(run));
@@ -166,26 +187,23 @@ void Client::run_batch(const Verdict& verdict) {
 Bound Client::bind(GroupNumber number, Group& group, const Item& item) {
   std::vector<NameHash> lost;  // names whose slot goes, for the rule that nobody announces again
   if (!rules_.counts_outlive_retirement) {
-    for (const SlotNumber slot : item.retire) lost.push_back(group.slots.find_live(slot)->name);
+    for (const SlotNumber slot : item.retire) lost.push_back((*group.slots.find_live(slot))->name);
   }
   group.slots.apply(item, SlotTable::Retired::forget);
-  const Signature* agreed = item.define ? &item.signature : group.slots.find_live(item.slot);
+  const SharedSignature* agreed = item.define ? &item.signature : group.slots.find_live(item.slot);
   HVD_ASSERT(agreed != nullptr);
-  Bound bound;
-  auto request = group.waiting.extract(agreed->name);
-  if (request.empty()) {
-    HVD_ASSERT(joined_ && number == kWorldGroup);
-    bound.signature = *agreed;
-  } else {
-    HVD_ASSERT(request.mapped().signature == *agreed);  // nothing runs by an old agreement
+  Bound bound{.signature = *agreed};
+  if (Request* request = group.find_waiting(bound.signature->name)) {
+    HVD_ASSERT(request->signature == *agreed);  // nothing runs by an old agreement
     bound.mine = true;
-    bound.tag = request.mapped().tag;
-    bound.signature = std::move(request.mapped().signature);
-    group.running.insert(bound.signature.name);
+    bound.tag = request->tag;
+    request->runs = true;
+    --group.waiting;
+  } else {
+    HVD_ASSERT(joined_ && number == kWorldGroup);
   }
   for (const NameHash& name : lost) {
-    const auto again = group.waiting.find(name);
-    if (again != group.waiting.end()) announce(number, group, again->second.signature);
+    if (const Request* again = group.find_waiting(name)) announce(number, group, again->signature);
   }
   return bound;
 }
@@ -193,7 +211,7 @@ Bound Client::bind(GroupNumber number, Group& group, const Item& item) {
 /// Adding and removing a process set takes effect at its place in the stream and runs nothing.
 void Client::change_groups(const Bound& bound, GroupNumber new_group) {
   const Signature& signature = bound.signature;
-  groups_.at(kWorldGroup).running.erase(signature.name);
+  groups_.at(kWorldGroup).in_flight.erase(signature.name);
   if (signature.kind == OperationKind::add_process_set) {
     const auto& members = signature.members;
     if (std::binary_search(members.begin(), members.end(), rank_)) add_group(new_group, members);
@@ -211,12 +229,17 @@ void Client::change_groups(const Bound& bound, GroupNumber new_group) {
 void Client::remove_group(GroupNumber number) {
   const auto removed = groups_.extract(number);
   if (removed.empty()) return;
-  for (const auto& [name, request] : removed.mapped().waiting) {
+  std::vector<const Request*> waiting;
+  for (const auto& [name, request] : removed.mapped().in_flight) {
+    if (!request.runs) waiting.push_back(&request);
+  }
+  std::ranges::sort(waiting, {}, &Request::tag);  // one order in every build
+  for (const Request* request : waiting) {
     actions_.push_back(
         {.type = Action::Type::fail,
          .group = number,
-         .tag = request.tag,
-         .text = "\"" + request.name +
+         .tag = request->tag,
+         .text = "\"" + request->name +
                  "\": the process set was removed before all of its ranks had submitted this"});
   }
 }
@@ -224,15 +247,17 @@ void Client::remove_group(GroupNumber number) {
 void Client::fail_request(const Verdict& verdict) {
   const auto found = groups_.find(verdict.group);
   HVD_ASSERT(found != groups_.end());
-  const auto request = found->second.waiting.extract(verdict.items.front().signature.name);
-  if (request.empty()) {
+  const NameHash& name = verdict.items.front().signature->name;
+  const Request* request = found->second.find_waiting(name);
+  if (request == nullptr) {
     HVD_ASSERT(joined_);
     return;
   }
   actions_.push_back({.type = Action::Type::fail,
                       .group = verdict.group,
-                      .tag = request.mapped().tag,
-                      .text = describe_fault(verdict, request.mapped().name)});
+                      .tag = request->tag,
+                      .text = describe_fault(verdict, request->name)});
+  found->second.erase_waiting(name);
 }
 
 /// What this rank waits for. Ranks that wait for the same answer alike, whatever order they
@@ -240,8 +265,8 @@ void Client::fail_request(const Verdict& verdict) {
 void Client::answer(uint32_t query) {
   Waiting waiting{.last = last_submitted_, .joined = joined_};
   for (const auto& [number, group] : groups_) {
-    for (const auto& [name, request] : group.waiting) {
-      waiting.names.push_back({number, request.name, request.age_ticks});
+    for (const auto& [name, request] : group.in_flight) {
+      if (!request.runs) waiting.names.push_back({number, request.name, request.age_ticks});
     }
   }
   std::sort(waiting.names.begin(), waiting.names.end(), [](const auto& a, const auto& b) {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/negotiate/messages.h"
@@ -18,7 +18,7 @@ namespace hvd {
 /// One operation of a batch as this rank sees it. `mine` is false where this rank has joined and
 /// stands in with neutral elements.
 struct Bound {
-  Signature signature{};
+  SharedSignature signature{};
   bool mine = false;
   uint64_t tag = 0;  ///< what submit() was given
 };
@@ -54,7 +54,8 @@ class Client {
 
   /// `signature.name` is hash_name(name). Process sets are added and removed in the world. `tag`
   /// comes back in Actions. Only `accepted` sends anything.
-  Submitted submit(GroupNumber group, const std::string& name, Signature signature, uint64_t tag);
+  Submitted submit(GroupNumber group, const std::string& name, const Signature& signature,
+                   uint64_t tag);
   /// False when already joined or ended.
   bool join();
   void shutdown();
@@ -81,19 +82,25 @@ class Client {
  private:
   struct Request {
     std::string name{};
-    Signature signature{};
+    SharedSignature signature{};
     uint64_t tag = 0;
     uint32_t age_ticks = 0;
+    bool runs = false;  ///< agreed, and not yet done here; else it waits
   };
   struct Group {
     SlotTable slots{};
-    std::map<NameHash, Request> waiting{};  ///< submitted, not agreed
-    std::set<NameHash> running{};           ///< agreed, not yet done here
-    int pacer = 0;                          ///< tells the Root when a batch is done
+    std::unordered_map<NameHash, Request> in_flight{};
+    size_t waiting = 0;  ///< of those in flight
+    int pacer = 0;       ///< tells the Root when a batch is done
+
+    /// The request that waits under a name, else nullptr.
+    Request* find_waiting(const NameHash& name);
+    void erase_waiting(const NameHash& name);
   };
 
   void add_group(GroupNumber number, const std::vector<int32_t>& members);
-  void announce(GroupNumber number, const Group& group, const Signature& signature);
+  static SharedSignature known(const Group& group, const Signature& signature);
+  void announce(GroupNumber number, const Group& group, const SharedSignature& signature);
   void run_batch(const Verdict& verdict);
   Bound bind(GroupNumber number, Group& group, const Item& item);
   void change_groups(const Bound& bound, GroupNumber new_group);

@@ -125,13 +125,14 @@ void Hub::arrive(int child, const Entry& entry) {
   const auto found = groups_.find(entry.group);
   if (found == groups_.end()) return;  // the set was removed; its ranks will learn that
   Group& group = found->second;
-  const Signature* by_slot = nullptr;
+  const SharedSignature* by_slot = nullptr;
   if (entry.slot != kNoSlot) {
     by_slot = group.slots.find(entry.slot);  // live, or retired too recently for the child to know
     HVD_ASSERT(by_slot != nullptr);
     if (!rules_.counts_outlive_retirement && group.slots.find_live(entry.slot) == nullptr) return;
   }
-  const NameHash name = by_slot != nullptr ? by_slot->name : entry.opinions.front().signature.name;
+  const NameHash name =
+      by_slot != nullptr ? (*by_slot)->name : entry.opinions.front().signature->name;
   Count& count = group.counts[name];
   HVD_ASSERT(!count.arrived[child]);  // nobody is a step ahead of a Verdict that passed here
   count.arrived.set(child);
@@ -140,7 +141,7 @@ void Hub::arrive(int child, const Entry& entry) {
   if (told_early || is_complete(entry.group, group, count)) forward(entry.group, group, name);
 }
 
-void Hub::count_in(Count& count, const Entry& entry, const Signature* by_slot) {
+void Hub::count_in(Count& count, const Entry& entry, const SharedSignature* by_slot) {
   count.substituted |= entry.substituted;
   count.lowest = count.lowest == kNobody ? entry.lowest : std::min(count.lowest, entry.lowest);
   count.count += entry.count;
@@ -289,17 +290,17 @@ void Hub::apply_batch(Group& group, const Verdict& verdict) {
   for (const Item& item : verdict.items) {
     if (!rules_.counts_outlive_retirement) {
       for (const SlotNumber slot : item.retire) {
-        group.counts.erase(group.slots.find_live(slot)->name);
+        group.counts.erase((*group.slots.find_live(slot))->name);
       }
     }
     group.slots.apply(item, retired);
   }
   const Item& first = verdict.items.front();
   if (!first.define) return;
-  if (first.signature.kind == OperationKind::add_process_set) {
-    add_group(first.new_group, first.signature.members);
-  } else if (first.signature.kind == OperationKind::remove_process_set) {
-    groups_.erase(first.signature.target);
+  if (first.signature->kind == OperationKind::add_process_set) {
+    add_group(first.new_group, first.signature->members);
+  } else if (first.signature->kind == OperationKind::remove_process_set) {
+    groups_.erase(first.signature->target);
   }
 }
 

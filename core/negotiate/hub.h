@@ -58,7 +58,7 @@ class Hub {
     bool substituted = false;
     int32_t lowest = kNobody;
     uint32_t count = 0;
-    std::vector<Opinion> opinions{};
+    Opinions opinions{};
     SlotNumber slot = kNoSlot;  ///< the spelling of the first opinion, if it came as a slot
   };
   struct Group {
@@ -69,7 +69,7 @@ class Hub {
   };
 
   void arrive(int child, const Entry& entry);
-  static void count_in(Count& count, const Entry& entry, const Signature* by_slot);
+  static void count_in(Count& count, const Entry& entry, const SharedSignature* by_slot);
   bool is_complete(GroupNumber number, const Group& group, const Count& count) const;
   void forward(GroupNumber number, Group& group, const NameHash& name);
   void acknowledge(int child, GroupNumber number, uint32_t retirements);

@@ -4,7 +4,7 @@
 
 namespace hvd {
 
-void add_opinion(std::vector<Opinion>& opinions, const Opinion& said) {
+void add_opinion(Opinions& opinions, const Opinion& said) {
   for (Opinion& have : opinions) {
     if (have.signature != said.signature) continue;
     have.rank = std::min(have.rank, said.rank);

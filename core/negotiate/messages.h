@@ -18,7 +18,7 @@ inline constexpr int kNobody = -1;
 /// One distinct signature that was submitted under a name, with how many ranks said so and the
 /// lowest of them.
 struct Opinion {
-  Signature signature{};
+  SharedSignature signature{};
   int32_t rank = kNobody;
   uint32_t count = 0;
   uint32_t folded = 0;  ///< ranks with yet other opinions, which were not kept
@@ -26,16 +26,19 @@ struct Opinion {
 };
 inline constexpr size_t kMaxOpinions = 4;  ///< further ones are folded into the last
 
+/// Nearly always one.
+using Opinions = SmallVector<Opinion, 1>;
+
 /// Adds what one or more ranks said to the distinct opinions so far.
-void add_opinion(std::vector<Opinion>& opinions, const Opinion& said);
+void add_opinion(Opinions& opinions, const Opinion& said);
 
 /// Upward: all of this subtree has submitted one operation.
 struct Entry {
   GroupNumber group = kWorldGroup;
-  SlotNumber slot = kNoSlot;        ///< either a slot, which stands for name and signature ...
-  std::vector<Opinion> opinions{};  ///< ... or in full: one opinion, or several that differ
-  bool substituted = false;         ///< a joined rank stood in
-  int32_t lowest = kNobody;         ///< lowest rank that really submitted
+  SlotNumber slot = kNoSlot;  ///< either a slot, which stands for name and signature ...
+  Opinions opinions{};        ///< ... or in full: one opinion, or several that differ
+  bool substituted = false;   ///< a joined rank stood in
+  int32_t lowest = kNobody;   ///< lowest rank that really submitted
   uint32_t count = 0;
   bool operator==(const Entry&) const = default;
 };
@@ -85,7 +88,7 @@ struct Up {
 struct Item {
   SlotNumber slot = kNoSlot;
   bool define = false;  ///< `signature` is here; else the slot stands for it
-  Signature signature{};
+  SharedSignature signature{};
   std::vector<SlotNumber> retire{};
   GroupNumber new_group = 0;  ///< add_process_set
   bool operator==(const Item&) const = default;
@@ -99,7 +102,7 @@ struct Verdict {
   GroupNumber group = kWorldGroup;
   uint64_t sequence = 0;      ///< batch that runs something: its place among all of them, from 1
   std::vector<Item> items{};  ///< batch: runs as one; fault: the one item
-  std::vector<Opinion> opinions{};  ///< fault: who said what
+  Opinions opinions{};        ///< fault: who said what
   bool joined_fault = false;
   int32_t rank = kNobody;  ///< join_done: last; abort, shut_down: cause
   std::string text{};      ///< abort: what was seen; shut_down by the stall check: the report

@@ -12,7 +12,6 @@
 namespace hvd {
 namespace {
 
-using Opinions = std::vector<Opinion>;
 using Value = std::function<std::string(const Signature&)>;
 
 /// One thing that ranks can disagree about: whether two opinions differ in it, and how it is shown.
@@ -25,7 +24,7 @@ struct Difference {
 template <class Member>
 bool differ(const Opinions& opinions, Member member) {
   return std::any_of(opinions.begin(), opinions.end(), [&](const Opinion& opinion) {
-    return opinion.signature.*member != opinions.front().signature.*member;
+    return (*opinion.signature).*member != (*opinions.front().signature).*member;
   });
 }
 
@@ -46,15 +45,15 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
 
 /// Of a group, the first tensor that differs is told.
 Difference shape_difference(const Opinions& opinions) {
-  const Shapes& first = opinions.front().signature.shapes;
+  const Shapes& first = opinions.front().signature->shapes;
   for (const Opinion& opinion : opinions) {
-    if (opinion.signature.shapes.size() == first.size()) continue;
+    if (opinion.signature->shapes.size() == first.size()) continue;
     return {"the number of tensors in the group", "tensors",
             [](const Signature& s) { return std::to_string(s.shapes.size()); }};
   }
   for (size_t i = 0; i < first.size(); ++i) {
     const bool same = std::all_of(opinions.begin(), opinions.end(), [&](const Opinion& opinion) {
-      return opinion.signature.shapes[i] == first[i];
+      return opinion.signature->shapes[i] == first[i];
     });
     if (same) continue;
     const std::string which =

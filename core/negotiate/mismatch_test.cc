@@ -14,7 +14,7 @@ Opinion said(int rank, Signature signature, uint32_t count = 1) {
   return {.signature = std::move(signature), .rank = rank, .count = count};
 }
 
-Verdict fault(std::vector<Opinion> opinions) {
+Verdict fault(Opinions opinions) {
   Verdict verdict{.type = Verdict::Type::fault, .opinions = std::move(opinions)};
   verdict.items = {defines(verdict.opinions.front().signature)};
   return verdict;
@@ -101,7 +101,7 @@ TEST(Mismatch, ListsRanksTogetherThatDifferOnlyInALaterField) {
 }
 
 TEST(Mismatch, SaysThatMoreValuesWereFolded) {
-  std::vector<Opinion> opinions;
+  Opinions opinions;
   for (int rank = 0; rank < 7; ++rank) {
     add_opinion(opinions, said(rank, allreduce_of("w", {rank + 1})));
   }

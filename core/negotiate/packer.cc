@@ -13,7 +13,7 @@ Cut cut_batch(const ReadyQueue& queue, uint64_t fusion_bytes) {
   cut.full = !may_fuse(first, first) || cut.bytes >= fusion_bytes;
   for (size_t i = 1; i < queue.size() && !cut.full && !queue[i].join_done; ++i) {
     if (!may_fuse(queue[i].signature, first)) continue;
-    const uint64_t bytes = queue[i].signature.payload_bytes();
+    const uint64_t bytes = queue[i].signature->payload_bytes();
     if (cut.bytes + bytes > fusion_bytes) {
       cut.full = true;
     } else {
@@ -24,8 +24,8 @@ Cut cut_batch(const ReadyQueue& queue, uint64_t fusion_bytes) {
   return cut;
 }
 
-std::vector<Signature> take(ReadyQueue& queue, const Cut& cut) {
-  std::vector<Signature> taken;
+std::vector<SharedSignature> take(ReadyQueue& queue, const Cut& cut) {
+  std::vector<SharedSignature> taken;
   taken.reserve(cut.taken.size());
   ReadyQueue left;
   for (size_t i = 0; i <= cut.taken.back(); ++i) {

@@ -13,7 +13,7 @@ namespace hvd {
 /// What is ready on every rank of a group and waits for its turn: an operation, or the end of a
 /// join.
 struct Ready {
-  Signature signature{};
+  SharedSignature signature{};
   bool join_done = false;
   int32_t last_joined = -1;
 };
@@ -32,6 +32,6 @@ struct Cut {
 Cut cut_batch(const ReadyQueue& queue, uint64_t fusion_bytes);
 
 /// Takes the cut's operations out of the queue, in order.
-std::vector<Signature> take(ReadyQueue& queue, const Cut& cut);
+std::vector<SharedSignature> take(ReadyQueue& queue, const Cut& cut);
 
 }  // namespace hvd

@@ -12,6 +12,12 @@ Ready ready(const std::string& name, int64_t bytes) {
   return {.signature = allreduce_of(name, {bytes / 4})};
 }
 
+template <class T>
+Signature changed(Signature signature, T Signature::*member, T value) {
+  signature.*member = value;
+  return signature;
+}
+
 TEST(Packer, TakesWhatFitsAndIsNotFullWhileMoreWouldFit) {
   const Cut cut = cut_batch({ready("a", 400), ready("b", 400)}, 1000);
   EXPECT_EQ(cut.taken, (std::vector<size_t>{0, 1}));
@@ -41,7 +47,7 @@ TEST(Packer, FusesNothingWithAThresholdOfZero) {
 
 TEST(Packer, PassesOverWhatDoesNotFuse) {
   ReadyQueue queue{ready("a", 4), ready("other type", 4), ready("b", 4)};
-  queue[1].signature.dtype = DType::float64;
+  queue[1].signature = changed(queue[1].signature, &Signature::dtype, DType::float64);
   EXPECT_EQ(cut_batch(queue, 1000).taken, (std::vector<size_t>{0, 2}));
 }
 
@@ -54,7 +60,7 @@ TEST(Packer, RunsABarrierAlone) {
 
 TEST(Packer, LeavesAGroupAloneThatMayNotFuse) {
   ReadyQueue queue{ready("a", 4), ready("group", 4)};
-  queue[1].signature.fuse_with_others = false;
+  queue[1].signature = changed(queue[1].signature, &Signature::fuse_with_others, false);
   EXPECT_EQ(cut_batch(queue, 1000).taken, std::vector<size_t>{0});
 }
 
@@ -71,13 +77,13 @@ TEST(Packer, CountsOneRowOfAnAllgather) {
 
 TEST(Packer, TakesInOrderAndLeavesTheRestInOrder) {
   ReadyQueue queue{ready("a", 4), ready("b", 4), ready("c", 4), ready("d", 4)};
-  const std::vector<Signature> taken = take(queue, {.taken = {0, 2}});
+  const std::vector<SharedSignature> taken = take(queue, {.taken = {0, 2}});
   ASSERT_EQ(taken.size(), 2u);
-  EXPECT_EQ(taken[0].name, hash_name("a"));
-  EXPECT_EQ(taken[1].name, hash_name("c"));
+  EXPECT_EQ(taken[0]->name, hash_name("a"));
+  EXPECT_EQ(taken[1]->name, hash_name("c"));
   ASSERT_EQ(queue.size(), 2u);
-  EXPECT_EQ(queue[0].signature.name, hash_name("b"));
-  EXPECT_EQ(queue[1].signature.name, hash_name("d"));
+  EXPECT_EQ(queue[0].signature->name, hash_name("b"));
+  EXPECT_EQ(queue[1].signature->name, hash_name("d"));
 }
 
 }  // namespace

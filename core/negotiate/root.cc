@@ -11,8 +11,8 @@ Root::Root(const NegotiateOptions& options) : options_(options) { add_group(kWor
 void Root::complete(Entry entry) {
   const auto found = groups_.find(entry.group);
   if (found == groups_.end()) return;  // removed; its ranks will learn that
-  Signature& signature = entry.opinions.front().signature;
-  const bool joined_fault = entry.substituted && signature.kind != OperationKind::allreduce;
+  SharedSignature& signature = entry.opinions.front().signature;
+  const bool joined_fault = entry.substituted && signature->kind != OperationKind::allreduce;
   if (entry.opinions.size() == 1 && !joined_fault) {
     found->second.ready.push_back({.signature = std::move(signature)});
     return;
@@ -106,7 +106,7 @@ void Root::issue(GroupNumber number, Group& group) {
       group.ready.pop_front();
       continue;
     }
-    if (is_control(group.ready.front().signature.kind)) {
+    if (is_control(group.ready.front().signature->kind)) {
       order_control(group);
       continue;
     }
@@ -127,7 +127,7 @@ bool Root::must_wait(const Group& group, const Cut& cut) const {
 void Root::order_batch(GroupNumber number, Group& group, const Cut& cut) {
   Verdict batch{.group = number, .sequence = ++sequence_};
   batch.items.reserve(cut.taken.size());
-  for (Signature& signature : take(group.ready, cut)) {
+  for (SharedSignature& signature : take(group.ready, cut)) {
     batch.items.push_back(group.slots.spell(std::move(signature)));
   }
   ++group.outstanding;
@@ -139,12 +139,12 @@ void Root::order_batch(GroupNumber number, Group& group, const Cut& cut) {
 void Root::order_control(Group& world) {
   Item item{.define = true, .signature = std::move(world.ready.front().signature)};
   world.ready.pop_front();
-  if (item.signature.kind == OperationKind::add_process_set) {
+  if (item.signature->kind == OperationKind::add_process_set) {
     item.new_group = new_group_number();
-    add_group(item.new_group, item.signature.members);
+    add_group(item.new_group, item.signature->members);
   } else {
-    HVD_ASSERT(item.signature.target != kWorldGroup);
-    remove_group(item.signature.target);
+    HVD_ASSERT(item.signature->target != kWorldGroup);
+    remove_group(item.signature->target);
   }
   Verdict change{.group = kWorldGroup};
   change.items.push_back(std::move(item));

@@ -93,7 +93,7 @@ TEST_F(RootTest, TellsAMismatchAtOnce) {
   ASSERT_EQ(types(down), std::vector{Type::fault});
   EXPECT_EQ(down[0].opinions.size(), 2u);
   EXPECT_FALSE(down[0].joined_fault);
-  EXPECT_EQ(down[0].items[0].signature.name, hash_name("b"));
+  EXPECT_EQ(down[0].items[0].signature->name, hash_name("b"));
 }
 
 TEST_F(RootTest, RefusesAllButAllreduceForAJoinedRank) {
@@ -160,7 +160,7 @@ TEST_F(RootTest, RunsWhatIsReadyInASetBeforeItRemovesIt) {
   ASSERT_EQ(down.size(), 2u);
   EXPECT_EQ(down[0].group, set);
   EXPECT_EQ(down[0].items.size(), 2u);
-  EXPECT_EQ(down[1].items[0].signature.kind, OperationKind::remove_process_set);
+  EXPECT_EQ(down[1].items[0].signature->kind, OperationKind::remove_process_set);
 }
 
 TEST_F(RootTest, OrdersNothingForARemovedSet) {

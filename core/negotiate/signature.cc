@@ -52,6 +52,11 @@ uint64_t Signature::payload_bytes() const {
   return static_cast<uint64_t>(elements()) * element_bytes(dtype);
 }
 
+const Signature& SharedSignature::nothing() {
+  static const Signature kNothing;
+  return kNothing;
+}
+
 bool is_fusable(OperationKind kind) {
   return kind == OperationKind::allreduce || kind == OperationKind::allgather ||
          kind == OperationKind::reducescatter;

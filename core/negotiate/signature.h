@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -64,6 +66,29 @@ struct Signature {
   /// Bytes of payload that packing counts; for allgather, of one row.
   uint64_t payload_bytes() const;
   int64_t elements() const;  ///< sum over `shapes`
+};
+
+/// A Signature that is passed from hand to hand and never changes: one value in memory, however
+/// many refer to it. What is agreed again refers to the value in the table of slots, so that an
+/// operation of the steady state copies no shapes.
+class SharedSignature {
+ public:
+  SharedSignature() = default;  ///< the default one
+  SharedSignature(Signature value) : value_(std::make_shared<const Signature>(std::move(value))) {}
+
+  const Signature& operator*() const { return value_ ? *value_ : nothing(); }
+  const Signature* operator->() const { return &**this; }
+  operator const Signature&() const { return **this; }
+
+  friend bool operator==(const SharedSignature& a, const SharedSignature& b) {
+    return a.value_ == b.value_ || *a == *b;
+  }
+  friend bool operator==(const SharedSignature& a, const Signature& b) { return *a == b; }
+
+ private:
+  static const Signature& nothing();
+
+  std::shared_ptr<const Signature> value_;
 };
 
 /// True for kinds that run together with others of equal dtype, op, device and scaling.

@@ -4,10 +4,10 @@
 
 namespace hvd {
 
-Item SlotAssigner::spell(Signature signature) {
+Item SlotAssigner::spell(SharedSignature signature) {
   Item item;
   item.define = true;
-  const SlotNumber had = table_.slot_of(signature.name);
+  const SlotNumber had = table_.slot_of(signature->name);
   if (had != kNoSlot && *table_.find_live(had) == signature) {
     item.slot = had;  // says it all
     item.define = false;
@@ -15,7 +15,7 @@ Item SlotAssigner::spell(Signature signature) {
     return item;
   }
   item.signature = std::move(signature);
-  if (capacity_ == 0 || (had == kNoSlot && is_first_use(item.signature.name))) return item;
+  if (capacity_ == 0 || (had == kNoSlot && is_first_use(item.signature->name))) return item;
   const SlotNumber retired = make_room(had);
   if (retired != kNoSlot) item.retire.push_back(retired);
   item.slot = rules_.slot_numbers_are_fresh || retired == kNoSlot ? next_++ : retired;

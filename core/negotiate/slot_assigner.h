@@ -18,7 +18,7 @@ class SlotAssigner {
 
   /// How a Verdict spells an operation that runs now: by its slot, with a new slot, or in full
   /// without one.
-  Item spell(Signature signature);
+  Item spell(SharedSignature signature);
   /// Entries of the largest table; at most one above the capacity.
   size_t remembered() const;
 

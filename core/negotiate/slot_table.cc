@@ -9,28 +9,28 @@ void SlotTable::apply(const Item& item, Retired retired) {
     auto node = live_.extract(slot);
     HVD_ASSERT(!node.empty());
     ++retirements_;
-    by_name_.erase(node.mapped().name);
+    by_name_.erase(node.mapped()->name);
     if (retired == Retired::keep) kept_.emplace_back(slot, std::move(node.mapped()));
   }
   if (!item.define || item.slot == kNoSlot) return;
   const bool is_new = live_.emplace(item.slot, item.signature).second;
   HVD_ASSERT(is_new);
-  by_name_[item.signature.name] = item.slot;
+  by_name_[item.signature->name] = item.slot;
 }
 
 void SlotTable::forget_retired(uint32_t seen) {
   while (!kept_.empty() && retirements_ - kept_.size() < seen) kept_.pop_front();
 }
 
-const Signature* SlotTable::find(SlotNumber slot) const {
-  if (const Signature* live = find_live(slot)) return live;
+const SharedSignature* SlotTable::find(SlotNumber slot) const {
+  if (const SharedSignature* live = find_live(slot)) return live;
   for (const auto& [number, signature] : kept_) {
     if (number == slot) return &signature;
   }
   return nullptr;
 }
 
-const Signature* SlotTable::find_live(SlotNumber slot) const {
+const SharedSignature* SlotTable::find_live(SlotNumber slot) const {
   const auto found = live_.find(slot);
   return found == live_.end() ? nullptr : &found->second;
 }

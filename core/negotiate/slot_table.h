@@ -22,20 +22,20 @@ class SlotTable {
   void forget_retired(uint32_t seen);
 
   /// Live, or retired and kept; nullptr for a slot that is neither.
-  const Signature* find(SlotNumber slot) const;
-  const Signature* find_live(SlotNumber slot) const;
+  const SharedSignature* find(SlotNumber slot) const;
+  const SharedSignature* find_live(SlotNumber slot) const;
   /// The live slot of a name, or kNoSlot.
   SlotNumber slot_of(const NameHash& name) const;
 
   uint32_t retirements() const { return retirements_; }
   size_t live_count() const { return live_.size(); }
   size_t kept_count() const { return kept_.size(); }
-  const std::unordered_map<SlotNumber, Signature>& live() const { return live_; }
+  const std::unordered_map<SlotNumber, SharedSignature>& live() const { return live_; }
 
  private:
-  std::unordered_map<SlotNumber, Signature> live_;
+  std::unordered_map<SlotNumber, SharedSignature> live_;
   std::unordered_map<NameHash, SlotNumber> by_name_;
-  std::deque<std::pair<SlotNumber, Signature>>
+  std::deque<std::pair<SlotNumber, SharedSignature>>
       kept_;  ///< the last of the retired ones, oldest first
   uint32_t retirements_ = 0;
 };

@@ -163,7 +163,7 @@ Signature get_signature(Reader& in) {
   return signature;
 }
 
-void put_opinions(Writer& out, const std::vector<Opinion>& opinions) {
+void put_opinions(Writer& out, const Opinions& opinions) {
   out.put_count(opinions.size());
   for (const Opinion& opinion : opinions) {
     put_signature(out, opinion.signature);
@@ -174,8 +174,8 @@ void put_opinions(Writer& out, const std::vector<Opinion>& opinions) {
 }
 
 /// At least one.
-std::vector<Opinion> get_opinions(Reader& in) {
-  std::vector<Opinion> opinions;
+Opinions get_opinions(Reader& in) {
+  Opinions opinions;
   for (size_t left = in.get_count(kMaxOpinions); left > 0; --left) {
     Opinion& opinion = opinions.emplace_back();
     opinion.signature = get_signature(in);

@@ -69,7 +69,7 @@ Ingredient ingredient_of(const Signature& signature) {
 std::string content(const Action& batch) {
   std::string text = fmt::format("batch {}:", batch.sequence);
   for (const Bound& bound : batch.bound) {
-    text += fmt::format(" {:x}/{}", bound.signature.name.low, bound.signature.elements());
+    text += fmt::format(" {:x}/{}", bound.signature->name.low, bound.signature->elements());
   }
   return text;
 }
@@ -136,7 +136,7 @@ void NegotiationChecker::check_may_run_together(const std::vector<Bound>& operat
   const Signature& first = operations.front().signature;
   for (const Bound& each : operations) {
     if (operations.size() > 1 && !may_fuse(first, each.signature)) {
-      wrong("a {} runs together with a {}", name_of(first.kind), name_of(each.signature.kind));
+      wrong("a {} runs together with a {}", name_of(first.kind), name_of(each.signature->kind));
     }
   }
 }
@@ -147,8 +147,8 @@ void NegotiationChecker::count(const Meeting& meeting) const {
   if (operations.size() > 1) census_.count(Ingredient::fused, operations.size());
   for (const Bound& operation : operations) {
     census_.count(ingredient_of(operation.signature));
-    if (operation.signature.shapes.size() > 1) census_.count(Ingredient::grouped);
-    if (!operation.signature.fuse_with_others) census_.count(Ingredient::kept_apart);
+    if (operation.signature->shapes.size() > 1) census_.count(Ingredient::grouped);
+    if (!operation.signature->fuse_with_others) census_.count(Ingredient::kept_apart);
   }
   const bool any_stands_in =
       std::any_of(meeting.there.begin(), meeting.there.end(), [](const auto& entry) {

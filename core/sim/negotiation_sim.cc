@@ -372,7 +372,7 @@ bool NegotiationSim::is_done(int rank) const {
 void NegotiationSim::spoil_join(int rank, Up& up) const {
   const auto& in_flight = users_[rank].in_flight;
   for (const auto& [slot, signature] : clients_[rank].slots(kWorldGroup)->live()) {
-    const auto is_same = [&, &name = signature.name](const auto& entry) {
+    const auto is_same = [&, &name = signature->name](const auto& entry) {
       return entry.second.set == kWorldSet && hash_name(entry.second.name) == name;
     };
     if (std::any_of(in_flight.begin(), in_flight.end(), is_same)) continue;
@@ -393,7 +393,7 @@ Verdict NegotiationSim::spoil_verdict(int rank, Verdict verdict) const {
 /// "Fuse what has queued up here in the meantime."
 void NegotiationSim::fuse_queued(Engine& engine, Action& batch) const {
   const auto is_allreduce = [](const Action& action) {
-    return action.bound.front().signature.kind == OperationKind::allreduce;
+    return action.bound.front().signature->kind == OperationKind::allreduce;
   };
   while (!engine.queue.empty() && engine.queue.front().second.group == batch.group &&
          is_allreduce(batch) && is_allreduce(engine.queue.front().second)) {

@@ -146,10 +146,14 @@ typedef int64_t hvd_handle;
 
 /* Queues an operation. On an error nothing was queued and `release` was not called. */
 HVD_API hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle);
+/* Queues several at once, all or none of them; each is an operation of its own. */
+HVD_API hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hvd_handle* handles);
 /* True when the operation has ended, well or not; also for an unknown handle. */
 HVD_API bool hvd_poll(hvd_handle handle);
 /* Blocks until the operation has ended and returns how. Does not free the handle. */
 HVD_API hvd_status hvd_wait(hvd_handle handle);
+/* Waits for all of them and frees them, whatever comes; returns the first error. */
+HVD_API hvd_status hvd_finish_all(const hvd_handle* handles, int32_t count);
 /* Allgather and alltoall, after a successful hvd_wait: hands over output `index`, once. Alltoall
  * has two: 0, the tensor; 1, the rows received from each rank of the set, int32. The shape is valid
  * until hvd_free; the memory belongs to the caller, who ends it with hvd_free_memory(output->data).

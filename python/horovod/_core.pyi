@@ -91,11 +91,30 @@ def reduce(
     contiguous host memory, or has a type that not every `op` takes: `submit` is for the rest.
     """
 
+def reduce_all(
+    reader: Any,
+    names: list[str],
+    tensors: list[Any],
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: int,
+) -> list[int] | None:
+    """Queues several allreduces in place in one step, all or none; each has its own handle.
+
+    `names`: in full. `tensors`: for each a tensor, or a list of them. Returns None, and nothing is
+    queued, where `reduce` would return 0 for one of them.
+    """
+
 def poll(handle: int) -> bool: ...
 def wait(handle: int) -> None: ...
 def finish(handle: int) -> None:
     """`wait`, then `free` whether it raises or not."""
 
+def finish_all(handles: Sequence[int]) -> None:
+    """`finish` for several: waits for all of them, then raises the first error."""
+
+def free_all(handles: Sequence[int]) -> None: ...
 def output(handle: int, index: int) -> tuple[Any, tuple[int, ...]]:
     """Allgather and alltoall, after `wait`, once an output: its bytes and its shape.
 

@@ -138,6 +138,18 @@ class Double:
             process_set=process_set,
         )
 
+    def reduce_all(
+        self, reader: Any, names: list[str], tensors: list[Any], *how: Any
+    ) -> list[int] | None:
+        lists = [item if isinstance(item, list) else [item] for item in tensors]
+        for group in lists:
+            if not all(map(self.is_plain, group)) or len({t.dtype for t in group}) != 1:
+                return None
+        return [
+            self.reduce(reader, *name.split(".", 1), group, group, *how)
+            for name, group in zip(names, lists, strict=True)
+        ]
+
     def is_plain(self, tensor: Any) -> bool:
         return (
             type(tensor) in (torch.Tensor, torch.nn.Parameter)
@@ -152,6 +164,20 @@ class Double:
         try:
             self.wait(handle)
         finally:
+            self.free(handle)
+
+    def finish_all(self, handles: list[int]) -> None:
+        errors = []
+        for handle in handles:
+            try:
+                self.finish(handle)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def free_all(self, handles: list[int]) -> None:
+        for handle in handles:
             self.free(handle)
 
     def poll(self, handle: int) -> bool:

@@ -54,11 +54,13 @@ def make_both(dtype: torch.dtype, **options: Any) -> tuple[hvd.SyncBatchNorm, Wh
 
 
 def compare(
-    *rest: int, dtype: torch.dtype = torch.float64, loose: float = 1e-11, **options: Any
+    *rest: int, dtype: torch.dtype = torch.float64, loose: float = 1e-9, **options: Any
 ) -> None:
     """Three steps of training, then eval mode: outputs, gradients, running statistics.
 
-    In `dtype`, beside one process in float64 that has the same input.
+    In `dtype`, beside one process in float64 that has the same input. In float64 both are rounded:
+    measured in extended precision, with 7 ranks, a gradient of torch's layer is off by 7e-11 and
+    ours by 9e-12, where sums of large terms nearly cancel.
     """
     sync, whole = make_both(dtype, **options)
 

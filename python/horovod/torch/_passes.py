@@ -67,7 +67,8 @@ class Passes:
         self.how = how
         self._names = names
         self._passes = passes
-        self._passes_left: dict[Parameter, int] = {}
+        self._watched: list[Parameter] = []  # in the order in which they came
+        self._passes_left: list[int] = []
         #: The user has called synchronize(), and no gradient was computed since.
         self.is_synchronized = False
         #: A GradScaler has seen to it that ranks agree, and `step` need not do it again.
@@ -80,47 +81,53 @@ class Passes:
                 self._watch(parameter)
 
     def _watch(self, parameter: Parameter) -> None:
-        self._passes_left[parameter] = self._passes
+        index = len(self._watched)
+        self._watched.append(parameter)
+        self._passes_left.append(self._passes)
         former = _hooks.get(parameter)
         if former is not None:
             former.remove()
         hooked: Any = parameter
-        _hooks[parameter] = hooked.register_post_accumulate_grad_hook(_weakly(self))
+        _hooks[parameter] = hooked.register_post_accumulate_grad_hook(_weakly(self, index))
 
     def set_passes(self, passes: int) -> None:
         """From now on a round has `passes` backward passes. Counts from 0 again."""
         self._passes = passes
-        self._passes_left = dict.fromkeys(self._passes_left, passes)
+        self._passes_left = [passes] * len(self._watched)
 
     def forget(self) -> None:
         """Begins a new round."""
         self.set_passes(self._passes)
 
-    def on_gradient(self, parameter: Parameter) -> None:
-        """Called by autograd when it has added to the gradient of `parameter`."""
+    def on_gradient(self, index: int) -> None:
+        """Called by autograd when it has added to the gradient of the parameter with this index.
+
+        Not looked up by parameter, since Tensor.__hash__ is Python code.
+        """
         self.is_synchronized = self.is_settled = False
-        if self._passes_left[parameter] == 0:
+        left = self._passes_left[index]
+        if left == 0:
             raise AssertionError(
-                f"the gradient of {self._names[parameter]!r} was computed more than "
+                f"the gradient of {self._names[self._watched[index]]!r} was computed more than "
                 f"{self._passes} time(s) before step() or synchronize(): raise "
                 "backward_passes_per_step to the number of backward passes of a step"
             )
-        self._passes_left[parameter] -= 1
-        if self._passes_left[parameter] == 0:
-            self.on_complete(parameter)
+        self._passes_left[index] = left - 1
+        if left == 1:
+            self.on_complete(index)
 
-    def on_complete(self, parameter: Parameter) -> None:
-        """Called when the last backward pass of the round has reached `parameter`."""
+    def on_complete(self, index: int) -> None:
+        """Called when the last backward pass of the round has reached a parameter."""
 
 
-def _weakly(passes: Passes) -> Callable[[Parameter], None]:
+def _weakly(passes: Passes, index: int) -> Callable[[Parameter], None]:
     """A hook that does not keep its owner alive, and that torch.compile leaves alone."""
     reference = weakref.ref(passes)
 
     def on_gradient(parameter: Parameter) -> None:
         alive = reference()
         if alive is not None:
-            alive.on_gradient(parameter)
+            alive.on_gradient(index)
 
     disable: Any = torch.compiler.disable
     hook: Callable[[Parameter], None] = disable(on_gradient)

@@ -70,6 +70,22 @@ class Handle(int):
             core.free(self)
 
 
+class Batch:
+    """Operations that were queued in one step and end in one step. Dropping it frees them."""
+
+    def __init__(self, natives: list[int]) -> None:
+        self._natives = natives
+
+    def finish(self) -> None:
+        """Waits for all of them. Raises the first error, as `synchronize` does."""
+        natives, self._natives = self._natives, []
+        core.finish_all(natives)
+
+    def __del__(self) -> None:
+        if self._natives:
+            core.free_all(self._natives)
+
+
 def drop_handles() -> None:
     """At `init` and `shutdown`: no handle outlives the job. Unnamed operations count from 0 again.
 

@@ -205,6 +205,37 @@ static void mismatch(void) {
   end_together(); /* the job goes on */
 }
 
+static void several_at_once(void) {
+  enum { count = 3 };
+  const int32_t size = (start(), size_of_job());
+  int32_t data[count] = {1, 2, 3};
+  const int64_t one = 1;
+  const char* names[count] = {"several.0", "several.1", "several.2"};
+  hvd_tensor tensors[count];
+  void* outputs[count];
+  hvd_request requests[count];
+  hvd_handle handles[count];
+  for (int i = 0; i < count; ++i) {
+    tensors[i] = (hvd_tensor){&data[i], &one, 1, HVD_INT32};
+    outputs[i] = &data[i];
+    requests[i] = request_of(HVD_ALLREDUCE, names[i], &tensors[i], &outputs[i]);
+  }
+  EXPECT(hvd_submit_all(requests, count, handles) == HVD_OK);
+  EXPECT(hvd_finish_all(handles, count) == HVD_OK);
+  for (int i = 0; i < count; ++i) EXPECT(data[i] == (i + 1) * size);
+  EXPECT(hvd_wait(handles[0]) == HVD_INVALID_ARGUMENT); /* it is freed */
+  requests[2].name = "";                                /* one is wrong: none is queued */
+  EXPECT(hvd_submit_all(requests, count, handles) == HVD_INVALID_ARGUMENT);
+  requests[2].name = names[1]; /* in flight twice: the first one is valid */
+  EXPECT(hvd_submit_all(requests, count, handles) == HVD_OK);
+  EXPECT(hvd_finish_all(handles, count) == HVD_INVALID_ARGUMENT);
+  EXPECT(strstr(hvd_last_error(), names[1]) != NULL);
+  EXPECT(data[0] == size * size);
+  EXPECT(hvd_submit_all(requests, 0, handles) == HVD_OK);
+  EXPECT(hvd_finish_all(handles, 0) == HVD_OK);
+  end_together();
+}
+
 static void process_sets(void) {
   const int32_t zero = 0;
   const hvd_rank_list only_zero = {&zero, 1};
@@ -310,6 +341,7 @@ int main(int argc, char** argv) {
       {"join", join},
       {"mismatch", mismatch},
       {"process_sets", process_sets},
+      {"several_at_once", several_at_once},
       {"timeline", timeline},
       {"groups", groups},
   };
