@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "core/collective/executor.h"
+#include "core/collective/executor_testing.h"
 #include "core/collective/selector.h"
 #include "core/kernel/reference.h"
 #include "core/sim/network.h"
@@ -37,11 +37,9 @@ ByteVector reduced(const std::vector<ByteVector>& contributions, DType dtype,
     Work& work = works[rank];
     work.output.add(memory[rank].data(), memory[rank].size());
     work.input = work.output;
-    work.schedule =
-        choose_allreduce({.rank = rank, .size = size, .shared_memory = options.shared_memory},
-                         memory[0].size(), rules);
-    work.layout = Layout::split(memory[rank].size(), options.unit_bytes, work.schedule.chunks,
-                                element_bytes(dtype));
+    const GroupFacts facts{.rank = rank, .size = size, .shared_memory = options.shared_memory};
+    work.plan = split_plan(choose_allreduce(facts, memory[0].size(), rules), memory[rank].size(),
+                           options.unit_bytes, element_bytes(dtype));
     work.dtype = dtype;
     work.prescale = 0.3;
     work.postscale = 1.0 / size;

@@ -1,19 +1,20 @@
-// The one loop that moves tensor bytes. It takes a Schedule, a Layout and the tensors of a batch,
-// and goes through them segment by segment and phase by phase in a fixed order that every rank of
-// the group derives alike. advance() moves at most one segment and returns, so that agreement goes
-// on while bytes move.
+// The one loop that moves tensor bytes. It takes a Plan and the tensors of a batch, and goes
+// through them segment by segment and phase by phase in a fixed order that every rank of the group
+// derives alike. advance() moves at most one segment and returns, so that agreement goes on while
+// bytes move.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/dtype.h"
+#include "core/base/small_vector.h"
 #include "core/collective/gather_list.h"
-#include "core/collective/layout.h"
-#include "core/collective/schedule.h"
+#include "core/collective/plan.h"
 #include "core/collective/wavefront.h"
 #include "core/group/group.h"
 
@@ -35,8 +36,7 @@ namespace hvd {
 struct Work {
   uint64_t batch = 0;       ///< Ticket::batch of every unit
   uint32_t first_unit = 0;  ///< where this pass goes on counting: the units of the passes before
-  Schedule schedule;
-  Layout layout;
+  std::shared_ptr<const Plan> plan;
   GatherList input;
   GatherList output;
   DType dtype = DType::uint8;
@@ -74,20 +74,15 @@ class Executor {
   std::string waiting_for() const;
 
  private:
-  /// A chunk that goes into the room: from the input while it is `fresh`, not changed here yet.
-  struct Packed {
-    int chunk = 0;
-    bool fresh = true;
-  };
   /// What peers sent, in ascending order of rank, and the place of this rank's own among them.
   struct Operands {
     std::span<const ConstBytes> contents;
     size_t own_place = 0;
   };
 
-  void plan_changes();
-  void plan_packs();
-  void plan_loans();
+  void find_copied();
+  bool can_lend() const;
+  bool outgrows_caches() const;
   bool finished() const;
   bool try_publish();
   bool pack(size_t room_bytes, int base);
@@ -103,30 +98,29 @@ class Executor {
               std::span<const ConstBytes> contents);
   void reduce_chunk(const GatherList& own, Extent extent, const Operands& operands, size_t begin);
   void scale(const GatherList& from, Extent extent, double factor);
+  void copy(std::byte* to, const std::byte* from, size_t bytes) const;
   void copy_unchanged();
-  bool is_fresh(int chunk, size_t phase) const { return first_changes_[chunk] >= phase; }
   Ticket ticket(const Wavefront& unit) const;
   Parcel parcel(int peer, ChunkRange range, int base, size_t segment) const;
 
   Group& group_;
   Work work_;
-  std::vector<size_t> first_changes_;               // [chunk] the first phase that changes it here
-  std::vector<std::vector<int>> finished_reduces_;  // [phase] chunks whose last change it reduces
-  std::vector<int> copied_;                         // chunks that go from the input to the output
-  std::vector<std::vector<Packed>> packs_;          // [phase] what is sent
+  const Plan& plan_;         // the Work's
+  std::vector<int> copied_;  // chunks that go from the input to the output
   Wavefront to_publish_;
   Wavefront to_merge_;
-  bool lends_ = false;               // units are sent from where they lie
-  std::vector<bool> sends_changed_;  // [phase] it sends chunks that it also changes
+  const size_t most_ahead_;
+  bool lends_ = false;    // units are sent from where they lie
+  bool streams_ = false;  // copies to the output go past the caches
   Ticket last_published_;
   size_t settled_segments_ = 0;  // nothing is left to do for them
   // Of the unit to merge: the parcels that have been seen so far.
-  std::vector<ConstBytes> views_;
+  SmallVector<ConstBytes, 4> views_;
   // Kept for their capacity.
-  std::vector<Parcel> parcels_;
-  std::vector<Loan> loans_;
-  std::vector<ConstBytes> pieces_;
-  std::vector<const void*> sources_;
+  SmallVector<Parcel, 4> parcels_;
+  SmallVector<Loan, 4> loans_;
+  SmallVector<ConstBytes, 8> pieces_;
+  SmallVector<const void*, 4> sources_;
 };
 
 }  // namespace hvd

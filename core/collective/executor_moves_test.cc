@@ -34,9 +34,8 @@ TEST(Executor, GathersBlocksOfUnevenLengths) {
         outputs.emplace_back(bytes / 4, 4, seed + rank).set(own);
       }
       for (int rank = 0; rank < size; ++rank) {
-        works[rank].schedule = make(rank, size);
-        works[rank].layout = Layout::blocks(blocks, network.group(rank).unit_bytes(),
-                                            works[rank].schedule.room_chunks, 4);
+        works[rank].plan =
+            blocks_plan(make(rank, size), blocks, network.group(rank).unit_bytes(), 4);
         works[rank].output = outputs[rank].list();
         works[rank].input = works[rank].output;
         if (seed % 4 == 3) continue;  // in place
@@ -76,8 +75,8 @@ TEST(Executor, ScattersWhatItReducesAndNeedsNoRoomForTheRest) {
       inputs.push_back(numbers(count, seed * 100 + rank));
       outputs.emplace_back(blocks[rank] / 4);
       Work& work = works[rank];
-      work.schedule = direct_reducescatter(rank, size);
-      work.layout = Layout::blocks(blocks, network.group(rank).unit_bytes(), size, 4);
+      work.plan = blocks_plan(direct_reducescatter(rank, size), blocks,
+                              network.group(rank).unit_bytes(), 4);
       add(work.input, inputs[rank]);
       for (int block = 0; block < size; ++block)
         block == rank ? add(work.output, outputs[rank]) : work.output.add_absent(blocks[block]);
@@ -115,9 +114,8 @@ TEST(Executor, BringsEveryRankItsPartOfEveryOther) {
     }
     for (size_t rank = 0; rank < size; ++rank) {
       Work& work = works[rank];
-      work.schedule = direct_alltoall(static_cast<int>(rank), static_cast<int>(size));
-      work.layout = Layout::blocks(blocks, network.group(static_cast<int>(rank)).unit_bytes(),
-                                   static_cast<int>(size), 4);
+      work.plan = blocks_plan(direct_alltoall(static_cast<int>(rank), static_cast<int>(size)),
+                              blocks, network.group(static_cast<int>(rank)).unit_bytes(), 4);
       for (size_t i = 0; i < size * size; ++i) {
         i / size == rank ? add(work.input, sent[i]) : work.input.add_absent(blocks[i]);
         i % size == rank ? add(work.output, received[i]) : work.output.add_absent(blocks[i]);
@@ -136,8 +134,7 @@ TEST(Executor, ScalesInPlaceWhatItSendsOnlyOnce) {
     std::vector<Work> works(kSize);
     for (int rank = 0; rank < kSize; ++rank) {
       Work& work = works[rank];
-      work.schedule = direct_reducescatter(rank, kSize);
-      work.layout = Layout::blocks({200, 200, 200}, unit_bytes, kSize, 4);
+      work.plan = blocks_plan(direct_reducescatter(rank, kSize), {200, 200, 200}, unit_bytes, 4);
       add(work.output, memory[rank]);
       work.input = work.output;
       work.dtype = DType::float32;
@@ -165,10 +162,10 @@ TEST(Executor, BroadcastsFromEveryRoot) {
         Tensors input(700, 4, seed);
         input.set(expected);
         for (int rank = 0; rank < size; ++rank) {
-          works[rank].schedule = make(rank, size, root);
           works[rank].input = works[rank].output = outputs[rank].list();
           if (rank == root) works[rank].input = input.list();  // out of place at the root
-          works[rank].layout = Layout::split(2800, network.group(rank).unit_bytes(), 1, 4);
+          works[rank].plan =
+              split_plan(make(rank, size, root), 2800, network.group(rank).unit_bytes(), 4);
         }
         for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
         for (Tensors& output : outputs) ASSERT_EQ(output.content(), expected);

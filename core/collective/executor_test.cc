@@ -76,11 +76,10 @@ class Batch {
   Work work(int rank, size_t segment_bytes) {
     Work work;
     work.batch = 5;
-    work.schedule = case_.make(rank, case_.size);
     work.output = outputs_[rank].list();
     work.input = (case_.in_place ? outputs_ : inputs_)[rank].list();
-    work.layout = Layout::split(work.output.bytes(), segment_bytes, work.schedule.chunks,
-                                element_bytes(case_.dtype));
+    work.plan = split_plan(case_.make(rank, case_.size), work.output.bytes(), segment_bytes,
+                           element_bytes(case_.dtype));
     work.dtype = case_.dtype;
     work.op = case_.op;
     work.prescale = case_.prescale;
@@ -204,8 +203,7 @@ TEST(Executor, DirectAndOneShotReduceInAscendingOrderOfRank) {
     for (int rank = 0; rank < kSize; ++rank) {
       memory[rank].fill(values[rank]);
       Work& work = works[rank];
-      work.schedule = make(rank, kSize);
-      work.layout = Layout::split(sizeof(memory[rank]), 256, work.schedule.chunks, sizeof(float));
+      work.plan = split_plan(make(rank, kSize), sizeof(memory[rank]), 256, sizeof(float));
       work.output.add(reinterpret_cast<std::byte*>(memory[rank].data()), sizeof(memory[rank]));
       work.input = work.output;
       work.dtype = DType::float32;
@@ -243,9 +241,7 @@ TEST(Executor, TakesRangesOfSeveralChunks) {
   std::vector<Work> works(3);
   for (int rank = 0; rank < 3; ++rank) {
     std::iota(memory[rank].begin(), memory[rank].end(), static_cast<float>(rank));
-    works[rank].schedule = through_rank_0(rank, 3);
-    works[rank].layout =
-        Layout::blocks(blocks, 80, works[rank].schedule.room_chunks, sizeof(float));
+    works[rank].plan = blocks_plan(through_rank_0(rank, 3), blocks, 80, sizeof(float));
     works[rank].output.add(reinterpret_cast<std::byte*>(memory[rank].data()), 62 * sizeof(float));
     works[rank].input = works[rank].output;
     works[rank].dtype = DType::float32;
@@ -264,8 +260,7 @@ TEST(Executor, ScalesIntegersTwiceEachTimeTowardZero) {
       std::vector<Work> works(size);
       for (int rank = 0; rank < size; ++rank) {
         auto& from = in_place ? outputs : inputs;
-        works[rank].schedule = ring_allreduce(rank, size);
-        works[rank].layout = Layout::split(16, 64, size, 4);
+        works[rank].plan = split_plan(ring_allreduce(rank, size), 16, 64, 4);
         works[rank].input.add(reinterpret_cast<std::byte*>(from[rank].data()), 16);
         works[rank].output.add(reinterpret_cast<std::byte*>(outputs[rank].data()), 16);
         works[rank].dtype = DType::int32;
@@ -290,10 +285,10 @@ TEST(Executor, ReducesMoreRanksThanTheKernelTakesInAscendingOrder) {
   for (int rank = 0; rank < kSize; ++rank) {
     expected += value(rank);
     memory[rank].fill(value(rank));
-    works[rank].schedule = parameter_server_allreduce(rank, kSize);
     works[rank].output.add(reinterpret_cast<std::byte*>(memory[rank].data()), sizeof(memory[rank]));
     works[rank].input = works[rank].output;
-    works[rank].layout = Layout::split(sizeof(memory[rank]), 8192, 1, sizeof(float));
+    works[rank].plan = split_plan(parameter_server_allreduce(rank, kSize), sizeof(memory[rank]),
+                                  8192, sizeof(float));
     works[rank].dtype = DType::float32;
   }
   sim::Network network(kSize, 1, {.unit_bytes = 8192, .shared_memory = true});
@@ -311,7 +306,7 @@ TEST(Executor, PassesOfOneBatchNumberTheirUnitsThrough) {
     std::vector<Work> works = batch.take_works();
     for (Work& work : works) work.first_unit = first_unit;
     const uint32_t units = Executor(network.group(0), works[0]).units();
-    EXPECT_EQ(units, works[0].layout.segments() * works[0].schedule.phases.size());
+    EXPECT_EQ(units, works[0].plan->layout.segments() * works[0].plan->schedule.phases.size());
     first_unit += units;
     run_all(network, std::move(works));
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(batch.output(rank), batch.expected());
@@ -324,7 +319,9 @@ TEST(Executor, ADeadlockIsSeenAtOnceAndSaysWhoWaitsForWhat) {
   std::vector<Work> works = batch.take_works();
   // Rank 1 believes that rank 0 sends nothing to rank 2, and rank 0 waits for itself to hear from
   // rank 2.
-  for (Phase& phase : works[1].schedule.phases) phase.sends.clear();
+  Schedule silent = works[1].plan->schedule;
+  for (Phase& phase : silent.phases) phase.sends.clear();
+  works[1].plan = make_plan(std::move(silent), works[1].plan->layout);
   try {
     network.run(std::move(works));
     FAIL() << "nobody noticed";

@@ -53,6 +53,17 @@ class Tensors {
   std::vector<ByteVector> pieces_;
 };
 
+inline std::shared_ptr<const Plan> split_plan(Schedule schedule, size_t bytes, size_t segment_bytes,
+                                              size_t element_bytes) {
+  Layout layout = Layout::split(bytes, segment_bytes, schedule.chunks, element_bytes);
+  return make_plan(std::move(schedule), std::move(layout));
+}
+inline std::shared_ptr<const Plan> blocks_plan(Schedule schedule, const std::vector<size_t>& blocks,
+                                               size_t segment_bytes, size_t element_bytes) {
+  Layout layout = Layout::blocks(blocks, segment_bytes, schedule.room_chunks, element_bytes);
+  return make_plan(std::move(schedule), std::move(layout));
+}
+
 /// Small whole numbers: every order of adding them gives the same bits, whatever the type.
 inline ByteVector small_numbers(DType dtype, size_t elements, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -21,6 +21,13 @@ GatherList GatherList::part(size_t offset, size_t bytes) const {
   return list;
 }
 
+size_t GatherList::bytes_present() const {
+  size_t present = 0;
+  for (size_t i = 0; i < data_.size(); ++i)
+    if (data_[i] != nullptr) present += ends_[i] - (i == 0 ? 0 : ends_[i - 1]);
+  return present;
+}
+
 void GatherList::append(std::byte* data, size_t bytes) {
   if (bytes == 0) return;
   if (data == nullptr && !data_.empty() && data_.back() == nullptr) {

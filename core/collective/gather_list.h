@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <vector>
 
 #include "core/base/assert.h"
 #include "core/base/bytes.h"
+#include "core/base/small_vector.h"
 
 namespace hvd {
 
@@ -24,6 +24,8 @@ class GatherList {
   GatherList part(size_t offset, size_t bytes) const;
 
   size_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
+  /// Of those that have memory.
+  size_t bytes_present() const;
   bool empty() const { return bytes() == 0; }
   /// Whether there is memory for the byte at `offset`.
   bool has(size_t offset) const { return data_[index_of(offset)] != nullptr; }
@@ -48,8 +50,10 @@ class GatherList {
 
   void append(std::byte* data, size_t bytes);
 
-  std::vector<std::byte*> data_;  // nullptr: absent
-  std::vector<size_t> ends_;
+  static constexpr size_t kFew = 4;  // pieces, as of one tensor
+
+  SmallVector<std::byte*, kFew> data_;  // nullptr: absent
+  SmallVector<size_t, kFew> ends_;
 };
 
 }  // namespace hvd

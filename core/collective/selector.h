@@ -14,6 +14,7 @@ struct GroupFacts {
   int rank = 0;  ///< within the group; decides this rank's part, not the choice
   int size = 1;
   bool shared_memory = false;
+  bool operator==(const GroupFacts&) const = default;
 };
 
 /// What the knobs say about the choice; agreed, so equal on all ranks.
@@ -26,10 +27,9 @@ struct AllreduceRules {
 };
 
 Schedule choose_allreduce(const GroupFacts& group, size_t bytes, const AllreduceRules& rules);
-/// `bytes` of all ranks together.
-Schedule choose_allgather(const GroupFacts& group, size_t bytes);
+Schedule choose_allgather(const GroupFacts& group);
 /// `root` is a rank of the group.
-Schedule choose_broadcast(const GroupFacts& group, size_t bytes, int root);
+Schedule choose_broadcast(const GroupFacts& group, int root);
 Schedule choose_reducescatter(const GroupFacts& group);
 Schedule choose_alltoall(const GroupFacts& group);
 

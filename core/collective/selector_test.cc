@@ -75,10 +75,10 @@ TEST(Selector, WhoIsOverruledIsToldWhatToChoose) {
 }
 
 TEST(Selector, SharedMemoryIsReadDirectly) {
-  EXPECT_EQ(phases(choose_allgather(kHost, 1 * MiB)), 1u);
-  EXPECT_EQ(phases(choose_allgather(kLinks, 1 * MiB)), 3u);
-  EXPECT_EQ(phases(choose_broadcast(kHost, 1 * MiB, 0)), 1u);
-  EXPECT_EQ(phases(choose_broadcast(kLinks, 1 * MiB, 0)), 2u);
+  EXPECT_EQ(phases(choose_allgather(kHost)), 1u);
+  EXPECT_EQ(phases(choose_allgather(kLinks)), 3u);
+  EXPECT_EQ(phases(choose_broadcast(kHost, 0)), 1u);
+  EXPECT_EQ(phases(choose_broadcast(kLinks, 0)), 2u);
   for (const GroupFacts& group : {kHost, kLinks}) {
     EXPECT_EQ(choose_reducescatter(group), direct_reducescatter(1, 4));
     EXPECT_EQ(choose_alltoall(group), direct_alltoall(1, 4));

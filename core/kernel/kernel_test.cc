@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <random>
@@ -311,6 +312,21 @@ TEST(KernelScale, ByOneKeepsEveryBitOfLargeIntegers) {
   int64_t result = 0;
   scale(DType::int64, &result, &value, 1.0, 1);
   EXPECT_EQ(result, value);
+}
+
+TEST(CopyPastCaches, KeepsEveryByteAndItsNeighbours) {
+  EveryTarget().run([] {
+    for (const size_t bytes : {0, 1, 63, 64, 65, 255, 256, 1000, 5000})
+      for (const size_t misalignment : {0, 1, 32, 63}) {
+        Buffer from(bytes, 64 - misalignment), to(bytes + 2, misalignment);
+        for (size_t i = 0; i < bytes; ++i) from.data()[i] = std::byte(i * 7 + 1);
+        std::fill_n(to.data(), to.size(), std::byte{0xee});
+        copy_past_caches(to.data() + 1, from.data(), bytes);
+        EXPECT_TRUE(std::equal(from.data(), from.data() + bytes, to.data() + 1)) << bytes;
+        EXPECT_EQ(to.data()[0], std::byte{0xee});
+        EXPECT_EQ(to.data()[bytes + 1], std::byte{0xee});
+      }
+  });
 }
 
 }  // namespace

@@ -49,8 +49,9 @@ class BlockWalk {
 
 class AdasumRun final : public Run {
  public:
-  AdasumRun(Group& group, const Batch& batch)
-      : group_(group),
+  AdasumRun(Plans& plans, Group& group, const Batch& batch)
+      : plans_(plans),
+        group_(group),
         dtype_(batch.dtype),
         prescale_(batch.prescale),
         postscale_(batch.postscale),
@@ -128,10 +129,11 @@ class AdasumRun final : public Run {
     if (!is_lower()) std::swap(blocks[0], blocks[1]);
     Work work;
     work.dtype = dtype_;
-    work.schedule = pair_exchange(group_.rank(), partner);
+    Schedule schedule = pair_exchange(group_.rank(), partner);
     work.input = only_block(blocks, is_lower() ? 0 : 1, given);
     work.output = only_block(blocks, is_lower() ? 1 : 0, room);
-    lay_out_blocks(work, std::move(blocks), group_);
+    Layout layout = blocks_for(group_, schedule, blocks, dtype_);
+    work.plan = make_plan(std::move(schedule), std::move(layout));
     passes_.add(group_, std::move(work));
   }
 
@@ -184,12 +186,13 @@ class AdasumRun final : public Run {
     work.output.add(reinterpret_cast<std::byte*>(products_.data()),
                     products_.size() * sizeof(AdasumProducts));
     work.input = work.output;
-    work.schedule = recursive_doubling_allreduce(group_.rank() - first, sharing);
-    for (Phase& phase : work.schedule.phases) {
+    Schedule schedule = recursive_doubling_allreduce(group_.rank() - first, sharing);
+    for (Phase& phase : schedule.phases) {
       for (Send& send : phase.sends) send.peer += first;
       for (Receive& receive : phase.receives) receive.peer += first;
     }
-    lay_out_split(work, group_);
+    Layout layout = split_for(group_, schedule, work.output.bytes(), work.dtype);
+    work.plan = make_plan(std::move(schedule), std::move(layout));
     passes_.add(group_, std::move(work));
   }
 
@@ -198,9 +201,10 @@ class AdasumRun final : public Run {
     std::vector<GatherList> blocks;
     for (int rank = 0; rank < group_.size(); ++rank)
       blocks.push_back(memory_of(stretches_of(rank, levels_)));
-    add_gather(passes_, group_, blocks, blocks[static_cast<size_t>(group_.rank())], dtype_);
+    add_gather(passes_, plans_, group_, blocks, blocks[static_cast<size_t>(group_.rank())], dtype_);
   }
 
+  Plans& plans_;
   Group& group_;
   DType dtype_;
   double prescale_;
@@ -219,8 +223,8 @@ class AdasumRun final : public Run {
 
 }  // namespace
 
-std::unique_ptr<Run> adasum_run(Group& group, const Batch& batch) {
-  return std::make_unique<AdasumRun>(group, batch);
+std::unique_ptr<Run> adasum_run(Plans& plans, Group& group, const Batch& batch) {
+  return std::make_unique<AdasumRun>(plans, group, batch);
 }
 
 }  // namespace hvd

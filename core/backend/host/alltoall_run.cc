@@ -13,9 +13,10 @@ namespace {
 
 class AlltoallRun final : public SizedRun {
  public:
-  AlltoallRun(Group& group, Batch batch)
+  AlltoallRun(Plans& plans, Group& group, Batch batch)
       : SizedRun(batch.sequence, kPasses,
                  batch.tensors.size() * static_cast<size_t>(group.size() * group.size())),
+        plans_(plans),
         group_(group),
         batch_(std::move(batch)) {
     if (std::ranges::none_of(batch_.tensors, needs_output)) {
@@ -52,13 +53,12 @@ class AlltoallRun final : public SizedRun {
         rows(rank(), i, to) = splits.empty() ? equal_part(i) : splits[to];
     }
     auto* all = reinterpret_cast<std::byte*>(rows_.data());
-    std::vector<size_t> blocks(ranks(), tensors() * ranks() * sizeof(int64_t));
+    const Blocks blocks(ranks(), tensors() * ranks() * sizeof(int64_t));
     Work work;
     work.dtype = DType::int64;
     work.output.add(all, rows_.size() * sizeof(int64_t));
     work.input = only_block(blocks, rank(), work.output.part(rank() * blocks[0], blocks[0]));
-    work.schedule = choose_allgather(facts_of(group_), work.output.bytes());
-    lay_out_blocks(work, std::move(blocks), group_);
+    work.plan = plans_.plan_of({Transfer::allgather}, group_, work.dtype, blocks);
     passes_.add(group_, std::move(work));
   }
 
@@ -87,7 +87,7 @@ class AlltoallRun final : public SizedRun {
     activity_ = Activity::data;
     std::vector<size_t> row(tensors()), sent(tensors()), filled(tensors());
     for (size_t i = 0; i < tensors(); ++i) row[i] = row_bytes(batch_.tensors[i], batch_.dtype);
-    std::vector<size_t> blocks(ranks() * ranks());
+    Blocks blocks(ranks() * ranks());
     Work work;
     work.dtype = batch_.dtype;
     for (size_t block = 0; block < blocks.size(); ++block) {
@@ -106,8 +106,7 @@ class AlltoallRun final : public SizedRun {
           work.output.add_absent(bytes);
       }
     }
-    work.schedule = choose_alltoall(facts_of(group_));
-    lay_out_blocks(work, std::move(blocks), group_);
+    work.plan = plans_.plan_of({Transfer::alltoall}, group_, work.dtype, blocks);
     passes_.add(group_, std::move(work));
   }
 
@@ -119,14 +118,15 @@ class AlltoallRun final : public SizedRun {
     return piece;
   }
 
+  Plans& plans_;
   Group& group_;
   Batch batch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Run> alltoall_run(Group& group, Batch batch) {
-  return std::make_unique<AlltoallRun>(group, std::move(batch));
+std::unique_ptr<Run> alltoall_run(Plans& plans, Group& group, Batch batch) {
+  return std::make_unique<AlltoallRun>(plans, group, std::move(batch));
 }
 
 }  // namespace hvd

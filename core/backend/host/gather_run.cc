@@ -12,14 +12,15 @@ namespace hvd {
 namespace {
 
 /// What everybody gathers: a block a rank of the whole group, which may be in pieces.
-struct Blocks {
+struct Gathering {
   GatherList own_input;             ///< of this rank's block
   std::vector<GatherList> outputs;  ///< [rank] of the whole group
 };
 
 /// First the ranks with equal places in their hosts gather across; then each hands its neighbours
 /// all that it has got.
-void add_gather_in_levels(Passes& passes, GroupLevels& groups, const Blocks& blocks, DType dtype) {
+void add_gather_in_levels(Passes& passes, Plans& plans, GroupLevels& groups,
+                          const Gathering& blocks, DType dtype) {
   const auto hosts = static_cast<size_t>(groups.across->size());
   const auto places = static_cast<size_t>(groups.host->size());
   const auto own_place = static_cast<size_t>(groups.host->rank());
@@ -32,15 +33,16 @@ void add_gather_in_levels(Passes& passes, GroupLevels& groups, const Blocks& blo
       if (place == own_place) of_host[host] = block;
     }
   }
-  add_gather(passes, *groups.across, of_host, blocks.own_input, dtype);
-  add_gather(passes, *groups.host, of_place, of_place[own_place], dtype);
+  add_gather(passes, plans, *groups.across, of_host, blocks.own_input, dtype);
+  add_gather(passes, plans, *groups.host, of_place, of_place[own_place], dtype);
 }
 
 class GatherRun final : public SizedRun {
  public:
-  GatherRun(GroupLevels& groups, Batch batch, bool in_levels)
+  GatherRun(Plans& plans, GroupLevels& groups, Batch batch, bool in_levels)
       : SizedRun(batch.sequence, kPasses,
                  batch.tensors.size() * static_cast<size_t>(groups.all->size())),
+        plans_(plans),
         groups_(groups),
         in_levels_(in_levels),
         batch_(std::move(batch)) {
@@ -61,17 +63,17 @@ class GatherRun final : public SizedRun {
   // rows_: [rank, tensor]
   int64_t& rows(size_t rank, size_t tensor) { return rows_[rank * batch_.tensors.size() + tensor]; }
 
-  void gather(const Blocks& blocks, DType dtype) {
+  void gather(const Gathering& blocks, DType dtype) {
     if (in_levels_)
-      add_gather_in_levels(passes_, groups_, blocks, dtype);
+      add_gather_in_levels(passes_, plans_, groups_, blocks, dtype);
     else
-      add_gather(passes_, *groups_.all, blocks.outputs, blocks.own_input, dtype);
+      add_gather(passes_, plans_, *groups_.all, blocks.outputs, blocks.own_input, dtype);
   }
 
   void gather_rows() {
     const size_t tensors = batch_.tensors.size();
     for (size_t i = 0; i < tensors; ++i) rows(rank(), i) = batch_.tensors[i].shape[0];
-    Blocks blocks;
+    Gathering blocks;
     blocks.outputs.resize(ranks());
     for (size_t i = 0; i < ranks(); ++i) {
       auto* block = reinterpret_cast<std::byte*>(&rows(i, 0));
@@ -93,7 +95,7 @@ class GatherRun final : public SizedRun {
   // A block is what a rank contributes to all tensors; its pieces lie in the outputs.
   void move_data() override {
     activity_ = Activity::data;
-    Blocks blocks;
+    Gathering blocks;
     blocks.outputs.resize(ranks());
     for (size_t i = 0; i < batch_.tensors.size(); ++i) {
       const BatchTensor& tensor = batch_.tensors[i];
@@ -108,6 +110,7 @@ class GatherRun final : public SizedRun {
     gather(blocks, batch_.dtype);
   }
 
+  Plans& plans_;
   GroupLevels& groups_;
   bool in_levels_;
   Batch batch_;
@@ -115,8 +118,8 @@ class GatherRun final : public SizedRun {
 
 }  // namespace
 
-std::unique_ptr<Run> allgather_run(GroupLevels& groups, Batch batch, bool in_levels) {
-  return std::make_unique<GatherRun>(groups, std::move(batch), in_levels);
+std::unique_ptr<Run> allgather_run(Plans& plans, GroupLevels& groups, Batch batch, bool in_levels) {
+  return std::make_unique<GatherRun>(plans, groups, std::move(batch), in_levels);
 }
 
 }  // namespace hvd

@@ -20,22 +20,24 @@ std::unique_ptr<Run> HostBackend::start(GroupLevels& groups, Batch batch) {
     case Transfer::allreduce:
       return start_allreduce(groups, batch);
     case Transfer::allgather:
-      return allgather_run(groups, std::move(batch), rules_.allgather_in_levels && groups.across);
+      return allgather_run(plans_, groups, std::move(batch),
+                           rules_.allgather_in_levels && groups.across);
     case Transfer::broadcast:
-      return broadcast_run(all, batch);
+      return broadcast_run(plans_, all, batch);
     case Transfer::alltoall:
-      return alltoall_run(all, std::move(batch));
+      return alltoall_run(plans_, all, std::move(batch));
     case Transfer::reducescatter:
-      return reducescatter_run(all, batch);
+      return reducescatter_run(plans_, all, batch);
   }
   HVD_ASSERT(false);
 }
 
-std::unique_ptr<Run> HostBackend::start_allreduce(GroupLevels& groups, const Batch& batch) const {
-  if (batch.op == ReduceOp::adasum && groups.all->size() > 1) return adasum_run(*groups.all, batch);
+std::unique_ptr<Run> HostBackend::start_allreduce(GroupLevels& groups, const Batch& batch) {
+  if (batch.op == ReduceOp::adasum && groups.all->size() > 1)
+    return adasum_run(plans_, *groups.all, batch);
   if (rules_.allreduce_in_levels && groups.across)
-    return allreduce_in_levels(groups, batch, rules_.allreduce);
-  return allreduce_run(*groups.all, batch, rules_.allreduce);
+    return allreduce_in_levels(plans_, groups, batch, rules_.allreduce);
+  return allreduce_run(plans_, *groups.all, batch, rules_.allreduce);
 }
 
 }  // namespace hvd

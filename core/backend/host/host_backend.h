@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/backend/backend.h"
+#include "core/backend/host/plans.h"
 #include "core/base/knobs.h"
 #include "core/collective/selector.h"
 
@@ -17,6 +18,7 @@ struct HostRules {
 /// Not allreduce in levels where the same bits are asked for, since its sums depend on the hosts.
 HostRules host_rules(const Knobs& knobs);
 
+/// Driven by one thread. Outlives its Runs.
 class HostBackend final : public Backend {
  public:
   explicit HostBackend(const HostRules& rules) : rules_(rules) {}
@@ -25,9 +27,10 @@ class HostBackend final : public Backend {
   std::unique_ptr<Run> start(GroupLevels& groups, Batch batch) override;
 
  private:
-  std::unique_ptr<Run> start_allreduce(GroupLevels& groups, const Batch& batch) const;
+  std::unique_ptr<Run> start_allreduce(GroupLevels& groups, const Batch& batch);
 
   HostRules rules_;
+  Plans plans_;
 };
 
 }  // namespace hvd

@@ -48,16 +48,7 @@ void Passes::start_next() {
   executor_.emplace(*pass.group, std::move(pass.work));
 }
 
-GroupFacts facts_of(const Group& group) {
-  return {.rank = group.rank(), .size = group.size(), .shared_memory = group.shared_memory()};
-}
-
-void lay_out_blocks(Work& work, std::vector<size_t> block_bytes, const Group& group) {
-  work.layout = Layout::blocks(std::move(block_bytes), group.unit_bytes(),
-                               work.schedule.room_chunks, element_bytes(work.dtype));
-}
-
-GatherList only_block(const std::vector<size_t>& block_bytes, size_t present,
+GatherList only_block(std::span<const size_t> block_bytes, size_t present,
                       const GatherList& memory) {
   GatherList list;
   for (size_t i = 0; i < block_bytes.size(); ++i) {
@@ -69,23 +60,17 @@ GatherList only_block(const std::vector<size_t>& block_bytes, size_t present,
   return list;
 }
 
-void lay_out_split(Work& work, const Group& group) {
-  work.layout = Layout::split(work.output.bytes(), group.unit_bytes(), work.schedule.chunks,
-                              element_bytes(work.dtype));
-}
-
-void add_gather(Passes& passes, Group& group, const std::vector<GatherList>& blocks,
+void add_gather(Passes& passes, Plans& plans, Group& group, const std::vector<GatherList>& blocks,
                 const GatherList& input, DType dtype) {
   Work work;
   work.dtype = dtype;
-  std::vector<size_t> bytes;
+  Blocks bytes;
   for (const GatherList& block : blocks) {
     bytes.push_back(block.bytes());
     work.output.add(block);
   }
   work.input = only_block(bytes, static_cast<size_t>(group.rank()), input);
-  work.schedule = choose_allgather(facts_of(group), work.output.bytes());
-  lay_out_blocks(work, std::move(bytes), group);
+  work.plan = plans.plan_of({Transfer::allgather}, group, dtype, bytes);
   passes.add(group, std::move(work));
 }
 

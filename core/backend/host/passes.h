@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/host/plans.h"
+#include "core/base/small_vector.h"
 #include "core/collective/executor.h"
-#include "core/collective/selector.h"
 #include "core/group/group.h"
 
 namespace hvd {
@@ -41,26 +43,18 @@ class Passes {
 
   uint64_t batch_;
   uint32_t units_apart_;
-  std::vector<Pass> passes_;
+  SmallVector<Pass, 1> passes_;
   size_t started_ = 0;
   uint32_t units_of_last_ = 0;
   std::optional<Executor> executor_;
 };
 
-GroupFacts facts_of(const Group& group);
-
-/// Lays the blocks of `work` (bytes of chunk i) out in the units of `group`.
-void lay_out_blocks(Work& work, std::vector<size_t> block_bytes, const Group& group);
-
 /// A list of `block_bytes` of which only the block `present` has memory: that of `memory`.
-GatherList only_block(const std::vector<size_t>& block_bytes, size_t present,
+GatherList only_block(std::span<const size_t> block_bytes, size_t present,
                       const GatherList& memory);
 
-/// The same for segments of all bytes, cut in chunks.
-void lay_out_split(Work& work, const Group& group);
-
 /// Adds an allgather: `blocks[i]` is where that of rank i lies, `input` is this rank's.
-void add_gather(Passes& passes, Group& group, const std::vector<GatherList>& blocks,
+void add_gather(Passes& passes, Plans& plans, Group& group, const std::vector<GatherList>& blocks,
                 const GatherList& input, DType dtype);
 
 }  // namespace hvd

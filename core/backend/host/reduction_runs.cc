@@ -27,9 +27,8 @@ class FixedRun final : public Run {
 };
 
 /// The sum of what comes in, without what is done to it in the end.
-Work reduction(const Batch& batch, Schedule schedule, GatherList input, GatherList output) {
+Work reduction(const Batch& batch, GatherList input, GatherList output) {
   Work work;
-  work.schedule = std::move(schedule);
   work.input = std::move(input);
   work.output = std::move(output);
   work.dtype = batch.dtype;
@@ -39,9 +38,9 @@ Work reduction(const Batch& batch, Schedule schedule, GatherList input, GatherLi
 }
 
 /// Nearly equal parts of `bytes`, cut between cache lines: what each rank of a host adds up.
-std::vector<size_t> parts_of(size_t bytes, int count) {
+Blocks parts_of(size_t bytes, int count) {
   constexpr size_t kCacheLine = 64;
-  std::vector<size_t> parts;
+  Blocks parts;
   for (size_t begin = 0; static_cast<int>(parts.size()) < count; begin += parts.back()) {
     const size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
     const Rows share = rows_of(lines, static_cast<int>(parts.size()), count);
@@ -62,56 +61,55 @@ double factor_after(ReduceOp op, DType dtype, double postscale, int size) {
   return postscale * (nudge ? std::nextafter(share, 1.0) : share);
 }
 
-std::unique_ptr<Run> allreduce_run(Group& group, const Batch& batch, const AllreduceRules& rules) {
+std::unique_ptr<Run> allreduce_run(Plans& plans, Group& group, const Batch& batch,
+                                   const AllreduceRules& rules) {
   ReducedTensors tensors(batch);
-  Schedule schedule = choose_allreduce(facts_of(group), tensors.outputs.bytes(), rules);
-  Work work =
-      reduction(batch, std::move(schedule), std::move(tensors.inputs), std::move(tensors.outputs));
+  const size_t bytes = tensors.outputs.bytes();
+  Work work = reduction(batch, std::move(tensors.inputs), std::move(tensors.outputs));
   work.postscale = factor_after(batch, group.size());
-  lay_out_split(work, group);
+  work.plan = plans.plan_of({Transfer::allreduce, rules}, group, batch.dtype, {bytes});
   auto run = std::make_unique<FixedRun>(batch, 1);
   run->keep(std::move(tensors.stand_ins));
   run->passes().add(group, std::move(work));
   return run;
 }
 
-std::unique_ptr<Run> allreduce_in_levels(GroupLevels& groups, const Batch& batch,
+std::unique_ptr<Run> allreduce_in_levels(Plans& plans, GroupLevels& groups, const Batch& batch,
                                          const AllreduceRules& rules) {
   auto run = std::make_unique<FixedRun>(batch, 3);
   ReducedTensors tensors(batch);
   run->keep(std::move(tensors.stand_ins));
   Group &host = *groups.host, &across = *groups.across;
   const auto place = static_cast<size_t>(host.rank());
-  const std::vector<size_t> parts = parts_of(tensors.outputs.bytes(), host.size());
+  const Blocks parts = parts_of(tensors.outputs.bytes(), host.size());
   size_t begin = 0;
   for (size_t before = 0; before < place; ++before) begin += parts[before];
   const GatherList own = tensors.outputs.part(begin, parts[place]);
   const GatherList own_of_all = only_block(parts, place, own);
 
-  Work down = reduction(batch, choose_reducescatter(facts_of(host)), tensors.inputs, own_of_all);
-  lay_out_blocks(down, parts, host);
+  Work down = reduction(batch, tensors.inputs, own_of_all);
+  down.plan = plans.plan_of({Transfer::reducescatter}, host, batch.dtype, parts);
   run->passes().add(host, std::move(down));
 
-  Work over = reduction(batch, choose_allreduce(facts_of(across), own.bytes(), rules), own, own);
+  Work over = reduction(batch, own, own);
   over.prescale = 1.0;
   over.postscale = factor_after(batch, groups.all->size());
-  lay_out_split(over, across);
+  over.plan = plans.plan_of({Transfer::allreduce, rules}, across, batch.dtype, {own.bytes()});
   run->passes().add(across, std::move(over));
 
   Work up;
-  up.schedule = choose_allgather(facts_of(host), tensors.outputs.bytes());
   up.input = own_of_all;
   up.output = tensors.outputs;
   up.dtype = batch.dtype;
-  lay_out_blocks(up, parts, host);
+  up.plan = plans.plan_of({Transfer::allgather}, host, batch.dtype, parts);
   run->passes().add(host, std::move(up));
   return run;
 }
 
 // The virtual buffer lists rank by rank the rows that it gets of all tensors.
-std::unique_ptr<Run> reducescatter_run(Group& group, const Batch& batch) {
+std::unique_ptr<Run> reducescatter_run(Plans& plans, Group& group, const Batch& batch) {
   GatherList input, own;
-  std::vector<size_t> blocks(static_cast<size_t>(group.size()));
+  Blocks blocks(static_cast<size_t>(group.size()));
   for (int rank = 0; rank < group.size(); ++rank) {
     for (const BatchTensor& tensor : batch.tensors) {
       const Rows rows = rows_of(static_cast<size_t>(tensor.shape[0]), rank, group.size());
@@ -122,15 +120,14 @@ std::unique_ptr<Run> reducescatter_run(Group& group, const Batch& batch) {
     }
   }
   auto run = std::make_unique<FixedRun>(batch, 1);
-  Work work = reduction(batch, choose_reducescatter(facts_of(group)), input,
-                        only_block(blocks, static_cast<size_t>(group.rank()), own));
+  Work work = reduction(batch, input, only_block(blocks, static_cast<size_t>(group.rank()), own));
   work.postscale = factor_after(batch, group.size());
-  lay_out_blocks(work, std::move(blocks), group);
+  work.plan = plans.plan_of({Transfer::reducescatter}, group, batch.dtype, blocks);
   run->passes().add(group, std::move(work));
   return run;
 }
 
-std::unique_ptr<Run> broadcast_run(Group& group, const Batch& batch) {
+std::unique_ptr<Run> broadcast_run(Plans& plans, Group& group, const Batch& batch) {
   auto run = std::make_unique<FixedRun>(batch, 1);
   Work work;
   work.dtype = batch.dtype;
@@ -140,8 +137,8 @@ std::unique_ptr<Run> broadcast_run(Group& group, const Batch& batch) {
     if (batch.root == group.rank()) add_input(work.input, tensor.input, bytes);
   }
   if (batch.root != group.rank()) work.input.add_absent(work.output.bytes());
-  work.schedule = choose_broadcast(facts_of(group), work.output.bytes(), batch.root);
-  lay_out_split(work, group);
+  work.plan = plans.plan_of({.transfer = Transfer::broadcast, .root = batch.root}, group,
+                            batch.dtype, {work.output.bytes()});
   run->passes().add(group, std::move(work));
   return run;
 }

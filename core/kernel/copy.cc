@@ -1,0 +1,66 @@
+// Compiled once for every SIMD target by foreach_target.h, which includes this file again; kernel.h
+// and the choice between the targets come last, once.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernel/copy.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+//
+#include "core/kernel/kernel.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hvd::kernel::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// `to` is aligned to a vector. Returns how many bytes have gone: whole lines of the cache.
+size_t stream_lines(uint8_t* to, const uint8_t* from, size_t bytes) {
+  const hn::ScalableTag<uint8_t> d;
+  const size_t step = hn::Lanes(d);
+  size_t at = 0;
+  for (; at + 4 * step <= bytes; at += 4 * step) {
+    const auto first = hn::LoadU(d, from + at);
+    const auto second = hn::LoadU(d, from + at + step);
+    const auto third = hn::LoadU(d, from + at + 2 * step);
+    const auto fourth = hn::LoadU(d, from + at + 3 * step);
+    hn::Stream(first, d, to + at);
+    hn::Stream(second, d, to + at + step);
+    hn::Stream(third, d, to + at + 2 * step);
+    hn::Stream(fourth, d, to + at + 3 * step);
+  }
+  return at;
+}
+
+void copy_on_target(void* destination, const void* source, size_t bytes) {
+  constexpr size_t kCacheLine = 64;
+  auto* to = static_cast<uint8_t*>(destination);
+  const auto* from = static_cast<const uint8_t*>(source);
+  const size_t beyond_line = reinterpret_cast<uintptr_t>(to) % kCacheLine;
+  const size_t head = std::min(bytes, (kCacheLine - beyond_line) % kCacheLine);
+  std::memcpy(to, from, head);
+  const size_t done = head + stream_lines(to + head, from + head, bytes - head);
+  std::memcpy(to + done, from + done, bytes - done);
+  hwy::FlushStream();  // such stores keep no order by themselves
+}
+
+}  // namespace hvd::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hvd::kernel {
+namespace {
+
+HWY_EXPORT(copy_on_target);
+
+}  // namespace
+
+void copy_past_caches(void* destination, const void* source, size_t bytes) {
+  if (bytes > 0) HWY_DYNAMIC_DISPATCH(copy_on_target)(destination, source, bytes);
+}
+
+}  // namespace hvd::kernel
+#endif  // HWY_ONCE
