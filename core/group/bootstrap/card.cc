@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 namespace hvd {
@@ -42,12 +43,17 @@ std::map<std::string, std::string> values_of(const std::string& agreed) {
 
 }  // namespace
 
+bool on_one_machine(const Card& a, const Card& b) {
+  return a.kernel == b.kernel && a.network == b.network;
+}
+
 ByteVector to_bytes(const Card& card) {
   Writer out;
   out.put(card.rank);
   out.put(card.size);
   out.put_text(card.hostname);
-  out.put_text(card.machine);
+  out.put_text(card.kernel);
+  out.put_text(card.network);
   out.put_count(card.addresses.size());
   for (const auto& address : card.addresses) out.put_text(address);
   out.put(card.control_port);
@@ -65,7 +71,8 @@ Card read_card(ConstBytes bytes) {
   card.rank = in.get<int32_t>();
   card.size = in.get<int32_t>();
   card.hostname = in.get_text(kMaxNameBytes);
-  card.machine = in.get_text(kMaxNameBytes);
+  card.kernel = in.get_text(kMaxNameBytes);
+  card.network = in.get_text(kMaxNameBytes);
   card.addresses.resize(in.get_count(kMaxAddresses));
   for (auto& address : card.addresses) address = in.get_text(kMaxNameBytes);
   card.control_port = in.get<uint16_t>();
@@ -96,11 +103,12 @@ std::string disagreement_of(const std::vector<Card>& cards) {
 
 Topology topology_of(const std::vector<Card>& cards, bool every_rank_alone) {
   Topology topology;
-  std::map<std::pair<std::string, std::string>, int> host_numbers;
+  std::map<std::tuple<std::string, std::string, std::string>, int> host_numbers;
   for (const Card& card : cards) {
     int host = topology.hosts();
     if (!every_rank_alone) {
-      host = host_numbers.emplace(std::pair(card.hostname, card.machine), host).first->second;
+      const auto names = std::tuple(card.hostname, card.kernel, card.network);
+      host = host_numbers.emplace(names, host).first->second;
     }
     if (host == topology.hosts()) topology.host_ranks.emplace_back();
     topology.host_ranks[host].push_back(card.rank);
@@ -114,7 +122,7 @@ bool has_core_for_each(const std::vector<Card>& cards, int rank) {
   size_t ranks = 0;
   std::set<uint16_t> cores;
   for (const Card& card : cards) {
-    if (card.hostname != own.hostname || card.machine != own.machine) continue;
+    if (card.kernel != own.kernel) continue;
     ++ranks;
     cores.insert(card.cores.begin(), card.cores.end());
   }

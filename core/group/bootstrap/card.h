@@ -14,8 +14,9 @@ namespace hvd {
 struct Card {
   int32_t rank = 0;
   int32_t size = 0;
-  std::string hostname;  ///< as the launcher says
-  std::string machine;   ///< running kernel and network: equal where memory can be shared
+  std::string hostname;                ///< as the launcher says
+  std::string kernel;                  ///< the running one, whose cores all that run on it share
+  std::string network;                 ///< as that kernel names it: containers may have one each
   std::vector<std::string> addresses;  ///< numeric, the best first
   uint16_t control_port = 0;
   uint16_t data_port = 0;
@@ -24,6 +25,10 @@ struct Card {
   std::string agreed;                 ///< agreed_text() of its knobs, and Terms::text
   bool operator==(const Card&) const = default;
 };
+
+/// Whether two processes can hand each other memory: the same kernel, and the same network, in
+/// which abstract unix sockets live.
+bool on_one_machine(const Card& a, const Card& b);
 
 ByteVector to_bytes(const Card& card);
 /// Throws Error{internal} when malformed.
@@ -36,8 +41,8 @@ std::string disagreement_of(const std::vector<Card>& cards);
 /// machine say so.
 Topology topology_of(const std::vector<Card>& cards, bool every_rank_alone);
 
-/// Whether every rank on the machine of `rank` can have a core to itself: they may be bound to one
-/// each, or all be free to use as many.
+/// Whether every rank on the kernel of `rank`, whatever its container, can have a core to itself:
+/// they may be bound to one each, or all be free to use as many.
 bool has_core_for_each(const std::vector<Card>& cards, int rank);
 
 /// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, ... 7 and 20 more".

@@ -12,7 +12,8 @@ Card card_of(int rank, const std::string& hostname, const std::string& agreed = 
   card.rank = rank;
   card.size = 4;
   card.hostname = hostname;
-  card.machine = "kernel";
+  card.kernel = "kernel";
+  card.network = "network";
   card.addresses = {"10.0.0.1", "fd00::1"};
   card.control_port = 7;
   card.data_port = 8;
@@ -42,9 +43,13 @@ TEST(Topology, HostsComeInTheOrderOfTheirLowestRank) {
 }
 
 TEST(Topology, TheSameNameOnTwoMachinesIsTwoHosts) {
-  auto elsewhere = card_of(1, "a");
-  elsewhere.machine = "another kernel";
-  EXPECT_EQ(topology_of({card_of(0, "a"), elsewhere}, false).hosts(), 2);
+  auto elsewhere = card_of(1, "a"), contained = card_of(2, "a");
+  elsewhere.kernel = "another kernel";
+  contained.network = "of a container";
+  EXPECT_EQ(topology_of({card_of(0, "a"), elsewhere, contained}, false).hosts(), 3);
+  EXPECT_FALSE(on_one_machine(card_of(0, "a"), elsewhere));
+  EXPECT_FALSE(on_one_machine(card_of(0, "a"), contained));
+  EXPECT_TRUE(on_one_machine(card_of(0, "a"), card_of(3, "b")));
 }
 
 TEST(Topology, EveryRankIsAHostWhereMemoryIsNotShared) {
@@ -66,6 +71,9 @@ TEST(Cores, AreEnoughWhenRanksTogetherMayUseAsManyAsTheyAre) {
   EXPECT_FALSE(has_core_for_each(cards_of({{0, 1}, {0, 1}, {0, 1}}), 2));
   auto apart = cards_of({{0}, {0}});
   apart[1].hostname = "b";
+  apart[1].network = "of a container";
+  EXPECT_FALSE(has_core_for_each(apart, 0));  // the kernel has no more cores for that
+  apart[1].kernel = "another kernel";
   EXPECT_TRUE(has_core_for_each(apart, 0));
 }
 

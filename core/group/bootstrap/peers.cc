@@ -106,7 +106,7 @@ std::map<int, FileDescriptor> connect_peers(PeerPlan plan, const JobKey& key,
 
 std::vector<Address> addresses_of(const Card& theirs, uint16_t port, const Card& mine) {
   std::vector<Address> out;
-  if (theirs.machine == mine.machine && !theirs.only_these_addresses) {
+  if (on_one_machine(theirs, mine) && !theirs.only_these_addresses) {
     out.push_back({"127.0.0.1", port});
   }
   for (const auto& host : theirs.addresses) out.push_back({host, port});

@@ -28,14 +28,16 @@
 namespace hvd {
 namespace {
 
-/// Equal for two processes that can hand each other memory: the same running kernel, and the same
-/// network, in which abstract unix sockets live.
-std::string machine_name() {
+std::string kernel_name() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot;
+}
+
+std::string network_name() {
   std::array<char, 64> network{};
   const ssize_t size = ::readlink("/proc/thread-self/ns/net", network.data(), network.size());
-  return boot + " " + std::string(network.data(), size > 0 ? static_cast<size_t>(size) : 0);
+  return std::string(network.data(), size > 0 ? static_cast<size_t>(size) : 0);
 }
 
 /// By the affinity that this process really has.
@@ -144,7 +146,8 @@ class Joining {
     card.rank = rank();
     card.size = wiring_.identity.size;
     card.hostname = wiring_.identity.hostname;
-    card.machine = machine_name();
+    card.kernel = kernel_name();
+    card.network = network_name();
     card.only_these_addresses = !knobs_.interface_name.empty();
     const Address store{wiring_.identity.store_host, wiring_.identity.store_port};
     card.addresses =
