@@ -65,13 +65,15 @@ def cell_of(row: Row) -> tuple[Work, int]:
 
 
 def collapse(outcome: Outcome) -> list[Row]:
-    """One row a peer and cell, with the medians of its rounds. Wrong results are no results."""
+    """One row a peer and cell, with the medians of its rounds. A wrong result in one of them is a
+    gap: not every round is looked at."""
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in outcome.rows:
-        if row.get("correct", True):
-            found[(row["peer"], Work.of(row), row["bytes"])].append(row)
-        else:
-            outcome.missing[row["peer"]] = f"a wrong result at {row['bytes']} bytes"
+        found[(row["peer"], Work.of(row), row["bytes"])].append(row)
+    for (peer, _, size), rows in found.items():
+        if not all(row.get("correct", True) for row in rows):
+            outcome.missing[peer] = f"a wrong result at {size} bytes"
+            rows.clear()
     return [
         {
             "peer": peer,
@@ -82,6 +84,7 @@ def collapse(outcome: Outcome) -> list[Row]:
             "rounds": {str(row["round"]): row["median_us"] for row in rows},
         }
         for (peer, work, size), rows in found.items()
+        if rows
     ]
 
 

@@ -39,10 +39,13 @@ def judge(ours: Rounds, peers: Mapping[str, Rounds]) -> Verdict | None:
     mine = median_of(ours, odd=False)
     if mine is None:
         return None
+    most = max(map(len, peers.values()), default=0)
     chosen = {
         name: value
         for name, rounds in peers.items()
-        if (value := median_of(rounds, odd=True)) is not None
+        # Who was left behind on the way would be judged by other minutes than we are.
+        if 2 * len(rounds) > most
+        and (value := median_of(rounds, odd=True)) is not None
         and median_of(rounds, odd=False) is not None
     }
     if not chosen:

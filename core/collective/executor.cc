@@ -69,7 +69,9 @@ Executor::Executor(Group& group, Work work)
       plan_(*work_.plan),
       to_publish_(plan_.layout.segments(), plan_.schedule.phases.size(), group.units_in_flight()),
       to_merge_(to_publish_),
-      most_ahead_(std::min<size_t>(group.units_in_flight(), plan_.most_ahead)) {
+      most_ahead_(group.shared_memory()
+                      ? std::min<size_t>(group.units_in_flight(), plan_.most_ahead)
+                      : group.units_in_flight()) {
   HVD_ASSERT(work_.output.bytes() == plan_.layout.bytes());
   HVD_ASSERT(work_.input.bytes() == plan_.layout.bytes());
   find_copied();
@@ -94,7 +96,7 @@ bool Executor::can_lend() const {
   return group_.in_place() && work_.prescale == 1.0 && (copied_.empty() || work_.postscale == 1.0);
 }
 
-/// Over links, what comes in may be passed on at once.
+/// Over links, what comes in is often passed on at once.
 bool Executor::outgrows_caches() const {
   return group_.shared_memory() && !(work_.input == work_.output) &&
          work_.input.bytes_present() + work_.output.bytes_present() >= kStreamedBytes;

@@ -33,7 +33,7 @@ struct Plan {
   std::vector<std::vector<Packed>> packs;          ///< [phase] what is sent
   std::vector<bool> sends_changed;                 ///< [phase] it sends chunks that it also changes
   std::vector<int> unchanged;                      ///< chunks that no phase changes here
-  /// Units that this rank publishes before it merges the first of them.
+  /// Units that this rank publishes before it merges the first of them, where it does not lend.
   size_t most_ahead;
 };
 

@@ -62,7 +62,8 @@ struct Schedule {
 /// Each rank reduces its own chunk from all peers, then everybody takes all chunks: two phases,
 /// every byte moved once. The shape for shared memory.
 Schedule direct_allreduce(int rank, int size);
-/// Each rank takes everything from everybody and reduces it all: one phase, for small payloads.
+/// Each rank takes everything from everybody and reduces it all: one phase, for small payloads,
+/// and for two ranks that share memory.
 Schedule one_shot_allreduce(int rank, int size);
 /// Ring (Patarasuk & Yuan, 2009): every rank sends 2 (size - 1) / size of the buffer.
 Schedule ring_allreduce(int rank, int size);

@@ -103,7 +103,7 @@ bool reads_all_directly(const GroupFacts& group) {
 
 bool pays_in_one_shot(const GroupFacts& group, size_t bytes) {
   return bytes * static_cast<size_t>(group.size) <= kOneShotBytesOfAllRanks ||
-         (group.size == 2 && bytes >= kOneShotBytesOfTwo);
+         (group.shared_memory && group.size == 2 && bytes >= kOneShotBytesOfTwo);
 }
 
 Algorithm allreduce_over_links(int size, size_t bytes) {

@@ -67,6 +67,13 @@ def test_a_peer_needs_both_kinds_of_rounds() -> None:
     assert verdict is not None and verdict.peer == "twice"
 
 
+def test_a_peer_that_was_left_behind_is_not_judged_by_its_first_rounds() -> None:
+    ours = dict.fromkeys(range(1, 10), 2.0)
+    left = {1: 1.0, 2: 1.0, 3: 1.0}  # then the machine grew slower
+    verdict = judge(ours, {"left": left, "stayed": dict.fromkeys(range(1, 10), 3.0)})
+    assert verdict is not None and verdict.peer == "stayed"
+
+
 def test_where_we_have_no_numbers_there_is_no_verdict() -> None:
     assert judge({}, {"peer": {1: 1.0, 2: 1.0}}) is None
     assert judge({1: 1.0}, {"peer": {1: 1.0, 2: 1.0}}) is None
@@ -174,7 +181,8 @@ def test_only_those_go_on_that_could_be_the_best_peer() -> None:
 
 def test_a_wrong_result_is_no_result() -> None:
     times = {**vars(WORK), "bytes": 8, "median_us": 1.0, "min_us": 1.0, "round": 1}
-    outcome = Outcome([{"peer": "MPI", **times, "correct": False}])
+    right = {"peer": "MPI", **times, "correct": True}
+    outcome = Outcome([right, {**right, "round": 2, "correct": False}, {**right, "round": 3}])
     assert collapse(outcome) == []
     assert "wrong" in outcome.missing["MPI"]
 

@@ -65,6 +65,7 @@ Layout blocks_for(const Group& group, const Schedule& schedule, std::span<const 
 
 std::shared_ptr<const Plan> Plans::plan_of(const PassKind& kind, const Group& group, DType dtype,
                                            const Blocks& blocks) {
+  if (blocks.size() > kMostBlocks) return make(kind, group, dtype, blocks);
   Kept wanted{.kind = kind,
               .group = facts_of(group),
               .unit_bytes = group.unit_bytes(),
@@ -72,9 +73,8 @@ std::shared_ptr<const Plan> Plans::plan_of(const PassKind& kind, const Group& gr
               .blocks = blocks,
               .plan = nullptr};
   if (const Kept* kept = find(wanted)) return kept->plan;
-  wanted.plan = make(kind, group, dtype, blocks);
-  auto plan = wanted.plan;
-  if (blocks.size() > kMostBlocks) return plan;
+  auto plan = make(kind, group, dtype, blocks);
+  wanted.plan = plan;
   if (kept_.size() < kMostKept) {
     kept_.push_back(std::move(wanted));
   } else {

@@ -30,6 +30,11 @@ std::string difference(const std::string& what,
   return fmt::format("{} must be the same on every rank, but is {}", what, text);
 }
 
+/// Where a kernel does not tell its name, those of other hosts cannot be told from it.
+bool on_one_kernel(const Card& a, const Card& b) {
+  return a.kernel == b.kernel && (!a.kernel.empty() || a.hostname == b.hostname);
+}
+
 /// [variable] -> value
 std::map<std::string, std::string> values_of(const std::string& agreed) {
   std::map<std::string, std::string> values;
@@ -122,7 +127,7 @@ bool has_core_for_each(const std::vector<Card>& cards, int rank) {
   size_t ranks = 0;
   std::set<uint16_t> cores;
   for (const Card& card : cards) {
-    if (card.kernel != own.kernel) continue;
+    if (!on_one_kernel(card, own)) continue;
     ++ranks;
     cores.insert(card.cores.begin(), card.cores.end());
   }

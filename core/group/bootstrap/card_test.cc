@@ -75,6 +75,9 @@ TEST(Cores, AreEnoughWhenRanksTogetherMayUseAsManyAsTheyAre) {
   EXPECT_FALSE(has_core_for_each(apart, 0));  // the kernel has no more cores for that
   apart[1].kernel = "another kernel";
   EXPECT_TRUE(has_core_for_each(apart, 0));
+  apart[0].kernel = apart[1].kernel = "";  // unknown
+  apart[1].hostname = "b";
+  EXPECT_TRUE(has_core_for_each(apart, 0));
 }
 
 TEST(Disagreement, EqualCardsAreOneJob) {
