@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "horovod/horovod.h"
+#include "python/gradient_notes.h"
 #include "python/tensor_reader.h"
 
 namespace nb = nanobind;
+using hvd::python::GradientNotes;
 using hvd::python::Reader;
 using hvd::python::TensorList;
 using nb::literals::operator""_a;
@@ -116,11 +118,9 @@ hvd_handle queue(hvd_request& request, nb::handle owner) {
   return handle;
 }
 
-constexpr char kReader[] = "horovod.reader";
-
 /// A capsule and no class of its own: one stays alive until the interpreter is gone.
 nb::capsule make_reader(nb::tuple types) {
-  return nb::capsule(new Reader(std::move(types)), kReader,
+  return nb::capsule(new Reader(std::move(types)), Reader::kName,
                      [](void* reader) noexcept { delete static_cast<Reader*>(reader); });
 }
 
@@ -150,7 +150,7 @@ hvd_handle reduce(const nb::capsule& readers, const char* label, const char* nam
                   nb::handle inputs, nb::handle outputs, int op, double prescale, double postscale,
                   int process_set) {
   released().drop_all();
-  const auto& reader = *static_cast<const Reader*>(readers.data(kReader));
+  const auto& reader = *static_cast<const Reader*>(readers.data(Reader::kName));
   TensorList from(reader, inputs);
   if (!from.is_readable()) return 0;
   if (!from.has_one_type_for_every_op()) return 0;
@@ -217,10 +217,25 @@ std::optional<std::vector<hvd_handle>> reduce_all(const nb::capsule& readers, co
                                                   const nb::list& tensors, int op, double prescale,
                                                   double postscale, int process_set) {
   released().drop_all();
-  const auto& reader = *static_cast<const Reader*>(readers.data(kReader));
+  const auto& reader = *static_cast<const Reader*>(readers.data(Reader::kName));
   InPlace all(reader, names, tensors, {op, prescale, postscale, process_set});
   if (!all.is_readable()) return std::nullopt;
   return all.submit();
+}
+
+void make_notes(GradientNotes* made, const nb::capsule& readers, nb::callable begin,
+                nb::callable enough, nb::callable too_often, int64_t enough_bytes) {
+  new (made) GradientNotes(readers, {std::move(begin), std::move(enough), std::move(too_often)},
+                           enough_bytes);
+}
+
+/// What autograd calls with a parameter whose gradient has grown. Keeps the notes alive.
+nb::object make_hook(nb::object self, int64_t bytes, int passes) {
+  auto& notes = nb::cast<GradientNotes&>(self);
+  const size_t index = notes.add(bytes, passes);
+  return nb::cpp_function([self = std::move(self), &notes, index](nb::handle parameter) {
+    notes.on_gradient(index, parameter);
+  });
 }
 
 hvd_handle submit(int kind, const std::string& name, nb::sequence inputs, nb::object outputs,
@@ -356,6 +371,8 @@ hvd_world world() {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  // A model that outlives the interpreter takes its hooks along, and that is nobody's mistake.
+  nb::set_leak_warnings(false);
   m.doc() = "The runtime of Horovod; see _core.pyi.";
   m.attr("ALLREDUCE") = static_cast<int>(HVD_ALLREDUCE);
   m.attr("ALLGATHER") = static_cast<int>(HVD_ALLGATHER);
@@ -398,6 +415,15 @@ NB_MODULE(_core, m) {
         "prescale"_a, "postscale"_a, "process_set"_a);
   m.def("reduce_all", &reduce_all, "reader"_a, "names"_a, "tensors"_a, "op"_a, "prescale"_a,
         "postscale"_a, "process_set"_a);
+  nb::class_<GradientNotes>(m, "GradientNotes")
+      .def("__init__", &make_notes, "reader"_a, "begin"_a, "enough"_a, "too_often"_a,
+           "enough_bytes"_a)
+      .def("hook", &make_hook, "bytes"_a, "passes"_a)
+      .def("restart", &GradientNotes::restart, "passes"_a)
+      .def("begin_pass", &GradientNotes::begin_pass)
+      .def("take", &GradientNotes::take)
+      .def("has_noted", &GradientNotes::has_noted)
+      .def("stop", &GradientNotes::stop);
   m.def("poll", &hvd_poll, "handle"_a);
   m.def("wait", &wait, "handle"_a);
   m.def("finish", &finish, "handle"_a);

@@ -90,6 +90,8 @@ bool is_contiguous(const Tensor& tensor) {
 /// Looks into the tensors of one framework.
 class Reader {
  public:
+  static constexpr char kName[] = "horovod.reader";  ///< of the capsules that hold one
+
   /// Of `types` exactly, not of their subclasses, whose data may be elsewhere.
   explicit Reader(nb::tuple types) : types_(std::move(types)) {
     for (nb::handle type : types_) {

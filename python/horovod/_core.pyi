@@ -6,7 +6,7 @@ Blocking calls release the GIL. Errors: ValueError for misuse on this rank and f
 `HorovodMismatchError` (a subclass, also a ValueError) when ranks disagree about one operation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # kinds of operation
@@ -105,6 +105,39 @@ def reduce_all(
     `names`: in full. `tensors`: for each a tensor, or a list of them. Returns None, and nothing is
     queued, where `reduce` would return 0 for one of them.
     """
+
+class GradientNotes:
+    """Counts the backward passes of parameters, and notes the gradients that are complete.
+
+    `begin()` is called before the first gradient of a pass; `enough()` when what is noted has
+    `enough_bytes`, or when all parameters are complete; `too_often(index)` for a parameter that
+    needs no more passes. They must not keep alive what holds the notes.
+    """
+
+    def __init__(
+        self,
+        reader: Any,
+        begin: Callable[[], object],
+        enough: Callable[[], object],
+        too_often: Callable[[int], object],
+        enough_bytes: int,
+    ) -> None: ...
+    def hook(self, bytes: int, passes: int) -> Callable[[Any], None]:
+        """What autograd is to call with the next parameter, when its gradient has grown.
+
+        Parameters are numbered in the order of these calls. `bytes`: of its gradient.
+        """
+
+    def restart(self, passes: int) -> None:
+        """From now on each parameter needs `passes`, and a pass begins. What is noted stays."""
+
+    def begin_pass(self) -> None: ...
+    def take(self) -> tuple[list[int], list[Any], list[int], bool]:
+        """Indices, gradients and their versions; and whether `reduce_all` can take all of them."""
+
+    def has_noted(self) -> bool: ...
+    def stop(self) -> None:
+        """Notes nothing any more, for whoever would take it is gone."""
 
 def poll(handle: int) -> bool: ...
 def wait(handle: int) -> None: ...

@@ -18,11 +18,15 @@ if importlib.util.find_spec("horovod._core") is None:
     sys.modules["horovod._core"] = stub
 
 import ranks
-from core_double import Double
+from core_double import Double, GradientNotes
 
 import horovod.torch as hvd
 from horovod.common._extension import core
 from horovod.torch import mpi_ops
+
+
+if not hasattr(core, "GradientNotes"):
+    core.GradientNotes = GradientNotes
 
 
 def pytest_configure(config: pytest.Config) -> None:

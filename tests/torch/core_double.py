@@ -8,6 +8,7 @@ submitted.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 from typing import Any, NamedTuple
 
@@ -56,6 +57,53 @@ def view(address: int, shape: tuple[int, ...], number: int) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
     raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
     return torch.frombuffer(raw, dtype=dtype).view(shape)
+
+
+class GradientNotes:
+    """What the native module has under this name, for where it is not built."""
+
+    def __init__(self, reader: Any, begin: Any, enough: Any, too_often: Any, least: int) -> None:
+        self.begin, self.enough, self.too_often, self.least = begin, enough, too_often, least
+        self.left: list[int] = []
+        self.noted: list[tuple[int, Any, int, int]] = []
+        self.is_begun = False
+
+    def hook(self, bytes: int, passes: int) -> Any:
+        self.left.append(passes)
+        return functools.partial(self.on_gradient, len(self.left) - 1, bytes)
+
+    def on_gradient(self, index: int, bytes: int, parameter: Any) -> None:
+        if not self.is_begun:
+            self.is_begun = True
+            self.begin()
+        if self.left[index] == 0:
+            self.too_often(index)
+            return
+        self.left[index] -= 1
+        if self.left[index] > 0:
+            return
+        gradient = parameter.grad
+        self.noted.append((index, gradient, getattr(gradient, "_version", None), bytes))
+        if not any(self.left) or sum(entry[3] for entry in self.noted) >= self.least:
+            self.enough()
+
+    def restart(self, passes: int) -> None:
+        self.left = [passes] * len(self.left)
+        self.is_begun = False
+
+    def begin_pass(self) -> None:
+        self.is_begun = False
+
+    def take(self) -> tuple[list[int], list[Any], list[int], bool]:
+        indices, gradients, versions, _ = map(list, zip(*self.noted, strict=True))
+        self.noted = []
+        return indices, gradients, versions, all(map(Double.is_plain, gradients))
+
+    def has_noted(self) -> bool:
+        return bool(self.noted)
+
+    def stop(self) -> None:
+        self.hook = self.on_gradient = lambda *arguments: None
 
 
 class Double:
@@ -150,7 +198,8 @@ class Double:
             for name, group in zip(names, lists, strict=True)
         ]
 
-    def is_plain(self, tensor: Any) -> bool:
+    @staticmethod
+    def is_plain(tensor: Any) -> bool:
         return (
             type(tensor) in (torch.Tensor, torch.nn.Parameter)
             and tensor.layout is torch.strided

@@ -3,6 +3,8 @@ double, in one process."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -216,6 +218,39 @@ def test_gradients_of_a_pass_that_fails_are_sent_when_they_are_forgotten(double:
     assert core.names() == []
     optimizer.load_state_dict(optimizer.state_dict())
     assert set(core.names()) == {"allreduce.2.weight", "allreduce.2.bias"}
+
+
+@pytest.mark.parametrize("how", ["plain", "grouped"])
+def test_gradients_changed_by_a_later_hook_are_noticed(double: Begin, how: str) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model, groups=1 if how == "grouped" else 0)
+    core.names()
+    weight: Any = model[2].weight
+
+    def double_it(parameter: Any) -> None:
+        parameter.grad.mul_(2)
+
+    weight.register_post_accumulate_grad_hook(double_it)
+    with pytest.raises(RuntimeError, match=r"'2.weight' was changed while"):
+        loss_of(model).backward()
+    assert len(core.names()) == (1 if how == "grouped" else 4)
+    optimizer.zero_grad()
+
+
+def test_hooks_of_an_optimizer_that_is_gone_do_nothing(double: Begin) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+    loss = loss_of(model)
+    del optimizer
+    gc.collect()
+    loss.backward()
+    loss_of(model).backward()
+    assert core.names() == []
+    gradient = weakref.ref(model[0].weight.grad)
+    model[0].weight.grad = None
+    assert gradient() is None
 
 
 def test_what_the_native_module_cannot_take_at_once_goes_one_by_one(

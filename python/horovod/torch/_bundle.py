@@ -54,10 +54,22 @@ class Bundle:
 
     def add(self, name: str, parameter: Parameter, gradient: torch.Tensor) -> None:
         """A gradient that travels as it lies."""
-        self._names.append(f"allreduce.{name}")
-        self._wires.append(gradient)
-        self._remember(parameter, gradient)
-        self.bytes += gradient.nbytes
+        self.add_all([f"allreduce.{name}"], [parameter], [gradient], [gradient._version])
+
+    def add_all(
+        self,
+        names: list[str],
+        parameters: list[Parameter],
+        gradients: list[torch.Tensor],
+        versions: list[int],
+    ) -> None:
+        """The same for several, with names in full and the versions that they are to have."""
+        self._names += names
+        self._wires += gradients
+        self._parameters += parameters
+        self._gradients += gradients
+        self._versions += versions
+        self.bytes += sum([gradient.nbytes for gradient in gradients])
 
     def add_packed(self, name: str, packed: list[Packed]) -> None:
         """Gradients that travel together."""
@@ -98,8 +110,8 @@ class Bundle:
         assert self._batch is not None
         self._batch.finish()
         current = zip(self._parameters, self._gradients, self._versions, strict=True)
-        for parameter, gradient, version in current:
-            check_unchanged(names, parameter, gradient, version)
+        for parameter in [p for p, g, v in current if p.grad is not g or g._version != v]:
+            raise changed(names, parameter)
         for parameter in self._changed:
             raise changed(names, parameter)
         with torch.no_grad():

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from horovod.common._extension import core
 from horovod.common.basics import Average, Sum
 from horovod.common.elastic import is_elastic
 from horovod.common.process_sets import ProcessSet
+from horovod.torch._submission import READER
 from horovod.torch.compression import Compressor
 
 Parameter = torch.Tensor
@@ -60,19 +62,32 @@ _hooks: Any = WeakIdKeyDictionary()
 class Passes:
     """Knows how many backward passes each parameter still needs in this round.
 
-    Owned by one optimizer; autograd calls it by hooks, which do not keep it alive.
+    Owned by one optimizer; autograd calls it by hooks, which do not keep it alive. Of the hooks
+    only the first of a pass and those with news get as far as Python.
     """
+
+    #: on_enough is called when complete gradients have so many bytes.
+    enough_bytes = 1
 
     def __init__(self, names: dict[Parameter, str], how: How, passes: int) -> None:
         self.how = how
         self._names = names
         self._passes = passes
         self._watched: list[Parameter] = []  # in the order in which they came
-        self._passes_left: list[int] = []
+        self._notes = core.GradientNotes(
+            READER,
+            weakly(self, "on_begin"),
+            weakly(self, "on_enough"),
+            weakly(self, "on_too_often"),
+            self.enough_bytes,
+        )
         #: The user has called synchronize(), and no gradient was computed since.
         self.is_synchronized = False
         #: A GradScaler has seen to it that ranks agree, and `step` need not do it again.
         self.is_settled = False
+
+    def __del__(self) -> None:
+        self._notes.stop()
 
     def add(self, groups: Sequence[Sequence[Parameter]]) -> None:
         """Takes charge of parameters; those of a group belong together."""
@@ -81,57 +96,52 @@ class Passes:
                 self._watch(parameter)
 
     def _watch(self, parameter: Parameter) -> None:
-        index = len(self._watched)
         self._watched.append(parameter)
-        self._passes_left.append(self._passes)
         former = _hooks.get(parameter)
         if former is not None:
             former.remove()
+        hook = self._notes.hook(parameter.nbytes, self._passes)
         hooked: Any = parameter
-        _hooks[parameter] = hooked.register_post_accumulate_grad_hook(_weakly(self, index))
+        _hooks[parameter] = hooked.register_post_accumulate_grad_hook(hook)
 
     def set_passes(self, passes: int) -> None:
         """From now on a round has `passes` backward passes. Counts from 0 again."""
         self._passes = passes
-        self._passes_left = [passes] * len(self._watched)
+        self._notes.restart(passes)
 
     def forget(self) -> None:
         """Begins a new round."""
         self.set_passes(self._passes)
 
-    def on_gradient(self, index: int) -> None:
-        """Called by autograd when it has added to the gradient of the parameter with this index.
-
-        Not looked up by parameter, since Tensor.__hash__ is Python code.
-        """
+    def on_begin(self) -> None:
+        """Called when a backward pass has its first gradient."""
         self.is_synchronized = self.is_settled = False
-        left = self._passes_left[index]
-        if left == 0:
-            raise AssertionError(
-                f"the gradient of {self._names[self._watched[index]]!r} was computed more than "
-                f"{self._passes} time(s) before step() or synchronize(): raise "
-                "backward_passes_per_step to the number of backward passes of a step"
-            )
-        self._passes_left[index] = left - 1
-        if left == 1:
-            self.on_complete(index)
 
-    def on_complete(self, index: int) -> None:
-        """Called when the last backward pass of the round has reached a parameter."""
+    def on_enough(self) -> None:
+        """Called when there is enough to be taken, and when all parameters are complete."""
+        self._notes.take()
+
+    def on_too_often(self, index: int) -> None:
+        """Called for a gradient that comes when the round needs no more of them."""
+        raise AssertionError(
+            f"the gradient of {self._names[self._watched[index]]!r} was computed more than "
+            f"{self._passes} time(s) before step() or synchronize(): raise "
+            "backward_passes_per_step to the number of backward passes of a step"
+        )
 
 
-def _weakly(passes: Passes, index: int) -> Callable[[Parameter], None]:
-    """A hook that does not keep its owner alive, and that torch.compile leaves alone."""
+def weakly(passes: Passes, method: str) -> Callable[..., None]:
+    """A method as a function that does not keep its owner alive, and torch.compile lets alone."""
     reference = weakref.ref(passes)
 
-    def on_gradient(parameter: Parameter) -> None:
+    def call(*arguments: Any) -> None:
         alive = reference()
         if alive is not None:
-            alive.on_gradient(index)
+            getattr(alive, method)(*arguments)
 
     disable: Any = torch.compiler.disable
-    hook: Callable[[Parameter], None] = disable(on_gradient)
-    return hook
+    disabled: Callable[..., None] = disable(call)
+    return disabled
 
 
 def finish_all(endings: Iterable[Callable[[], object]]) -> None:

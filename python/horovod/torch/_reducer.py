@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from horovod.torch._bundle import BUNDLE_BYTES, Bundle, Packed, check_unchanged
-from horovod.torch._passes import How, Parameter, Passes, finish_all
+from horovod.torch._bundle import BUNDLE_BYTES, Bundle, Packed, changed, check_unchanged
+from horovod.torch._passes import How, Parameter, Passes, finish_all, weakly
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import sparse_allreduce_async
 
@@ -35,27 +34,31 @@ class _Unit:
     def __init__(self, parameters: Sequence[Parameter], name: str) -> None:
         self.parameters = parameters
         self.name = name
+        self.full_name = f"allreduce.{name}"  # of one that travels as it lies
         self.ready = 0
         self.is_taken = False
 
 
 class Reducer(Passes):
-    """Takes each unit from a hook in backward, as soon as its gradients are complete.
+    """Takes each unit in backward, as soon as its gradients are complete.
 
-    What was taken is sent when it is enough for a bundle, and at the end of backward. The hook that
-    takes the last unit sends the rest and waits for all of them, so that after a backward pass that
-    reached every parameter gradients are the reduced ones: clipping and GradScaler see what all
-    ranks see. If some parameter got no gradient, another backward pass may follow, and `reduce`
-    does the rest.
+    Hooks note gradients. They are taken and sent when they are enough for a bundle, and at the end
+    of backward. The hook that notes the last one sends the rest and waits for all of them, so that
+    after a backward pass that reached every parameter gradients are the reduced ones: clipping and
+    GradScaler see what all ranks see. If some parameter got no gradient, another backward pass may
+    follow, and `reduce` does the rest.
     """
 
     def __init__(self, names: dict[Parameter, str], how: How, passes: int) -> None:
+        self.enough_bytes = BUNDLE_BYTES
         super().__init__(names, how, passes)
+        self._on_end = weakly(self, "on_end_of_backward")
         self._units: list[_Unit] = []
         self._unit_of: list[_Unit] = []  # by index of the parameter
+        self._has_groups = False
         self._taken_count = 0
         self._bundle = Bundle(how)  # taken, and not sent yet
-        self._sends_at_end = False  # autograd will call on_end_of_backward
+        self._changed: list[Parameter] = []  # after their hooks had noted them
         self._sent: list[Bundle] = []
         self._sparse: list[_SentSparse] = []
         #: Of parameters whose gradients have been sparse: the number of sparse dimensions.
@@ -75,34 +78,33 @@ class Reducer(Passes):
                 self._units.append(unit)
                 unit_of.update(dict.fromkeys(parameters, unit))
         self._unit_of += [unit_of[parameter] for parameter in self._watched[first:]]
+        self._has_groups = len(self._unit_of) > len(self._units)
 
     @property
     def is_outstanding(self) -> bool:
-        """Whether gradients of this round have been taken."""
-        return self._taken_count > 0
+        """Whether gradients of this round have been taken, or are about to be."""
+        return self._taken_count > 0 or self._notes.has_noted()
 
-    def on_complete(self, index: int) -> None:
-        unit = self._unit_of[index]
-        unit.ready += 1
-        if unit.ready < len(unit.parameters):
-            return
-        self._take(unit)
+    def on_begin(self) -> None:
+        super().on_begin()
+        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+
+    def on_enough(self) -> None:
+        self._take_noted()
         if self._taken_count == len(self._units):
             self._receive_all()
         elif self._bundle.bytes >= BUNDLE_BYTES:
             self._send()
-        elif self._bundle and not self._sends_at_end:
-            torch.autograd.Variable._execution_engine.queue_callback(_weakly(self))
-            self._sends_at_end = True
 
     def on_end_of_backward(self) -> None:
-        """Called by autograd: sends what was taken, for this pass may not have reached all."""
-        self._sends_at_end = False
-        if self._bundle:
-            self._send()
+        """Called by autograd: sends what was noted, for this pass may not have reached all."""
+        self._notes.begin_pass()
+        self._take_noted()
+        self._send()
 
     def reduce(self) -> None:
         """Ends the round: sends what is left (no gradient counts as zeros) and waits for all."""
+        self._take_noted()
         if self._taken_count < len(self._units):
             for unit in self._units:
                 if not unit.is_taken:
@@ -112,17 +114,46 @@ class Reducer(Passes):
 
     def forget(self) -> None:
         """Begins a new round. What is still on its way goes on without us."""
-        if self._bundle:  # other ranks may have sent theirs, which then wait for ours
+        for send in (self._take_noted, self._send):  # what others may have sent, who wait for ours
             with contextlib.suppress(RuntimeError, ValueError):  # unless the job has ended
-                self._send()
+                send()
+        self._changed = []
         self._sent = []
         self._sparse = []
         for unit in self._units:
             unit.ready = 0
             unit.is_taken = False
         self._taken_count = 0
-        self._sends_at_end = False  # a pass that has failed never ends
         super().forget()
+
+    def _take_noted(self) -> None:
+        """Puts what hooks have noted into the bundle."""
+        if not self._notes.has_noted():
+            return
+        indices, gradients, versions, are_plain = self._notes.take()
+        if not are_plain or self._has_groups or self.how.compression is not Compression.none:
+            self._take_by_unit(indices, gradients, versions)
+            return
+        units = [self._unit_of[index] for index in indices]
+        self._bundle.add_all(
+            [unit.full_name for unit in units],
+            [unit.parameters[0] for unit in units],
+            gradients,
+            versions,
+        )
+        for unit in units:
+            unit.is_taken = True
+        self._taken_count += len(units)
+
+    def _take_by_unit(self, indices: list[int], gradients: list[Any], versions: list[int]) -> None:
+        for index, gradient, version in zip(indices, gradients, versions, strict=True):
+            parameter = self._watched[index]
+            if parameter.grad is not gradient or getattr(gradient, "_version", None) != version:
+                self._changed.append(parameter)
+            unit = self._unit_of[index]
+            unit.ready += 1
+            if unit.ready == len(unit.parameters):
+                self._take(unit)
 
     def _take(self, unit: _Unit) -> None:
         if not self._take_as_it_lies(unit):
@@ -180,14 +211,15 @@ class Reducer(Passes):
         return _SentSparse(parameter, gradient, gradient._version, finish)
 
     def _send(self) -> None:
+        if not self._bundle:
+            return
         bundle, self._bundle = self._bundle, Bundle(self.how)
         bundle.send()
         self._sent.append(bundle)
 
     def _receive_all(self) -> None:
         try:
-            if self._bundle:
-                self._send()
+            self._send()
             partial = functools.partial
             sent, self._sent = self._sent, []
             sparse, self._sparse = self._sparse, []
@@ -197,6 +229,8 @@ class Reducer(Passes):
                     *(partial(self._receive_sparse, gradient) for gradient in sparse),
                 ]
             )
+            for parameter in self._changed:
+                raise changed(self._names, parameter)
         except (RuntimeError, ValueError):
             self.forget()
             raise
@@ -205,14 +239,3 @@ class Reducer(Passes):
         reduced = sent.finish()
         check_unchanged(self._names, sent.parameter, sent.gradient, sent.version)
         sent.parameter.grad = reduced
-
-
-def _weakly(reducer: Reducer) -> Callable[[], None]:
-    reference = weakref.ref(reducer)
-
-    def on_end_of_backward() -> None:
-        alive = reference()
-        if alive is not None:
-            alive.on_end_of_backward()
-
-    return on_end_of_backward
