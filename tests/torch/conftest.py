@@ -24,7 +24,6 @@ import horovod.torch as hvd
 from horovod.common._extension import core
 from horovod.torch import mpi_ops
 
-
 if not hasattr(core, "GradientNotes"):
     core.GradientNotes = GradientNotes
 

@@ -173,6 +173,8 @@ class Double:
     ) -> int:
         """Leaves all but the plainest tensors to `submit`, like the native module."""
         *arguments, process_set = how
+        inputs = inputs if isinstance(inputs, list) else [inputs]
+        outputs = outputs if isinstance(outputs, list) else [outputs]
         dtypes = {tensor.dtype for tensor in [*inputs, *outputs]}
         if not all(map(self.is_plain, [*inputs, *outputs])) or len(dtypes) != 1:
             return 0

@@ -102,7 +102,8 @@ def _start_usual(
     It has a name, runs on all ranks, and its tensors are plain: then nothing needs to be looked at
     but what the native module sees by itself. Takes a third of the time of the full way.
     """
-    native = core.reduce(READER, label, name, tensors, tensors, op, prescale, postscale, 0)
+    sent = tensors[0] if form is None else tensors  # 0.2 us less than a list of one
+    native = core.reduce(READER, label, name, sent, sent, op, prescale, postscale, 0)
     if not native:
         return None
     changes(tensors)

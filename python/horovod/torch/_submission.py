@@ -55,6 +55,11 @@ _increment_version: Callable[[Any], None] = getattr(
     torch.autograd.graph, "increment_version", lambda tensor: None
 )  # older torch cannot be told
 
+#: The same without a call in Python, 0.3 us of the 2 that a submission takes.
+_increment_versions: Callable[[Any], None] = getattr(
+    torch._C, "_increment_version", _increment_version
+)
+
 
 class Handle(int):
     """An operation under way: an int. Dropping it frees the handle, the operation goes on.
@@ -149,7 +154,7 @@ def writable(tensor: torch.Tensor, doing: str) -> torch.Tensor:
 def changes(tensors: list[torch.Tensor]) -> None:
     """Tells autograd that `tensors` change in place."""
     try:
-        _increment_version(tensors)
+        _increment_versions(tensors)
     except (RuntimeError, TypeError):  # an inference tensor counts no changes, and stops the rest;
         # older torch takes one at a time
         for tensor in tensors:
