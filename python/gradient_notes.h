@@ -14,7 +14,7 @@ namespace hvd::python {
 
 /// Counts the backward passes that each parameter still needs, and notes the gradients that are
 /// complete. Python hears of the first gradient of a pass, and when there is enough to be sent:
-/// a hook in Python took 6 us a parameter, this takes 0.5.
+/// a hook in Python took 6 us a parameter, this takes 1.5.
 class GradientNotes {
  public:
   /// What it calls. They must not keep their owner alive, which has these notes.

@@ -45,7 +45,7 @@ constexpr uint32_t kMajor = 1;
 constexpr int32_t kCpu = 1;
 enum Code : uint8_t { kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
 
-std::optional<hvd_dtype> dtype_of(const Tensor& tensor) {
+inline std::optional<hvd_dtype> dtype_of(const Tensor& tensor) {
   if (tensor.lanes != 1) return std::nullopt;
   switch (tensor.code << 8 | tensor.bits) {
     case kUint << 8 | 8:
@@ -75,7 +75,7 @@ std::optional<hvd_dtype> dtype_of(const Tensor& tensor) {
   }
 }
 
-bool is_contiguous(const Tensor& tensor) {
+inline bool is_contiguous(const Tensor& tensor) {
   int64_t expected = 1;
   for (int32_t i = tensor.dimensions; i-- > 0;) {
     if (tensor.shape[i] == 0) return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -27,8 +28,8 @@ class Inbox {
   bool push_all(std::span<T> values) {
     const std::lock_guard lock(mutex_);
     if (closed_ || queue_.size() + values.size() > kLimit) return false;
-    queue_.reserve(queue_.size() + values.size());
-    for (T& value : values) queue_.push_back(std::move(value));
+    queue_.insert(queue_.end(), std::move_iterator(values.begin()),
+                  std::move_iterator(values.end()));
     return true;
   }
 

@@ -138,6 +138,12 @@ const hvd::Operations::Entry& known(const hvd::Operations::Entry& entry) {
   return entry;
 }
 
+/// Of a list that the caller gives.
+size_t checked_count(int32_t count) {
+  if (count < 0) hvd::fail(Code::invalid_argument, "a list of " + std::to_string(count));
+  return static_cast<size_t>(count);
+}
+
 hvd::Operations::Entry find(hvd_handle handle) { return known(process().operations.find(handle)); }
 
 // Throws what the operation ended with.
@@ -231,7 +237,7 @@ hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {
 hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hvd_handle* handles) {
   return guarded([&] {
     const auto context = running();
-    const auto operations = context->submit({requests, static_cast<size_t>(count)});
+    const auto operations = context->submit({requests, checked_count(count)});
     process().operations.add_all(operations, context, handles);
   });
 }
@@ -252,7 +258,7 @@ hvd_status hvd_finish_all(const hvd_handle* handles, int32_t count) {
     if (first == HVD_OK && status != HVD_OK) first = status, text = last_error;
   };
   add(guarded([&] {
-    const auto entries = process().operations.take({handles, static_cast<size_t>(count)});
+    const auto entries = process().operations.take({handles, checked_count(count)});
     for (const auto& entry : entries) add(guarded([&] { wait_for(known(entry)); }));
   }));
   if (first != HVD_OK) last_error = text;

@@ -146,7 +146,8 @@ typedef int64_t hvd_handle;
 
 /* Queues an operation. On an error nothing was queued and `release` was not called. */
 HVD_API hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle);
-/* Queues several at once, all or none of them; each is an operation of its own. */
+/* Queues several at once, all or none of them; each is an operation of its own. On an error no
+   `release` was called. */
 HVD_API hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hvd_handle* handles);
 /* True when the operation has ended, well or not; also for an unknown handle. */
 HVD_API bool hvd_poll(hvd_handle handle);

@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "sleep": {"job/descendants.cc"},  # between two looks at processes that are being ended
     "conditional": {  # Highway compiles these files once for each kind of CPU
         "core/kernel/convert.cc",
+        "core/kernel/copy.cc",
         "core/kernel/lanes-inl.h",
         "core/kernel/reduce.cc",
         "core/kernel/scale.cc",

@@ -92,7 +92,8 @@ class Batch:
 
 
 def drop_handles() -> None:
-    """At `init` and `shutdown`: no handle outlives the job. Unnamed operations count from 0 again.
+    """At `init` and `shutdown`: no handle outlives the job but those of bundles, which their
+    optimizers hold. Unnamed operations count from 0 again.
 
     The native module never uses a number again, so an old one never stands for a new operation.
     """

@@ -188,7 +188,7 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
 ) -> Any:
     """Wraps `optimizer` so that each step uses the gradients of all ranks.
 
-    A gradient starts on its way in backward, as soon as it has been accumulated
+    Gradients start on their way in backward, a bundle at a time, when they have been accumulated
     `backward_passes_per_step` times (summed, not averaged, over these passes). When a backward pass
     has reached every parameter, it ends with reduced gradients in place, so `clip_grad_norm_` and
     the like work as with one process. If it may miss some, call `synchronize` before changing

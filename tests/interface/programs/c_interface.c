@@ -232,6 +232,8 @@ static void several_at_once(void) {
   EXPECT(strstr(hvd_last_error(), names[1]) != NULL);
   EXPECT(data[0] == size * size);
   EXPECT(hvd_submit_all(requests, 0, handles) == HVD_OK);
+  EXPECT(hvd_submit_all(requests, -1, handles) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_finish_all(handles, -1) == HVD_INVALID_ARGUMENT);
   EXPECT(hvd_finish_all(handles, 0) == HVD_OK);
   end_together();
 }
