@@ -26,7 +26,7 @@ class GradientNotes {
 
   GradientNotes(const nb::capsule& readers, Listeners listeners, int64_t enough_bytes)
       : readers_(readers),
-        reader_(*static_cast<const Reader*>(readers.data(Reader::kName))),
+        reader_(Reader::in(readers)),
         listeners_(std::move(listeners)),
         enough_bytes_(enough_bytes) {}
 

@@ -150,7 +150,7 @@ hvd_handle reduce(const nb::capsule& readers, const char* label, const char* nam
                   nb::handle inputs, nb::handle outputs, int op, double prescale, double postscale,
                   int process_set) {
   released().drop_all();
-  const auto& reader = *static_cast<const Reader*>(readers.data(Reader::kName));
+  const auto& reader = Reader::in(readers);
   TensorList from(reader, inputs);
   if (!from.is_readable()) return 0;
   if (!from.has_one_type_for_every_op()) return 0;
@@ -217,7 +217,7 @@ std::optional<std::vector<hvd_handle>> reduce_all(const nb::capsule& readers, co
                                                   const nb::list& tensors, int op, double prescale,
                                                   double postscale, int process_set) {
   released().drop_all();
-  const auto& reader = *static_cast<const Reader*>(readers.data(Reader::kName));
+  const auto& reader = Reader::in(readers);
   InPlace all(reader, names, tensors, {op, prescale, postscale, process_set});
   if (!all.is_readable()) return std::nullopt;
   return all.submit();

@@ -91,6 +91,9 @@ inline bool is_contiguous(const Tensor& tensor) {
 class Reader {
  public:
   static constexpr char kName[] = "horovod.reader";  ///< of the capsules that hold one
+  static const Reader& in(const nb::capsule& capsule) {
+    return *static_cast<const Reader*>(capsule.data(kName));
+  }
 
   /// Of `types` exactly, not of their subclasses, whose data may be elsewhere.
   explicit Reader(nb::tuple types) : types_(std::move(types)) {

@@ -307,8 +307,8 @@ void Executor::reduce_chunk(const GatherList& own, Extent extent, const Operands
 void Executor::scale(const GatherList& from, Extent extent, double factor) {
   const size_t element = element_bytes(work_.dtype);
   for_each_pair(work_.output, from, extent, [&](MutableBytes to, MutableBytes source, size_t) {
-    if (streams_ && factor == 1.0 && to.data() != source.data())
-      kernel::copy_past_caches(to.data(), source.data(), to.size());
+    if (factor == 1.0 && to.data() != source.data())
+      copy(to.data(), source.data(), to.size());
     else
       kernel::scale(work_.dtype, to.data(), source.data(), factor, to.size() / element);
   });
