@@ -27,6 +27,11 @@ bool is_plain_reduction(const hvd_request& request) {
   return request.kind == HVD_ALLREDUCE && op >= HVD_MIN && op <= HVD_PRODUCT;
 }
 
+// A rank that reduces reads what all have posted and works on it: in pieces earlier than ranks that
+// only copy. Measured at np 4, 256 KiB, in one exchange and in segments: allreduce 60 and 41 us,
+// alltoall 51 and 65, allgather 24 and 29.
+constexpr size_t kMostBytesOverReduced = 2;
+
 /// Fills in the rows; false where the tensor is empty, larger than `most` bytes or malformed.
 bool measure(const hvd_tensor& tensor, size_t most, EagerTask& task) {
   if (tensor.dimensions < 0 || tensor.dimensions > static_cast<int32_t>(kMaxDimensions))
@@ -70,7 +75,8 @@ std::optional<EagerTask> eager_task_of(const hvd_request& request, int rank, int
                  .root = request.kind == HVD_BROADCAST ? request.root : 0,
                  .input = static_cast<const std::byte*>(tensor.data),
                  .output = static_cast<std::byte*>(request.outputs[0])};
-  if (task.input == nullptr || !measure(tensor, most_bytes, task)) return std::nullopt;
+  const size_t most = reduces(request.kind) ? most_bytes / kMostBytesOverReduced : most_bytes;
+  if (task.input == nullptr || !measure(tensor, most, task)) return std::nullopt;
   if (!has_possible_rows(task, tensor, rank, size)) return std::nullopt;
   if (reduces(request.kind)) {
     if (!is_plain_reduction(request)) return std::nullopt;

@@ -60,15 +60,18 @@ TEST(EagerTask, OfAScalarHasOneRow) {
 
 TEST(EagerTask, IsNotMadeOfWhatIsLargeOrEmptyOrNegative) {
   const auto max = std::numeric_limits<int64_t>::max();
-  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
-           {static_cast<int64_t>(kMost / 4) + 1}, {0}, {3, 0}, {-1}, {max, max}, {2, max}}) {
-    Asked asked(HVD_ALLREDUCE);
-    asked.shape = shape;
-    EXPECT_FALSE(asked.task()) << shape[0];
-  }
-  Asked largest(HVD_ALLREDUCE);
-  largest.shape = {static_cast<int64_t>(kMost / 4)};
-  EXPECT_TRUE(largest.task());
+  const auto floats = static_cast<int64_t>(kMost / 4);
+  const auto is_eager = [](hvd_kind kind, std::vector<int64_t> shape) {
+    Asked asked(kind);
+    asked.shape = std::move(shape);
+    return asked.task().has_value();
+  };
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{floats + 1}, {0}, {3, 0}, {-1}, {max, max}, {2, max}})
+    EXPECT_FALSE(is_eager(HVD_BROADCAST, shape)) << shape[0];
+  EXPECT_TRUE(is_eager(HVD_BROADCAST, {floats}));
+  EXPECT_TRUE(is_eager(HVD_ALLREDUCE, {floats / 2}));
+  EXPECT_FALSE(is_eager(HVD_ALLREDUCE, {floats / 2 + 1}));
 }
 
 TEST(EagerTask, IsNotMadeOfWhatTheChecksMustRefuse) {

@@ -19,7 +19,9 @@ class Patience {
   static constexpr int kPolls = 64;
 
   /// `spare_cores`: every local rank has a core of its own, so that a short spin costs nobody.
-  explicit Patience(bool spare_cores) : spare_cores_(spare_cores) {}
+  /// `yield`: from the first look in vain until it is time to sleep.
+  explicit Patience(bool spare_cores, std::chrono::microseconds yield = kYield)
+      : spare_cores_(spare_cores), yield_(yield) {}
   void renew() {
     waiting_ = false;
     polls_ = 0;
@@ -33,13 +35,14 @@ class Patience {
     const auto now = std::chrono::steady_clock::now();
     if (!std::exchange(waiting_, true)) since_ = now;
     const auto waited = now - since_;
-    if (waited >= kYield) return false;
+    if (waited >= yield_) return false;
     if (!spare_cores_ || waited >= kSpin) sched_yield();
     return true;
   }
 
  private:
   const bool spare_cores_;
+  const std::chrono::microseconds yield_;
   bool waiting_ = false;
   int polls_ = 0;  ///< since the last progress
   std::chrono::steady_clock::time_point since_{};

@@ -96,7 +96,11 @@ void LinkGroup::return_loans() {
 }
 
 std::optional<ConstBytes> LinkGroup::view(Ticket ticket, const Parcel& from) {
-  if (from.peer != rank_) return mesh_.view(ticket, {members_[from.peer], from.offset, from.bytes});
+  if (from.peer != rank_) {
+    auto content = mesh_.view(ticket, {members_[from.peer], from.offset, from.bytes});
+    if (!content) awaited_ = from.peer;
+    return content;
+  }
   if (!published_ || *published_ < ticket) return std::nullopt;
   HVD_ASSERT(slots_[slot_of(ticket)].reserved == ticket);
   return room(ticket).subspan(from.offset, from.bytes);
@@ -112,9 +116,10 @@ void LinkGroup::release(Ticket ticket) {
 }
 
 bool LinkGroup::pump() {
+  const bool at_all = looks_++ % kLooksAtAll == 0;
   bool moved = false;
   for (int i = 0; i < size(); ++i) {
-    if (i != rank_) moved |= mesh_.pump(members_[i]);
+    if (i != rank_ && (at_all || i == awaited_)) moved |= mesh_.pump(members_[i]);
   }
   moved |= mesh_.pump_unsent();
   return moved;

@@ -45,6 +45,10 @@ class LinkGroup final : public Group {
   void return_loans() final;
 
  private:
+  // A look at a socket is a call into the kernel. All must be read in the end, since a peer may wait
+  // for us to take what it has sent before it sends what we wait for.
+  static constexpr uint32_t kLooksAtAll = 4;
+
   size_t slot_of(Ticket ticket) const { return (ticket.batch + ticket.unit) % kUnitsInFlight; }
   MutableBytes room(Ticket ticket) const;
   void note_published(Ticket ticket);
@@ -65,6 +69,8 @@ class LinkGroup final : public Group {
   AlignedBuffer rooms_;  ///< one a unit in flight; made when first needed
   std::array<Slot, kUnitsInFlight> slots_;
   std::optional<Ticket> published_;
+  int awaited_ = 0;  ///< the member whose parcel was last looked for in vain
+  uint32_t looks_ = 0;
 };
 
 }  // namespace hvd

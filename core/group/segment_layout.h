@@ -16,7 +16,7 @@ struct SegmentLayout {
   static constexpr size_t kUnitBytesOfTwo = 256 * KiB;
   static constexpr size_t kUnitBytesOfMany = 256 * KiB;
   /// Of the largest messages in EagerSlots of all ranks together, since each reads what all post.
-  static constexpr size_t kEagerBytesOfAll = 512 * KiB;
+  static constexpr size_t kEagerBytesOfAll = 1 * MiB;
 
   uint32_t local_ranks = 1;
   uint32_t slots = kSlots;   ///< units in flight
