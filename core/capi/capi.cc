@@ -230,7 +230,10 @@ hvd_status hvd_get_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacit
 hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {
   return guarded([&] {
     const auto context = running();
-    *handle = process().operations.add({context->submit(*request), context});
+    if (handle == nullptr && request->ended == nullptr)
+      hvd::fail(Code::invalid_argument, "a request without `ended` needs a handle");
+    auto operation = context->submit(*request, handle != nullptr);
+    if (handle != nullptr) *handle = process().operations.add({std::move(operation), context});
   });
 }
 

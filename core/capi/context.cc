@@ -243,8 +243,10 @@ std::optional<Ending> Context::ending() const {
   return ending_;
 }
 
-std::shared_ptr<Operation> Context::submit(const hvd_request& request) {
-  return start(make_request(request, world_.rank, process_sets(), knobs_));
+std::shared_ptr<Operation> Context::submit(const hvd_request& request, bool has_handle) {
+  Request made = make_request(request, world_.rank, process_sets(), knobs_);
+  made.has_handle = has_handle;
+  return start(std::move(made));
 }
 
 std::vector<std::shared_ptr<Operation>> Context::submit(std::span<const hvd_request> requests) {

@@ -45,9 +45,9 @@ class Context {
   /// The generation has ended, by whatever cause.
   std::optional<Ending> ending() const;
 
-  /// Throws Error{invalid_argument} for nonsense, or the Ending.
-  std::shared_ptr<Operation> submit(const hvd_request& request);
-  /// The same for several, all or none.
+  /// Throws Error{invalid_argument} for nonsense, or the Ending. `has_handle`: as of Request.
+  std::shared_ptr<Operation> submit(const hvd_request& request, bool has_handle);
+  /// The same for several, all or none; each has a handle.
   std::vector<std::shared_ptr<Operation>> submit(std::span<const hvd_request> requests);
   void wait(const Operation& operation) { driver_->wait(operation.handle); }
   void shutdown() {

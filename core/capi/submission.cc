@@ -33,6 +33,21 @@ bool moves_rows(hvd_kind kind) {
 bool has_free_rows(hvd_kind kind) { return kind == HVD_ALLGATHER || kind == HVD_ALLTOALL; }
 bool reduces(hvd_kind kind) { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
 
+void tell(void (*ended)(void*, const hvd_ending*), void* owner, const Outcome& outcome,
+          Operation& operation) {
+  std::vector<hvd_tensor> outputs;
+  if (outcome.code == Code::ok) {
+    for (auto& [dtype, gathered] : operation.outputs) {
+      outputs.push_back({gathered.memory.release(), gathered.shape.data(),
+                         static_cast<int32_t>(gathered.shape.size()),
+                         static_cast<hvd_dtype>(dtype)});
+    }
+  }
+  const hvd_ending ending{static_cast<hvd_status>(outcome.code), outcome.text.c_str(),
+                          outputs.data(), static_cast<int32_t>(outputs.size()), operation.number};
+  ended(owner, &ending);
+}
+
 /// One submission on its way from the C interface to the engine: the request, and the set that it
 /// is for, of which this rank is a member.
 class Submission {
@@ -63,6 +78,12 @@ class Submission {
     for (int32_t i = 0; i < request_.count; ++i) made.tensors.push_back(bind(i, *made.operation));
     if (request_.release != nullptr)
       made.release = [release = request_.release, owner = request_.owner] { release(owner); };
+    if (request_.ended != nullptr) {
+      made.ended = [ended = request_.ended, owner = request_.owner,
+                    operation = made.operation](const Outcome& outcome) {
+        tell(ended, owner, outcome, *operation);
+      };
+    }
     return made;
   }
 

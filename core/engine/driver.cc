@@ -30,9 +30,11 @@ Driver::~Driver() {
 }
 
 bool Driver::submit(std::span<Request> requests) {
+  const bool awaited = std::ranges::all_of(requests, &Request::has_handle);
+  const Rest ringing_from = awaited ? Rest::sleep : Rest::nap;
   if (!engine_->submit(requests)) return false;
   // Partner: fall_asleep() sets the flag and then looks into the inbox once more.
-  if (asleep_.load(std::memory_order_seq_cst)) engine_->ring();
+  if (asleep_.load(std::memory_order_seq_cst) >= ringing_from) engine_->ring();
   return true;
 }
 
@@ -226,18 +228,19 @@ bool Driver::guarded(Body body) {
   return true;
 }
 
-// Announces that this rank must be rung from now on, by its peers and, unless it only naps, by
-// those that submit; then looks once more, so that nothing that came before is missed. False when
+// Announces that this rank must be rung from now on, by its peers and by those that submit (while
+// it only naps, by those of them that will not wait); then looks once more, so that nothing that came before is missed. False when
 // there was something.
 bool Driver::fall_asleep(Rest how) {
-  if (how == Rest::sleep) asleep_.store(true, std::memory_order_seq_cst);
+  asleep_.store(how, std::memory_order_seq_cst);
   peers_ring_ = true;
   const bool announced = guarded([this] { return engine_->set_asleep(true), true; });
   return announced && !error_ && !turn();
 }
 
 void Driver::wake_up() {
-  if (asleep_.load(std::memory_order_relaxed)) asleep_.store(false, std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_relaxed) != Rest::none)
+    asleep_.store(Rest::none, std::memory_order_seq_cst);
   if (std::exchange(peers_ring_, false)) engine_->set_asleep(false);
 }
 

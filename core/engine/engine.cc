@@ -331,6 +331,7 @@ bool Engine::run_batches() {
 void Engine::finish(Request& request, Outcome outcome) {
   events_.done(request);
   if (request.release) request.release();
+  if (request.ended) request.ended(outcome);
   std::exchange(request.operation, nullptr)->handle.complete(std::move(outcome));
 }
 

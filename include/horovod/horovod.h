@@ -120,6 +120,18 @@ typedef struct {
   hvd_dtype dtype;
 } hvd_tensor;
 
+typedef int64_t hvd_handle;
+
+/* What an operation that has ended left. Valid only while `ended` of its request runs. */
+typedef struct {
+  hvd_status status;
+  const char* text;          /* of the error; "" when there was none */
+  const hvd_tensor* outputs; /* [output_count] as of hvd_take_output; the memory belongs to whoever
+                                is told, who ends it with hvd_free_memory(output.data) */
+  int32_t output_count;      /* 0 on an error */
+  int32_t last_joined;       /* join: the rank that joined last */
+} hvd_ending;
+
 /* One operation on one tensor, or on several as one group. */
 typedef struct {
   hvd_kind kind;
@@ -140,11 +152,14 @@ typedef struct {
   void (*release)(void* owner); /* called once, from any thread, when the runtime no longer touches
                                    the memory */
   void* owner;
+  /* Called once, with `owner`, when the operation has ended, well or not, and the runtime no longer
+   * touches the memory; from any thread, usually the runtime's own: it must neither block nor call
+   * anything but hvd_submit and hvd_free_memory. NULL: nobody is told. */
+  void (*ended)(void* owner, const hvd_ending* ending);
 } hvd_request;
 
-typedef int64_t hvd_handle;
-
-/* Queues an operation. On an error nothing was queued and `release` was not called. */
+/* Queues an operation. On an error nothing was queued, and neither `release` nor `ended` was
+ * called. `handle` may be NULL for a request with `ended`, which nobody will wait for then. */
 HVD_API hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle);
 /* Queues several at once, all or none of them; each is an operation of its own. On an error no
    `release` was called. */
