@@ -79,10 +79,8 @@ class Submission {
     if (request_.release != nullptr)
       made.release = [release = request_.release, owner = request_.owner] { release(owner); };
     if (request_.ended != nullptr) {
-      made.ended = [ended = request_.ended, owner = request_.owner,
-                    operation = made.operation](const Outcome& outcome) {
-        tell(ended, owner, outcome, *operation);
-      };
+      made.ended = [ended = request_.ended, owner = request_.owner, operation = made.operation](
+                       const Outcome& outcome) { tell(ended, owner, outcome, *operation); };
     }
     return made;
   }

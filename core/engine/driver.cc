@@ -229,8 +229,8 @@ bool Driver::guarded(Body body) {
 }
 
 // Announces that this rank must be rung from now on, by its peers and by those that submit (while
-// it only naps, by those of them that will not wait); then looks once more, so that nothing that came before is missed. False when
-// there was something.
+// it only naps, by those of them that will not wait); then looks once more, so that nothing that
+// came before is missed. False when there was something.
 bool Driver::fall_asleep(Rest how) {
   asleep_.store(how, std::memory_order_seq_cst);
   peers_ring_ = true;

@@ -102,9 +102,9 @@ class Driver {
   std::atomic<int> wanted_{0};  ///< threads that want the token; the engine thread yields to them
   /// Whoever submits must ring at `sleep`; at `nap` too, if nobody will wait for the operation.
   std::atomic<Rest> asleep_{Rest::none};
-  Naps naps_;                        ///< of the engine thread alone, as the next one
-  uint64_t watched_drive_ = 0;       ///< which of `drives_` it has watched ...
-  int watched_ = 0;                  ///< ... so many times after the first
+  Naps naps_;                   ///< of the engine thread alone, as the next one
+  uint64_t watched_drive_ = 0;  ///< which of `drives_` it has watched ...
+  int watched_ = 0;             ///< ... so many times after the first
   std::thread thread_;
 };
 

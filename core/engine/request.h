@@ -37,7 +37,7 @@ struct Request {
   Signature signature;
   std::vector<BatchTensor> tensors;
   std::shared_ptr<Operation> operation;
-  std::function<void()> release;  ///< lets go of the caller's memory; called once
+  std::function<void()> release;              ///< lets go of the caller's memory; called once
   std::function<void(const Outcome&)> ended;  ///< called once, before the Handle completes
   bool has_handle = true;  ///< somebody may wait, and drive; else the engine thread has to
 };

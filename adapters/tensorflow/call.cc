@@ -1,0 +1,283 @@
+#include "adapters/tensorflow/call.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hvd::tf {
+namespace {
+
+struct Type {
+  DataType theirs;
+  hvd_dtype ours;
+};
+constexpr Type kTypes[] = {
+    {kFloat, HVD_FLOAT32},     {kDouble, HVD_FLOAT64}, {kInt32, HVD_INT32},  {kUint8, HVD_UINT8},
+    {kInt16, HVD_INT16},       {kInt8, HVD_INT8},      {kInt64, HVD_INT64},  {kBool, HVD_BOOL},
+    {kBfloat16, HVD_BFLOAT16}, {kUint16, HVD_UINT16},  {kHalf, HVD_FLOAT16},
+};
+
+hvd_dtype ours(DataType theirs) {
+  for (const Type& type : kTypes)
+    if (type.theirs == theirs) return type.ours;
+  return HVD_UINT8;  // never: the ops take no other type
+}
+
+DataType theirs(hvd_dtype ours) {
+  for (const Type& type : kTypes)
+    if (type.ours == ours) return type.theirs;
+  return kUint8;
+}
+
+/// What TensorFlow's users know an error by.
+Code code_of(hvd_status status) {
+  switch (status) {
+    case HVD_OK:
+      return kOk;
+    case HVD_INVALID_ARGUMENT:
+      return kInvalidArgument;
+    case HVD_MISMATCH:
+    case HVD_NOT_INITIALIZED:
+      return kFailedPrecondition;
+    default:
+      return kUnknown;
+  }
+}
+
+void free_output(void* data, size_t, void*) { hvd_free_memory(data); }
+
+using Dims = std::vector<int64_t>;
+
+Dims dims_of(const Tensor* tensor) {
+  Dims dims(static_cast<size_t>(api().num_dims(tensor)));
+  for (size_t i = 0; i < dims.size(); ++i) dims[i] = api().dim(tensor, static_cast<int>(i));
+  return dims;
+}
+
+/// Owned by itself from start() on: it goes when it has told TensorFlow how it ended.
+class Call {
+ public:
+  Call(const Node& node, Execution* execution, Done done)
+      : node_(node), execution_(execution), done_(std::move(done)) {}
+
+  void start() {
+    if (take_inputs() && make_outputs()) return submit();
+    finish();
+  }
+
+ private:
+  struct Operand {
+    TensorHandle input;
+    TensorHandle output{};  ///< none where the runtime allocates
+    Dims dims;
+  };
+
+  bool take_inputs() {
+    const int count = api().num_inputs(execution_);
+    if (node_.op.kind == HVD_REDUCESCATTER && !is_sum_or_average()) {
+      return fail(kAborted, "reducescatter reduces by Sum or Average only");
+    }
+    operands_.reserve(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) {
+      TensorHandle input = get_input(i);
+      if (!input) return false;
+      Dims dims = dims_of(input.get());
+      operands_.push_back({.input = std::move(input), .dims = std::move(dims)});
+    }
+    return node_.op.kind != HVD_ALLTOALL || take_splits();
+  }
+
+  bool is_sum_or_average() const {
+    return node_.reduce_op == HVD_SUM || node_.reduce_op == HVD_AVERAGE;
+  }
+
+  bool take_splits() {
+    splits_ = std::move(operands_.back());
+    operands_.pop_back();
+    if (splits_->dims.size() == 1) return true;
+    return fail(kInvalidArgument, "splits must be a vector, but have " +
+                                      std::to_string(splits_->dims.size()) + " dimensions");
+  }
+
+  TensorHandle get_input(int i) {
+    Tensor* tensor = nullptr;
+    const Result result;
+    api().get_input(execution_, i, &tensor, result);
+    if (!result.ok()) fail(api().code(result), result.text());
+    return TensorHandle(tensor);
+  }
+
+  bool make_outputs() {
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      if (!make_output(static_cast<int>(i), operands_[i])) return false;
+    }
+    return true;
+  }
+
+  bool make_output(int i, Operand& operand) {
+    switch (node_.op.kind) {
+      case HVD_ALLREDUCE:
+      case HVD_BROADCAST:
+        return forward(i, operand);
+      case HVD_REDUCESCATTER:
+        operand.output = allocate(i, operand, own_rows(operand.dims));
+        return operand.output != nullptr;
+      default:
+        return true;
+    }
+  }
+
+  /// Takes over the memory of an input that nobody else reads. TensorFlow counts our handle as one
+  /// who does, so it goes for a moment.
+  bool forward(int i, Operand& operand) {
+    const Result result;
+    int forwarded = -1;
+    operand.input.reset();
+    operand.output.reset(api().forward_or_allocate(execution_, &i, 1, i, operand.dims.data(),
+                                                   static_cast<int>(operand.dims.size()),
+                                                   &forwarded, result));
+    if (!result.ok()) return fail(api().code(result), result.text());
+    operand.input = get_input(i);
+    return operand.input != nullptr;
+  }
+
+  TensorHandle allocate(int i, const Operand& operand, const Dims& dims) {
+    const Result result;
+    TensorHandle output(api().allocate_output(execution_, i, api().tensor_type(operand.input.get()),
+                                              dims.data(), static_cast<int>(dims.size()), 0,
+                                              result));
+    if (!result.ok()) fail(api().code(result), result.text());
+    return output;
+  }
+
+  /// The shape of what reducescatter leaves to this rank. What is wrong here the runtime refuses.
+  Dims own_rows(Dims dims) const {
+    int32_t size = 1, rank = 0;
+    if (hvd_get_process_set(node_.process_set, &size, &rank) != HVD_OK || rank < 0) rank = 0;
+    if (!dims.empty()) dims[0] = dims[0] / size + (rank < dims[0] % size ? 1 : 0);
+    return dims;
+  }
+
+  void submit() {
+    std::vector<hvd_tensor> inputs;
+    std::vector<void*> outputs;
+    for (const Operand& operand : operands_) {
+      Tensor* input = operand.input.get();
+      inputs.push_back({api().tensor_data(input), operand.dims.data(),
+                        static_cast<int32_t>(operand.dims.size()), ours(api().tensor_type(input))});
+      outputs.push_back(operand.output ? api().tensor_data(operand.output.get()) : nullptr);
+    }
+    const hvd_request request = make_request(inputs, outputs);
+    const bool blocking = node_.blocking;
+    hvd_handle handle = 0;
+    const hvd_status status = hvd_submit(&request, blocking ? &handle : nullptr);
+    if (status != HVD_OK) {
+      fail(code_of(status), hvd_last_error());
+      return finish();
+    }
+    // From here on `this` may be gone.
+    if (!blocking) return;
+    hvd_wait(handle);
+    hvd_free(handle);
+  }
+
+  hvd_request make_request(const std::vector<hvd_tensor>& inputs,
+                           const std::vector<void*>& outputs) const {
+    hvd_request request{};
+    request.kind = node_.op.kind;
+    request.name = node_.name.c_str();
+    request.process_set = node_.process_set;
+    request.count = static_cast<int32_t>(inputs.size());
+    request.inputs = inputs.data();
+    request.outputs = outputs.data();
+    request.op = node_.reduce_op;
+    request.prescale = node_.prescale;
+    request.postscale = node_.postscale;
+    request.root = node_.root;
+    if (splits_ && splits_->dims[0] > 0) {
+      request.splits = static_cast<const int32_t*>(api().tensor_data(splits_->input.get()));
+      request.split_count = static_cast<int32_t>(splits_->dims[0]);
+    }
+    request.owner = const_cast<Call*>(this);
+    request.ended = [](void* call, const hvd_ending* ending) {
+      static_cast<Call*>(call)->end(*ending);
+    };
+    return request;
+  }
+
+  void end(const hvd_ending& ending) {
+    if (ending.status != HVD_OK) {
+      fail(code_of(ending.status), ending.text);
+    } else if (node_.op.kind == HVD_JOIN) {
+      give_number(ending.last_joined);
+    } else {
+      for (int32_t i = 0; i < ending.output_count; ++i) give(i, ending.outputs[i]);
+    }
+    finish();
+  }
+
+  /// Hands over memory of the runtime, without a copy. An empty tensor has none.
+  void give(int i, const hvd_tensor& output) {
+    size_t elements = 1;
+    for (int32_t d = 0; d < output.dimensions; ++d)
+      elements *= static_cast<size_t>(output.shape[d]);
+    const DataType type = theirs(output.dtype);
+    const Result result;
+    TensorHandle tensor;
+    if (elements > 0) {
+      tensor.reset(api().new_tensor(type, output.shape, output.dimensions, output.data,
+                                    elements * element_bytes(output.dtype), free_output, nullptr));
+      api().set_output(execution_, i, tensor.get(), result);
+    } else {
+      hvd_free_memory(output.data);
+      tensor.reset(
+          api().allocate_output(execution_, i, type, output.shape, output.dimensions, 0, result));
+    }
+    if (!result.ok()) fail(api().code(result), result.text());
+  }
+
+  void give_number(int32_t number) {
+    const Result result;
+    TensorHandle output(api().allocate_output(execution_, 0, kInt32, nullptr, 0, 0, result));
+    if (!result.ok()) {
+      fail(api().code(result), result.text());
+    } else {
+      *static_cast<int32_t*>(api().tensor_data(output.get())) = number;
+    }
+  }
+
+  static size_t element_bytes(hvd_dtype dtype) {
+    constexpr size_t kBytes[] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2};
+    return kBytes[dtype];
+  }
+
+  /// Always false.
+  bool fail(Code code, const std::string& why) {
+    api().execution_failed(execution_, Result(code, node_.op.name + (": " + why)));
+    return false;
+  }
+
+  void finish() {
+    operands_.clear();
+    splits_.reset();
+    const Done done = std::move(done_);
+    delete this;
+    done();
+  }
+
+  const Node& node_;  ///< TensorFlow keeps it until `done`
+  Execution* execution_;
+  Done done_;
+  std::vector<Operand> operands_;
+  std::optional<Operand> splits_;
+};
+
+}  // namespace
+
+void start_call(const Node& node, Execution* execution, Done done) {
+  (new Call(node, execution, std::move(done)))->start();
+}
+
+}  // namespace hvd::tf

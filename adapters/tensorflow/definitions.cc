@@ -1,0 +1,156 @@
+#include "adapters/tensorflow/definitions.h"
+
+#include <limits>
+#include <memory>
+
+#include "adapters/tensorflow/c_api.h"
+#include "adapters/tensorflow/op.h"
+
+namespace hvd::tf {
+namespace {
+
+constexpr size_t kUnknownSize = std::numeric_limits<size_t>::max();
+
+struct DeleteShape {
+  void operator()(Shape* shape) const { api().delete_shape(shape); }
+};
+using ShapeHandle = std::unique_ptr<Shape, DeleteShape>;
+
+ShapeHandle new_shape() { return ShapeHandle(api().new_shape()); }
+
+/// Copies `status` when it says something went wrong; the first error stays.
+void keep(const Result& result, Status* status) {
+  if (!result.ok() && api().code(status) == kOk)
+    api().set_status(status, kInvalidArgument, result.text().c_str());
+}
+
+void same_as_inputs(Inference* inference, Status* status) {
+  const auto count = static_cast<int>(api().inference_inputs(inference));
+  for (int i = 0; i < count; ++i) {
+    const ShapeHandle shape = new_shape();
+    const Result result;
+    api().inference_input(inference, i, shape.get(), result);
+    api().inference_output(inference, i, shape.get(), result);
+    keep(result, status);
+  }
+}
+
+/// As input `i`, with an unknown number of rows.
+void other_rows(Inference* inference, int i, Status* status) {
+  const ShapeHandle input = new_shape(), rest = new_shape(), output = new_shape();
+  const ShapeHandle rows(api().vector(inference, kUnknownSize));
+  const Result got, ranked, cut, joined, set;
+  api().inference_input(inference, i, input.get(), got);
+  api().with_rank_at_least(inference, input.get(), 1, input.get(), ranked);
+  if (ranked.ok()) {
+    api().subshape(inference, input.get(), 1, std::numeric_limits<int64_t>::max(), rest.get(), cut);
+    api().concatenate(inference, rows.get(), rest.get(), output.get(), joined);
+    api().inference_output(inference, i, output.get(), set);
+  }
+  for (const Result* result : {&got, &ranked, &cut, &joined, &set}) keep(*result, status);
+}
+
+void inputs_with_other_rows(Inference* inference, Status* status) {
+  const auto count = static_cast<int>(api().inference_inputs(inference));
+  for (int i = 0; i < count; ++i) other_rows(inference, i, status);
+}
+
+void rows_and_splits(Inference* inference, Status* status) {
+  other_rows(inference, 0, status);
+  const ShapeHandle splits(api().vector(inference, kUnknownSize));
+  const Result result;
+  api().inference_output(inference, 1, splits.get(), result);
+  keep(result, status);
+}
+
+void scalar(Inference* inference, Status* status) {
+  const ShapeHandle shape(api().scalar(inference));
+  const Result result;
+  api().inference_output(inference, 0, shape.get(), result);
+  keep(result, status);
+}
+
+void nothing(Inference*, Status*) {}
+
+void (*shapes_of(hvd_kind kind))(Inference*, Status*) {
+  switch (kind) {
+    case HVD_ALLREDUCE:
+    case HVD_BROADCAST:
+      return same_as_inputs;
+    case HVD_ALLGATHER:
+    case HVD_REDUCESCATTER:
+      return inputs_with_other_rows;
+    case HVD_ALLTOALL:
+      return rows_and_splits;
+    case HVD_JOIN:
+      return scalar;
+    case HVD_BARRIER:
+      break;
+  }
+  return nothing;
+}
+
+/// The types that the runtime takes; which of them an operation takes, it says itself.
+constexpr char kTypes[] =
+    "T: {bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}";
+
+void add_tensors(OpBuilder* builder, const Collective& op) {
+  if (op.kind == HVD_BARRIER) return;
+  if (op.kind == HVD_JOIN) return api().add_output(builder, "last_joined: int32");
+  api().add_attribute(builder, kTypes);
+  if (op.grouped) api().add_attribute(builder, "N: int >= 1");
+  api().add_input(builder, op.grouped ? "tensors: N * T" : "tensor: T");
+  api().add_output(builder, op.grouped ? "outputs: N * T" : "output: T");
+  if (op.kind != HVD_ALLTOALL) return;
+  api().add_input(builder, "splits: int32");  // an empty vector: equal parts
+  api().add_output(builder, "received_splits: int32");
+}
+
+void add_attributes(OpBuilder* builder, const Collective& op) {
+  if (reduces(op.kind)) {
+    api().add_attribute(builder, "reduce_op: int = 1");
+    api().add_attribute(builder, "prescale_factor: string = '1'");
+    api().add_attribute(builder, "postscale_factor: string = '1'");
+  }
+  if (op.kind == HVD_BROADCAST) api().add_attribute(builder, "root_rank: int");
+  api().add_attribute(builder, "process_set_id: int = 0");
+  api().add_attribute(builder, "tensor_name: string = ''");  // '': the node's
+  api().add_attribute(builder, "ignore_name_scope: bool = false");
+  api().add_attribute(builder, "blocking: bool = false");
+}
+
+std::string registered(OpBuilder* builder) {
+  const Result result;
+  api().register_op(builder, result);
+  return result.text();
+}
+
+std::string define(const Collective& op) {
+  OpBuilder* builder = api().new_op(op.name);
+  add_tensors(builder, op);
+  add_attributes(builder, op);
+  api().set_stateful(builder, true);
+  api().set_shape_inference(builder, shapes_of(op.kind));
+  return registered(builder);
+}
+
+std::string define_answer(const char* name, bool about_a_set) {
+  OpBuilder* builder = api().new_op(name);
+  api().add_output(builder, "answer: int32");
+  if (about_a_set) api().add_attribute(builder, "process_set_id: int = 0");
+  api().set_stateful(builder, true);
+  api().set_shape_inference(builder, scalar);
+  return registered(builder);
+}
+
+}  // namespace
+
+std::string register_ops() {
+  std::string problems;
+  for (const Collective& op : kCollectives) problems += define(op);
+  for (const char* name : {kRank, kLocalRank, kLocalSize}) problems += define_answer(name, false);
+  for (const char* name : {kSize, kIncluded}) problems += define_answer(name, true);
+  return problems;
+}
+
+}  // namespace hvd::tf
