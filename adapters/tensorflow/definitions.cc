@@ -148,8 +148,8 @@ std::string define_answer(const char* name, bool about_a_set) {
 std::string register_ops() {
   std::string problems;
   for (const Collective& op : kCollectives) problems += define(op);
-  for (const char* name : {kRank, kLocalRank, kLocalSize}) problems += define_answer(name, false);
-  for (const char* name : {kSize, kIncluded}) problems += define_answer(name, true);
+  for (const char* name : {kLocalRank, kLocalSize}) problems += define_answer(name, false);
+  for (const char* name : {kRank, kSize, kIncluded}) problems += define_answer(name, true);
   return problems;
 }
 

@@ -71,16 +71,25 @@ void answer_about_the_job(void*, Execution* execution) {
   answer(execution, status, world.*field);
 }
 
+void answer_rank(void* question, Execution* execution) {
+  int32_t size = 0, rank = 0;
+  const int32_t id = static_cast<Question*>(question)->process_set;
+  const hvd_status status = hvd_get_process_set(id, &size, &rank);
+  answer(execution, status, rank);
+}
+
 void answer_size(void* question, Execution* execution) {
   int32_t size = 0, rank = 0;
   const int32_t id = static_cast<Question*>(question)->process_set;
-  answer(execution, hvd_get_process_set(id, &size, &rank), size);
+  const hvd_status status = hvd_get_process_set(id, &size, &rank);
+  answer(execution, status, size);
 }
 
 void answer_included(void* question, Execution* execution) {
   int32_t size = 0, rank = 0;
   const int32_t id = static_cast<Question*>(question)->process_set;
-  answer(execution, hvd_get_process_set(id, &size, &rank), rank < 0 ? 0 : 1);
+  const hvd_status status = hvd_get_process_set(id, &size, &rank);
+  answer(execution, status, rank < 0 ? 0 : 1);
 }
 
 void* create_question(Construction* construction) {
@@ -107,9 +116,9 @@ std::string register_answer_about_a_set(const char* name, Compute compute_answer
 
 std::string register_kernels() {
   return register_collectives(std::make_index_sequence<kCollectives.size()>()) +
-         register_answer(kRank, answer_about_the_job<&hvd_world::rank>) +
          register_answer(kLocalRank, answer_about_the_job<&hvd_world::local_rank>) +
          register_answer(kLocalSize, answer_about_the_job<&hvd_world::local_size>) +
+         register_answer_about_a_set(kRank, answer_rank) +
          register_answer_about_a_set(kSize, answer_size) +
          register_answer_about_a_set(kIncluded, answer_included);
 }
