@@ -1,0 +1,55 @@
+"""Which Keras this is, and what it runs on."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+
+def is_keras_3(keras: Any) -> bool:
+    """Whether a module of Keras is of version 3 or later."""
+    return int(str(version(keras)).split(".")[0]) >= 3
+
+
+def keras_of(thing: Any, usual: Any) -> Any:
+    """The module of Keras that the class of `thing` comes from, else `usual`."""
+    for parent in type(thing).__mro__:
+        root = parent.__module__.split(".")[0]
+        if root in ("keras", "tf_keras"):
+            return importlib.import_module(root)
+    return usual
+
+
+def version(keras: Any) -> str:
+    """Of a module of Keras: `tf.keras` has its own only in some versions."""
+    found = getattr(keras, "__version__", None)
+    if found is None:
+        from tensorflow.keras import __version__ as found  # type: ignore[no-redef]
+    return str(found)
+
+
+def backend_of(keras: Any) -> str:
+    """tensorflow, torch or jax."""
+    if not is_keras_3(keras):
+        return "tensorflow"
+    return str(keras.config.backend())
+
+
+def is_v1_graph(keras: Any) -> bool:
+    """Whether values are nodes of a v1 graph, which only a session can compute."""
+    if backend_of(keras) != "tensorflow" or is_keras_3(keras):
+        return False
+    import tensorflow as tf
+
+    return not tf.executing_eagerly() and not tf.inside_function()
+
+
+def session(keras: Any) -> Any:
+    """Of Keras 2 in v1 graphs."""
+    return keras.backend.get_session()
+
+
+def wants_legacy_keras() -> bool:
+    """Whether TensorFlow is told to use Keras 2."""
+    return os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")

@@ -1,0 +1,162 @@
+"""What the two modules of Keras export, as functions of their module of Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horovod._keras import values
+from horovod._keras.backend import backend_of, is_keras_3, is_v1_graph, keras_of, session
+from horovod._keras.optimizer import Options, convert, wrap
+from horovod.common.basics import Average, Sum
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.util import get_average_backwards_compatibility_fun
+
+
+class _Ops:
+    Average = Average
+    Sum = Sum
+
+
+_resolve = get_average_backwards_compatibility_fun(_Ops)
+
+
+def checked_groups(num_groups: int, groups: Any) -> Any:
+    """As `horovod.tensorflow` checks them, without importing it."""
+    if num_groups and groups is None:
+        import warnings
+
+        warnings.warn(
+            "num_groups is deprecated: give groups=<int> instead", DeprecationWarning, stacklevel=4
+        )
+        groups = num_groups
+    is_number = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 0
+    is_lists = isinstance(groups, (list, tuple)) and all(
+        isinstance(group, (list, tuple)) and all(hasattr(v, "assign") for v in group)
+        for group in groups
+    )
+    if groups is None or is_number or is_lists:
+        return groups
+    raise ValueError(
+        f"groups must be a non-negative int or a list of lists of variables, got {groups!r}"
+    )
+
+
+def distributed_optimizer(
+    usual: Any, optimizer: Any, name: str | None, local_layers: Any, **options: Any
+) -> Any:
+    """`optimizer`, wrapped, with the weights of `local_layers` registered as local."""
+    keras = keras_of(optimizer, usual)
+    label = name or f"Distributed{type(optimizer).__name__}"
+    distributed = wrap(optimizer, Options(keras, label, **options), name)
+    for variable in weights_of(local_layers):
+        distributed.register_local_var(variable)
+    return distributed
+
+
+def weights_of(local_layers: Any) -> list[Any]:
+    """The trainable variables of layers; ValueError for what is no Keras layer."""
+    if local_layers is None:
+        return []
+    layers = local_layers if isinstance(local_layers, (list, tuple, set)) else [local_layers]
+    for layer in layers:
+        if not (hasattr(layer, "trainable_weights") and hasattr(layer, "call")):
+            raise ValueError(f"local_layers must be Keras layers, got {type(layer).__name__}")
+    return [variable for layer in layers for variable in layer.trainable_weights]
+
+
+def _array(keras: Any, value: Any) -> Any:
+    if is_v1_graph(keras) and hasattr(value, "graph"):
+        value = session(keras).run(value)
+    return values.as_array(value)
+
+
+def allreduce(
+    keras: Any,
+    value: Any,
+    name: str | None,
+    average: bool | None,
+    prescale_factor: float,
+    postscale_factor: float,
+    op: int | None,
+    compression: Any,
+) -> Any:
+    """A value, reduced."""
+    op = _resolve(op, None) if average is None or op is not None else (Average if average else Sum)
+    array = _array(keras, value)
+    kept = array.dtype
+    if getattr(compression, "__name__", "") == "FP16Compressor" and kept.kind == "f":
+        array = array.astype("float16")
+    name = name or "keras.value"
+    values.allreduce([array], name, op, prescale_factor, postscale_factor)
+    return array.astype(kept)[()]
+
+
+def allgather(keras: Any, value: Any, name: str | None) -> Any:
+    """The values of all ranks, one after the other."""
+    return values.allgather(_array(keras, value), name or "keras.value")
+
+
+def broadcast(keras: Any, value: Any, root_rank: int, name: str | None) -> Any:
+    """The root's value."""
+    array = _array(keras, value)
+    values.broadcast([array], root_rank, name or "keras.value")
+    return array[()]
+
+
+def reducescatter(keras: Any, value: Any, name: str | None, op: int) -> Any:
+    """This rank's rows of the reduced value."""
+    return values.reducescatter(_array(keras, value), name or "keras.value", op)
+
+
+def broadcast_variables(
+    keras: Any,
+    variables: Any,
+    root_rank: int,
+    name: str = "keras.variables",
+    process_set: ProcessSet = global_process_set,
+) -> None:
+    """Overwrites variables by those of the root; needs no graph, whatever Keras runs on."""
+    variables = list(variables)
+    if not variables:
+        return
+    if is_v1_graph(keras):
+        from horovod.tensorflow.functions import broadcast_variables as as_a_node
+
+        session(keras).run(as_a_node(variables, root_rank, process_set))
+        return
+    arrays = [values.as_array(numpy_of(keras, variable)) for variable in variables]
+    values.broadcast(arrays, root_rank, name, process_set)
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+
+
+def numpy_of(keras: Any, variable: Any) -> Any:
+    """The value of a variable."""
+    if backend_of(keras) == "tensorflow" and not is_keras_3(keras):
+        return variable.numpy()
+    return keras.ops.convert_to_numpy(getattr(variable, "value", variable))
+
+
+def broadcast_global_variables(keras: Any, root_rank: int) -> Any:
+    """Of a v1 graph, at once."""
+    from horovod.tensorflow.functions import broadcast_global_variables as as_a_node
+
+    return session(keras).run(as_a_node(root_rank))
+
+
+def load_model(
+    keras: Any,
+    filepath: Any,
+    custom_optimizers: Any,
+    custom_objects: Any,
+    compression: Any,
+) -> Any:
+    """A saved model whose optimizer, with its state, is distributed."""
+    known = {one.__name__: one for one in custom_optimizers or ()}
+    model = keras.models.load_model(filepath, custom_objects={**known, **(custom_objects or {})})
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        label = f"Distributed{type(inner).__name__}"
+        convert(inner, Options(keras, label, compression=compression))
+    return model

@@ -1,0 +1,321 @@
+"""The optimizer that reduces gradients before it applies them, for every Keras and backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from horovod._keras import reducers
+from horovod._keras.backend import backend_of, is_keras_3
+from horovod.common.basics import Average, Sum
+from horovod.common.process_sets import ProcessSet, global_process_set
+
+
+class CallableList(list):  # type: ignore[type-arg]
+    """`optimizer.variables` of Keras 3, `optimizer.variables()` of Keras 2: both work."""
+
+    def __call__(self) -> list[Any]:
+        return self
+
+
+class Distributed:
+    """Front of the wrapped optimizer's class."""
+
+    _HAS_AGGREGATE_GRAD = True
+    #: With Keras 2 and TensorFlow a LocalGradientAggregationHelperEager, else what is alike.
+    _horovod: Any
+    #: The gradients at hand are reduced already: by compute_gradients, for apply_gradients.
+    _horovod_is_reduced = False
+
+    @property
+    def variables(self) -> Any:
+        """As of the wrapped class, which has a property or a method."""
+        found = super().variables  # type: ignore[misc]
+        return CallableList(found() if callable(found) else found)
+
+    def register_local_var(self, var: Any) -> None:
+        """From now on the gradient of `var` is not reduced."""
+        self._horovod.register_local_var(var)
+
+    def _allreduce(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
+        """The gradients of a step, reduced over all ranks."""
+        return list(self._horovod.compute_gradients(list(grads), list(vars)))
+
+    def _aggregate_gradients(self, grads_and_vars: Any) -> list[Any]:
+        """The gradients of pairs, reduced; they are applied as they are then."""
+        pairs = list(grads_and_vars)
+        self._horovod_is_reduced = True
+        if not pairs:
+            return []
+        grads, variables = zip(*pairs, strict=True)
+        return self._allreduce(grads, variables)
+
+    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Unless compute_gradients has done it."""
+        if self._horovod_is_reduced:
+            self._horovod_is_reduced = False
+            return list(grads)
+        return self._allreduce(grads, variables)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """As of Keras 2's optimizers: pairs of reduced gradients and variables."""
+        pairs = list(super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
+        return list(zip(self._aggregate_gradients(pairs), [v for _, v in pairs], strict=True))
+
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[Any]:
+        """As of Keras 2's older optimizers: pairs of reduced gradients and variables."""
+        parent: Any = super()
+        if hasattr(parent, "_compute_gradients"):
+            pairs = list(parent._compute_gradients(loss, var_list, grad_loss, tape))
+        else:
+            pairs = list(parent.compute_gradients(loss, var_list, tape))
+        return list(zip(self._aggregate_gradients(pairs), [v for _, v in pairs], strict=True))
+
+    def get_gradients(self, loss: Any, params: Any) -> list[Any]:
+        """As of Keras 2's older optimizers in v1 graphs: reduced gradients."""
+        gradients = super().get_gradients(loss, params)  # type: ignore[misc]
+        return self._aggregate_gradients(zip(gradients, params, strict=True))
+
+
+class Distributed2(Distributed):
+    """For Keras 2, where everything comes by apply_gradients."""
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """Reduces the gradients, unless compute_gradients has, and applies them."""
+        pairs = list(grads_and_vars)
+        if not pairs:
+            return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
+        variables = [variable for _, variable in pairs]
+        grads = self._reduced([gradient for gradient, _ in pairs], variables)
+        parent: Callable[..., Any] = super().apply_gradients  # type: ignore[misc]
+        together = list(zip(grads, variables, strict=True))
+        return self._horovod.apply_gradients(lambda: parent(together, *args, **kwargs), self)
+
+
+class Distributed3(Distributed):
+    """For Keras 3, where everything comes by apply, also from compiled steps of JAX."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        """Reduces the gradients, unless compute_gradients has, and applies them."""
+        known = trainable_variables
+        if known is None:
+            known = getattr(self, "_trainable_variables", [])
+        known = list(known)
+        self._horovod.prepare(lambda: self._build_once(known))
+        reduced = self._reduced(list(grads), known)
+        parent: Callable[..., Any] = super().apply  # type: ignore[misc]
+        return self._horovod.apply_gradients(lambda: parent(reduced, trainable_variables), self)
+
+    def _build_once(self, variables: Sequence[Any]) -> None:
+        if not self.built:  # type: ignore[attr-defined]
+            self.build(variables)  # type: ignore[attr-defined]
+
+    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[Any]:
+        """As of Keras 2's optimizers, on TensorFlow: pairs of reduced gradients and variables."""
+        import tensorflow as tf
+
+        if tape is None:
+            tape = tf.GradientTape()
+        if callable(loss):
+            with tape:
+                loss = loss()
+        variables = list(var_list() if callable(var_list) else var_list)
+        pairs = list(zip(tape.gradient(loss, variables), variables, strict=True))
+        return list(zip(self._aggregate_gradients(pairs), variables, strict=True))
+
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[Any]:
+        return self.compute_gradients(loss, var_list, tape)
+
+
+class Helper:
+    """What does the reducing where steps are not made of several passes."""
+
+    def __init__(self, reducer: reducers.Reducer, scale_local_gradients: bool) -> None:
+        self._reducer = reducer
+        self._scale = scale_local_gradients
+        self._local: set[int] = set()
+
+    def register_local_var(self, var: Any) -> None:
+        """From now on the gradient of `var` is not reduced."""
+        self._local.add(id(var))
+
+    def prepare(self, build: Callable[[], None]) -> None:
+        """Nothing has to be there before."""
+
+    def compute_gradients(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Reduced, but for local variables."""
+        if not self._local:
+            return self._reducer(grads, variables)
+        places = [p for p, v in enumerate(variables) if id(v) not in self._local]
+        result = [self._reducer.scaled(g) if self._scale else g for g in grads]
+        reduced = self._reducer([grads[p] for p in places], [variables[p] for p in places])
+        for place, gradient in zip(places, reduced, strict=True):
+            result[place] = gradient
+        return result
+
+    def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any) -> Any:
+        """Every pass is a step."""
+        return apply_grads_closure()
+
+
+class Options:
+    """The arguments of DistributedOptimizer, checked."""
+
+    def __init__(
+        self,
+        keras: Any,
+        name: str,
+        device_dense: str = "",
+        device_sparse: str = "",
+        compression: Any = None,
+        sparse_as_dense: bool = False,
+        gradient_predivide_factor: float = 1.0,
+        op: int = Average,
+        backward_passes_per_step: int = 1,
+        average_aggregated_gradients: bool = False,
+        groups: Any = None,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+    ) -> None:
+        if op not in (Average, Sum):
+            raise ValueError("DistributedOptimizer of Keras: op must be Average or Sum")
+        if gradient_predivide_factor != 1.0 and op != Average:
+            raise ValueError("gradient_predivide_factor is for op=Average only")
+        self.keras = keras
+        self.label = f"{name}_Allreduce"
+        self.placement = (device_dense, device_sparse)
+        self.compression = compression
+        self.sparse_as_dense = sparse_as_dense
+        self.predivide = gradient_predivide_factor
+        self.op = op
+        self.passes = backward_passes_per_step
+        self.average_passes = average_aggregated_gradients
+        self.groups = groups
+        self.process_set = process_set
+        self.scale_local = scale_local_gradients
+
+    def helper(self) -> Any:
+        """What does the reducing, for the backend at hand."""
+        backend = backend_of(self.keras)
+        if backend == "tensorflow":
+            return self._for_tensorflow()
+        if self.passes != 1:
+            raise ValueError(
+                "backward_passes_per_step is for Keras on TensorFlow; elsewhere give the wrapped "
+                "optimizer gradient_accumulation_steps"
+            )
+        if backend == "torch":
+            return Helper(reducers.TorchReducer(self._how(_torch_compression)), self.scale_local)
+        if backend == "jax":
+            return Helper(reducers.JaxReducer(self._how(_no_compression)), self.scale_local)
+        raise ValueError(f"Keras on {backend} is not supported: use tensorflow, torch or jax")
+
+    def _for_tensorflow(self) -> Any:
+        from horovod.tensorflow._reducer import Reducer
+        from horovod.tensorflow.compression import Compression
+        from horovod.tensorflow.gradient_aggregation_eager import (
+            LocalGradientAggregationHelperEager,
+        )
+
+        reducer = Reducer(
+            self.label,
+            *self.placement,
+            self.compression or Compression.none,
+            self.sparse_as_dense,
+            self.op,
+            self.predivide,
+            self.groups,
+            self.process_set,
+        )
+        return LocalGradientAggregationHelperEager(
+            self.passes,
+            reducer,
+            self.sparse_as_dense,
+            self.average_passes,
+            self.process_set,
+            self.scale_local,
+        )
+
+    def _how(self, translate: Callable[[Any], Any]) -> reducers.How:
+        return reducers.How(
+            self.label,
+            translate(self.compression),
+            self.op,
+            self.predivide,
+            self.groups,
+            self.process_set,
+        )
+
+
+def _torch_compression(compression: Any) -> Any:
+    """PyTorch's Compressor of the same name; a Compressor of the user's is taken as it is."""
+    from horovod.torch.compression import Compression
+
+    name = getattr(compression, "__name__", "NoneCompressor")
+    known = {c.__name__: c for c in (Compression.none, Compression.fp16, Compression.bf16)}
+    return known.get(name, compression) or Compression.none
+
+
+def _no_compression(compression: Any) -> Any:
+    name = getattr(compression, "__name__", "NoneCompressor")
+    if name != "NoneCompressor":
+        raise ValueError("compression is for Keras on TensorFlow and PyTorch")
+    return None
+
+
+def distributed_class(keras: Any, parent: type) -> type:
+    """A class of the same name that inherits from `parent`."""
+    front = Distributed3 if hasattr(parent, "apply") and is_keras_3(keras) else Distributed2
+    made = type(parent.__name__, (front, parent), {"__module__": parent.__module__})
+    return made
+
+
+def wrap(optimizer: Any, options: Options, name: str | None) -> Any:
+    """An optimizer of the distributed class, made from the configuration of `optimizer`."""
+    if isinstance(optimizer, Distributed):
+        raise ValueError("this optimizer is already a DistributedOptimizer")
+    config = optimizer.get_config()
+    config["name"] = name or f"Distributed{type(optimizer).__name__}"
+    made: Any = distributed_class(options.keras, type(optimizer))
+    distributed = made.from_config(config)
+    distributed._horovod = options.helper()
+    _keep_out_of_xla(options.keras)
+    return distributed
+
+
+def convert(optimizer: Any, options: Options) -> Any:
+    """Makes `optimizer` itself distributed, with all that it holds; for one that was loaded."""
+    if not isinstance(optimizer, Distributed):
+        optimizer.__class__ = distributed_class(options.keras, type(optimizer))
+        optimizer._horovod = options.helper()
+        _keep_out_of_xla(options.keras)
+    return optimizer
+
+
+def _is_distributed(optimizer: Any) -> bool:
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return isinstance(inner, Distributed) or isinstance(optimizer, Distributed)
+
+
+def _keep_out_of_xla(keras: Any) -> None:
+    """Keras 3 compiles whole steps by XLA wherever there is a GPU, if nobody says otherwise.
+
+    Our operations have no XLA kernels, so for models with a distributed optimizer "auto" means no.
+    """
+    if backend_of(keras) != "tensorflow" or not is_keras_3(keras):
+        return
+    usual = getattr(keras.Model, "_resolve_auto_jit_compile", None)
+    if usual is None or getattr(usual, "knows_horovod", False):
+        return
+
+    def resolve(model: Any) -> bool:
+        if _is_distributed(getattr(model, "optimizer", None)):
+            return False
+        return bool(usual(model))
+
+    resolve.knows_horovod = True  # type: ignore[attr-defined]
+    keras.Model._resolve_auto_jit_compile = resolve

@@ -1,0 +1,98 @@
+"""The state of a model and its optimizer in an elastic job, for every Keras and backend."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from horovod._keras import front
+from horovod._keras.callbacks import sync_jax
+from horovod.common import _objects
+from horovod.common._extension import core
+from horovod.common.basics import HorovodBasics
+from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.exceptions import HorovodInternalError
+
+_basics = HorovodBasics(__file__, "mpi_lib")
+
+#: In the text of an error of TensorFlow that says that an operation of ours has failed.
+_OURS = ("HorovodAllreduce", "HorovodAllgather", "HorovodBroadcast", "HorovodGrouped")
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether an error of TensorFlow is a HorovodInternalError in disguise: a rank was lost."""
+    return type(error).__name__ == "UnknownError" and any(word in str(error) for word in _OURS)
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """The retry loop around `func(state, ...)`, which takes TensorFlow's errors for ours."""
+
+    @functools.wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            raise HorovodInternalError(str(error)) from error
+
+    return run_fn(translated, reset)
+
+
+def reset() -> None:
+    """Begins the job anew in this process."""
+    _basics.shutdown()
+    _basics.init()
+
+
+class KerasModelState(ObjectState):
+    """Weights and optimizer variables are kept as NumPy arrays."""
+
+    def __init__(self, keras: Any, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        if not model.built:
+            raise ValueError(
+                "the model is not built: call model.build(), or the model with a batch, first"
+            )
+        self._keras = keras
+        self.model = model
+        self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+        self._build_optimizer()
+        self._saved_arrays: list[Any] = []
+        super().__init__(_objects.broadcast_object, lambda: core.world().rank, **kwargs)
+        self._save_variables()
+
+    def _build_optimizer(self) -> None:
+        """Else its variables would come later than the first save."""
+        optimizer = self.optimizer
+        if optimizer is None or getattr(optimizer, "built", True):
+            return
+        optimizer.build(self.model.trainable_variables)
+
+    def _variables(self) -> list[Any]:
+        sync_jax(self.model)
+        every = list(self.model.variables)
+        if self.optimizer is not None:
+            found = self.optimizer.variables
+            every += list(found() if callable(found) else found)
+        return list({id(variable): variable for variable in every}.values())
+
+    def _save_variables(self) -> None:
+        self._saved_arrays = [
+            front.values.as_array(front.numpy_of(self._keras, variable))
+            for variable in self._variables()
+        ]
+
+    def save(self) -> None:
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        for variable, array in zip(self._variables(), self._saved_arrays, strict=False):
+            variable.assign(array)
+        super().restore()
+
+    def sync(self) -> None:
+        front.broadcast_variables(self._keras, self._variables(), 0)
+        self._save_variables()
+        super().sync()

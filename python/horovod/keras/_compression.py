@@ -1,0 +1,32 @@
+"""What `compression=` takes in `horovod.keras`, whatever Keras runs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horovod._keras.backend import backend_of
+from horovod.keras._module import keras
+
+
+def _compression() -> Any:
+    if backend_of(keras) == "torch":
+        from horovod.torch.compression import Compression as OfTorch
+
+        return OfTorch
+    if backend_of(keras) == "jax":
+        return _NoCompression
+    from horovod.tensorflow.compression import Compression as OfTensorFlow
+
+    return OfTensorFlow
+
+
+class _NoCompression:
+    """On JAX gradients travel as they are."""
+
+    class NoneCompressor:
+        """Sends tensors as they are."""
+
+    none = NoneCompressor
+
+
+Compression = _compression()

@@ -1,0 +1,67 @@
+"""The op library, loaded once: `ops.horovod_allreduce(...)` makes a node or, eagerly, runs it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common._extension import core as core  # loads what the op library stands on
+from horovod.common.exceptions import HorovodVersionMismatchError
+
+_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PATH = os.path.join(_FOLDER, "libhorovod_tensorflow.so")
+
+#: They wait for other ranks, or ask only: TensorFlow shall not run them one after another.
+_UNORDERED = frozenset(
+    f"Horovod{name}"
+    for name in (
+        "Allreduce",
+        "GroupedAllreduce",
+        "Allgather",
+        "GroupedAllgather",
+        "Broadcast",
+        "GroupedBroadcast",
+        "Alltoall",
+        "Reducescatter",
+        "GroupedReducescatter",
+        "Rank",
+        "LocalRank",
+        "Size",
+        "LocalSize",
+        "ProcessSetIncluded",
+    )
+)
+
+
+def _load() -> Any:
+    reinstall = "reinstall Horovod: pip install --no-cache-dir --force-reinstall horovod"
+    try:
+        loaded = tf.load_op_library(PATH)
+    except tf.errors.NotFoundError as error:
+        raise ImportError(
+            f"the op library for TensorFlow could not be loaded from {PATH} ({error.message}); "
+            f"{reinstall}"
+        ) from error
+    problem = ctypes.CDLL(PATH).hvd_tensorflow_problem
+    problem.restype = ctypes.c_char_p
+    why = problem().decode()
+    if why:
+        mismatch = HorovodVersionMismatchError("tensorflow", "2.15 or later", tf.__version__)
+        raise mismatch from ImportError(f"the op library {PATH} does not fit: {why}")
+    return loaded
+
+
+def _leave_unordered() -> None:
+    """Inside a tf.function stateful ops run in a row, except those of this list."""
+    from tensorflow.python.framework import auto_control_deps
+
+    listed = getattr(auto_control_deps, "ASYNC_STATEFUL_OPS", None)
+    if listed is not None:
+        auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(listed) | _UNORDERED
+
+
+ops = _load()
+_leave_unordered()

@@ -1,0 +1,142 @@
+"""Optimizers of tf.compat.v1: gradients are reduced between computing and applying them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.basics import Adasum
+from horovod.common.process_sets import ProcessSet
+from horovod.tensorflow._reducer import Reducer, is_distributed
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
+
+V1Optimizer = tf.compat.v1.train.Optimizer
+
+
+class _Wrapper(V1Optimizer):  # type: ignore[misc]
+    """Passes on to the wrapped optimizer what has nothing to do with gradients."""
+
+    def __init__(self, optimizer: Any, name: str, use_locking: bool) -> None:
+        super().__init__(name=name, use_locking=use_locking)
+        self._optimizer = optimizer
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped optimizer."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped optimizer."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped optimizer."""
+        return self._optimizer.variables(*args, **kwargs)
+
+
+class DistributedV1Optimizer(_Wrapper):
+    """Reduces what `compute_gradients` of the wrapped optimizer gives."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        name: str,
+        use_locking: bool,
+        reducer: Reducer,
+        helper: LocalGradientAggregationHelper,
+    ) -> None:
+        super().__init__(optimizer, name, use_locking)
+        self._reducer = reducer
+        self._helper = helper
+
+    def register_local_var(self, var: Any) -> None:
+        """From now on the gradient of `var` is not reduced."""
+        self._helper.register_local_var(var)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """As of the wrapped optimizer, with gradients that are reduced over all ranks."""
+        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        variables = [variable for _, variable in pairs]
+        gradients = self._helper.compute_gradients([gradient for gradient, _ in pairs], variables)
+        return list(zip(gradients, variables, strict=True))
+
+    def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """As of the wrapped optimizer; only after the last of `backward_passes_per_step`."""
+        return self._helper.apply_gradients(
+            lambda: self._optimizer.apply_gradients(*args, **kwargs), self._optimizer
+        )
+
+
+class AdasumV1Optimizer(_Wrapper):
+    """Each rank steps by its own gradients; the Adasum of these steps is done everywhere."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        name: str,
+        use_locking: bool,
+        reducer: Reducer,
+        process_set: ProcessSet,
+    ) -> None:
+        super().__init__(optimizer, name, use_locking)
+        self._reducer = reducer
+        self._process_set = process_set
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped optimizer, this rank's own."""
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
+    ) -> Any:
+        """Does the step of the wrapped optimizer, then makes the Adasum of all ranks' of it."""
+        pairs = list(grads_and_vars)
+        if not is_distributed(self._process_set):
+            return self._optimizer.apply_gradients(pairs, global_step, name)
+        stepped = [variable for gradient, variable in pairs if gradient is not None]
+        before = [tf.identity(tf.convert_to_tensor(variable)) for variable in stepped]
+        with tf.control_dependencies(before):
+            step = self._optimizer.apply_gradients(pairs, global_step, name)
+        with tf.control_dependencies([] if tf.executing_eagerly() else [step]):
+            deltas = [
+                tf.convert_to_tensor(variable.read_value()) - start
+                for variable, start in zip(stepped, before, strict=True)
+            ]
+        combined = self._reducer(deltas, stepped)
+        assigned = [
+            variable.assign(start + delta)
+            for variable, start, delta in zip(stepped, before, combined, strict=True)
+        ]
+        return None if tf.executing_eagerly() else tf.group(*assigned)
+
+
+def wrap_v1(
+    optimizer: Any,
+    name: str | None,
+    use_locking: bool,
+    make_reducer: Callable[[str], Reducer],
+    op: int,
+    backward_passes_per_step: int,
+    aggregation: Sequence[Any],
+    process_set: ProcessSet,
+    scale_local_gradients: bool,
+) -> Any:
+    """The wrapper for `op`. `aggregation`: sparse_as_dense, average_aggregated_gradients."""
+    name = name or f"Distributed{type(optimizer).__name__}"
+    reducer = make_reducer(f"{name}_Allreduce")
+    if op == Adasum:
+        if backward_passes_per_step != 1:
+            raise ValueError("op=Adasum of a v1 optimizer takes backward_passes_per_step=1 only")
+        return AdasumV1Optimizer(optimizer, name, use_locking, reducer, process_set)
+    helper = LocalGradientAggregationHelper(
+        backward_passes_per_step,
+        reducer,
+        *aggregation,
+        0,
+        type(optimizer),
+        process_set,
+        scale_local_gradients,
+        name,
+    )
+    return DistributedV1Optimizer(optimizer, name, use_locking, reducer, helper)

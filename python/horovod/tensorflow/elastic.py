@@ -1,0 +1,99 @@
+"""Training with TensorFlow that survives a change of ranks.
+
+state = hvd.elastic.TensorFlowKerasState(model, optimizer, epoch=0)
+
+@hvd.elastic.run
+def train(state):
+    for state.epoch in range(state.epoch, 90):
+        ...
+        state.commit()
+
+train(state)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod._keras import state as _shared
+from horovod._keras.backend import keras_of
+from horovod.common.elastic import ObjectState
+from horovod.tensorflow.functions import broadcast_object, broadcast_variables
+from horovod.tensorflow.mpi_ops import rank
+
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates `func(state, *args, **kwargs)`, the training, so that it outlives lost ranks.
+
+    It is called after `state.sync()`, and again after each change: when a rank was lost, with the
+    state as last committed; when hosts came or went, with the state as it is. Between two calls
+    the job begins anew in this process (`shutdown`, `init`), with another rank and size. An
+    UnknownError of one of our operations counts as HorovodInternalError.
+    Returns: what `func` returns.
+    """
+    return _shared.run(func)
+
+
+class TensorFlowKerasState(_shared.KerasModelState):
+    """A Keras model, its optimizer, and `kwargs`: plain values, saved and synced with them.
+
+    `optimizer`: by default that of the compiled model. `backend`: for scripts that give it.
+    Raises: ValueError for a model that is not built yet.
+    """
+
+    def __init__(
+        self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any
+    ) -> None:
+        super().__init__(keras_of(model, tf.keras), model, optimizer, **kwargs)
+
+
+class TensorFlowState(ObjectState):
+    """Variables and `kwargs`: plain values that are saved and synced with them.
+
+    `variables`: by default all global ones. `session`: in v1 graphs, by default the current one.
+    """
+
+    def __init__(
+        self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any
+    ) -> None:
+        self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
+        self.session = session
+        self._saved_values: list[Any] = []
+        super().__init__(lambda obj: broadcast_object(obj), rank, **kwargs)
+        self._save_variables()
+
+    def _run(self, nodes: Any) -> Any:
+        session = self.session or tf.compat.v1.get_default_session()
+        if session is None:
+            raise ValueError("in a v1 graph give TensorFlowState a session")
+        return session.run(nodes)
+
+    def _save_variables(self) -> None:
+        if tf.executing_eagerly():
+            self._saved_values = [variable.numpy() for variable in self.variables]
+        else:
+            self._saved_values = list(self._run(self.variables))
+
+    def save(self) -> None:
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        for variable, value in zip(self.variables, self._saved_values, strict=True):
+            if tf.executing_eagerly():
+                variable.assign(value)
+            else:
+                variable.load(value, self.session or tf.compat.v1.get_default_session())
+        super().restore()
+
+    def sync(self) -> None:
+        done = broadcast_variables(self.variables, 0)
+        if not tf.executing_eagerly():
+            self._run(done)
+        self._save_variables()
+        super().sync()

@@ -1,0 +1,40 @@
+"""Batch normalisation by the statistics of all ranks' batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod._keras.backend import is_keras_3
+from horovod.common.basics import Average
+from horovod.tensorflow.mpi_ops import _allreduce, size
+
+_BatchNormalization: Any = tf.keras.layers.BatchNormalization
+
+
+class SyncBatchNormalization(_BatchNormalization):  # type: ignore[misc]
+    """Keras' BatchNormalization where mean and mean of squares are averaged over all ranks.
+
+    Every rank counts alike, so batches should be equally large. `kwargs`: of the Keras layer.
+    Raises: ValueError for `fused` other than False.
+    """
+
+    def __init__(self, fused: Any = False, **kwargs: Any) -> None:
+        if fused in (True, None):
+            raise ValueError("SyncBatchNormalization does not support fused=True")
+        if not is_keras_3(tf.keras):
+            kwargs["fused"] = False
+        super().__init__(**kwargs)
+
+    def _synchronised(self, mean: Any, variance: Any) -> tuple[Any, Any]:
+        if size() == 1:
+            return mean, variance
+        both = tf.stack([mean, variance + tf.square(mean)])
+        averaged = _allreduce(both, f"{self.name}_statistics", Average)
+        return averaged[0], averaged[1] - tf.square(averaged[0])
+
+    def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Of Keras 2 and 3, with other arguments."""
+        mean, variance = super()._moments(inputs, *args, **kwargs)
+        return self._synchronised(mean, variance)

@@ -1,0 +1,127 @@
+"""Gradients of every operation: against finite differences of what all ranks compute together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tf_ranks import EVERYWHERE, on_ranks
+from tf_reference import my_groups, process_sets, same, value
+
+import horovod.tensorflow as hvd
+
+STEP = 1e-4
+
+
+def weights(shape: Any, salt: int) -> Any:
+    """Of the loss of this rank: a sum of products."""
+    return tf.constant(value(hvd.rank(), shape, tf.float64, salt))
+
+
+def by_hand(loss: Callable[[Any], Any], x: Any, scale: float) -> Any:
+    """Finite differences of the sum of all ranks' losses, for each element of this rank's `x`.
+
+    All ranks go through the elements of all ranks, one rank after the other.
+    """
+    gradient = np.zeros_like(x)
+    sizes = hvd.allgather(tf.constant([x.size]), name="sizes").numpy()
+    for rank, size in enumerate(sizes):
+        for place in range(size):
+            sides = []
+            for step in (STEP, -STEP):
+                moved = x.copy()
+                if rank == hvd.rank():
+                    moved.flat[place] += step
+                total = hvd.allreduce(loss(tf.constant(moved)), name="total", op=hvd.Sum)
+                sides.append(total.numpy())
+            if rank == hvd.rank():
+                gradient.flat[place] = (sides[0] - sides[1]) / (2 * STEP) * scale
+    return gradient
+
+
+def check(operation: Callable[[Any], Any], x: Any, scale: float = 1.0) -> None:
+    """`scale`: by what the documented gradient differs from that of the sum of all losses."""
+
+    def loss(tensor: Any) -> Any:
+        outputs = tf.nest.flatten(operation(tensor))
+        products = [
+            tf.reduce_sum(output * weights(tuple(output.shape), salt))
+            for salt, output in enumerate(outputs)
+        ]
+        return tf.add_n(products)
+
+    wanted = by_hand(loss, x, scale)
+    for run in (lambda t: gradient_of(loss, t), tf.function(lambda t: gradient_of(loss, t))):
+        np.testing.assert_allclose(run(tf.constant(x)).numpy(), wanted, 1e-6, 1e-8)
+
+
+def gradient_of(loss: Callable[[Any], Any], tensor: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(tensor)
+        result = loss(tensor)
+    return tf.convert_to_tensor(tape.gradient(result, tensor))
+
+
+@on_ranks(*EVERYWHERE)
+def test_gradients_are_those_of_finite_differences() -> None:
+    size = hvd.size()
+    x = value(hvd.rank(), (2 * size, 2), tf.float64, 7)
+    check(lambda t: hvd.allreduce(t, op=hvd.Sum, prescale_factor=0.5, name="sum"), x)
+    check(lambda t: hvd.allreduce(t, op=hvd.Average, name="average"), x)
+    check(lambda t: hvd.grouped_allreduce([t, 2 * t], op=hvd.Sum, name="grouped"), x)
+    # Gathering and sending are averaged over ranks.
+    check(lambda t: hvd.allgather(t, name="gather"), x, 1 / size)
+    check(lambda t: hvd.grouped_allgather([t, 3 * t], name="gathers"), x, 1 / size)
+    check(lambda t: hvd.broadcast(t, size - 1, name="send"), x, 1 / size)
+    check(lambda t: hvd.alltoall(t, name="deal"), x)
+    splits = tf.constant([1] * size)
+    check(lambda t: hvd.alltoall(t, splits, name="deal_some")[0], x)
+    # The sum that is scattered counts once on each rank.
+    check(lambda t: hvd.reducescatter(t, op=hvd.Sum, prescale_factor=0.5, name="rs"), x, size)
+    check(lambda t: hvd.reducescatter(t, op=hvd.Average, name="ra"), x, size)
+    check(lambda t: hvd.grouped_reducescatter([t, 2 * t], op=hvd.Average), x, size)
+
+
+@on_ranks(*EVERYWHERE)
+def test_gradients_of_sums_and_averages_are_documented_numbers() -> None:
+    def gradient(op: int, group: Any) -> Any:
+        return gradient_of(
+            lambda t: tf.reduce_sum(hvd.allreduce(t, op=op, process_set=group)), tf.ones(3)
+        )
+
+    with my_groups() as groups:
+        for group in groups:
+            same(gradient(hvd.Sum, group), np.full(3, group.size(), np.float32))
+            same(gradient(hvd.Average, group), np.ones(3, np.float32))
+
+
+@on_ranks(*EVERYWHERE)
+def test_uneven_rows_find_their_way_back() -> None:
+    rank = hvd.rank()
+    with process_sets([0, 1]) as sets:
+        for group in [hvd.global_process_set, *(one for one in sets if one.included())]:
+            rows = value(rank, (rank + 1, 2), tf.float64)
+            factors = tf.range(1, 1 + sum(r + 1 for r in group.ranks), dtype=tf.float64)
+
+            def loss(tensor: Any, group: Any = group, factors: Any = factors) -> Any:
+                gathered = hvd.allgather(tensor, name="uneven", process_set=group)
+                return tf.reduce_sum(gathered * factors[:, tf.newaxis])
+
+            found = gradient_of(loss, tf.constant(rows))
+            first = sum(r + 1 for r in group.ranks if r < rank)
+            wanted = np.repeat(np.arange(first + 1, first + rank + 2.0)[:, None], 2, 1)
+            same(found, wanted)
+
+
+@on_ranks(2)
+def test_gradients_of_v1_graphs() -> None:
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [2])
+        (gradient,) = tf.gradients(hvd.allreduce(x, op=hvd.Sum) * 3.0, x)
+        (twice,) = tf.gradients(hvd.broadcast(x, 1), x)
+        with tf.compat.v1.Session() as session:
+            found, sent = session.run([gradient, twice], {x: [1.0, 2.0]})
+    assert found.tolist() == [6.0, 6.0]
+    assert sent.tolist() == ([1.0, 1.0] if hvd.rank() == 1 else [0.0, 0.0])

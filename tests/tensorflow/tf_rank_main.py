@@ -1,0 +1,47 @@
+"""What a rank runs: the tests that tf_ranks.py asks for. A hang ends with all threads' stacks."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tf_ranks
+
+
+def run_all(wanted: list[str]) -> None:
+    import pytest
+
+    from horovod.common.basics import HorovodBasics
+
+    basics = HorovodBasics(__file__)
+    basics.init(process_sets=None if os.environ.get("HOROVOD_TEST_FIXED_SETS") else "dynamic")
+    for one in wanted:
+        module, name = one.split(":")
+        importlib.import_module(module)
+        faulthandler.dump_traceback_later(tf_ranks.WATCHDOG_SECONDS, exit=True)
+        try:
+            tf_ranks.bodies[module, name]()
+            problem = None
+        except pytest.skip.Exception:
+            problem = "skipped"
+        except BaseException:
+            problem = traceback.format_exc()
+        tf_ranks.tell(problem)
+        faulthandler.cancel_dump_traceback_later()
+    basics.shutdown()
+
+
+if __name__ == "__main__":
+    folder, what, *arguments = sys.argv[1:]
+    tf_ranks.begin_telling(folder)
+    if what == "all":
+        run_all(arguments)
+    else:
+        faulthandler.dump_traceback_later(tf_ranks.WATCHDOG_SECONDS, exit=True)
+        getattr(importlib.import_module(arguments[0]), arguments[1])()
