@@ -44,13 +44,14 @@ def by_hand(loss: Callable[[Any], Any], x: Any, scale: float) -> Any:
 def check(operation: Callable[[Any], Any], x: Any, scale: float = 1.0) -> None:
     """`scale`: by what the documented gradient differs from that of the sum of all losses."""
 
+    shapes = [output.shape for output in tf.nest.flatten(operation(tf.constant(x)))]
+    factors = [weights(tuple(shape), salt) for salt, shape in enumerate(shapes)]
+
     def loss(tensor: Any) -> Any:
         outputs = tf.nest.flatten(operation(tensor))
-        products = [
-            tf.reduce_sum(output * weights(tuple(output.shape), salt))
-            for salt, output in enumerate(outputs)
-        ]
-        return tf.add_n(products)
+        return tf.add_n(
+            [tf.reduce_sum(one * factor) for one, factor in zip(outputs, factors, strict=True)]
+        )
 
     wanted = by_hand(loss, x, scale)
     for run in (lambda t: gradient_of(loss, t), tf.function(lambda t: gradient_of(loss, t))):

@@ -52,6 +52,7 @@ class LocalGradientAggregationHelperEager:
         self._step = StepReducer(allreduce_func, local)
         self._sums: list[Any] = []
         self._passes: Any = None
+        self._is_last: Any = None  #: whether the pass at hand ends a step
 
     def register_local_var(self, var: Any) -> None:
         """From now on the gradient of `var` is not reduced."""
@@ -78,8 +79,8 @@ class LocalGradientAggregationHelperEager:
         with tf.control_dependencies(self._operations(added)):
             sums = [tf.convert_to_tensor(total) for total in self._sums]
             passes = self._passes.assign_add(1)
-            is_last = tf.equal(tf.convert_to_tensor(passes), self.backward_passes_per_step)
-            result = tf.cond(is_last, lambda: self._end_step(sums, known), lambda: sums)
+            self._is_last = tf.equal(tf.convert_to_tensor(passes), self.backward_passes_per_step)
+            result = tf.cond(self._is_last, lambda: self._end_step(sums, known), lambda: sums)
         flat = iter(tf.nest.flatten(result))
         return [None if gradient is None else next(flat) for gradient in grads]
 
@@ -89,8 +90,14 @@ class LocalGradientAggregationHelperEager:
         """Calls `apply_grads_closure` if the last pass ended a step."""
         if self.backward_passes_per_step == 1:
             return apply_grads_closure()
-        is_step = tf.equal(tf.convert_to_tensor(self._passes), 0)
-        return tf.cond(is_step, lambda: self._applied(apply_grads_closure), tf.no_op)
+        return tf.cond(self._ends_step(), lambda: self._applied(apply_grads_closure), tf.no_op)
+
+    def _ends_step(self) -> Any:
+        """What compute_gradients found, if that was in the same graph: it runs before then."""
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        if getattr(self._is_last, "graph", None) is graph:
+            return self._is_last
+        return tf.equal(tf.convert_to_tensor(self._passes), 0)
 
     @staticmethod
     def _applied(closure: Callable[[], Any]) -> Any:

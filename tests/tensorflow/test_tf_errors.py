@@ -1,0 +1,139 @@
+"""S2 and S1 in TensorFlow: what goes wrong is an error of TensorFlow that names the ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tf_ranks import on_ranks, run_job, tell
+from tf_reference import MODES, disagree, process_sets
+
+import horovod.tensorflow as hvd
+
+
+def last() -> int:
+    return hvd.size() - 1
+
+
+@on_ranks(2, 4)
+def test_mismatches_are_failed_preconditions_that_name_both_ranks() -> None:
+    x = tf.ones([3])
+    disagree(
+        lambda: hvd.allreduce(x, name="m"),
+        lambda: hvd.allreduce(tf.ones([4]), name="m"),
+        "[3]",
+        "[4]",
+    )
+    disagree(
+        lambda: hvd.allreduce(x, name="m"),
+        lambda: hvd.allreduce(tf.ones([3], tf.float64), name="m"),
+        "float32",
+        "float64",
+    )
+    disagree(
+        lambda: hvd.allreduce(x, name="m", op=hvd.Sum),
+        lambda: hvd.allreduce(x, name="m", op=hvd.Max),
+    )
+    disagree(
+        lambda: hvd.broadcast(x, 0, name="allreduce"), lambda: hvd.broadcast(x, 1, name="allreduce")
+    )
+    disagree(
+        lambda: hvd.allgather(tf.ones([2, 3]), name="m"),
+        lambda: hvd.allgather(tf.ones([2, 4]), name="m"),
+    )
+
+
+@on_ranks(2)
+def test_mismatches_end_graphs_and_sessions_alike() -> None:
+    for mode in ("function", "session"):
+        shape = [3 + hvd.rank()]
+        with pytest.raises(tf.errors.FailedPreconditionError, match=r"HorovodAllreduce.*rank 0"):
+            MODES[mode](lambda shape=shape: hvd.allreduce(tf.ones(shape), name="m"))
+    assert hvd.allreduce(tf.ones(1), op=hvd.Sum).numpy() == 2
+
+
+@on_ranks(1, 2)
+def test_misuse_of_one_rank_is_an_invalid_argument() -> None:
+    x = tf.ones([3])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="root"):
+        hvd.broadcast(x, 99)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="splits"):
+        hvd.alltoall(x, [1] * (hvd.size() + 1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="vector"):
+        hvd.alltoall(x, [[1]])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        hvd.alltoall(x, [4] * hvd.size())
+    with pytest.raises(tf.errors.AbortedError):
+        hvd.reducescatter(x, op=hvd.Max)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        hvd.allreduce(tf.constant([True]), op=hvd.Sum)
+    with pytest.raises((TypeError, tf.errors.InvalidArgumentError)):
+        hvd.allreduce(tf.constant(["text"]))
+    with process_sets([0]) as sets:
+        if sets and hvd.rank() == 1:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="not a member"):
+                hvd.allreduce(x, process_set=sets[0])
+    assert hvd.allreduce(x, op=hvd.Sum).numpy().tolist() == [hvd.size()] * 3
+
+
+def before_init() -> None:
+    with pytest.raises(tf.errors.FailedPreconditionError, match="init"):
+        hvd.allreduce(tf.ones(2))
+    with pytest.raises(tf.errors.FailedPreconditionError, match="init"):
+        hvd.size_op()
+    with pytest.raises(ValueError, match="init"):
+        hvd.size()
+    hvd.init()
+    assert hvd.allreduce(tf.ones(2), op=hvd.Sum).numpy().tolist() == [2, 2]
+    hvd.shutdown()
+    hvd.init()
+    assert hvd.allreduce(tf.ones(2), op=hvd.Sum).numpy().tolist() == [2, 2]
+    hvd.shutdown()
+    tell("done")
+
+
+def test_before_init_is_an_error_and_again_works() -> None:
+    job = run_job(2, before_init)
+    assert job.returncode == 0, job.output
+    assert job.told == [["done"], ["done"]]
+
+
+def dying() -> None:
+    hvd.init()
+
+    @tf.function
+    def step(x: Any) -> Any:
+        return [hvd.allreduce(x + float(n), name=f"n{n}") for n in range(50)]
+
+    step(tf.ones(10))
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(tf.errors.UnknownError, match=r"HorovodAllreduce.*rank 1"):
+        for _ in range(100):
+            step(tf.ones(10))
+    tell("survived")
+
+
+def test_a_rank_that_dies_in_a_step_ends_the_others_with_an_error() -> None:
+    job = run_job(3, dying)
+    assert job.told == [["survived"], [], ["survived"]], job.output
+
+
+def leaving() -> None:
+    hvd.init()
+    if hvd.rank() == 0:
+        hvd.shutdown()
+    else:
+        with pytest.raises(tf.errors.UnknownError):
+            for _ in range(1000):
+                hvd.allreduce(tf.ones(3), name="lonely")
+    tell("done")
+
+
+def test_a_shutdown_of_one_rank_ends_operations_of_others_with_an_error() -> None:
+    job = run_job(2, leaving)
+    assert job.returncode == 0, job.output
+    assert job.told == [["done"], ["done"]]

@@ -1,0 +1,152 @@
+"""Variables and objects of one rank on all of them; elastic states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tf_ranks import EVERYWHERE, on_ranks
+from tf_reference import process_sets
+
+import horovod.tensorflow as hvd
+from horovod.common.exceptions import HorovodInternalError
+
+
+@on_ranks(*EVERYWHERE)
+def test_broadcast_variables_takes_every_type() -> None:
+    rank, root = hvd.rank(), hvd.size() - 1
+    types = [tf.float32, tf.int64, tf.bool, tf.complex64, tf.uint32, tf.float32, tf.bfloat16]
+    for inplace in (False, True):
+        variables = [tf.Variable(tf.cast([rank, 1, 0], dtype)) for dtype in types]
+        variables.append(tf.Variable(float(rank)))
+        hvd.broadcast_variables(variables, root, inplace=inplace)
+        for variable in variables[:-1]:
+            assert (
+                variable.numpy().tolist() == tf.cast([root, 1, 0], variable.dtype).numpy().tolist()
+            )
+        assert variables[-1].numpy() == root
+    first, second = tf.Variable([rank]), tf.Variable([rank + 1])
+    values = hvd.broadcast_([first, second], 0, name="pair")
+    assert [int(v[0]) for v in values] == [0, 1] and first.numpy() == 0
+
+
+@on_ranks(*EVERYWHERE)
+def test_broadcast_variables_in_a_function_and_on_a_set() -> None:
+    variable = tf.Variable([float(hvd.rank())])
+
+    @tf.function
+    def send() -> None:
+        hvd.broadcast_variables([variable], 0)
+
+    send()
+    assert variable.numpy() == 0
+    with process_sets([0, 1]) as sets:
+        if sets and sets[0].included():
+            variable.assign([float(hvd.rank())])
+            hvd.broadcast_variables([variable], 1, process_set=sets[0])
+            assert variable.numpy() == 1
+
+
+@on_ranks(*EVERYWHERE)
+def test_global_variables_of_v1_graphs() -> None:
+    with pytest.raises(RuntimeError, match="broadcast_variables"):
+        hvd.broadcast_global_variables(0)
+    for use_resource in (False, True):
+        with tf.Graph().as_default():
+            variable = tf.compat.v1.get_variable(
+                "v",
+                initializer=tf.constant([float(hvd.rank()), 7.0]),
+                use_resource=use_resource,
+            )
+            hook = hvd.BroadcastGlobalVariablesHook(0)
+            with tf.compat.v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+                assert session.run(variable).tolist() == [0, 7]
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            variable = tf.compat.v1.get_variable("v", initializer=tf.constant(float(hvd.rank())))
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(hvd.broadcast_global_variables(hvd.size() - 1))
+            assert session.run(variable) == hvd.size() - 1
+
+
+@on_ranks(*EVERYWHERE)
+def test_objects_travel_without_a_graph() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    mine = {"rank": rank, "numbers": np.arange(rank), "text": "x" * 1000 * rank}
+    last = hvd.broadcast_object(mine, size - 1)
+    assert last["rank"] == size - 1 and len(last["numbers"]) == size - 1
+    every = hvd.allgather_object(mine if rank else None)
+    assert [one and one["rank"] for one in every] == [None, *range(1, size)]
+    assert hvd.broadcast_object_fn(0)(rank) == 0
+    with tf.Graph().as_default():
+        assert hvd.broadcast_object(rank, 0, name="in_a_graph") == 0
+    with process_sets([0, 1]) as sets:
+        if sets and sets[0].included():
+            assert hvd.allgather_object(rank, process_set=sets[0]) == [0, 1]
+
+
+@on_ranks(2)
+def test_an_object_that_cannot_be_pickled_is_an_error_on_all_ranks() -> None:
+    class Stubborn:
+        def __reduce__(self) -> Any:
+            raise TypeError("no")
+
+    expect = TypeError if hvd.rank() == 0 else HorovodInternalError
+    with pytest.raises(expect):
+        hvd.broadcast_object(Stubborn(), 0)
+    with pytest.raises(expect):
+        hvd.allgather_object(Stubborn() if hvd.rank() == 0 else 1)
+    assert hvd.broadcast_object(hvd.rank(), 1) == 1
+
+
+@on_ranks(1, 2)
+def test_elastic_state_of_variables() -> None:
+    rank = hvd.rank()
+    variable = tf.Variable([float(rank)])
+    state = hvd.elastic.TensorFlowState([variable], epoch=rank)
+    variable.assign([5.0])
+    state.epoch = 9
+    state.restore()
+    assert variable.numpy() == rank and state.epoch == rank
+    state.sync()
+    assert variable.numpy() == 0 and state.epoch == 0
+
+
+@on_ranks(1, 2)
+def test_elastic_state_of_a_keras_model() -> None:
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="build"):
+        hvd.elastic.TensorFlowKerasState(model)
+    model.build((None, 3))
+    model.compile(tf.keras.optimizers.Adam(0.1 * (hvd.rank() + 1)), "mse")
+    state = hvd.elastic.TensorFlowKerasState(model, batch=0)
+    before = [weight.copy() for weight in model.get_weights()]
+    model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    state.batch = 4
+    assert not np.allclose(model.get_weights()[0], before[0])
+    state.restore()
+    assert state.batch == 0
+    for found, wanted in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    state.sync()
+    every = hvd.allgather_object([weight.tolist() for weight in model.get_weights()])
+    assert all(one == every[0] for one in every)
+
+
+@on_ranks(1, 2)
+def test_elastic_run_takes_our_unknown_errors_for_lost_ranks() -> None:
+    state = hvd.elastic.TensorFlowState([tf.Variable(1.0)], tries=0)
+    tries: list[int] = []
+
+    @hvd.elastic.run
+    def train(state: Any) -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise tf.errors.UnknownError(None, None, "HorovodAllreduce: rank 7 was lost")
+        return "done"
+
+    assert train(state) == "done" and len(tries) == 2
+    # The job has begun anew, as later tests want it.
+    hvd.shutdown()
+    hvd.init(process_sets="dynamic")
