@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
 
 
 def users(ban: str) -> set[str]:
-    files = [path for path in sources("core/", "job/", "python/") if not is_test(path)]
+    files = [path for path in sources("core/", "job/", "python/", "adapters/") if not is_test(path)]
     files = [path for path in files if not name(path).startswith("core/sim/")]
     return {name(path) for path in files if BANS[ban].search(code_only(path.read_text()))}
 
@@ -79,7 +79,7 @@ def test_words_in_comments_and_texts_are_not_code() -> None:
 
 
 def test_headers_open_with_what_they_are_for() -> None:
-    for path in sources("core/", "job/"):
+    for path in sources("core/", "job/", "adapters/"):
         if path.suffix == ".h" and not path.stem.endswith("-inl"):
             lines = path.read_text().splitlines()
             assert lines[0].startswith("// "), name(path)
@@ -88,12 +88,12 @@ def test_headers_open_with_what_they_are_for() -> None:
 
 def test_nothing_is_left_to_do() -> None:
     word = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-    for path in sources("core/", "include/", "job/", "python/"):
+    for path in sources("core/", "include/", "job/", "python/", "adapters/"):
         assert not word.search(path.read_text()), name(path)
 
 
 def test_no_file_is_longer_than_500_lines() -> None:
-    for path in sources("core/", "include/", "job/", "python/"):
+    for path in sources("core/", "include/", "job/", "python/", "adapters/"):
         assert len(path.read_text().splitlines()) <= 500, name(path)
 
 

@@ -53,10 +53,10 @@ def is_of_a_framework(symbol: str) -> bool:
 
 
 def test_the_package_has_the_module_the_library_and_the_launcher() -> None:
-    assert set(binaries()) == {"_core", "libhorovod", "horovodrun"}
+    assert set(binaries()) == {"_core", "libhorovod", "libhorovod_tensorflow", "horovodrun"}
 
 
-@pytest.mark.parametrize("name", ["_core", "libhorovod", "horovodrun"])
+@pytest.mark.parametrize("name", ["_core", "libhorovod", "libhorovod_tensorflow", "horovodrun"])
 def test_no_binary_needs_a_framework(name: str) -> None:
     path = binaries()[name]
     assert needed(path) - SYSTEM - OURS == set()
@@ -65,7 +65,7 @@ def test_no_binary_needs_a_framework(name: str) -> None:
     assert not {symbol for symbol in undefined if is_of_a_framework(symbol)}
 
 
-@pytest.mark.parametrize("name", ["libhorovod", "horovodrun"])
+@pytest.mark.parametrize("name", ["libhorovod", "libhorovod_tensorflow", "horovodrun"])
 def test_only_the_module_knows_python(name: str) -> None:
     undefined = symbols(binaries()[name], "--undefined-only")
     assert not {symbol for symbol in undefined if PYTHON.fullmatch(symbol)}
@@ -75,6 +75,11 @@ def test_the_library_shows_the_c_interface_and_nothing_else() -> None:
     header = (ROOT / "include" / "horovod" / "horovod.h").read_text()
     declared = set(re.findall(r"HVD_API[\w\s*]*?\b(hvd_\w+)\(", header))
     assert symbols(binaries()["libhorovod"], "--defined-only") == declared
+
+
+def test_the_op_library_shows_what_the_package_asks() -> None:
+    shown = symbols(binaries()["libhorovod_tensorflow"], "--defined-only")
+    assert shown == {"hvd_tensorflow_problem"}
 
 
 def test_the_module_shows_its_entry_and_the_exceptions_of_nanobind() -> None:

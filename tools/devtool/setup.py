@@ -16,6 +16,7 @@ from devtool.process import Failed, must, say, step
 
 PACKAGES = ROOT / "tools" / "debian-packages.txt"
 OLDEST = ROOT / ".venv-oldest"  # with the oldest torch that is supported
+OLDEST_TENSORFLOW = ROOT / ".venv-tensorflow-2.15"  # the same of TensorFlow
 REQUIREMENTS = ROOT / "tools" / "requirements.txt"
 #: A file that one clone has compiled need not be compiled again by another.
 SHARED_CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "true"}
@@ -136,6 +137,12 @@ def install_for_oldest_torch() -> str:
     return install_package(OLDEST)
 
 
+def install_for_oldest_tensorflow() -> str:
+    requirements = ROOT / "tools" / "requirements-tensorflow-2.15.txt"
+    make_environment(OLDEST_TENSORFLOW, requirements)
+    return install_package(OLDEST_TENSORFLOW)
+
+
 def install_both_ways() -> str:
     """The package, and a build that `cmake --install` can install."""
     return f"{install_package()}, {build_preset('release')}"
@@ -151,4 +158,5 @@ BUILDS: dict[str, Callable[[], str]] = {
     "tsan": lambda: build_preset("tsan"),
     "fuzz": lambda: build_preset("fuzz", "fuzz"),
     "oldest": install_for_oldest_torch,
+    "oldest-tensorflow": install_for_oldest_tensorflow,
 }

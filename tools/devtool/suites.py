@@ -16,7 +16,7 @@ from typing import Any
 
 from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
 from devtool.process import Ended, Failed, run_logged, say, step, tail
-from devtool.setup import BUILDS, OLDEST
+from devtool.setup import BUILDS, OLDEST, OLDEST_TENSORFLOW
 
 RESULTS = BUILD / "results"
 #: What the suite `sim` runs, and under how many seeds.
@@ -196,12 +196,16 @@ def all_suites(everything: bool) -> list[Suite]:
 
     fuzz_for = functools.partial(fuzz, 300 if everything else 10)
     oldest = functools.partial(python, "torch-oldest", "tests/torch", deadline, False, OLDEST)
+    oldest_tensorflow = functools.partial(
+        python, "tensorflow-2.15", "tests/tensorflow", deadline, False, OLDEST_TENSORFLOW
+    )
     return [
         folder("house", "the tree itself: layers, bans, format, types"),
         compiled("cpp", "the C++ tests, release", "release", {}),
         folder("launch", "horovodrun"),
         folder("common", "what all bindings share, without a framework"),
         folder("torch", "horovod.torch under horovodrun"),
+        folder("tensorflow", "horovod.tensorflow and Keras under horovodrun"),
         folder("examples", "the examples, shortened"),
         folder(
             "interface", "the C and the C++ interface, installed and from the wheel", "installed"
@@ -211,6 +215,13 @@ def all_suites(everything: bool) -> list[Suite]:
         Suite("fuzz", "what reads bytes from outside", "fuzz", fuzz_for),
         Suite("sim", "agreement and whole jobs under many seeds", "release", many_seeds, slow=True),
         Suite("torch-oldest", "horovod.torch, oldest torch", "oldest", oldest, slow=True),
+        Suite(
+            "tensorflow-2.15",
+            "horovod.tensorflow, oldest TensorFlow",
+            "oldest-tensorflow",
+            oldest_tensorflow,
+            slow=True,
+        ),
     ]
 
 

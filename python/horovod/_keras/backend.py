@@ -22,11 +22,10 @@ def keras_of(thing: Any, usual: Any) -> Any:
 
 
 def version(keras: Any) -> str:
-    """Of a module of Keras: `tf.keras` has its own only in some versions."""
+    """Of a module of Keras: where `tf.keras` has none, that of the package its classes are in."""
     found = getattr(keras, "__version__", None)
-    if found is None:
-        from tensorflow.keras import __version__ as found  # type: ignore[no-redef]
-    return str(found)
+    root = keras.Model.__module__.split(".")[0]
+    return str(found or importlib.import_module(root).__version__)
 
 
 def backend_of(keras: Any) -> str:

@@ -194,7 +194,7 @@ class LearningRateSchedule(_Callback):
             return int(steps)
         samples, batch = (self.params or {}).get("samples"), (self.params or {}).get("batch_size")
         if samples and batch:
-            return int(math.ceil(samples / batch))
+            return -(-int(samples) // int(batch))
         raise ValueError(
             "steps_per_epoch cannot be found out: give it to the callback when staircase=False"
         )

@@ -26,6 +26,8 @@ class Distributed:
     _horovod: Any
     #: The gradients at hand are reduced already: by compute_gradients, for apply_gradients.
     _horovod_is_reduced = False
+    #: The wrapped optimizer is applying them, and must not reduce them again.
+    _horovod_is_applying = False
 
     @property
     def variables(self) -> Any:
@@ -42,8 +44,13 @@ class Distributed:
         return list(self._horovod.compute_gradients(list(grads), list(vars)))
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> list[Any]:
-        """The gradients of pairs, reduced; they are applied as they are then."""
+        """The gradients of pairs, reduced; they are applied as they are then.
+
+        Keras 2's older optimizers call it while they apply pairs, and go on with what it returns.
+        """
         pairs = list(grads_and_vars)
+        if self._horovod_is_applying:
+            return pairs
         self._horovod_is_reduced = True
         if not pairs:
             return []
@@ -91,7 +98,15 @@ class Distributed2(Distributed):
         grads = self._reduced([gradient for gradient, _ in pairs], variables)
         parent: Callable[..., Any] = super().apply_gradients  # type: ignore[misc]
         together = list(zip(grads, variables, strict=True))
-        return self._horovod.apply_gradients(lambda: parent(together, *args, **kwargs), self)
+
+        def apply() -> Any:
+            self._horovod_is_applying = True
+            try:
+                return parent(together, *args, **kwargs)
+            finally:
+                self._horovod_is_applying = False
+
+        return self._horovod.apply_gradients(apply, self)
 
 
 class Distributed3(Distributed):

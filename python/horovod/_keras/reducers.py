@@ -78,7 +78,7 @@ class TorchReducer(Reducer):
         import horovod.torch as hvd
 
         how = self.how
-        by_type = {}
+        by_type: dict[Any, list[int]] = {}
         for place, gradient in enumerate(gradients):
             by_type.setdefault(gradient.dtype, []).append(place)
         reduced = list(gradients)

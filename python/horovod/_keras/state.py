@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from horovod._keras import front
+from horovod._keras import front, values
 from horovod._keras.callbacks import sync_jax
 from horovod.common import _objects
 from horovod.common._extension import core
@@ -79,7 +79,7 @@ class KerasModelState(ObjectState):
 
     def _save_variables(self) -> None:
         self._saved_arrays = [
-            front.values.as_array(front.numpy_of(self._keras, variable))
+            values.as_array(front.numpy_of(self._keras, variable))
             for variable in self._variables()
         ]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from horovod._keras.backend import wants_legacy_keras
 
-keras: Any
-if wants_legacy_keras():
-    import tf_keras as keras
-else:
-    import keras
+keras: Any = importlib.import_module("tf_keras" if wants_legacy_keras() else "keras")
 
 __all__ = ["keras"]

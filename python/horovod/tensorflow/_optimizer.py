@@ -67,7 +67,8 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
             make_reducer,
             op,
             backward_passes_per_step,
-            (sparse_as_dense, average_aggregated_gradients),
+            sparse_as_dense,
+            average_aggregated_gradients,
             process_set,
             scale_local_gradients,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -213,7 +213,7 @@ def check_op(op: int, allowed: Sequence[int], what: str) -> None:
 class StepReducer:
     """A Reducer that leaves some variables out."""
 
-    def __init__(self, reducer: Reducer, local: LocalVariables) -> None:
+    def __init__(self, reducer: Callable[..., Any], local: LocalVariables) -> None:
         self.reducer = reducer
         self.local = local
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -12,10 +12,10 @@ from horovod.common.process_sets import ProcessSet
 from horovod.tensorflow._reducer import Reducer, is_distributed
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 
-V1Optimizer = tf.compat.v1.train.Optimizer
+V1Optimizer: Any = tf.compat.v1.train.Optimizer
 
 
-class _Wrapper(V1Optimizer):  # type: ignore[misc]
+class _Wrapper(V1Optimizer):
     """Passes on to the wrapped optimizer what has nothing to do with gradients."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool) -> None:
@@ -118,11 +118,12 @@ def wrap_v1(
     make_reducer: Callable[[str], Reducer],
     op: int,
     backward_passes_per_step: int,
-    aggregation: Sequence[Any],
+    sparse_as_dense: bool,
+    average_aggregated_gradients: bool,
     process_set: ProcessSet,
     scale_local_gradients: bool,
 ) -> Any:
-    """The wrapper for `op`. `aggregation`: sparse_as_dense, average_aggregated_gradients."""
+    """The wrapper for `op`."""
     name = name or f"Distributed{type(optimizer).__name__}"
     reducer = make_reducer(f"{name}_Allreduce")
     if op == Adasum:
@@ -132,7 +133,8 @@ def wrap_v1(
     helper = LocalGradientAggregationHelper(
         backward_passes_per_step,
         reducer,
-        *aggregation,
+        sparse_as_dense,
+        average_aggregated_gradients,
         0,
         type(optimizer),
         process_set,
