@@ -79,8 +79,7 @@ class KerasModelState(ObjectState):
 
     def _save_variables(self) -> None:
         self._saved_arrays = [
-            values.as_array(front.numpy_of(self._keras, variable))
-            for variable in self._variables()
+            values.as_array(front.numpy_of(self._keras, variable)) for variable in self._variables()
         ]
 
     def save(self) -> None:

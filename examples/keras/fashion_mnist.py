@@ -1,0 +1,202 @@
+"""Trains a Wide ResNet on Fashion-MNIST with any number of processes.
+
+    horovodrun -np 4 python examples/keras/fashion_mnist.py --epochs 40
+
+What makes this script a distributed one is marked with a number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import clothes
+import keras
+import numpy as np
+import tensorflow as tf
+
+import horovod.keras as hvd
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--batch-size", type=int, default=32, help="images a step and process")
+    parser.add_argument("--val-batch-size", type=int, default=32)
+    parser.add_argument("--base-lr", type=float, default=0.01, help="learning rate of one process")
+    parser.add_argument("--wd", type=float, default=0.000005, help="weight decay")
+    parser.add_argument(
+        "--target-accuracy", type=float, default=0.96, help="stop at this validation accuracy ..."
+    )
+    parser.add_argument("--patience", type=int, default=2, help="... held for so many epochs")
+    parser.add_argument("--warmup-epochs", type=float, default=5)
+    parser.add_argument("--depth", type=int, default=16, help="layers: 6 n + 4")
+    parser.add_argument("--width", type=int, default=10, help="times the usual channels")
+    parser.add_argument("--train-images", type=int, help="train on this many images only")
+    parser.add_argument("--log-dir", type=Path, help="for TensorBoard")
+    parser.add_argument("--data-dir", type=Path, default=clothes.DEBIAN_DATA)
+    return parser.parse_args()
+
+
+# ---- the network -------------------------------------------------------------------------------
+
+
+def convolution(x: Any, channels: int, stride: int, decay: float) -> Any:
+    return keras.layers.Conv2D(
+        channels,
+        3,
+        strides=stride,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+        kernel_regularizer=keras.regularizers.L2(decay),
+    )(x)
+
+
+def normalized(x: Any) -> Any:
+    return keras.layers.Activation("relu")(keras.layers.BatchNormalization(momentum=0.9)(x))
+
+
+def block(x: Any, channels: int, stride: int, decay: float) -> Any:
+    """Two convolutions beside a short cut (Zagoruyko and Komodakis, 2016)."""
+    begin = normalized(x)
+    y = convolution(begin, channels, stride, decay)
+    y = convolution(keras.layers.Dropout(0.3)(normalized(y)), channels, 1, decay)
+    if x.shape[-1] != channels or stride != 1:
+        x = keras.layers.Conv2D(channels, 1, strides=stride, use_bias=False)(begin)
+    return keras.layers.Add()([x, y])
+
+
+def wide_resnet(depth: int, width: int, decay: float) -> Any:
+    blocks = (depth - 4) // 6
+    image = keras.layers.Input((28, 28, 1))
+    x = convolution(image, 16, 1, decay)
+    for stage, channels in enumerate((16, 32, 64)):
+        for number in range(blocks):
+            stride = 2 if stage > 0 and number == 0 else 1
+            x = block(x, channels * width, stride, decay)
+    x = keras.layers.GlobalAveragePooling2D()(normalized(x))
+    return keras.Model(image, keras.layers.Dense(10, activation="softmax")(x))
+
+
+# ---- callbacks ---------------------------------------------------------------------------------
+
+
+class PrintSpeed(keras.callbacks.Callback):
+    """Images per second of all processes, and the time since training began."""
+
+    def __init__(self, images: int) -> None:
+        super().__init__()
+        self.images = images
+        self.training_time = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.begin = time.monotonic()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        seconds = time.monotonic() - self.begin
+        self.training_time += seconds
+        if hvd.rank() == 0:
+            print(f"Image/sec: {self.images / seconds:.1f}")
+            print(f"Cumulative training time: {self.training_time:.1f} s")
+
+
+class StopAtAccuracy(keras.callbacks.Callback):
+    """Ends training when the validation accuracy has been high enough for some epochs."""
+
+    def __init__(self, target: float, patience: int) -> None:
+        super().__init__()
+        self.target = target
+        self.patience = patience
+        self.held = 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.held = self.held + 1 if logs["val_accuracy"] >= self.target else 0
+        if self.held >= self.patience:
+            if hvd.rank() == 0:
+                print(f"target accuracy reached in epoch {epoch + 1}")
+            self.model.stop_training = True
+
+
+def step_schedule(epochs: int) -> Any:
+    """A fifth after 30 %, again after 60 % and 80 % of the epochs."""
+    return lambda epoch: 0.2 ** sum(epoch >= epochs * part for part in (0.3, 0.6, 0.8))
+
+
+def callbacks(args: argparse.Namespace, rate: float, images: int) -> list[Any]:
+    warm = min(args.warmup_epochs, args.epochs)
+    made = [
+        # 5. All processes begin with the weights of the first.
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        # 6. Metrics are those of all processes, for the callbacks that follow.
+        hvd.callbacks.MetricAverageCallback(),
+        # 7. The learning rate grows slowly to that for all processes, then shrinks in steps.
+        hvd.callbacks.LearningRateWarmupCallback(rate, warmup_epochs=warm, verbose=1),
+        hvd.callbacks.LearningRateScheduleCallback(
+            rate, step_schedule(args.epochs), start_epoch=int(np.ceil(warm))
+        ),
+        PrintSpeed(images),
+        StopAtAccuracy(args.target_accuracy, args.patience),
+    ]
+    if args.log_dir and hvd.rank() == 0:
+        made.append(keras.callbacks.TensorBoard(args.log_dir))
+    return made
+
+
+def main() -> None:
+    args = parse_arguments()
+    hvd.init()  # 1.
+    # 2. Each process has a GPU of its own, if there are any.
+    for number, gpu in enumerate(tf.config.list_physical_devices("GPU")):
+        tf.config.experimental.set_memory_growth(gpu, True)
+        if number == hvd.local_rank():
+            tf.config.set_visible_devices(gpu, "GPU")
+    keras.utils.set_random_seed(42 + hvd.rank())  # other images in another order
+
+    x, y = clothes.load("train", args.data_dir)
+    x_test, y_test = clothes.load("t10k", args.data_dir)
+    count = args.train_images or len(x)
+    generator = tf.keras.preprocessing.image.ImageDataGenerator(
+        width_shift_range=0.08,
+        height_shift_range=0.08,
+        horizontal_flip=True,
+        featurewise_center=True,
+        featurewise_std_normalization=True,
+    )
+    generator.fit(x[:count])
+    plain = tf.keras.preprocessing.image.ImageDataGenerator(
+        featurewise_center=True, featurewise_std_normalization=True
+    )
+    plain.mean, plain.std = generator.mean, generator.std
+    train = generator.flow(x[:count], y[:count], batch_size=args.batch_size)
+    test = plain.flow(x_test, y_test, batch_size=args.val_batch_size, shuffle=False)
+
+    model = wide_resnet(args.depth, args.width, args.wd)
+    # 3. The steps of all processes together are larger, so the learning rate is, too.
+    rate = args.base_lr * hvd.size()
+    optimizer = keras.optimizers.SGD(rate, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer)  # 4. Gradients are averaged.
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    steps = max(1, len(train) // hvd.size())
+    model.fit(
+        train,
+        steps_per_epoch=steps,
+        epochs=args.epochs,
+        callbacks=callbacks(args, rate, steps * args.batch_size * hvd.size()),
+        validation_data=test,
+        validation_steps=max(1, 3 * len(test) // (4 * hvd.size())),
+        verbose=1 if hvd.rank() == 0 else 0,
+    )
+    loss, accuracy = model.evaluate(test, verbose=0)
+    accuracy = float(hvd.allreduce(accuracy, name="accuracy"))
+    if hvd.rank() == 0:
+        print(f"test loss {loss:.4f}, test accuracy {accuracy:.4f}")
+
+
+if __name__ == "__main__":
+    main()

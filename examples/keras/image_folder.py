@@ -1,0 +1,156 @@
+"""Fine-tunes a residual network on a folder of images, one folder a class.
+
+    horovodrun -np 4 python examples/keras/image_folder.py --data-dir photos --epochs 5
+
+Without --data-dir it makes itself a small set of images, of Fashion-MNIST. --weights takes a file
+of weights for the network, without its last layer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import clothes
+import keras
+import numpy as np
+import tensorflow as tf
+
+import horovod.keras as hvd
+from horovod.tensorflow import broadcast_object, grouped_allgather
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", type=Path, help="with the folders train and val")
+    parser.add_argument(
+        "--images-a-class", type=int, default=60, help="when there is no --data-dir"
+    )
+    parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=16, help="images a step and process")
+    parser.add_argument("--base-lr", type=float, default=0.002, help="learning rate of one process")
+    parser.add_argument("--warmup-epochs", type=float, default=1)
+    parser.add_argument("--weights", type=Path)
+    return parser.parse_args()
+
+
+def data_folder(args: argparse.Namespace) -> Path:
+    """The user's, or one that the first process makes."""
+    if args.data_dir:
+        return args.data_dir
+    folder = Path(broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None))
+    if hvd.rank() == 0:
+        clothes.write_folder(folder / "train", args.images_a_class, "train")
+        clothes.write_folder(folder / "val", max(1, args.images_a_class // 4), "t10k")
+    broadcast_object(None)  # the others wait for it
+    return folder
+
+
+def pipeline(folder: Path, args: argparse.Namespace, **augmentation: Any) -> Any:
+    generator = tf.keras.preprocessing.image.ImageDataGenerator(
+        preprocessing_function=keras.applications.resnet50.preprocess_input, **augmentation
+    )
+    return generator.flow_from_directory(
+        folder,
+        target_size=(args.image_size, args.image_size),
+        batch_size=args.batch_size,
+        shuffle=bool(augmentation),
+    )
+
+
+def network(args: argparse.Namespace, classes: int) -> Any:
+    body = keras.applications.ResNet50(
+        include_top=False,
+        weights=None,
+        input_shape=(args.image_size, args.image_size, 3),
+        pooling="avg",
+    )
+    if args.weights:
+        body.load_weights(args.weights)
+    return keras.Sequential([body, keras.layers.Dense(classes, activation="softmax")])
+
+
+class PrintSpeed(keras.callbacks.Callback):
+    """Images per second of all processes, and the time since training began."""
+
+    def __init__(self, images: int) -> None:
+        super().__init__()
+        self.images = images
+        self.total = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.begin = time.monotonic()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        seconds = time.monotonic() - self.begin
+        self.total += seconds
+        if hvd.rank() == 0:
+            print(f"Image/sec: {self.images / seconds:.1f}")
+
+
+def report(true: np.ndarray, found: np.ndarray, names: list[str]) -> str:
+    """Precision, recall and F1 of each class."""
+    lines = [f"{'':>12} precision    recall  f1-score   support"]
+    for label, name in enumerate(names):
+        hits = int(np.sum((true == label) & (found == label)))
+        precision = hits / max(1, int(np.sum(found == label)))
+        support = int(np.sum(true == label))
+        recall = hits / max(1, support)
+        f1 = 2 * precision * recall / max(1e-9, precision + recall)
+        lines.append(f"{name:>12} {precision:9.2f} {recall:9.2f} {f1:9.2f} {support:9}")
+    accuracy = float(np.mean(true == found))
+    lines.append(f"{'accuracy':>12} {'':9} {'':9} {accuracy:9.2f} {len(true):9}")
+    return "\n".join(lines)
+
+
+def evaluate(model: Any, validation: Any) -> tuple[np.ndarray, np.ndarray]:
+    """True and found labels of the whole set, of which each process looks at a part."""
+    true, found = [], []
+    for step in range(hvd.rank(), len(validation), hvd.size()):
+        images, labels = validation[step]
+        true.append(np.argmax(labels, 1))
+        found.append(np.argmax(model.predict_on_batch(images), 1))
+    mine = [np.concatenate(part) if part else np.zeros(0, np.int64) for part in (true, found)]
+    every = grouped_allgather([tf.constant(part, tf.int64) for part in mine], name="labels")
+    return every[0].numpy(), every[1].numpy()
+
+
+def main() -> None:
+    args = parse_arguments()
+    hvd.init()
+    folder = data_folder(args)
+    train = pipeline(folder / "train", args, horizontal_flip=True, zoom_range=0.1)
+    validation = pipeline(folder / "val", args)
+    model = network(args, train.num_classes)
+    rate = args.base_lr * hvd.size()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.9))
+    model.compile(optimizer, "categorical_crossentropy", metrics=["accuracy"])
+    steps = max(1, len(train) // hvd.size())
+    speed = PrintSpeed(steps * args.batch_size * hvd.size())
+    model.fit(
+        train,
+        steps_per_epoch=steps,
+        epochs=args.epochs,
+        callbacks=[
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            hvd.callbacks.MetricAverageCallback(),
+            hvd.callbacks.LearningRateWarmupCallback(rate, warmup_epochs=args.warmup_epochs),
+            speed,
+        ],
+        verbose=2 if hvd.rank() == 0 else 0,
+    )
+    true, found = evaluate(model, validation)
+    if hvd.rank() == 0:
+        print(f"Cumulative training time: {speed.total:.1f} s")
+        print(report(true, found, sorted(train.class_indices)))
+
+
+if __name__ == "__main__":
+    main()

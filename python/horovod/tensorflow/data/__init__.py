@@ -1,0 +1,1 @@
+"""Preparing batches in processes of their own, by tf.data's service."""

@@ -1,0 +1,85 @@
+"""The examples of TensorFlow and Keras, shortened, on real images."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devtool.paths import ROOT, venv_program
+
+pytest.importorskip("tensorflow")
+
+
+def run(np: int, *command: str) -> str:
+    """Standard output of the job, which must end well."""
+    launcher = os.environ.get("HOROVODRUN") or venv_program("horovodrun")
+    ended = subprocess.run(
+        [launcher, "-np", str(np), sys.executable, *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={"OMP_NUM_THREADS": "1", **os.environ},
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def accuracy(output: str) -> float:
+    return float(re.findall(r"test accuracy ([\d.]+)", output)[-1])
+
+
+@pytest.mark.parametrize("np", [1, 2])
+def test_the_teaching_script_trains_a_small_wide_resnet(np: int, tmp_path: Path) -> None:
+    small = ("--depth", "10", "--width", "1", "--train-images", "1500", "--epochs", "2")
+    output = run(
+        np,
+        "examples/keras/fashion_mnist.py",
+        *small,
+        *("--warmup-epochs", "1", "--target-accuracy", "0.01", "--patience", "2"),
+        *("--log-dir", str(tmp_path), "--val-batch-size", "100"),
+    )
+    assert len(re.findall(r"Image/sec: [\d.]+", output)) == 2
+    assert "Cumulative training time" in output and "target accuracy reached in epoch 2" in output
+    assert accuracy(output) > 0.15
+    assert "finished gradual learning rate warmup" in output
+
+
+@pytest.mark.parametrize("np", [1, 2])
+def test_the_short_script_learns_and_saves_once(np: int, tmp_path: Path) -> None:
+    output = run(
+        np,
+        "examples/keras/mnist.py",
+        *("--epochs", "2", "--train-images", "3000", "--checkpoint-dir", str(tmp_path)),
+    )
+    assert accuracy(output) > 0.2
+    assert len(list(tmp_path.iterdir())) == 2 // np
+
+
+def test_the_folder_script_finds_makes_and_reports_images() -> None:
+    output = run(
+        2,
+        "examples/keras/image_folder.py",
+        *("--images-a-class", "8", "--image-size", "32", "--epochs", "1"),
+    )
+    assert "Found 80 images belonging to 10 classes." in output
+    assert re.search(r"Image/sec: [\d.]+", output) and "Cumulative training time" in output
+    assert re.search(r"accuracy\s+[\d.]+\s+20", output) and "f1-score" in output
+
+
+@pytest.mark.parametrize("np", [1, 2])
+def test_the_loop_of_ones_own_learns(np: int) -> None:
+    assert accuracy(run(np, "examples/tensorflow/mnist_tape.py", "--steps", "200")) > 0.6
+
+
+@pytest.mark.parametrize("np", [1, 2])
+def test_the_script_of_tensorflow_1_learns(np: int, tmp_path: Path) -> None:
+    script = "examples/tensorflow/mnist_monitored_session.py"
+    output = run(np, script, "--steps", "200", "--checkpoint-dir", str(tmp_path))
+    assert accuracy(output) > 0.5
+    assert list(tmp_path.glob("model.ckpt-*"))

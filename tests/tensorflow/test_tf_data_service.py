@@ -1,0 +1,76 @@
+"""A compute job prepares batches, a training job reads them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tf_ranks import launcher
+
+TRAIN = """
+import sys
+import tensorflow as tf
+import horovod.tensorflow as hvd
+from horovod.tensorflow.data.compute_service import TfDataServiceConfig, tf_data_service
+hvd.init()
+config = TfDataServiceConfig.read(sys.argv[1], wait_for_file_creation=True)
+assert TfDataServiceConfig.from_dict(config.to_dict()) == config
+data = tf.data.Dataset.range(20).map(lambda n: n * 2)
+if config.dispatcher_side == "compute":
+    data = data.send_to_data_service(config, hvd.rank(), hvd.size())
+    seen = sorted(int(n) for n in data)
+else:
+    try:
+        data.send_to_data_service(config, hvd.rank())
+    except RuntimeError as error:
+        assert "tf_data_service" in str(error)
+    with tf_data_service(config, hvd.rank()) as address:
+        service = tf.data.experimental.service
+        data = data.apply(service.distribute("distributed_epoch", address, job_name="job"))
+        seen = sorted(int(n) for n in data)
+        hvd.barrier()
+every = hvd.allgather_object(seen)
+total = sorted(n for part in every for n in part)
+wanted = [2 * n for n in range(20)]
+assert total == (wanted if config.dispatcher_side == "training" else sorted(2 * wanted)), every
+hvd.barrier()
+if hvd.rank() == 0:
+    try:
+        config.compute_client().shutdown()
+    except Exception:
+        pass  # it has ended already
+print("read", len(seen))
+"""
+
+
+@pytest.mark.skipif(launcher() is None, reason="not built")
+@pytest.mark.parametrize("side", ["compute", "training"])
+def test_a_training_job_reads_what_a_compute_job_prepares(side: str, tmp_path: Path) -> None:
+    config, script = tmp_path / "config.json", tmp_path / "train.py"
+    script.write_text(TRAIN)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = [str(launcher()), "-np", "2", sys.executable]
+    worker = ["-m", "horovod.tensorflow.data.compute_worker", str(config)]
+    compute = subprocess.Popen(
+        [*run, *worker, "--dispatcher-side", side, "--timeout", "120"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        training = subprocess.run(
+            [*run, str(script), str(config)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert training.returncode == 0, training.stdout + training.stderr
+        output, _ = compute.communicate(timeout=120)
+        assert compute.returncode == 0, output
+    finally:
+        compute.kill()
