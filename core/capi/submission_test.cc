@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "core/base/aligned_buffer.h"
 #include "core/base/error.h"
 
 namespace hvd {
@@ -68,6 +69,50 @@ class Submission : public testing::Test {
   void* output_ = data_.data();
   std::shared_ptr<Operation> operation_;
 };
+
+struct Told {
+  hvd_status status = HVD_OK;
+  std::string text;
+  std::vector<int64_t> shape{};
+  int times = 0;
+
+  static void note(void* told, const hvd_ending* ending) {
+    Told& note = *static_cast<Told*>(told);
+    note.status = ending->status;
+    note.text = ending->text;
+    ++note.times;
+    for (int32_t i = 0; i < ending->output_count; ++i) {
+      const hvd_tensor& output = ending->outputs[i];
+      note.shape.assign(output.shape, output.shape + output.dimensions);
+      AlignedBuffer::free_released(static_cast<std::byte*>(output.data));
+    }
+  }
+};
+
+TEST_F(Submission, TellsHowItEndedAndHandsItsOutputsOver) {
+  Told told;
+  request_.ended = Told::note;
+  request_.owner = &told;
+  request_.kind = HVD_ALLGATHER;
+  const Request made = make();
+  made.operation->outputs[0].gathered = {AlignedBuffer(16), {2, 2}};
+  made.ended({});
+  EXPECT_EQ(told.status, HVD_OK);
+  EXPECT_THAT(told.shape, ElementsAre(2, 2));
+  EXPECT_EQ(made.operation->outputs[0].gathered.memory.data(), nullptr);
+  EXPECT_EQ(told.times, 1);
+}
+
+TEST_F(Submission, TellsAnErrorWithoutOutputs) {
+  Told told;
+  request_.ended = Told::note;
+  request_.owner = &told;
+  request_.kind = HVD_ALLGATHER;
+  make().ended({Code::peer_lost, "rank 3 was lost", 3});
+  EXPECT_EQ(told.status, HVD_PEER_LOST);
+  EXPECT_EQ(told.text, "rank 3 was lost");
+  EXPECT_TRUE(told.shape.empty());
+}
 
 TEST_F(Submission, GoesToTheGroupOfItsSet) {
   EXPECT_EQ(make().group, kWorldGroup);

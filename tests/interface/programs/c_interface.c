@@ -120,6 +120,56 @@ static void allgather(void) {
   end_together();
 }
 
+/* How an operation ended, as its callback was told; the barrier behind it says that it was. */
+static struct {
+  int times;
+  hvd_status status;
+  int32_t first;
+} told;
+
+static void note(void* owner, const hvd_ending* ending) {
+  EXPECT(owner == &told);
+  ++told.times;
+  told.status = ending->status;
+  EXPECT((ending->text[0] == '\0') == (ending->status == HVD_OK));
+  if (ending->output_count == 1) {
+    told.first = *(const int32_t*)ending->outputs[0].data;
+    hvd_free_memory(ending->outputs[0].data);
+  }
+}
+
+static void callbacks(void) {
+  int32_t rank = start(), size = size_of_job(), in = rank + 7;
+  int64_t one = 1, other = rank + 1;
+  hvd_tensor tensor = {&in, &one, 1, HVD_INT32};
+  hvd_request request = request_of(HVD_ALLGATHER, "told", &tensor, NULL);
+  hvd_handle handle = 0;
+  EXPECT(hvd_submit(&request, NULL) == HVD_INVALID_ARGUMENT); /* nobody would know */
+  request.ended = note;
+  request.owner = &told;
+  EXPECT(hvd_submit(&request, &handle) == HVD_OK);
+  EXPECT(hvd_wait(handle) == HVD_OK); /* with a handle too, the callback comes first */
+  EXPECT(told.times == 1 && told.status == HVD_OK && told.first == 7);
+  hvd_free(handle);
+  EXPECT(hvd_submit(&request, NULL) == HVD_OK); /* without one, nobody has to wait */
+  request = request_of(HVD_BARRIER, "behind", NULL, NULL);
+  hvd_free(done(&request));
+  if (size > 1) {
+    void* outputs[1] = {&in};
+    int32_t few[MAX_RANKS + 1] = {0};
+    tensor = (hvd_tensor){few, &other, 1, HVD_INT32};
+    outputs[0] = few;
+    request = request_of(HVD_ALLREDUCE, "differs", &tensor, outputs);
+    request.ended = note;
+    request.owner = &told;
+    EXPECT(hvd_submit(&request, &handle) == HVD_OK);
+    EXPECT(hvd_wait(handle) == HVD_MISMATCH);
+    EXPECT(told.times == 3 && told.status == HVD_MISMATCH);
+    hvd_free(handle);
+  }
+  end_together();
+}
+
 static void broadcast(void) {
   const int32_t rank = start(), size = size_of_job();
   double value = rank;
@@ -337,6 +387,7 @@ int main(int argc, char** argv) {
       {"before_init", before_init},
       {"allreduce", allreduce},
       {"allgather", allgather},
+      {"callbacks", callbacks},
       {"broadcast", broadcast},
       {"alltoall", alltoall},
       {"reducescatter", reducescatter},
