@@ -1,5 +1,9 @@
 """Fashion-MNIST for the examples of this folder: as arrays, and as a folder of image files.
 
+    horovodrun -np 2 python examples/keras/mnist.py
+
+and the other scripts import it: examples/keras/clothes.py is none of its own.
+
 The images are those of Debian's package dataset-fashion-mnist (60,000 for training, 10,000 for the
 test, 28 x 28 grey values, ten classes of clothes).
 """
