@@ -36,7 +36,10 @@ class Loader {
     take_definitions();
     take_shapes();
     take_kernels();
-    if (!missing_.empty()) problem_ = path + " has no function " + missing_;
+    if (missing_ == nullptr) return;
+    problem_ = path + " has no function " + missing_;
+    if (missing_count_ > 1)
+      problem_ += ", nor " + std::to_string(missing_count_ - 1) + " others that are used";
   }
 
   const Api& api() const { return api_; }
@@ -46,7 +49,9 @@ class Loader {
   template <class Function>
   void take(const char* name, Function*& function) {
     function = reinterpret_cast<Function*>(dlsym(library_, name));
-    if (function == nullptr) missing_ += (missing_.empty() ? "" : ", ") + std::string(name);
+    if (function != nullptr) return;
+    if (missing_ == nullptr) missing_ = name;
+    ++missing_count_;
   }
 
   void take_values() {
@@ -107,7 +112,8 @@ class Loader {
 
   void* library_ = nullptr;
   Api api_{};
-  std::string missing_;
+  const char* missing_ = nullptr;  ///< the first
+  int missing_count_ = 0;
   std::string problem_;
 };
 

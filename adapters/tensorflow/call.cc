@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/tensorflow/completions.h"
+
 namespace hvd::tf {
 namespace {
 
@@ -55,6 +57,26 @@ Dims dims_of(const Tensor* tensor) {
   for (size_t i = 0; i < dims.size(); ++i) dims[i] = api().dim(tensor, static_cast<int>(i));
   return dims;
 }
+
+/// How an operation ended, and what of it is the runtime's memory until TensorFlow has it.
+struct Ending {
+  struct Output {
+    void* data;
+    Dims dims;
+    hvd_dtype dtype;
+  };
+  hvd_status status = HVD_OK;
+  std::string text{};
+  std::vector<Output> outputs{};
+  int32_t last_joined = 0;
+
+  void add(const hvd_tensor& output) {
+    outputs.push_back(
+        {output.data, Dims(output.shape, output.shape + output.dimensions), output.dtype});
+  }
+};
+
+Ending failure(hvd_status status) { return {.status = status, .text = hvd_last_error()}; }
 
 /// Owned by itself from start() on: it goes when it has told TensorFlow how it ended.
 class Call {
@@ -169,18 +191,32 @@ class Call {
                         static_cast<int32_t>(operand.dims.size()), ours(api().tensor_type(input))});
       outputs.push_back(operand.output ? api().tensor_data(operand.output.get()) : nullptr);
     }
-    const hvd_request request = make_request(inputs, outputs);
-    const bool blocking = node_.blocking;
+    hvd_request request = make_request(inputs, outputs);
+    if (node_.blocking) return submit_and_wait(request);
+    request.owner = this;
+    request.ended = [](void* call, const hvd_ending* ending) {
+      static_cast<Call*>(call)->end_elsewhere(*ending);
+    };
+    // When this has succeeded, `this` may be gone.
+    const hvd_status status = hvd_submit(&request, nullptr);
+    if (status != HVD_OK) end(failure(status));
+  }
+
+  void submit_and_wait(const hvd_request& request) {
     hvd_handle handle = 0;
-    const hvd_status status = hvd_submit(&request, blocking ? &handle : nullptr);
-    if (status != HVD_OK) {
-      fail(code_of(status), hvd_last_error());
-      return finish();
-    }
-    // From here on `this` may be gone.
-    if (!blocking) return;
-    hvd_wait(handle);
+    if (const hvd_status status = hvd_submit(&request, &handle); status != HVD_OK)
+      return end(failure(status));
+    const hvd_status status = hvd_wait(handle);
+    const Ending ending = status == HVD_OK ? take_results(handle) : failure(status);
     hvd_free(handle);
+    end(ending);
+  }
+
+  /// On the driver, which must go on: the rest happens on a thread that may wait.
+  void end_elsewhere(const hvd_ending& ending) {
+    ending_ = {.status = ending.status, .text = ending.text, .last_joined = ending.last_joined};
+    for (int32_t i = 0; i < ending.output_count; ++i) ending_.add(ending.outputs[i]);
+    Completions::instance().add([this] { end(ending_); });
   }
 
   hvd_request make_request(const std::vector<hvd_tensor>& inputs,
@@ -200,40 +236,52 @@ class Call {
       request.splits = static_cast<const int32_t*>(api().tensor_data(splits_->input.get()));
       request.split_count = static_cast<int32_t>(splits_->dims[0]);
     }
-    request.owner = const_cast<Call*>(this);
-    request.ended = [](void* call, const hvd_ending* ending) {
-      static_cast<Call*>(call)->end(*ending);
-    };
     return request;
   }
 
-  void end(const hvd_ending& ending) {
+  Ending take_results(hvd_handle handle) const {
+    Ending ending;
+    for (int32_t i = 0; i < outputs_of_runtime(); ++i) {
+      hvd_tensor output{};
+      hvd_take_output(handle, i, &output);
+      ending.add(output);
+    }
+    if (node_.op.kind == HVD_JOIN) hvd_get_last_joined(handle, &ending.last_joined);
+    return ending;
+  }
+
+  int32_t outputs_of_runtime() const {
+    if (node_.op.kind == HVD_ALLTOALL) return 2;
+    return node_.op.kind == HVD_ALLGATHER ? static_cast<int32_t>(operands_.size()) : 0;
+  }
+
+  void end(const Ending& ending) {
     if (ending.status != HVD_OK) {
       fail(code_of(ending.status), ending.text);
     } else if (node_.op.kind == HVD_JOIN) {
       give_number(ending.last_joined);
     } else {
-      for (int32_t i = 0; i < ending.output_count; ++i) give(i, ending.outputs[i]);
+      int i = 0;
+      for (const Ending::Output& output : ending.outputs) give(i++, output);
     }
     finish();
   }
 
   /// Hands over memory of the runtime, without a copy. An empty tensor has none.
-  void give(int i, const hvd_tensor& output) {
+  void give(int i, const Ending::Output& output) {
     size_t elements = 1;
-    for (int32_t d = 0; d < output.dimensions; ++d)
-      elements *= static_cast<size_t>(output.shape[d]);
+    for (const int64_t dim : output.dims) elements *= static_cast<size_t>(dim);
+    const auto rank = static_cast<int>(output.dims.size());
     const DataType type = theirs(output.dtype);
     const Result result;
     TensorHandle tensor;
     if (elements > 0) {
-      tensor.reset(api().new_tensor(type, output.shape, output.dimensions, output.data,
+      tensor.reset(api().new_tensor(type, output.dims.data(), rank, output.data,
                                     elements * element_bytes(output.dtype), free_output, nullptr));
       api().set_output(execution_, i, tensor.get(), result);
     } else {
       hvd_free_memory(output.data);
-      tensor.reset(
-          api().allocate_output(execution_, i, type, output.shape, output.dimensions, 0, result));
+      tensor.reset(api().allocate_output(execution_, i, type, output.dims.data(), rank, 0, result));
     }
     if (!result.ok()) fail(api().code(result), result.text());
   }
@@ -272,6 +320,7 @@ class Call {
   Done done_;
   std::vector<Operand> operands_;
   std::optional<Operand> splits_;
+  Ending ending_;  ///< while it goes from the driver to the thread that ends it
 };
 
 }  // namespace
