@@ -6,7 +6,7 @@ from typing import Any
 
 from horovod._keras import values
 from horovod._keras.backend import backend_of, is_keras_3, is_v1_graph, keras_of, session
-from horovod._keras.optimizer import Options, convert, wrap
+from horovod._keras.optimizer import Options, convert, keep_model_out_of_xla, wrap
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import get_average_backwards_compatibility_fun
@@ -159,4 +159,5 @@ def load_model(
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         label = f"Distributed{type(inner).__name__}"
         convert(inner, Options(keras, label, compression=compression))
+        keep_model_out_of_xla(keras, model)
     return model

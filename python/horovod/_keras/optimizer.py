@@ -334,3 +334,9 @@ def _keep_out_of_xla(keras: Any) -> None:
 
     resolve.knows_horovod = True  # type: ignore[attr-defined]
     keras.Model._resolve_auto_jit_compile = resolve
+
+
+def keep_model_out_of_xla(keras: Any, model: Any) -> None:
+    """One that was saved without us may have been compiled by XLA, and is loaded like that."""
+    if backend_of(keras) == "tensorflow" and is_keras_3(keras) and model.jit_compile:
+        model.jit_compile = False

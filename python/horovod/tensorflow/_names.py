@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow import _xla
+
 
 def normalized(name: str) -> str:
     """As a node may be called: other characters than letters, digits and _ become _."""
@@ -24,10 +26,11 @@ def named(op: str, name: str | None, tensors: Sequence[Any]) -> dict[str, Any]:
     """The arguments of an op of the library that give it its name, and say whether it blocks.
 
     In a graph it is the node's, by default made of the tensors' names; eagerly the caller's, else
-    the op's. `op` is the op's name in TensorFlow.
+    the op's. `op` is the op's name in TensorFlow. Raises ValueError where XLA compiles.
     """
     if tf.executing_eagerly():
         return {"tensor_name": name or op, "blocking": True}
+    _xla.refuse(op)
     if name is None and tensors:
         ends = dict.fromkeys([_own(tensors[0]), _own(tensors[-1])])
         name = "_".join([op, *(ends if len(tensors) > 1 else [_own(tensors[0])])])

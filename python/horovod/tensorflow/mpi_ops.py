@@ -6,12 +6,13 @@ the op. Tensors: uint8, int8, int16, int32, int64, float16, bfloat16, float32, f
 operations take uint16 and bool too, Min and Max take bool. Differentiable. Errors are TensorFlow's,
 when the operation runs: FailedPreconditionError when ranks disagree and before `init`;
 InvalidArgumentError for what this rank alone did wrong; UnknownError when a rank is lost or the job
-has ended. TypeError when a node is made for a type that cannot be used.
+has ended. TypeError when a node is made for a type that cannot be used, ValueError when it would be
+part of a function that XLA compiles (`jit_compile=True`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +21,7 @@ from horovod.common.basics import Adasum, Average, HorovodBasics, Max, Min, Prod
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
 from horovod.tensorflow import _gradients as _gradients  # registers them
+from horovod.tensorflow import _xla
 from horovod.tensorflow._library import ops
 from horovod.tensorflow._names import named
 
@@ -301,26 +303,32 @@ def barrier(process_set: ProcessSet = global_process_set) -> Any:
     )
 
 
+def _answer(op: str, ask: Callable[..., Any], name: str | None, **about: int) -> Any:
+    _xla.refuse(op)
+    return ask(name=name, **about)
+
+
 def rank_op(name: str | None = None) -> Any:
     """This process' rank when the graph runs, int32. Outlives a change of ranks."""
-    return ops.horovod_rank(name=name)
+    return _answer("HorovodRank", ops.horovod_rank, name)
 
 
 def local_rank_op(name: str | None = None) -> Any:
     """This process' rank on its host when the graph runs, int32."""
-    return ops.horovod_local_rank(name=name)
+    return _answer("HorovodLocalRank", ops.horovod_local_rank, name)
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """The number of ranks of a process set when the graph runs, int32."""
-    return ops.horovod_size(process_set_id=process_set_id, name=name)
+    return _answer("HorovodSize", ops.horovod_size, name, process_set_id=process_set_id)
 
 
 def local_size_op(name: str | None = None) -> Any:
     """The number of processes on this host when the graph runs, int32."""
-    return ops.horovod_local_size(name=name)
+    return _answer("HorovodLocalSize", ops.horovod_local_size, name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """1 when the graph runs on a rank of that process set, else 0; int32."""
-    return ops.horovod_process_set_included(process_set_id=process_set_id, name=name)
+    ask = ops.horovod_process_set_included
+    return _answer("HorovodProcessSetIncluded", ask, name, process_set_id=process_set_id)

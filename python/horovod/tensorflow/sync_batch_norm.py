@@ -26,6 +26,7 @@ class SyncBatchNormalization(_BatchNormalization):  # type: ignore[misc]
         if not is_keras_3(tf.keras):
             kwargs["fused"] = False
         super().__init__(**kwargs)
+        self.supports_jit = False  # XLA has no kernel for what reduces the statistics
 
     def _synchronised(self, mean: Any, variance: Any) -> tuple[Any, Any]:
         if size() == 1:
