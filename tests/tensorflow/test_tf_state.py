@@ -71,6 +71,40 @@ def test_global_variables_of_v1_graphs() -> None:
 
 
 @on_ranks(*EVERYWHERE)
+def test_broadcast_in_place_gives_variables_and_their_values() -> None:
+    rank, root = hvd.rank(), hvd.size() - 1
+    made_from = tf.constant([float(rank)] * 3)
+    first, second = tf.Variable(made_from), tf.Variable(7.0 + rank)
+    before = first.read_value()
+
+    def check(values: Any, variables: Any) -> None:
+        for found in (values, variables):
+            assert [np.ravel(one).tolist() for one in found] == [[root] * 3, [7.0 + root]]
+
+    check(hvd.broadcast_([first, second], root), [first, second])
+    for other in (before, made_from):  # they may share the memory that the variable had
+        assert other.numpy().tolist() == [rank] * 3
+    first.assign(made_from)
+    second.assign(7.0 + rank)
+    check(tf.function(lambda: hvd.broadcast_([first, second], root))(), [first, second])
+    for use_resource in (False, True):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            pair = [
+                tf.compat.v1.get_variable(name, initializer=start, use_resource=use_resource)
+                for name, start in (("a", tf.fill([3], float(rank))), ("b", 7.0 + rank))
+            ]
+            sent = hvd.broadcast_(pair, root)
+            session.run(tf.compat.v1.global_variables_initializer())
+            check(session.run(sent), session.run(pair))
+    with tf.Graph().as_default():
+        kinds = [
+            tf.compat.v1.get_variable(f"v{use}", [1], use_resource=use) for use in (False, True)
+        ]
+        with pytest.raises(ValueError, match="one kind"):
+            hvd.broadcast_(kinds, root)
+
+
+@on_ranks(*EVERYWHERE)
 def test_objects_travel_without_a_graph() -> None:
     rank, size = hvd.rank(), hvd.size()
     mine = {"rank": rank, "numbers": np.arange(rank), "text": "x" * 1000 * rank}
