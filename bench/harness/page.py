@@ -67,8 +67,9 @@ SECTIONS = {
         "Overhead",
         "np 1: a step of a very small network with our optimizer around the user's, and without "
         "(16 layers, 34 tensors). np 2: one allreduce of 4 bytes from torch, and the call of its "
-        "asynchronous form alone. Memory is that of a rank beside the user's tensors and torch; "
-        "it is compared with its target alone.",
+        "asynchronous form alone. TensorFlow: an allreduce of 16 floats as an op, beside "
+        "`tf.numpy_function`, which calls Python and sends nothing. Memory is that of a rank "
+        "beside the user's tensors and torch; it is compared with its target alone.",
     ),
     "start": ("Start-up", "From the command to its end."),
     "faults": (

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -84,8 +85,7 @@ class Host {
   std::vector<std::unique_ptr<Driver>> drivers_;
 };
 
-std::shared_ptr<Operation> submit_sum(Driver& driver, const std::string& name,
-                                      std::vector<float>& tensor) {
+Request sum_of(const std::string& name, std::vector<float>& tensor) {
   Request request;
   request.name = name;
   request.signature.name = hash_name(name);
@@ -95,10 +95,40 @@ std::shared_ptr<Operation> submit_sum(Driver& driver, const std::string& name,
   auto* data = reinterpret_cast<std::byte*>(tensor.data());
   request.tensors = {{.input = data, .output = data, .shape = shape}};
   request.operation = std::make_shared<Operation>();
+  return request;
+}
+
+std::shared_ptr<Operation> submit_sum(Driver& driver, const std::string& name,
+                                      std::vector<float>& tensor) {
+  Request request = sum_of(name, tensor);
   auto operation = request.operation;
   EXPECT_TRUE(driver.submit(std::move(request)));
   return operation;
 }
+
+/// Operations that nobody waits for, one after the other: each is submitted by the callback of the
+/// one before, which runs on whatever thread drives.
+class Chain {
+ public:
+  Chain(Driver& driver, int links) : driver_(driver), left_(links) {}
+
+  void go_on() {
+    Request request = sum_of("link", tensor_);
+    request.has_handle = false;
+    request.ended = [this](const Outcome& outcome) {
+      EXPECT_EQ(outcome.code, Code::ok);
+      if (left_.fetch_sub(1) > 1) go_on();
+    };
+    EXPECT_TRUE(driver_.submit(std::move(request)));
+  }
+  bool has_ended() const { return left_.load() <= 0; }
+  float value() const { return tensor_[0]; }
+
+ private:
+  Driver& driver_;
+  std::atomic<int> left_;  ///< release by the driver, acquire by who looks at the value
+  std::vector<float> tensor_ = std::vector<float>(16, 1.0f);
+};
 
 TEST(Driver, BlockingCallsOneAfterTheOtherGiveTheSum) {
   for (const int ranks : {1, 2, 3, 4}) {
@@ -128,6 +158,21 @@ TEST(Driver, ManyOperationsInFlightCompleteWithoutAnyoneWaiting) {
       while (!operation->handle.done()) std::this_thread::yield();
     }
     for (const auto& tensor : tensors) ASSERT_THAT(tensor, testing::Each(3.0f));
+  });
+}
+
+TEST(Driver, OperationsThatNobodyWaitsForTellThatTheyHaveEnded) {
+  Host host(2);
+  host.run([&](int rank) {
+    for (int round = 0; round < 20; ++round) {
+      Chain chain(host.driver(rank), 5);
+      chain.go_on();
+      std::vector<float> tensor(16, 1.0f);  // beside them, somebody waits and drives
+      const auto operation = submit_sum(host.driver(rank), "awaited", tensor);
+      host.driver(rank).wait(operation->handle);
+      while (!chain.has_ended()) std::this_thread::yield();
+      ASSERT_EQ(chain.value(), 32.0f);
+    }
   });
 }
 
