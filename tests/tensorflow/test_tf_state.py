@@ -148,6 +148,19 @@ def test_elastic_state_of_variables() -> None:
 
 
 @on_ranks(1, 2)
+def test_elastic_state_of_a_session() -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("v", initializer=tf.constant(float(hvd.rank() + 1)))
+        session.run(tf.compat.v1.global_variables_initializer())
+        state = hvd.elastic.TensorFlowState(session=session, step=3)
+        variable.load(9.0, session)
+        state.restore()
+        assert session.run(variable) == hvd.rank() + 1
+        state.sync()
+        assert session.run(variable) == 1 and state.step == 3
+
+
+@on_ranks(1, 2)
 def test_elastic_state_of_a_keras_model() -> None:
     model = tf.keras.Sequential([tf.keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="build"):

@@ -114,10 +114,41 @@ def test_v1_adasum_of_equal_steps_is_the_step() -> None:
         np.testing.assert_allclose(one, other, 1e-4)
 
 
-def gradient(tape: Any, variables: Any) -> Any:
-    with tape:
-        loss = tf.add_n([tf.reduce_sum(v) for v in variables]) * float(hvd.rank() + 1)
-    return loss
+KERAS = {
+    "sgd": lambda: tf.keras.optimizers.SGD(0.1),
+    "momentum": lambda: tf.keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam": lambda: tf.keras.optimizers.Adam(0.05),
+    "adagrad": lambda: tf.keras.optimizers.Adagrad(0.1),
+}
+
+
+def train_by_tape(make: Any, ranks: Any, wrap: Any, mode: Any) -> Any:
+    """The weights after some steps in a loop of one's own."""
+    w, b = tf.Variable(tf.ones([3, 1])), tf.Variable(tf.zeros([1]))
+    optimizer = make()
+
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(tf.matmul(x, w) + b - y))
+        gradients = wrap(tape).gradient(loss, [w, b])
+        optimizer.apply_gradients(zip(gradients, [w, b], strict=True))
+
+    run = mode(step)
+    for number in range(STEPS):
+        run(*(tf.constant(part) for part in data(number, ranks)))
+    return [w.numpy(), b.numpy()]
+
+
+@on_ranks(*EVERYWHERE)
+def test_steps_by_tapes_are_those_of_one_process_with_all_data() -> None:
+    everyone = range(hvd.size())
+    for name, make in KERAS.items():
+        alone = train_by_tape(make, everyone, lambda tape: tape, tf.function)
+        for mode in (tf.function, lambda step: step):
+            found = train_by_tape(make, [hvd.rank()], hvd.DistributedGradientTape, mode)
+            same_everywhere(found)
+            for one, other in zip(found, alone, strict=True):
+                np.testing.assert_allclose(one, other, 2e-4, 1e-5, err_msg=name)
 
 
 @on_ranks(*EVERYWHERE)
@@ -198,6 +229,27 @@ def test_tapes_on_process_sets() -> None:
                 loss = tf.reduce_sum(variable) * (hvd.rank() + 1.0)
             found = hvd.DistributedGradientTape(tape, process_set=group).gradient(loss, variable)
             assert float(found[0]) == sum(r + 1 for r in group.ranks) / group.size()
+
+
+@on_ranks(1)
+def test_graphs_of_elastic_jobs_do_not_know_their_size() -> None:
+    variable = tf.Variable([1.0])
+
+    def operations() -> list[str]:
+        @tf.function
+        def step() -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(variable)
+            return hvd.DistributedGradientTape(tape).gradient(loss, variable)
+
+        assert step().numpy().tolist() == [1]
+        return [op.type for op in step.get_concrete_function().graph.get_operations()]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HOROVOD_ELASTIC", raising=False)
+        assert "HorovodAllreduce" not in operations()  # nothing to do for one alone
+        patch.setenv("HOROVOD_ELASTIC", "1")
+        assert "HorovodAllreduce" in operations()
 
 
 @on_ranks(1, 2)

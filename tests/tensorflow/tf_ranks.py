@@ -103,15 +103,21 @@ outcomes: dict[tuple[int, Key], str | None] = {}
 
 def on_ranks(*sizes: Any, **env: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
     """See the top of this file."""
+    return on_jobs(sizes, [pytest.param(tuple(sorted(env.items())), id=pytest.HIDDEN_PARAM)])
+
+
+def on_jobs(sizes: Any, environments: Any) -> Callable[[Callable[[], None]], Callable[..., None]]:
+    """`on_ranks` in several environments, which are params of pytest."""
 
     def decorate(body: Callable[[], None]) -> Callable[..., None]:
-        key = (body.__module__, body.__name__, tuple(sorted(env.items())))
-        bodies[key[:2]] = body
+        where = (body.__module__, body.__name__)
+        bodies[where] = body
 
         @pytest.mark.skipif(launcher() is None, reason="not built")
+        @pytest.mark.parametrize("env", environments)
         @pytest.mark.parametrize("np", sizes)
-        def test(np: int) -> None:
-            problem = outcome(np, key)
+        def test(np: int, env: Environment) -> None:
+            problem = outcome(np, (*where, env))
             if problem == "skipped":
                 pytest.skip("not with these versions")
             if problem is not None:
@@ -120,7 +126,7 @@ def on_ranks(*sizes: Any, **env: str) -> Callable[[Callable[[], None]], Callable
         test.__name__ = body.__name__
         test.__doc__ = body.__doc__
         test.__module__ = body.__module__
-        test.on_ranks = key  # type: ignore[attr-defined]
+        test.on_ranks = where  # type: ignore[attr-defined]
         return test
 
     return decorate
@@ -129,10 +135,11 @@ def on_ranks(*sizes: Any, **env: str) -> Callable[[Callable[[], None]], Callable
 def select(items: list[pytest.Item]) -> None:
     """Remembers which tests are wanted, so that one job can run them all."""
     for item in items:
-        key = getattr(getattr(item, "function", None), "on_ranks", None)
-        if key is not None:
-            size = item.callspec.params["np"]  # type: ignore[attr-defined]
-            selected.setdefault((size, key[2]), []).append(key)
+        where = getattr(getattr(item, "function", None), "on_ranks", None)
+        if where is not None:
+            params = item.callspec.params  # type: ignore[attr-defined]
+            key = (*where, params["env"])
+            selected.setdefault((params["np"], key[2]), []).append(key)
 
 
 def outcome(size: int, key: Key) -> str | None:

@@ -44,9 +44,11 @@ def is_v1_graph(keras: Any) -> bool:
     return not tf.executing_eagerly() and not tf.inside_function()
 
 
-def session(keras: Any) -> Any:
+def session() -> Any:
     """Of Keras 2 in v1 graphs."""
-    return keras.backend.get_session()
+    import tensorflow as tf
+
+    return tf.compat.v1.keras.backend.get_session()
 
 
 def wants_legacy_keras() -> bool:

@@ -106,7 +106,8 @@ def average_logs(logs: dict[str, Any]) -> None:
     if arrays:
         values.allreduce(arrays, "MetricAverage", Average)
     for (where, key, before), array in zip(found, arrays, strict=True):
-        where[key] = float(array) if before.ndim == 0 else array.astype(before.dtype)
+        kept = array.dtype if before.dtype.kind in "iub" else before.dtype  # means have fractions
+        where[key] = float(array) if before.ndim == 0 else array.astype(kept)
 
 
 def _find_numbers(logs: dict[str, Any], found: list[tuple[dict[str, Any], str, Any]]) -> None:

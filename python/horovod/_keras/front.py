@@ -6,7 +6,8 @@ from typing import Any
 
 from horovod._keras import values
 from horovod._keras.backend import backend_of, is_keras_3, is_v1_graph, keras_of, session
-from horovod._keras.optimizer import Options, convert, keep_model_out_of_xla, wrap
+from horovod._keras.changes import keep_model_out_of_xla
+from horovod._keras.optimizer import Options, convert, wrap
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import get_average_backwards_compatibility_fun
@@ -66,7 +67,7 @@ def weights_of(local_layers: Any) -> list[Any]:
 
 def _array(keras: Any, value: Any) -> Any:
     if is_v1_graph(keras) and hasattr(value, "graph"):
-        value = session(keras).run(value)
+        value = session().run(value)
     return values.as_array(value)
 
 
@@ -122,7 +123,7 @@ def broadcast_variables(
     if is_v1_graph(keras):
         from horovod.tensorflow.functions import broadcast_variables as as_a_node
 
-        session(keras).run(as_a_node(variables, root_rank, process_set))
+        session().run(as_a_node(variables, root_rank, process_set))
         return
     arrays = [values.as_array(numpy_of(keras, variable)) for variable in variables]
     values.broadcast(arrays, root_rank, name, process_set)
@@ -141,7 +142,7 @@ def broadcast_global_variables(keras: Any, root_rank: int) -> Any:
     """Of a v1 graph, at once."""
     from horovod.tensorflow.functions import broadcast_global_variables as as_a_node
 
-    return session(keras).run(as_a_node(root_rank))
+    return session().run(as_a_node(root_rank))
 
 
 def load_model(

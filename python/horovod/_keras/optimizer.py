@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from horovod._keras import reducers
+from horovod._keras import changes, reducers
 from horovod._keras.backend import backend_of, is_keras_3
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
@@ -43,31 +44,44 @@ class Distributed:
         """The gradients of a step, reduced over all ranks."""
         return list(self._horovod.compute_gradients(list(grads), list(vars)))
 
-    def _aggregate_gradients(self, grads_and_vars: Any) -> list[Any]:
-        """The gradients of pairs, reduced; they are applied as they are then.
-
-        Keras 2's older optimizers call it while they apply pairs, and go on with what it returns.
-        """
-        pairs = list(grads_and_vars)
-        if self._horovod_is_applying:
-            return pairs
-        self._horovod_is_reduced = True
-        if not pairs:
-            return []
-        grads, variables = zip(*pairs, strict=True)
-        return self._allreduce(grads, variables)
+    @contextlib.contextmanager
+    def _horovod_applying(self) -> Iterator[None]:
+        """Meanwhile gradients are taken as they are."""
+        before = self._horovod_is_applying
+        self._horovod_is_applying = True
+        try:
+            yield
+        finally:
+            self._horovod_is_applying = before
 
     def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Unless compute_gradients has done it."""
+        """Unless it has been done."""
+        if self._horovod_is_applying:
+            return list(grads)
         if self._horovod_is_reduced:
             self._horovod_is_reduced = False
             return list(grads)
         return self._allreduce(grads, variables)
 
+    def _reduced_of(self, grads_and_vars: Any) -> list[Any]:
+        """The gradients of pairs, reduced; the next apply_gradients takes them as they are."""
+        pairs = list(grads_and_vars)
+        self._horovod_is_reduced = True
+        return self._allreduce([g for g, _ in pairs], [v for _, v in pairs]) if pairs else []
+
+    def _aggregate_gradients(self, grads_and_vars: Any) -> list[Any]:
+        """The gradients of pairs, reduced; they are applied as they are then.
+
+        Keras 2's older optimizers call it while they apply pairs, and go on with what it returns.
+        """
+        if self._horovod_is_applying or self._horovod_is_reduced:
+            return list(grads_and_vars)
+        return self._reduced_of(grads_and_vars)
+
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """As of Keras 2's optimizers: pairs of reduced gradients and variables."""
         pairs = list(super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
-        return list(zip(self._aggregate_gradients(pairs), [v for _, v in pairs], strict=True))
+        return list(zip(self._reduced_of(pairs), [v for _, v in pairs], strict=True))
 
     def _compute_gradients(
         self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
@@ -78,42 +92,55 @@ class Distributed:
             pairs = list(parent._compute_gradients(loss, var_list, grad_loss, tape))
         else:
             pairs = list(parent.compute_gradients(loss, var_list, tape))
-        return list(zip(self._aggregate_gradients(pairs), [v for _, v in pairs], strict=True))
+        return list(zip(self._reduced_of(pairs), [v for _, v in pairs], strict=True))
 
     def get_gradients(self, loss: Any, params: Any) -> list[Any]:
         """As of Keras 2's older optimizers in v1 graphs: reduced gradients."""
         gradients = super().get_gradients(loss, params)  # type: ignore[misc]
-        return self._aggregate_gradients(zip(gradients, params, strict=True))
+        return self._reduced_of(zip(gradients, params, strict=True))
 
 
 class Distributed2(Distributed):
     """For Keras 2, where everything comes by apply_gradients."""
 
+    def aggregate_gradients(self, grads_and_vars: Any) -> Any:
+        """As of Keras 2's optimizers: pairs, reduced unless they are already.
+
+        A LossScaleOptimizer calls it before it looks whether gradients are finite, and says so by
+        `skip_gradients_aggregation` when it applies them: all ranks see the same.
+        """
+        pairs = list(grads_and_vars)
+        if not self._horovod_is_applying and not self._horovod_is_reduced and pairs:
+            grads, variables = zip(*pairs, strict=True)
+            pairs = list(zip(self._allreduce(grads, variables), variables, strict=True))
+        return super().aggregate_gradients(pairs)  # type: ignore[misc]
+
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """Reduces the gradients, unless compute_gradients has, and applies them."""
+        """Reduces the gradients, unless that has been done, and applies them."""
         pairs = list(grads_and_vars)
         if not pairs:
             return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
         variables = [variable for _, variable in pairs]
+        if kwargs.get("skip_gradients_aggregation") or not kwargs.get(
+            "experimental_aggregate_gradients", True
+        ):
+            self._horovod_is_reduced = True
         grads = self._reduced([gradient for gradient, _ in pairs], variables)
         parent: Callable[..., Any] = super().apply_gradients  # type: ignore[misc]
         together = list(zip(grads, variables, strict=True))
 
         def apply() -> Any:
-            self._horovod_is_applying = True
-            try:
+            with self._horovod_applying():
                 return parent(together, *args, **kwargs)
-            finally:
-                self._horovod_is_applying = False
 
         return self._horovod.apply_gradients(apply, self)
 
 
 class Distributed3(Distributed):
-    """For Keras 3, where everything comes by apply, also from compiled steps of JAX."""
+    """For Keras 3, where everything comes by apply; on JAX by stateless_apply."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        """Reduces the gradients, unless compute_gradients has, and applies them."""
+        """Reduces the gradients, unless that has been done, and applies them."""
         known = trainable_variables
         if known is None:
             known = getattr(self, "_trainable_variables", [])
@@ -122,6 +149,17 @@ class Distributed3(Distributed):
         reduced = self._reduced(list(grads), known)
         parent: Callable[..., Any] = super().apply  # type: ignore[misc]
         return self._horovod.apply_gradients(lambda: parent(reduced, trainable_variables), self)
+
+    def stateless_apply(
+        self, optimizer_variables: Any, grads: Any, trainable_variables: Any
+    ) -> Any:
+        """The same, in compiled steps. From here most optimizers call apply, but not all do."""
+        known = self._trainable_variables  # type: ignore[attr-defined]
+        reduced = self._reduced(list(grads), list(known))
+        with self._horovod_applying():
+            return super().stateless_apply(  # type: ignore[misc]
+                optimizer_variables, reduced, trainable_variables
+            )
 
     def _build_once(self, variables: Sequence[Any]) -> None:
         if not self.built:  # type: ignore[attr-defined]
@@ -138,7 +176,7 @@ class Distributed3(Distributed):
                 loss = loss()
         variables = list(var_list() if callable(var_list) else var_list)
         pairs = list(zip(tape.gradient(loss, variables), variables, strict=True))
-        return list(zip(self._aggregate_gradients(pairs), variables, strict=True))
+        return list(zip(self._reduced_of(pairs), variables, strict=True))
 
     def _compute_gradients(
         self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
@@ -148,6 +186,8 @@ class Distributed3(Distributed):
 
 class Helper:
     """What does the reducing where steps are not made of several passes."""
+
+    backward_passes_per_step = 1
 
     def __init__(self, reducer: reducers.Reducer, scale_local_gradients: bool) -> None:
         self._reducer = reducer
@@ -294,12 +334,25 @@ def wrap(optimizer: Any, options: Options, name: str | None) -> Any:
     if isinstance(optimizer, Distributed):
         raise ValueError("this optimizer is already a DistributedOptimizer")
     config = optimizer.get_config()
+    if hasattr(optimizer, "inner_optimizer") and not is_keras_3(options.keras):
+        # Keras 2 makes a LossScaleOptimizer of an optimizer, and of nothing else.
+        config["inner_optimizer"] = wrap(optimizer.inner_optimizer, options, name)
+        return type(optimizer).from_config(config)
     config["name"] = name or f"Distributed{type(optimizer).__name__}"
+    rate = _rate_of(optimizer)
+    if callable(rate) and not hasattr(rate, "assign"):
+        config["learning_rate"] = rate  # itself: a function, or a schedule that Keras cannot find
     made: Any = distributed_class(options.keras, type(optimizer))
     distributed = made.from_config(config)
     distributed._horovod = options.helper()
-    _keep_out_of_xla(options.keras)
+    changes.make(options.keras)
     return distributed
+
+
+def _rate_of(optimizer: Any) -> Any:
+    """What an optimizer was given as learning rate, or the variable that it has made of it."""
+    of_legacy: dict[str, Any] = getattr(optimizer, "_hyper", {})
+    return of_legacy.get("learning_rate", getattr(optimizer, "_learning_rate", None))
 
 
 def convert(optimizer: Any, options: Options) -> Any:
@@ -307,36 +360,5 @@ def convert(optimizer: Any, options: Options) -> Any:
     if not isinstance(optimizer, Distributed):
         optimizer.__class__ = distributed_class(options.keras, type(optimizer))
         optimizer._horovod = options.helper()
-        _keep_out_of_xla(options.keras)
+        changes.make(options.keras)
     return optimizer
-
-
-def _is_distributed(optimizer: Any) -> bool:
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return isinstance(inner, Distributed) or isinstance(optimizer, Distributed)
-
-
-def _keep_out_of_xla(keras: Any) -> None:
-    """Keras 3 compiles whole steps by XLA wherever there is a GPU, if nobody says otherwise.
-
-    Our operations have no XLA kernels, so for models with a distributed optimizer "auto" means no.
-    """
-    if backend_of(keras) != "tensorflow" or not is_keras_3(keras):
-        return
-    usual = getattr(keras.Model, "_resolve_auto_jit_compile", None)
-    if usual is None or getattr(usual, "knows_horovod", False):
-        return
-
-    def resolve(model: Any) -> bool:
-        if _is_distributed(getattr(model, "optimizer", None)):
-            return False
-        return bool(usual(model))
-
-    resolve.knows_horovod = True  # type: ignore[attr-defined]
-    keras.Model._resolve_auto_jit_compile = resolve
-
-
-def keep_model_out_of_xla(keras: Any, model: Any) -> None:
-    """One that was saved without us may have been compiled by XLA, and is loaded like that."""
-    if backend_of(keras) == "tensorflow" and is_keras_3(keras) and model.jit_compile:
-        model.jit_compile = False

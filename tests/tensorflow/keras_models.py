@@ -1,0 +1,108 @@
+"""A small model for every Keras, its data, and what all ranks must agree on."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from tf_ranks import on_jobs
+
+ROWS = 4  #: of each rank in each step
+STEPS = 3
+
+
+#: Each Keras: the module that must be there, and the environment in which it is the one.
+KERASES: dict[str, tuple[str, dict[str, str]]] = {
+    "tensorflow": ("tensorflow", {}),
+    "keras-2": ("tf_keras", {"TF_USE_LEGACY_KERAS": "1"}),
+    "torch": ("torch", {"KERAS_BACKEND": "torch"}),
+    "jax": ("jax", {"KERAS_BACKEND": "jax"}),
+}
+
+
+def on_every_keras(
+    *sizes: Any, only: Sequence[str] = tuple(KERASES)
+) -> Callable[[Callable[[Any, Any], None]], Callable[..., None]]:
+    """As `on_ranks`, once with each Keras that is installed.
+
+    What is decorated is called with each of our packages and its module of Keras.
+    """
+    decorate = on_jobs(sizes, [_environment(name) for name in only])
+
+    def decorate_two(body: Callable[[Any, Any], None]) -> Callable[..., None]:
+        @functools.wraps(body)
+        def with_each() -> None:
+            for hvd, keras in bindings():
+                body(hvd, keras)
+
+        return decorate(with_each)
+
+    return decorate_two
+
+
+def _environment(name: str) -> Any:
+    needed, env = KERASES[name]
+    is_missing = importlib.util.find_spec(needed) is None
+    skip = pytest.mark.skipif(is_missing, reason=f"no {needed}")
+    return pytest.param(tuple(env.items()), id=name, marks=skip)
+
+
+def bindings() -> list[tuple[Any, Any]]:
+    """The packages that there are here, each with its module of Keras."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    keras = importlib.import_module("horovod.keras._module").keras
+    found = [(importlib.import_module("horovod.keras"), keras)]
+    if backend(keras) == "tensorflow":
+        tf = importlib.import_module("tensorflow")
+        found.append((importlib.import_module("horovod.tensorflow.keras"), tf.keras))
+    return found
+
+
+def backend(keras: Any) -> str:
+    return str(importlib.import_module("horovod._keras.backend").backend_of(keras))
+
+
+def is_keras_3(keras: Any) -> bool:
+    return bool(importlib.import_module("horovod._keras.backend").is_keras_3(keras))
+
+
+def objects(value: Any) -> list[Any]:
+    """What every rank gave."""
+    return list(importlib.import_module("horovod.common._objects").allgather_object(value))
+
+
+def rows(step: int, ranks: Any) -> Any:
+    """The rows of these ranks."""
+    parts = [np.random.default_rng((step, rank)).random((ROWS, 3)) for rank in ranks]
+    x = np.concatenate(parts).astype(np.float32)
+    return x, (x @ [[1.0], [-2.0], [0.5]] + 0.25).astype(np.float32)
+
+
+def model_of(keras: Any, seed: int = 0) -> Any:
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
+        [keras.layers.Input((3,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)]
+    )
+
+
+def train(keras: Any, optimizer: Any, ranks: Any, steps: int = STEPS) -> Any:
+    model = model_of(keras)
+    model.compile(optimizer=optimizer, loss="mse")
+    for step in range(steps):
+        model.train_on_batch(*rows(step, ranks))
+    return [np.asarray(weight) for weight in model.get_weights()]
+
+
+def same_everywhere(weights: Any) -> None:
+    every = objects([np.asarray(weight).tolist() for weight in weights])
+    assert all(one == every[0] for one in every)
+
+
+def close(found: Any, wanted: Any, relative: float = 1e-4, absolute: float = 1e-5) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, relative, absolute)
