@@ -176,7 +176,8 @@ class Call {
                        .splits = nullptr,
                        .split_count = 0,
                        .release = nullptr,
-                       .owner = nullptr};
+                       .owner = nullptr,
+                       .ended = nullptr};
   std::vector<hvd_tensor> inputs_;
   std::vector<std::int64_t> lengths_;
   std::vector<void*> outputs_;
