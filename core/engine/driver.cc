@@ -34,7 +34,13 @@ bool Driver::submit(std::span<Request> requests) {
   const Rest ringing_from = awaited ? Rest::sleep : Rest::nap;
   if (!engine_->submit(requests)) return false;
   // Partner: fall_asleep() sets the flag and then looks into the inbox once more.
-  if (asleep_.load(std::memory_order_seq_cst) >= ringing_from) engine_->ring();
+  if (asleep_.load(std::memory_order_seq_cst) >= ringing_from) {
+    engine_->ring();
+  } else if (!awaited) {
+    // A thread that waited may have just gone, and left the engine thread to its nap.
+    const std::lock_guard lock(mutex_);
+    if (holder_ == Holder::nobody) rouse_engine_thread();
+  }
   return true;
 }
 
@@ -182,9 +188,9 @@ void Driver::drive_until(const Handle& handle) {
 
 // With nothing left to do, an engine thread that naps will look by itself; nobody is told.
 void Driver::give_token_back() {
+  const std::lock_guard lock(mutex_);  // what is submitted later finds that nobody holds the token
   const bool work_left =
       engine_->busy() || engine_->finished() || engine_->owes_peers() || error_.has_value();
-  const std::lock_guard lock(mutex_);
   holder_ = Holder::nobody;
   if (work_left || rest_ == Rest::sleep || rest_ == Rest::stand_by) rouse_engine_thread();
 }
