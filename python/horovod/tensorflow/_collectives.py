@@ -19,6 +19,7 @@ from horovod.tensorflow.mpi_ops import (
     handle_average_backwards_compatibility,
     size_op,
 )
+from horovod.tensorflow.util import as_tensor, on_device
 
 
 def allreduce(
@@ -50,10 +51,10 @@ def allreduce(
                 "IndexedSlices can be reduced by Sum and Average only, without factors: "
                 "give sparse_as_dense=True, or tf.convert_to_tensor(...) of them"
             )
-        with tf.device(device_sparse):
+        with on_device(device_sparse):
             return _gather_slices(tensor, op, name, process_set, ignore_name_scope)
-    with tf.device(device_dense):
-        compressed, ctx = compression.compress(tf.convert_to_tensor(tensor))
+    with on_device(device_dense):
+        compressed, ctx = compression.compress(as_tensor(tensor))
         reduced = _allreduce(
             compressed, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
         )
@@ -94,8 +95,8 @@ def grouped_allreduce(
     op = handle_average_backwards_compatibility(op, average)
     if not tensors:
         return []
-    with tf.device(device_dense):
-        compressed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+    with on_device(device_dense):
+        compressed = [compression.compress(as_tensor(tensor)) for tensor in tensors]
         reduced = _grouped_allreduce(
             [tensor for tensor, _ in compressed],
             name,
@@ -126,8 +127,8 @@ def reducescatter(
 
     The first (rows modulo ranks) ranks get one row more. `op`: Average or Sum.
     """
-    with tf.device(device_dense):
-        compressed, ctx = compression.compress(tf.convert_to_tensor(tensor))
+    with on_device(device_dense):
+        compressed, ctx = compression.compress(as_tensor(tensor))
         reduced = _reducescatter(
             compressed, name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor
         )
@@ -146,8 +147,8 @@ def grouped_reducescatter(
     """`reducescatter` of several tensors of one dtype, as one operation. Differentiable."""
     if not tensors:
         return []
-    with tf.device(device_dense):
-        compressed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+    with on_device(device_dense):
+        compressed = [compression.compress(as_tensor(tensor)) for tensor in tensors]
         reduced = _grouped_reducescatter(
             [tensor for tensor, _ in compressed],
             None,

@@ -24,6 +24,7 @@ from horovod.tensorflow import _gradients as _gradients  # registers them
 from horovod.tensorflow import _xla
 from horovod.tensorflow._library import ops
 from horovod.tensorflow._names import named
+from horovod.tensorflow.util import as_tensor
 
 __all__ = [
     "Adasum",
@@ -117,7 +118,7 @@ def _where(process_set: ProcessSet, ignore_name_scope: bool) -> dict[str, Any]:
 
 
 def _tensors(tensors: Sequence[Any]) -> list[Any]:
-    return [tf.convert_to_tensor(tensor) for tensor in tensors]
+    return [as_tensor(tensor) for tensor in tensors]
 
 
 def _allreduce(
@@ -129,7 +130,7 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = as_tensor(tensor)
     return ops.horovod_allreduce(
         tensor,
         **_reduction(op, prescale_factor, postscale_factor),
@@ -167,7 +168,7 @@ def allgather(
 
     Shape: equal on all ranks but for the first dimension, which may be 0.
     """
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = as_tensor(tensor)
     return ops.horovod_allgather(
         tensor,
         **_where(process_set, ignore_name_scope),
@@ -199,7 +200,7 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The tensor of `root_rank`, a global rank, on all ranks. Shape: equal on all ranks."""
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = as_tensor(tensor)
     return ops.horovod_broadcast(
         tensor,
         root_rank=root_rank,
@@ -237,7 +238,7 @@ def alltoall(
     it every rank gets equally many.
     Returns: the rows that came, in the order of ranks; with `splits` also how many came from each.
     """
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = as_tensor(tensor)
     equal = splits is None
     output, received_splits = ops.horovod_alltoall(
         tensor,
@@ -257,7 +258,7 @@ def _reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = as_tensor(tensor)
     return ops.horovod_reducescatter(
         tensor,
         **_reduction(op, prescale_factor, postscale_factor),

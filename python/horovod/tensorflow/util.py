@@ -1,9 +1,24 @@
-"""Small helpers around variables."""
+"""Small helpers around variables and tensors."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
+
+import tensorflow as tf
+
+
+def as_tensor(value: Any) -> Any:
+    """As tf.convert_to_tensor, which takes its time even when nothing is to be done."""
+    if isinstance(value, tf.Tensor) and tf.executing_eagerly():
+        return value
+    return tf.convert_to_tensor(value)
+
+
+def on_device(device: str) -> Any:
+    """As tf.device, which takes its time even when no device is named."""
+    return tf.device(device) if device else contextlib.nullcontext()
 
 
 def tf_variable(variable: Any) -> Any:
