@@ -257,7 +257,7 @@ def test_check_build_has_its_exact_layout(jobs: Jobs) -> None:
         result = jobs.run(flag)
         assert result.code == 0
         pattern = (
-            r"Horovod v\S+:\n\nAvailable Frameworks:\n    \[ \] TensorFlow\n"
+            r"Horovod v\S+:\n\nAvailable Frameworks:\n    \[[X ]\] TensorFlow\n"
             r"    \[[X ]\] PyTorch\n    \[ \] MXNet\n\n"
             r"Available Controllers:\n    \[ \] MPI\n    \[X\] Gloo\n\n"
             r"Available Tensor Operations:\n    \[ \] NCCL\n    \[ \] DDL\n    \[ \] CCL\n"
