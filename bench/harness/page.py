@@ -57,7 +57,7 @@ SECTIONS = {
         "The gradients of a step, from torch",
         "`gradients`: tensors that are there, from the first call to the last result. `backward`: "
         "a backward pass that only writes gradients, with `DistributedOptimizer`, beside "
-        "`DistributedDataParallel`.",
+        "`DistributedDataParallel`; the bound is this pass without any reduction.",
     ),
     "train": (
         "A training to the same loss",
