@@ -15,9 +15,9 @@ namespace {
 // What the waiter reports; a smaller tag is the rank whose process has ended.
 constexpr uint64_t kDataTag = uint64_t{1} << 32;
 
-// Nobody else in this process wants the core during a blocking call, and to go to sleep and be woken
-// costs more than a small message over a link: 8 bytes among four hosts that share two cores 98 us
-// instead of 160.
+// Nobody else in this process wants the core during a blocking call, and to go to sleep and be
+// woken costs more than a small message over a link: 8 bytes among four hosts that share two cores
+// 98 us instead of 160.
 constexpr std::chrono::microseconds kYieldOverLinks{300};
 
 EagerSlots* eager_slots_of(const Wiring& wiring) {

@@ -45,8 +45,8 @@ class LinkGroup final : public Group {
   void return_loans() final;
 
  private:
-  // A look at a socket is a call into the kernel. All must be read in the end, since a peer may wait
-  // for us to take what it has sent before it sends what we wait for.
+  // A look at a socket is a call into the kernel. All must be read in the end, since a peer may
+  // wait for us to take what it has sent before it sends what we wait for.
   static constexpr uint32_t kLooksAtAll = 4;
 
   size_t slot_of(Ticket ticket) const { return (ticket.batch + ticket.unit) % kUnitsInFlight; }
