@@ -59,10 +59,17 @@ def test_steps_are_those_of_one_process_with_all_data(hvd: Any, keras: Any) -> N
 def scales(hvd: Any, keras: Any) -> list[Any]:
     """Around a distributed optimizer, as `compile` does it, and inside of one."""
     scale = keras.mixed_precision.LossScaleOptimizer
-    return [
-        scale(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), initial_scale=8.0),
-        hvd.DistributedOptimizer(scale(keras.optimizers.SGD(0.1), initial_scale=8.0)),
-    ]
+    made = []
+    for kind in kinds_of_sgd(keras):
+        made.append(scale(hvd.DistributedOptimizer(kind(0.1)), initial_scale=8.0))
+        made.append(hvd.DistributedOptimizer(scale(kind(0.1), initial_scale=8.0)))
+    return made
+
+
+def kinds_of_sgd(keras: Any) -> list[Any]:
+    """Keras 2 has two, which know different methods of ours."""
+    old = None if is_keras_3(keras) else getattr(keras.optimizers, "legacy", None)
+    return [keras.optimizers.SGD, *([old.SGD] if old else [])]
 
 
 def scale_of(optimizer: Any) -> float:
@@ -96,18 +103,18 @@ def test_infinite_gradients_in_a_loop_of_ones_own(hvd: Any, keras: Any) -> None:
     """Eagerly the step is skipped in Python, which must leave nothing behind for the next one."""
     tf = importlib.import_module("tensorflow")
     scale = keras.mixed_precision.LossScaleOptimizer
-    optimizer = scale(
-        hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), op=hvd.Sum), initial_scale=1.0
-    )
-    weight = keras.Variable([1.0]) if is_keras_3(keras) else tf.Variable([1.0])
-    for gradient in (np.inf if hvd.rank() == 1 else 0.25, 0.25):
-        optimizer.apply_gradients([(tf.constant([gradient]), weight)])
-    # The scale is 0.5 now; Keras 2 leaves it to the loop to divide by it.
-    assert float(np.asarray(weight)[0]) == 1 - 0.5 * (2 if is_keras_3(keras) else 1)
-    if is_keras_3(keras) and "tensorflow" in hvd.__name__:
-        many = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
-        with pytest.raises(ValueError, match="gradient_accumulation_steps"):
-            scale(many).apply_gradients([(tf.constant([1.0]), weight)])
+    for kind in kinds_of_sgd(keras):
+        sum_of_all = hvd.DistributedOptimizer(kind(1.0), op=hvd.Sum)
+        optimizer = scale(sum_of_all, initial_scale=1.0)
+        weight = keras.Variable([1.0]) if is_keras_3(keras) else tf.Variable([1.0])
+        for gradient in (np.inf if hvd.rank() == 1 else 0.25, 0.25):
+            optimizer.apply_gradients([(tf.constant([gradient]), weight)])
+        # The scale is 0.5 now; Keras 2 leaves it to the loop to divide by it.
+        assert float(np.asarray(weight)[0]) == 1 - 0.5 * (2 if is_keras_3(keras) else 1)
+        if "tensorflow" in hvd.__name__:
+            many = hvd.DistributedOptimizer(kind(1.0), backward_passes_per_step=2)
+            with pytest.raises(ValueError, match=r"backward_passes_per_step.*LossScaleOptimizer"):
+                scale(many).apply_gradients([(tf.constant([1.0]), weight)])
 
 
 @on_every_keras(1, only=("tensorflow",))
@@ -285,6 +292,30 @@ def test_custom_loops_apply_reduced_gradients_once(hvd: Any, keras: Any) -> None
         optimizer.apply_gradients(pairs)
         assert float(np.asarray(weight)[0]) == 1 - 0.5 * hvd.size()
         assert optimizer.variables == optimizer.variables()
+
+
+@on_every_keras(2, only=("tensorflow", "keras-2"))
+def test_gradients_that_are_only_looked_at_leave_the_next_step_alone(hvd: Any, keras: Any) -> None:
+    tf = importlib.import_module("tensorflow")
+    make = keras.Variable if is_keras_3(keras) else tf.Variable
+    weight, other = make([1.0]), make([1.0])
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), op=hvd.Sum)
+    optimizer.build([weight, other])
+    looks = ([], [other])
+    for number, looked_at in enumerate(looks):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(other * 2.0)
+        optimizer._compute_gradients(loss, looked_at, tape=tape)
+        mine = tf.constant([0.5 + hvd.rank()])
+        optimizer.apply_gradients([(mine, weight)])
+        assert float(np.asarray(weight)[0]) == 1 - 2.0 * (number + 1)
+    # In parts, and in another order than they were computed in, they come back as well.
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight * 0.5) + tf.reduce_sum(other * 0.25)
+    first, second = optimizer._compute_gradients(loss, [weight, other], tape=tape)
+    optimizer.apply_gradients([second])
+    optimizer.apply_gradients([first])
+    assert float(np.asarray(weight)[0]) == -3 - 1 and float(np.asarray(other)[0]) == 0.5
 
 
 @on_every_keras(1, 2)

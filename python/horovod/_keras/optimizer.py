@@ -25,8 +25,8 @@ class Distributed:
     _HAS_AGGREGATE_GRAD = True
     #: With Keras 2 and TensorFlow a LocalGradientAggregationHelperEager, else what is alike.
     _horovod: Any
-    #: The gradients at hand are reduced already: by compute_gradients, for apply_gradients.
-    _horovod_is_reduced = False
+    #: Of the variables whose reduced gradients a caller has been given, and not applied yet.
+    _horovod_given: frozenset[int] = frozenset()
     #: The wrapped optimizer is applying them, and must not reduce them again.
     _horovod_is_applying = False
 
@@ -54,34 +54,43 @@ class Distributed:
         finally:
             self._horovod_is_applying = before
 
-    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Unless it has been done."""
+    def _reduced(
+        self, grads: Sequence[Any], variables: Sequence[Any], is_done: bool = False
+    ) -> list[Any]:
+        """Unless it has been done, as the caller may say."""
         if self._horovod_is_applying:
             return list(grads)
-        if self._horovod_is_reduced:
-            self._horovod_is_reduced = False
-            return list(grads)
-        return self._allreduce(grads, variables)
+        is_done = self._come_back(grads, variables) or is_done
+        return list(grads) if is_done else self._allreduce(grads, variables)
 
-    def _reduced_of(self, grads_and_vars: Any) -> list[Any]:
-        """The gradients of pairs, reduced; the next apply_gradients takes them as they are."""
+    def _come_back(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
+        """Whether these are gradients that compute_gradients gave away, reduced; asked once.
+
+        On their way they may have been clipped or scaled, so they are known by their variables.
+        Gradients of other variables show that what was given away will not come back.
+        """
+        with_gradient = zip(grads, variables, strict=True)
+        own = frozenset(id(v) for gradient, v in with_gradient if gradient is not None)
+        given = self._horovod_given
+        self._horovod_given = given - own if own <= given else frozenset()
+        return bool(own) and own <= given
+
+    def _reduced_to_give(self, grads_and_vars: Any) -> list[Any]:
+        """Pairs, reduced for a caller, whose next apply_gradients takes them as they are."""
         pairs = list(grads_and_vars)
-        self._horovod_is_reduced = True
-        return self._allreduce([g for g, _ in pairs], [v for _, v in pairs]) if pairs else []
+        grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
+        reduced = self._allreduce(grads, variables) if pairs else []
+        given = (id(v) for g, v in zip(reduced, variables, strict=True) if g is not None)
+        self._horovod_given |= frozenset(given)
+        return list(zip(reduced, variables, strict=True))
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> list[Any]:
-        """The gradients of pairs, reduced; they are applied as they are then.
-
-        Keras 2's older optimizers call it while they apply pairs, and go on with what it returns.
-        """
-        if self._horovod_is_applying or self._horovod_is_reduced:
-            return list(grads_and_vars)
-        return self._reduced_of(grads_and_vars)
+        """Pairs, reduced; they are applied as they are then."""
+        return self._reduced_to_give(grads_and_vars)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """As of Keras 2's optimizers: pairs of reduced gradients and variables."""
-        pairs = list(super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
-        return list(zip(self._reduced_of(pairs), [v for _, v in pairs], strict=True))
+        return self._reduced_to_give(super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
 
     def _compute_gradients(
         self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
@@ -89,43 +98,57 @@ class Distributed:
         """As of Keras 2's older optimizers: pairs of reduced gradients and variables."""
         parent: Any = super()
         if hasattr(parent, "_compute_gradients"):
-            pairs = list(parent._compute_gradients(loss, var_list, grad_loss, tape))
+            pairs = parent._compute_gradients(loss, var_list, grad_loss, tape)
         else:
-            pairs = list(parent.compute_gradients(loss, var_list, tape))
-        return list(zip(self._reduced_of(pairs), [v for _, v in pairs], strict=True))
+            pairs = parent.compute_gradients(loss, var_list, tape)
+        return self._reduced_to_give(pairs)
 
     def get_gradients(self, loss: Any, params: Any) -> list[Any]:
         """As of Keras 2's older optimizers in v1 graphs: reduced gradients."""
         gradients = super().get_gradients(loss, params)  # type: ignore[misc]
-        return self._reduced_of(zip(gradients, params, strict=True))
+        pairs = self._reduced_to_give(zip(gradients, params, strict=True))
+        return [gradient for gradient, _ in pairs]
 
 
 class Distributed2(Distributed):
     """For Keras 2, where everything comes by apply_gradients."""
 
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
-        """As of Keras 2's optimizers: pairs, reduced unless they are already.
+        """As of Keras 2's optimizers: pairs, reduced unless they are already."""
+        return super().aggregate_gradients(self._reduced_pairs(grads_and_vars))  # type: ignore[misc]
 
-        A LossScaleOptimizer calls it before it looks whether gradients are finite, and says so by
-        `skip_gradients_aggregation` when it applies them: all ranks see the same.
+    def _aggregate_gradients(self, grads_and_vars: Any) -> list[Any]:
+        """As of Keras 2's older optimizers: pairs, reduced unless they are already."""
+        return self._reduced_pairs(grads_and_vars)
+
+    def _reduced_pairs(self, grads_and_vars: Any) -> list[Any]:
+        """For a LossScaleOptimizer, before it looks whether gradients are finite.
+
+        All ranks see the same then. It does not apply gradients that are not, and says that the
+        others are reduced, so nothing is remembered here.
         """
         pairs = list(grads_and_vars)
-        if not self._horovod_is_applying and not self._horovod_is_reduced and pairs:
-            grads, variables = zip(*pairs, strict=True)
-            pairs = list(zip(self._allreduce(grads, variables), variables, strict=True))
-        return super().aggregate_gradients(pairs)  # type: ignore[misc]
+        if self._horovod_is_applying or not pairs:
+            return pairs
+        if self._horovod.backward_passes_per_step > 1:
+            raise ValueError(
+                "backward_passes_per_step > 1 does not go with a LossScaleOptimizer, whose scale "
+                "may change from pass to pass: leave it at 1 and take larger batches, or train "
+                "with mixed_bfloat16, which needs no loss scale"
+            )
+        grads, variables = zip(*pairs, strict=True)
+        return list(zip(self._reduced(grads, variables), variables, strict=True))
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Reduces the gradients, unless that has been done, and applies them."""
         pairs = list(grads_and_vars)
         if not pairs:
             return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
-        variables = [variable for _, variable in pairs]
-        if kwargs.get("skip_gradients_aggregation") or not kwargs.get(
+        grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
+        is_done = kwargs.get("skip_gradients_aggregation") or not kwargs.get(
             "experimental_aggregate_gradients", True
-        ):
-            self._horovod_is_reduced = True
-        grads = self._reduced([gradient for gradient, _ in pairs], variables)
+        )
+        grads = self._reduced(grads, variables, bool(is_done))
         parent: Callable[..., Any] = super().apply_gradients  # type: ignore[misc]
         together = list(zip(grads, variables, strict=True))
 
@@ -175,8 +198,8 @@ class Distributed3(Distributed):
             with tape:
                 loss = loss()
         variables = list(var_list() if callable(var_list) else var_list)
-        pairs = list(zip(tape.gradient(loss, variables), variables, strict=True))
-        return list(zip(self._reduced_of(pairs), variables, strict=True))
+        pairs = zip(tape.gradient(loss, variables), variables, strict=True)
+        return self._reduced_to_give(pairs)
 
     def _compute_gradients(
         self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
