@@ -58,7 +58,7 @@ def train_step(images: Any, labels: Any) -> Any:
 for step, (batch, wanted) in enumerate(data.take(max(1, args.steps // hvd.size()))):
     loss = train_step(batch, wanted)
     if step == 0:  # by now all variables are there
-        hvd.broadcast_variables(model.variables, root_rank=0)
+        hvd.broadcast_variables(model.weights, root_rank=0)
         hvd.broadcast_variables(optimizer.variables, root_rank=0)
     if step % 100 == 0 and hvd.rank() == 0:
         print(f"step {step}: loss {float(loss):.4f}")

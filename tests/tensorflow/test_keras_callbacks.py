@@ -109,6 +109,26 @@ def test_what_is_broadcast_and_what_stays(hvd: Any, keras: Any) -> None:
         hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=[3])
 
 
+@on_every_keras(2)
+def test_each_rank_keeps_its_own_dropout(hvd: Any, keras: Any) -> None:
+    """Keras 3 counts the states of random generators among a model's variables."""
+    if not is_keras_3(keras):
+        pytest.skip("Keras 2 has no such variables")
+    keras.utils.set_random_seed(1 + hvd.rank())
+    layers = [keras.layers.Input((3,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    begin = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    model.fit(*rows(0, [0]), verbose=0, callbacks=[begin])
+    hvd.elastic.KerasState(model).sync()
+    same_everywhere(model.get_weights())
+    states = [np.asarray(keras.ops.convert_to_numpy(v)) for v in model.variables]
+    weights = len(model.weights)
+    assert len(states) == weights + 1
+    one, other = objects([state.tolist() for state in states])
+    assert one[0] != other[0] and one[1:] == other[1:]
+
+
 def strange_metric(keras: Any, rank: int) -> Any:
     """What one may write: its result is a dict, of a number and a vector."""
 

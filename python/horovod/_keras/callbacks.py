@@ -52,7 +52,9 @@ class BroadcastGlobalVariables(_Callback):
         if self.broadcast_done:
             return
         self.broadcast_done = True
-        every = [v for v in variables_of(self.model) if _identity(v) not in self._local]
+        optimizer = getattr(self.model, "optimizer", None)
+        known = variables_of(self.model, optimizer)
+        every = [v for v in known if _identity(v) not in self._local]
         sync_jax(self.model)
         front.broadcast_variables(self._keras, every, self.root_rank)
 
@@ -62,11 +64,14 @@ def _identity(variable: Any) -> Any:
     return id(inner) if hasattr(inner, "assign") else id(variable)
 
 
-def variables_of(model: Any) -> list[Any]:
-    """Of a model and its optimizer, each once."""
-    every = list(model.variables)
-    if getattr(model, "optimizer", None) is not None:
-        found = model.optimizer.variables
+def variables_of(model: Any, optimizer: Any) -> list[Any]:
+    """Of a model and an optimizer, each once.
+
+    Without the states of random generators: they belong to one rank, whose dropout is its own.
+    """
+    every = list(model.weights)
+    if optimizer is not None:
+        found = optimizer.variables
         every += list(found() if callable(found) else found)
     return list({id(variable): variable for variable in every}.values())
 

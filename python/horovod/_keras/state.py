@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horovod._keras import front, values
-from horovod._keras.callbacks import sync_jax
+from horovod._keras.callbacks import sync_jax, variables_of
 from horovod.common import _objects
 from horovod.common._extension import core
 from horovod.common.basics import HorovodBasics
@@ -71,11 +71,7 @@ class KerasModelState(ObjectState):
 
     def _variables(self) -> list[Any]:
         sync_jax(self.model)
-        every = list(self.model.variables)
-        if self.optimizer is not None:
-            found = self.optimizer.variables
-            every += list(found() if callable(found) else found)
-        return list({id(variable): variable for variable in every}.values())
+        return variables_of(self.model, self.optimizer)
 
     def _save_variables(self) -> None:
         self._saved_arrays = [

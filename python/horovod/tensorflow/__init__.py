@@ -4,7 +4,7 @@
     hvd.init()
     tape = hvd.DistributedGradientTape(tape)
     gradients = tape.gradient(loss, model.trainable_variables)
-    hvd.broadcast_variables(model.variables, root_rank=0)  # once, after the first step
+    hvd.broadcast_variables(model.weights, root_rank=0)  # once, after the first step
 
 The learning rate usually grows with `hvd.size()`; data is split by `hvd.rank()`.
 """
