@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from horovod.tensorflow._names import normalized
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.mpi_ops import size_op
 from horovod.tensorflow.util import names_of, reference
+
+_COUNT = re.compile(r"_\d+(?=/|$)")
 
 Groups = Any  #: None, a number of groups, or a list of lists of variables
 
@@ -181,11 +184,15 @@ class Reducer:
 
 
 def _labels(count: int, variables: Sequence[Any] | None) -> list[str]:
-    """By place, since names of variables need not differ."""
+    """By place, since names of variables need not differ; the names tell people what it is.
+
+    Keras and graphs number what they name: `dense_3/kernel`. A rank that has made more models than
+    others counts further, so the numbers are left out.
+    """
     if variables is None:
         return [f"grads_{place}" for place in range(count)]
-    names = names_of(variables)
-    return [f"grads_{p}_{normalized(n.removesuffix(':0'))}" for p, n in enumerate(names)]
+    names = (_COUNT.sub("", name.removesuffix(":0")) for name in names_of(variables))
+    return [f"grads_{place}_{normalized(name)}" for place, name in enumerate(names)]
 
 
 def _by_type(places: Sequence[int], gradients: Sequence[Any]) -> Iterable[Sequence[int]]:
