@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import tempfile
 from typing import Any
 
 import numpy as np
 import pytest
 from keras_models import (
+    KERASES,
     backend,
+    bindings,
     close,
     is_keras_3,
     model_of,
@@ -19,6 +23,7 @@ from keras_models import (
     same_everywhere,
     train,
 )
+from tf_ranks import run_job, tell
 
 
 def optimizers(keras: Any) -> dict[str, Any]:
@@ -348,3 +353,56 @@ def test_elastic_states_and_callbacks_keep_count(hvd: Any, keras: Any) -> None:
     assert state.epoch == 0
     close(model.get_weights(), before, 0, 0)
     assert int(np.asarray(model.optimizer.iterations)) == 0
+
+
+def surviving() -> None:
+    """Rank 1 dies in the middle of training; rank 0 goes back to its last commit, and on alone."""
+    ((hvd, keras), *_) = bindings()
+    hvd.init()
+    rank = hvd.rank()
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Input((3,)), keras.layers.Dropout(0.1), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse", metrics=["mae"])
+    state = hvd.elastic.KerasState(model, epoch=0)
+    begun: list[int] = []
+
+    def die(batch: int) -> None:
+        if rank == 1 and state.epoch == 1 and batch == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def begin_alone() -> None:
+        for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+            del os.environ[name]
+        hvd.shutdown()
+        hvd.init()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.import_module("horovod._keras.state"), "reset", begin_alone)
+
+        @hvd.elastic.run
+        def fit(state: Any) -> None:
+            begun.append(state.epoch)
+            assert len(begun) == 1 or int(np.asarray(model.optimizer.iterations)) == 2
+            callbacks = [
+                hvd.elastic.UpdateEpochStateCallback(state),
+                hvd.elastic.CommitStateCallback(state, batches_per_commit=100),
+                keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: die(batch)),
+            ]
+            x, y = rows(0, [rank])
+            epochs = 3 - state.epoch
+            model.fit(x, y, batch_size=2, epochs=epochs, verbose=0, callbacks=callbacks)
+
+        fit(state)
+    assert begun == [0, 1] and hvd.size() == 1 and state.epoch == 3
+    assert int(np.asarray(model.optimizer.iterations)) == 6
+    assert all(np.all(np.isfinite(weight)) for weight in model.get_weights())
+    tell("survived")
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_a_rank_that_dies_in_fit_leaves_the_others_training(name: str) -> None:
+    needed, environment = KERASES[name]
+    pytest.importorskip(needed)
+    job = run_job(2, surviving, **environment)
+    assert job.told == [["survived"], []], job.output

@@ -85,6 +85,12 @@ def sync_jax(model: Any) -> None:
         model.jax_state_sync()
 
 
+def forget_jax(model: Any) -> None:
+    """A step that failed has used up the variables that Keras kept apart for it."""
+    if hasattr(model, "jax_state_sync"):
+        model._jax_state = None
+
+
 class MetricAverage(_Callback):
     """Averages what is in `logs` over all ranks, in place, at the end of an epoch.
 

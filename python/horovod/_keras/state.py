@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
 from horovod._keras import front, values
-from horovod._keras.callbacks import sync_jax, variables_of
+from horovod._keras.callbacks import forget_jax, sync_jax, variables_of
 from horovod.common import _objects
 from horovod.common._extension import core
 from horovod.common.basics import HorovodBasics
@@ -17,16 +18,24 @@ from horovod.common.exceptions import HorovodInternalError
 _basics = HorovodBasics(__file__, "mpi_lib")
 
 #: In the text of an error of TensorFlow that says that an operation of ours has failed.
-_OURS = ("HorovodAllreduce", "HorovodAllgather", "HorovodBroadcast", "HorovodGrouped")
+_OURS = re.compile(
+    "Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Barrier|Join)"
+)
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether an error of TensorFlow is a HorovodInternalError in disguise: a rank was lost."""
-    return type(error).__name__ == "UnknownError" and any(word in str(error) for word in _OURS)
+    """Whether an error of TensorFlow or JAX is a HorovodInternalError in disguise: a rank was lost.
+
+    JAX makes its own error, with a traceback in its text, of what a callback on the host raises.
+    """
+    kind, text = type(error).__name__, str(error)
+    if kind == "UnknownError":
+        return _OURS.search(text) is not None
+    return kind in ("JaxRuntimeError", "XlaRuntimeError") and "HorovodInternalError: " in text
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The retry loop around `func(state, ...)`, which takes TensorFlow's errors for ours."""
+    """The retry loop around `func(state, ...)`, which knows our errors in those of frameworks."""
 
     @functools.wraps(func)
     def translated(*args: Any, **kwargs: Any) -> Any:
@@ -70,10 +79,13 @@ class KerasModelState(ObjectState):
         optimizer.build(self.model.trainable_variables)
 
     def _variables(self) -> list[Any]:
-        sync_jax(self.model)
-        return variables_of(self.model, self.optimizer)
+        """What is saved here: the states of random generators too, which nobody else gets."""
+        shared = variables_of(self.model, self.optimizer)
+        every = {id(variable): variable for variable in [*shared, *self.model.variables]}
+        return list(every.values())
 
     def _save_variables(self) -> None:
+        sync_jax(self.model)
         self._saved_arrays = [
             values.as_array(front.numpy_of(self._keras, variable)) for variable in self._variables()
         ]
@@ -83,11 +95,14 @@ class KerasModelState(ObjectState):
         super().save()
 
     def restore(self) -> None:
+        forget_jax(self.model)
         for variable, array in zip(self._variables(), self._saved_arrays, strict=False):
             variable.assign(array)
         super().restore()
 
     def sync(self) -> None:
-        front.broadcast_variables(self._keras, self._variables(), 0)
+        sync_jax(self.model)
+        shared = variables_of(self.model, self.optimizer)
+        front.broadcast_variables(self._keras, shared, 0)
         self._save_variables()
         super().sync()
