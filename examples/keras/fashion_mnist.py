@@ -88,7 +88,7 @@ def wide_resnet(depth: int, width: int, decay: float) -> Any:
 
 
 class PrintSpeed(keras.callbacks.Callback):
-    """Images per second of all processes, and the time since training began."""
+    """Images per second of all processes, and the time so far; without that for validation."""
 
     def __init__(self, images: int) -> None:
         super().__init__()
@@ -98,8 +98,11 @@ class PrintSpeed(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.begin = time.monotonic()
 
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.end = time.monotonic()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        seconds = time.monotonic() - self.begin
+        seconds = self.end - self.begin
         self.training_time += seconds
         if hvd.rank() == 0:
             print(f"Image/sec: {self.images / seconds:.1f}")

@@ -1,17 +1,20 @@
-"""Fine-tunes a residual network on a folder of images, one folder a class.
+"""Fine-tunes a residual network on images: a folder that has a folder of them for each class.
 
     horovodrun -np 4 python examples/keras/image_folder.py --data-dir photos --epochs 5
 
-Without --data-dir it makes itself a small set of images, of Fashion-MNIST. --weights takes a file
-of weights for the network, without its last layer.
+A fifth of each class is kept for the report at the end. Without --data-dir it makes itself a small
+set of images, of Fashion-MNIST. --weights takes a file of weights for the network, without its last
+layer.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from horovod.tensorflow import broadcast_object, grouped_allgather
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, help="with the folders train and val")
+    parser.add_argument("--data-dir", type=Path, help="with a folder of images for each class")
     parser.add_argument(
         "--images-a-class", type=int, default=60, help="when there is no --data-dir"
     )
@@ -41,27 +44,32 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def data_folder(args: argparse.Namespace) -> Path:
-    """The user's, or one that the first process makes."""
+@contextlib.contextmanager
+def data_folder(args: argparse.Namespace) -> Iterator[Path]:
+    """The user's, or one that the first process makes, and removes in the end."""
     if args.data_dir:
-        return args.data_dir
-    folder = Path(broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None))
-    if hvd.rank() == 0:
-        clothes.write_folder(folder / "train", args.images_a_class, "train")
-        clothes.write_folder(folder / "val", max(1, args.images_a_class // 4), "t10k")
-    broadcast_object(None)  # the others wait for it
-    return folder
+        yield args.data_dir
+        return
+    is_first = hvd.rank() == 0
+    with tempfile.TemporaryDirectory() if is_first else contextlib.nullcontext() as made:
+        if made is not None:
+            clothes.write_folder(Path(made), args.images_a_class, "train")
+        yield Path(broadcast_object(made))  # the others wait for it
 
 
-def pipeline(folder: Path, args: argparse.Namespace, **augmentation: Any) -> Any:
+def pipeline(folder: Path, subset: str, args: argparse.Namespace, **augmentation: Any) -> Any:
+    """`training` or `validation`: which files belong to which is the same on all processes."""
     generator = tf.keras.preprocessing.image.ImageDataGenerator(
-        preprocessing_function=keras.applications.resnet50.preprocess_input, **augmentation
+        preprocessing_function=keras.applications.resnet50.preprocess_input,
+        validation_split=0.2,
+        **augmentation,
     )
     return generator.flow_from_directory(
         folder,
         target_size=(args.image_size, args.image_size),
         batch_size=args.batch_size,
-        shuffle=bool(augmentation),
+        shuffle=subset == "training",
+        subset=subset,
     )
 
 
@@ -122,13 +130,7 @@ def evaluate(model: Any, validation: Any) -> tuple[np.ndarray, np.ndarray]:
     return every[0].numpy(), every[1].numpy()
 
 
-def main() -> None:
-    args = parse_arguments()
-    hvd.init()
-    folder = data_folder(args)
-    train = pipeline(folder / "train", args, horizontal_flip=True, zoom_range=0.1)
-    validation = pipeline(folder / "val", args)
-    model = network(args, train.num_classes)
+def fit(model: Any, train: Any, args: argparse.Namespace) -> PrintSpeed:
     rate = args.base_lr * hvd.size()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.9))
     model.compile(optimizer, "categorical_crossentropy", metrics=["accuracy"])
@@ -146,7 +148,18 @@ def main() -> None:
         ],
         verbose=2 if hvd.rank() == 0 else 0,
     )
-    true, found = evaluate(model, validation)
+    return speed
+
+
+def main() -> None:
+    args = parse_arguments()
+    hvd.init()
+    with data_folder(args) as folder:
+        train = pipeline(folder, "training", args, horizontal_flip=True, zoom_range=0.1)
+        validation = pipeline(folder, "validation", args)
+        model = network(args, train.num_classes)
+        speed = fit(model, train, args)
+        true, found = evaluate(model, validation)
     if hvd.rank() == 0:
         print(f"Cumulative training time: {speed.total:.1f} s")
         print(report(true, found, sorted(train.class_indices)))

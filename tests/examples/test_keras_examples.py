@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ from devtool.paths import ROOT, venv_program
 pytest.importorskip("tensorflow")
 
 
-def run(np: int, *command: str) -> str:
+def run(np: int, *command: str, **environment: str) -> str:
     """Standard output of the job, which must end well."""
     launcher = os.environ.get("HOROVODRUN") or venv_program("horovodrun")
     ended = subprocess.run(
@@ -24,7 +25,7 @@ def run(np: int, *command: str) -> str:
         capture_output=True,
         text=True,
         timeout=600,
-        env={"OMP_NUM_THREADS": "1", **os.environ},
+        env={"OMP_NUM_THREADS": "1", **os.environ, **environment},
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -61,13 +62,32 @@ def test_the_short_script_learns_and_saves_once(np: int, tmp_path: Path) -> None
     assert len(list(tmp_path.iterdir())) == 2 // np
 
 
-def test_the_folder_script_finds_makes_and_reports_images() -> None:
+def test_the_speed_is_that_of_training_without_validation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples/keras"))
+    script = importlib.import_module("fashion_mnist")
+    monkeypatch.setattr(script.hvd, "rank", lambda: 0)
+    times = iter([5.0, 6.0, 15.0])
+    monkeypatch.setattr(script.time, "monotonic", lambda: next(times, 99.0))
+    speed = script.PrintSpeed(images=100)
+    speed.on_epoch_begin(0)
+    speed.on_train_batch_end(0)
+    speed.on_train_batch_end(1)
+    speed.on_epoch_end(0)
+    assert capsys.readouterr().out == "Image/sec: 10.0\nCumulative training time: 10.0 s\n"
+
+
+def test_the_folder_script_finds_makes_splits_and_reports_images(tmp_path: Path) -> None:
+    small = ("--image-size", "32", "--epochs", "1")
+    made = tmp_path / "made"
+    made.mkdir()
     output = run(
-        2,
-        "examples/keras/image_folder.py",
-        *("--images-a-class", "8", "--image-size", "32", "--epochs", "1"),
+        2, "examples/keras/image_folder.py", *small, "--images-a-class", "10", TMPDIR=str(made)
     )
+    assert not list(made.iterdir())
     assert "Found 80 images belonging to 10 classes." in output
+    assert "Found 20 images belonging to 10 classes." in output
     assert re.search(r"Image/sec: [\d.]+", output) and "Cumulative training time" in output
     assert re.search(r"accuracy\s+[\d.]+\s+20", output) and "f1-score" in output
 
