@@ -227,6 +227,19 @@ def test_rates_change_within_an_epoch_where_asked(hvd: Any, keras: Any) -> None:
     np.testing.assert_allclose(seen, [1, 1.5, 2, 2.5, 2.5, 2.5], 1e-5)
 
 
+@on_every_keras(2)
+def test_warm_up_may_end_within_an_epoch(hvd: Any, keras: Any) -> None:
+    model = model_of(keras)
+    model.compile(keras.optimizers.SGD(1.0), "mse")
+    seen: list[float] = []
+    warm = hvd.callbacks.LearningRateWarmupCallback(1.0, warmup_epochs=1.5, verbose=1)
+    look = on_batch_begin(keras, lambda model, _: seen.append(hyper(keras, model, "learning_rate")))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        model.fit(*rows(0, [0]), batch_size=2, epochs=3, verbose=0, callbacks=[warm, look])
+    np.testing.assert_allclose(seen, [2 / 3, 5 / 6, 1, 1, 1, 1], 1e-5)
+    assert ("Epoch 2: finished" in printed.getvalue()) == (hvd.rank() == 0)
+
+
 @on_every_keras(1)
 def test_the_best_model_is_kept(hvd: Any, keras: Any) -> None:
     model = model_of(keras)

@@ -145,7 +145,7 @@ class LearningRateSchedule(_Callback):
         initial_lr: float,
         multiplier: float | Callable[[float], float],
         start_epoch: int = 0,
-        end_epoch: int | None = None,
+        end_epoch: float | None = None,
         staircase: bool = True,
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
@@ -243,7 +243,7 @@ class LearningRateWarmup(LearningRateSchedule):
     def __init__(
         self,
         initial_lr: float,
-        warmup_epochs: int = 5,
+        warmup_epochs: float = 5,
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
         verbose: int = 0,
@@ -252,8 +252,9 @@ class LearningRateWarmup(LearningRateSchedule):
         self.warmup_epochs = warmup_epochs
 
         def multiplier(epoch: float) -> float:
-            # The last batch of the last epoch reaches the full rate.
-            epoch += 1.0 / (self.steps_per_epoch or 1)
+            # The last batch of the last epoch reaches the full rate, and stays there where the
+            # warm-up ends within an epoch.
+            epoch = min(epoch + 1.0 / (self.steps_per_epoch or 1), warmup_epochs)
             size = core.world().size
             return 1.0 / size * (epoch * (size - 1) / warmup_epochs + 1)
 
@@ -263,7 +264,8 @@ class LearningRateWarmup(LearningRateSchedule):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
-        if self.verbose > 0 and epoch == self.warmup_epochs - 1 and core.world().rank == 0:
+        is_last = epoch == math.ceil(self.warmup_epochs) - 1
+        if self.verbose > 0 and is_last and core.world().rank == 0:
             rate = self._get("learning_rate")
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
 
