@@ -281,6 +281,31 @@ def test_values_are_reduced_and_gathered(hvd: Any, keras: Any) -> None:
     assert hvd.allgather(np.array([[rank]])).tolist() == [[r] for r in range(size)]
     assert hvd.broadcast(np.array([rank]), size - 1).tolist() == [size - 1]
     assert hvd.reducescatter(np.arange(2.0 * size), op=hvd.Sum).shape == (2,)
+    for dtype in (np.uint32, np.complex64):  # which the runtime does not know
+        assert hvd.broadcast(dtype(rank + 7), size - 1) == size + 6
+        assert hvd.broadcast(np.full((2, 3), rank + 7, dtype), size - 1)[1, 2] == size + 6
+    with pytest.raises(ValueError, match="scalar"):
+        hvd.reducescatter(1.0)
+
+
+@on_every_keras(2)
+def test_values_are_reduced_as_they_are_told(hvd: Any, keras: Any) -> None:
+    with pytest.warns(DeprecationWarning, match="average"):
+        assert hvd.allreduce(1.0, average=False) == 2
+    with pytest.raises(ValueError, match="only one of"):
+        hvd.allreduce(1.0, average=False, op=hvd.Sum)
+    for name, step in (("fp16", 2.0**-10), ("bf16", 2.0**-7)):
+        compression = getattr(hvd.Compression, name, None)  # on JAX there is none
+        if compression is not None:
+            array = np.array([1 + step, 1 + step / 4])
+            found = hvd.allreduce(array, name=name, compression=compression)
+            assert found.dtype == array.dtype and found.tolist() == [1 + step, 1]
+
+    class Mine:
+        pass
+
+    with pytest.raises(ValueError, match=r"fp16 or bf16, got Mine"):
+        hvd.allreduce(1.0, compression=Mine)
 
 
 @on_every_keras(1, 2, only=("tensorflow", "keras-2"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from horovod._keras import values
@@ -18,7 +19,10 @@ class _Ops:
     Sum = Sum
 
 
-_resolve = get_average_backwards_compatibility_fun(_Ops)
+resolved_op = get_average_backwards_compatibility_fun(_Ops)
+
+#: What the Compressors that there are make of floats. They know tensors only, and these are arrays.
+_SENT_AS = {"NoneCompressor": None, "FP16Compressor": "float16", "BF16Compressor": "bfloat16"}
 
 
 def checked_groups(num_groups: int, groups: Any) -> Any:
@@ -71,25 +75,34 @@ def _array(keras: Any, value: Any) -> Any:
     return values.as_array(value)
 
 
+def _compressed(array: Any, compression: Any) -> Any:
+    name = getattr(compression, "__name__", type(compression).__name__)
+    if name not in _SENT_AS:
+        raise ValueError(
+            f"allreduce of a value: compression is none, fp16 or bf16, got {name}; a Compressor of "
+            "your own is for DistributedOptimizer"
+        )
+    wanted = _SENT_AS[name]
+    if wanted is None or array.dtype.kind != "f":
+        return array
+    importlib.import_module("ml_dtypes")  # which every Keras needs, makes bfloat16 known
+    return array.astype(wanted)
+
+
 def allreduce(
     keras: Any,
     value: Any,
     name: str | None,
-    average: bool | None,
+    op: int,
     prescale_factor: float,
     postscale_factor: float,
-    op: int | None,
     compression: Any,
 ) -> Any:
     """A value, reduced."""
-    op = _resolve(op, None) if average is None or op is not None else (Average if average else Sum)
     array = _array(keras, value)
-    kept = array.dtype
-    if getattr(compression, "__name__", "") == "FP16Compressor" and kept.kind == "f":
-        array = array.astype("float16")
-    name = name or "keras.value"
-    values.allreduce([array], name, op, prescale_factor, postscale_factor)
-    return array.astype(kept)[()]
+    sent = _compressed(array, compression)
+    values.allreduce([sent], name or "keras.value", op, prescale_factor, postscale_factor)
+    return sent.astype(array.dtype)[()]
 
 
 def allgather(keras: Any, value: Any, name: str | None) -> Any:

@@ -247,6 +247,7 @@ class Options:
         self,
         keras: Any,
         name: str,
+        *,
         device_dense: str = "",
         device_sparse: str = "",
         compression: Any = None,

@@ -76,7 +76,8 @@ def broadcast(
     """Overwrites arrays by those of the root, as one operation a type."""
     for dtype in dict.fromkeys(str(array.dtype) for array in arrays):
         group = [array for array in arrays if str(array.dtype) == dtype]
-        sent = [array if dtype in _TYPES else array.view(np.uint8) for array in group]
+        # Of a type that the runtime does not know, bytes go; a scalar has no axis to count them.
+        sent = [a if dtype in _TYPES else a.reshape(-1).view(np.uint8) for a in group]
         tensors = [_tensor(array) for array in sent]
         handle = core.submit(
             core.BROADCAST,
@@ -113,6 +114,8 @@ def reducescatter(
     array: Any, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Any:
     """This rank's rows of the reduced array."""
+    if array.ndim == 0:
+        raise ValueError("reducescatter: a scalar has no rows to scatter, give at least a vector")
     size, rank = core.process_set(process_set_id(process_set))
     rows, left = divmod(array.shape[0], size)
     output = np.empty((rows + (rank < left), *array.shape[1:]), array.dtype)

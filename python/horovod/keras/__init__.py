@@ -192,11 +192,12 @@ def allreduce(
 ) -> Any:
     """A number, array or tensor, reduced over all ranks; by default the average. No gradient.
 
+    `average`: the older way to say `op`. `compression`: none, fp16 or bf16.
     Returns: a NumPy array or number, also where `value` is a node of a v1 graph.
+    Raises: ValueError for another compression, and for `op` beside `average=False`.
     """
-    return front.allreduce(
-        _keras, value, name, average, prescale_factor, postscale_factor, op, compression
-    )
+    op = front.resolved_op(op, None if average else average)
+    return front.allreduce(_keras, value, name, op, prescale_factor, postscale_factor, compression)
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
