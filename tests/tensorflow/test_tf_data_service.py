@@ -30,12 +30,24 @@ else:
     with tf_data_service(config, hvd.rank()) as address:
         service = tf.data.experimental.service
         data = data.apply(service.distribute("distributed_epoch", address, job_name="job"))
+        if config.dispatchers > 1 and hvd.rank() == 1:
+            hvd.barrier()  # rank 0 has read and left: its dispatcher has ended, the job has not
+            try:
+                config.compute_client().wait_for_shutdown(0.1)
+            except TimeoutError:
+                pass
+            else:
+                raise AssertionError("the compute job ended with the first dispatcher")
         seen = sorted(int(n) for n in data)
+        if config.dispatchers == 1:
+            hvd.barrier()
+    if config.dispatchers > 1 and hvd.rank() == 0:
         hvd.barrier()
 every = hvd.allgather_object(seen)
 total = sorted(n for part in every for n in part)
 wanted = [2 * n for n in range(20)]
-assert total == (wanted if config.dispatcher_side == "training" else sorted(2 * wanted)), every
+shared = config.dispatcher_side == "training" and config.dispatchers == 1
+assert total == (wanted if shared else sorted(2 * wanted)), every
 hvd.barrier()
 if hvd.rank() == 0:
     try:
@@ -47,15 +59,22 @@ print("read", len(seen))
 
 
 @pytest.mark.skipif(launcher() is None, reason="not built")
-@pytest.mark.parametrize("side", ["compute", "training"])
-def test_a_training_job_reads_what_a_compute_job_prepares(side: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("side", "dispatchers"), [("compute", 1), ("training", 1), ("training", 2)]
+)
+def test_a_training_job_reads_what_a_compute_job_prepares(
+    side: str, dispatchers: int, tmp_path: Path
+) -> None:
     config, script = tmp_path / "config.json", tmp_path / "train.py"
     script.write_text(TRAIN)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     run = [str(launcher()), "-np", "2", sys.executable]
     worker = ["-m", "horovod.tensorflow.data.compute_worker", str(config)]
     compute = subprocess.Popen(
-        [*run, *worker, "--dispatcher-side", side, "--timeout", "120"],
+        [
+            *(*run, *worker, "--dispatcher-side", side),
+            *("--dispatchers", str(dispatchers), "--timeout", "120"),
+        ],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

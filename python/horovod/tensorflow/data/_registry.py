@@ -26,7 +26,7 @@ class Registry:
         self._changed = threading.Condition()
         self._addresses: dict[int, str] = {}
         self._workers: dict[int, set[int]] = {}
-        self._ended = False
+        self._running = set(range(dispatchers))  #: those that somebody trains from, or will
 
     def _wait(self, wanted: Callable[[], bool], what: str, timeout: float | None) -> None:
         with self._changed:
@@ -70,13 +70,22 @@ class Registry:
             timeout,
         )
 
+    def end_dispatcher(self, dispatcher_id: int) -> None:
+        """Says that nobody trains from a dispatcher any more; with the last one the job ends."""
+        self._check(dispatcher_id)
+        self._change(lambda: self._running.discard(dispatcher_id))
+
     def shutdown(self) -> None:
         """The compute job may end."""
-        self._change(lambda: setattr(self, "_ended", True))
+        self._change(self._running.clear)
+
+    def wait_for_dispatcher_end(self, dispatcher_id: int) -> None:
+        """Returns when nobody trains from a dispatcher any more."""
+        self._wait(lambda: dispatcher_id not in self._running, "the end of training", None)
 
     def wait_for_shutdown(self, timeout: float | None = None) -> None:
-        """Returns when it may."""
-        self._wait(lambda: self._ended, "the end of training", timeout)
+        """Returns when the compute job may end."""
+        self._wait(lambda: not self._running, "the end of training", timeout)
 
 
 class _Server(BaseManager):

@@ -93,23 +93,21 @@ def _start_dispatcher() -> tuple[Any, str]:
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
     """The address of the dispatcher for the training process `rank`, while its workers run.
 
-    On dispatcher_side "training" the dispatcher runs here, in rank 0 when there is one for all, and
-    ends with the context.
+    On dispatcher_side "training" the dispatcher runs here and ends with the context; when there is
+    one for all, in rank 0, which must stay in the context until all have read. The compute job ends
+    with the last dispatcher.
     """
     client = compute_config.compute_client()
     dispatcher = _dispatcher_of(compute_config, rank)
-    server = None
-    if compute_config.dispatcher_side == "training" and dispatcher == rank:
-        server, address = _start_dispatcher()
-        client.register_dispatcher(dispatcher, address)
-    address = client.wait_for_dispatcher_registration(dispatcher, compute_config.timeout)
-    client.wait_for_dispatcher_worker_registration(dispatcher, compute_config.timeout)
-    try:
+    with contextlib.ExitStack() as leaving:
+        if compute_config.dispatcher_side == "training" and dispatcher == rank:
+            server, address = _start_dispatcher()
+            leaving.callback(server._stop)
+            client.register_dispatcher(dispatcher, address)
+            leaving.callback(client.end_dispatcher, dispatcher)
+        address = client.wait_for_dispatcher_registration(dispatcher, compute_config.timeout)
+        client.wait_for_dispatcher_worker_registration(dispatcher, compute_config.timeout)
         yield address
-    finally:
-        if server is not None:
-            client.shutdown()
-            server._stop()
 
 
 def send_to_data_service(
@@ -160,8 +158,9 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
     address = client.wait_for_dispatcher_registration(dispatcher, compute_config.timeout)
     worker = _start_worker(address)
     client.register_worker_for_dispatcher(dispatcher, rank)
-    client.wait_for_shutdown()
+    client.wait_for_dispatcher_end(dispatcher)
     worker._stop()
+    client.wait_for_shutdown()
     if server is not None:
         server._stop()
 
