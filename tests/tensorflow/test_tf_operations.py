@@ -19,6 +19,7 @@ from tf_reference import (
     expected,
     my_groups,
     my_rows,
+    process_sets,
     same,
     same_in_every_mode,
     value,
@@ -68,6 +69,22 @@ def test_adasum_of_equal_tensors_is_the_tensor() -> None:
         [np.arange(6.0, dtype=np.float32)],
         np.arange(6.0, dtype=np.float32),
     )
+
+
+@on_ranks(4)
+def test_adasum_of_three_ranks_is_not_implemented() -> None:
+    x = tf.ones([2])
+    with process_sets([0, 1, 2]) as (three,):
+        how: Any = {"op": hvd.Adasum, "process_set": three}
+        plain = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        for call in (
+            lambda: hvd.allreduce(x, **how),
+            lambda: tf.function(lambda: hvd.allreduce(x, **how))(),
+            lambda: hvd.grouped_allreduce([x, x], **how),
+            lambda: hvd.DistributedOptimizer(plain, **how),
+        ):
+            with pytest.raises(NotImplementedError, match="power of two"):
+                call()
 
 
 @on_ranks(*EVERYWHERE)
@@ -158,6 +175,8 @@ def test_sparse_slices_are_gathered() -> None:
         found = hvd.allreduce(slices, op=op)
         assert found.indices.numpy().tolist() == list(range(size))
         same(found.values, (rows / divisor).astype(np.float32))
+    whole = tf.IndexedSlices(tf.constant([[-3, 3]]), tf.constant([rank]), tf.constant([8, 2]))
+    same(hvd.allreduce(whole).values, np.trunc([[-3 / size, 3 / size]] * size).astype(np.int32))
 
     @tf.function
     def in_a_graph() -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tf_ranks import EVERYWHERE, on_ranks
-from tf_reference import my_groups
+from tf_reference import my_groups, process_sets
 
 import horovod.tensorflow as hvd
 
@@ -37,13 +37,15 @@ V1 = {
 }
 
 
-def train_v1(make: Any, ranks: Any, wrap: Any, steps: int = STEPS, passes: int = 1) -> Any:
-    """The weights after some steps of a session."""
+def train_v1(
+    make: Any, ranks: Any, wrap: Any, steps: int = STEPS, use_resource: bool | None = None
+) -> Any:
+    """The weights after some steps of a session. `use_resource`: of the variables."""
     with tf.Graph().as_default():
         v1.set_random_seed(1)
         x, y = v1.placeholder(tf.float32, [None, 3]), v1.placeholder(tf.float32, [None, 1])
-        w = v1.get_variable("w", initializer=tf.ones([3, 1]))
-        b = v1.get_variable("b", initializer=tf.zeros([1]))
+        w = v1.get_variable("w", initializer=tf.ones([3, 1]), use_resource=use_resource)
+        b = v1.get_variable("b", initializer=tf.zeros([1]), use_resource=use_resource)
         loss = tf.reduce_mean(tf.square(tf.matmul(x, w) + b - y))
         train = wrap(make()).minimize(loss, global_step=v1.train.get_or_create_global_step())
         with v1.train.MonitoredTrainingSession(
@@ -109,9 +111,10 @@ def test_v1_adasum_of_equal_steps_is_the_step() -> None:
         return hvd.DistributedOptimizer(optimizer, op=hvd.Adasum)
 
     alone = train_v1(V1["momentum"], [0], lambda optimizer: optimizer)
-    found = train_v1(V1["momentum"], [0], wrap)
-    for one, other in zip(found, alone, strict=True):
-        np.testing.assert_allclose(one, other, 1e-4)
+    for use_resource in (True, False):
+        found = train_v1(V1["momentum"], [0], wrap, use_resource=use_resource)
+        for one, other in zip(found, alone, strict=True):
+            np.testing.assert_allclose(one, other, 1e-4)
 
 
 KERAS = {
@@ -209,6 +212,65 @@ def test_tapes_leave_local_sources_alone() -> None:
 
 
 @on_ranks(1, 2)
+def test_generic_names_serve_ranks_whose_variables_and_local_sources_differ() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    local = [tf.Variable([1.0]) for _ in range(rank + 1)]
+    shared = [tf.Variable([1.0], name=f"shared_{n}_of_{rank}") for n in range(3)]
+    mean = sum(range(1, size + 1)) / size
+    for groups in (None, [shared[:2]]):
+
+        def compute(groups: Any = groups) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.add_n([tf.reduce_sum(v) for v in [*local, *shared]]) * (rank + 1.0)
+            wrapped = hvd.DistributedGradientTape(tape, groups=groups, scale_local_gradients=False)
+            for variable in local:
+                wrapped.register_local_source(variable)
+            found = wrapped.get_local_and_global_gradients(loss, [*local, *shared], None, True)
+            return found[0], found[2]
+
+        for run in (compute, tf.function(compute)):
+            mine, reduced = run()
+            assert [float(one[0]) for one in mine] == [rank + 1.0] * len(local)
+            assert [float(one[0]) for one in reduced] == [mean] * 3
+
+
+@on_ranks(1, 2)
+def test_a_set_that_is_not_registered_is_an_error_and_not_a_step_alone() -> None:
+    variable = tf.Variable([1.0])
+    with process_sets([0]) as sets:
+        removed = sets[0] if sets else hvd.ProcessSet([0])
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_sum(variable)
+        wrapped = [hvd.DistributedGradientTape(tape, process_set=one) for one in sets]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOROVOD_ELASTIC", "1")  # even then a rank outside reduces nothing
+            assert all(float(one.gradient(loss, variable)[0]) == 1 for one in wrapped)
+    for one in wrapped:
+        with pytest.raises(ValueError, match="not registered"):
+            one.gradient(loss, variable)
+    for call in (
+        lambda: hvd.DistributedGradientTape(tape, process_set=removed),
+        lambda: hvd.DistributedOptimizer(V1["sgd"](), process_set=removed),
+        lambda: hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), process_set=removed),
+    ):
+        with pytest.raises(ValueError, match="not registered"):
+            call()
+
+
+@on_ranks(1)
+def test_passes_are_of_the_same_dense_gradients() -> None:
+    one, other, table = tf.Variable([1.0]), tf.Variable([1.0]), tf.Variable(tf.zeros([6, 2]))
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), backward_passes_per_step=2)
+    gradient = tf.constant([1.0])
+    optimizer.apply_gradients([(gradient, one), (None, other)])
+    with pytest.raises(ValueError, match=f"same variables.*{other.name}"):
+        optimizer.apply_gradients([(gradient, one), (gradient, other)])
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), backward_passes_per_step=2)
+    with pytest.raises(ValueError, match="sparse_as_dense"):
+        optimizer.apply_gradients([(tf.IndexedSlices(gradient[None], tf.constant([0])), table)])
+
+
+@on_ranks(1, 2)
 def test_sparse_gradients_of_embeddings() -> None:
     table = tf.Variable(tf.zeros([6, 2]))
     for dense in (True, False):
@@ -234,6 +296,12 @@ def test_tapes_on_process_sets() -> None:
 @on_ranks(1)
 def test_graphs_of_elastic_jobs_do_not_know_their_size() -> None:
     variable = tf.Variable([1.0])
+    layer = hvd.SyncBatchNormalization()
+    layer.build((4, 3))
+
+    def normalised() -> list[str]:
+        step = tf.function(lambda: layer(tf.ones([4, 3]), training=True))
+        return [op.type for op in step.get_concrete_function().graph.get_operations()]
 
     def operations() -> list[str]:
         @tf.function
@@ -247,9 +315,9 @@ def test_graphs_of_elastic_jobs_do_not_know_their_size() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("HOROVOD_ELASTIC", raising=False)
-        assert "HorovodAllreduce" not in operations()  # nothing to do for one alone
+        assert "HorovodAllreduce" not in [*operations(), *normalised()]  # nothing to do alone
         patch.setenv("HOROVOD_ELASTIC", "1")
-        assert "HorovodAllreduce" in operations()
+        assert "HorovodAllreduce" in operations() and "HorovodAllreduce" in normalised()
 
 
 @on_ranks(1, 2)
@@ -286,6 +354,12 @@ def test_sync_batch_normalization_is_that_of_the_whole_batch() -> None:
     with tf.GradientTape() as tape:
         tape.watch(mine)
         loss = tf.reduce_sum(layer(mine, training=True) ** 3)
-    assert tape.gradient(loss, mine).shape == mine.shape
-    with pytest.raises(ValueError, match="fused"):
-        hvd.SyncBatchNormalization(fused=True)
+    everything = tf.constant(whole)
+    with tf.GradientTape() as plain_tape:
+        plain_tape.watch(everything)
+        plain_loss = tf.reduce_sum(plain(everything, training=True) ** 3)
+    wanted = plain_tape.gradient(plain_loss, everything).numpy()[4 * rank : 4 * rank + 4]
+    np.testing.assert_allclose(tape.gradient(loss, mine).numpy(), wanted, 1e-2, 1e-3)
+    for fused in (True, None, "x"):
+        with pytest.raises(ValueError, match="fused"):
+            hvd.SyncBatchNormalization(fused=fused)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from horovod._keras import values
-from horovod.common.elastic import is_elastic
+from horovod.common._reductions import is_distributed
 from horovod.common.process_sets import ProcessSet
 from horovod.common.util import split_list
 
@@ -26,10 +26,7 @@ class How(NamedTuple):
 
     def is_distributed(self) -> bool:
         """Whether this rank reduces with others, or may do so later in an elastic job."""
-        if is_elastic():
-            return True
-        size = self.process_set.size()
-        return bool(self.process_set.included()) and size is not None and size > 1
+        return is_distributed(self.process_set)
 
 
 def _together(how: How, places: Sequence[int], variables: Sequence[Any]) -> list[Sequence[int]]:

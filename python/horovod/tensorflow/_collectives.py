@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common._reductions import check_ranks
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.tensorflow.compression import Compression, Compressor
@@ -42,9 +43,11 @@ def allreduce(
     truncate toward zero. `average`: deprecated, give `op`. `prescale_factor`, `postscale_factor`:
     multiply before and after. `device_dense`, `device_sparse`: where the nodes are placed.
     `ignore_name_scope`: the operation's name is the last part of the node's.
-    Raises: NotImplementedError for IndexedSlices with another op or with factors.
+    Raises: NotImplementedError for IndexedSlices with another op or with factors, and for Adasum on
+    a number of ranks that is no power of two.
     """
     op = handle_average_backwards_compatibility(op, average)
+    check_ranks(op, process_set)
     if isinstance(tensor, tf.IndexedSlices):
         if op not in (Sum, Average) or (prescale_factor, postscale_factor) != (1.0, 1.0):
             raise NotImplementedError(
@@ -74,7 +77,8 @@ def _gather_slices(
     indices = gather(slices.indices, "indices")
     if op == Average:
         size = tf.cast(size_op(process_set_id(process_set)), values.dtype)
-        values = values / size if values.dtype.is_floating else values // size
+        divide = tf.divide if values.dtype.is_floating else tf.truncatediv
+        values = divide(values, size)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 
@@ -93,6 +97,7 @@ def grouped_allreduce(
 ) -> list[Any]:
     """`allreduce` of several tensors of one dtype, as one operation. Differentiable."""
     op = handle_average_backwards_compatibility(op, average)
+    check_ranks(op, process_set)
     if not tensors:
         return []
     with on_device(device_dense):

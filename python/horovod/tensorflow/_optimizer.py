@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from horovod.common._reductions import check_ranks
 from horovod.common.basics import Adasum, Average
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow._reducer import Reducer, check_predivide, checked_groups
@@ -41,11 +42,14 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     `scale_local_gradients`: gradients of `register_local_var` are divided by the number of ranks.
     With op=Adasum each rank steps by its own gradients, and the Adasum of these steps is what is
     done everywhere.
-    Raises: ValueError for arguments that do not fit, and for Adasum with an optimizer of Keras.
+    Raises: ValueError for arguments that do not fit, for Adasum with an optimizer of Keras, and for
+    a process set that is not registered. NotImplementedError for Adasum on a number of ranks that
+    is no power of two.
     """
     groups = checked_groups(num_groups, groups)
     check_predivide(gradient_predivide_factor, op)
     if isinstance(optimizer, V1Optimizer):
+        check_ranks(op, process_set)
 
         def make_reducer(label: str) -> Reducer:
             return Reducer(

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common._reductions import is_distributed
 from horovod.common.basics import Adasum, Average, Sum
-from horovod.common.elastic import is_elastic
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import split_list
 from horovod.tensorflow._collectives import allreduce, grouped_allreduce
@@ -54,16 +54,6 @@ def check_predivide(gradient_predivide_factor: float, op: int) -> None:
     """Raises ValueError for a factor that another op than Average is given."""
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor is for op=Average only")
-
-
-def is_distributed(process_set: ProcessSet) -> bool:
-    """Whether this rank reduces with others, or may do so later in an elastic job."""
-    if is_elastic():
-        return True
-    if not process_set.included():
-        return False
-    size = process_set.size()
-    return size is not None and size > 1
 
 
 class LocalVariables:
@@ -115,6 +105,7 @@ class Reducer:
         process_set: ProcessSet = global_process_set,
     ) -> None:
         check_predivide(gradient_predivide_factor, op)
+        process_set_id(process_set)  # a ValueError now, unless it is registered
         self._name = name
         self._how: dict[str, Any] = {
             "device_dense": device_dense,
@@ -129,14 +120,19 @@ class Reducer:
         self._groups = groups
         self._process_set = process_set
 
-    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> Any:
+    def __call__(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any] | None = None,
+        use_generic_names: bool = False,
+    ) -> Any:
         gradients = list(gradients)
         if not is_distributed(self._process_set):
             return gradients
         if self._sparse_as_dense:
             gradients = [densified(gradient) for gradient in gradients]
         reduced = list(gradients)
-        labels = _labels(len(gradients), variables)
+        labels = _labels(len(gradients), None if use_generic_names else variables)
         with tf.name_scope(self._name):
             for places in self._together(gradients, variables):
                 results = self._reduce([gradients[p] for p in places], [labels[p] for p in places])
@@ -224,12 +220,17 @@ class StepReducer:
         self.reducer = reducer
         self.local = local
 
-    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def __call__(
+        self, gradients: Sequence[Any], variables: Sequence[Any], **options: Any
+    ) -> list[Any]:
+        """`options`: of the reducer."""
         if not self.local:
-            return list(self.reducer(gradients, variables))
+            return list(self.reducer(gradients, variables, **options))
         is_local = [variable in self.local for variable in variables]
         places = [place for place, local in enumerate(is_local) if not local]
-        reduced = self.reducer([gradients[p] for p in places], [variables[p] for p in places])
+        reduced = self.reducer(
+            [gradients[p] for p in places], [variables[p] for p in places], **options
+        )
         result = [
             self.local.scaled(gradient) if local else gradient
             for gradient, local in zip(gradients, is_local, strict=True)

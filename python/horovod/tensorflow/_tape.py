@@ -32,16 +32,14 @@ class _DistributedTape:
     ) -> Any:
         """As of every tape, reduced over all ranks.
 
-        `use_generic_names`: the operations are called by the place of a gradient alone, not by its
-        variable; for ranks whose variables have different names. `kwargs`: of the wrapped tape.
+        `use_generic_names`: the operations are called by the place of a gradient alone, among those
+        that are reduced, not by its variable; for ranks whose variables have different names.
+        `kwargs`: of the wrapped tape.
         """
         gradients = super().gradient(target, sources, output_gradients, **kwargs)  # type: ignore[misc]
         flat = tf.nest.flatten(gradients, expand_composites=False)
         variables = tf.nest.flatten(sources, expand_composites=False)
-        if use_generic_names:
-            reduced = list(self._step.reducer(flat))
-        else:
-            reduced = self._step(flat, variables)
+        reduced = self._step(flat, variables, use_generic_names=use_generic_names)
         return tf.nest.pack_sequence_as(gradients, reduced, expand_composites=False)
 
     def get_local_and_global_gradients(

@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common._reductions import is_distributed
 from horovod.common.basics import Adasum
 from horovod.common.process_sets import ProcessSet
-from horovod.tensorflow._reducer import Reducer, is_distributed
+from horovod.tensorflow._reducer import Reducer
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 
 V1Optimizer: Any = tf.compat.v1.train.Optimizer
@@ -43,11 +44,9 @@ class DistributedV1Optimizer(_Wrapper):
         optimizer: Any,
         name: str,
         use_locking: bool,
-        reducer: Reducer,
         helper: LocalGradientAggregationHelper,
     ) -> None:
         super().__init__(optimizer, name, use_locking)
-        self._reducer = reducer
         self._helper = helper
 
     def register_local_var(self, var: Any) -> None:
@@ -95,7 +94,8 @@ class AdasumV1Optimizer(_Wrapper):
         if not is_distributed(self._process_set):
             return self._optimizer.apply_gradients(pairs, global_step, name)
         stepped = [variable for gradient, variable in pairs if gradient is not None]
-        before = [tf.identity(tf.convert_to_tensor(variable)) for variable in stepped]
+        # Copies: reading a variable without a resource gives the memory that a step changes.
+        before = [tf.raw_ops.DeepCopy(x=tf.convert_to_tensor(variable)) for variable in stepped]
         with tf.control_dependencies(before):
             step = self._optimizer.apply_gradients(pairs, global_step, name)
         with tf.control_dependencies([] if tf.executing_eagerly() else [step]):
@@ -141,4 +141,4 @@ def wrap_v1(
         scale_local_gradients,
         name,
     )
-    return DistributedV1Optimizer(optimizer, name, use_locking, reducer, helper)
+    return DistributedV1Optimizer(optimizer, name, use_locking, helper)

@@ -48,16 +48,12 @@ def _broadcast_values(
     ]
 
 
-def _read(variable: Any) -> Any:
-    """Its value, also of one that is not initialised yet where that can be told: in a v1 graph."""
-    return tf.convert_to_tensor(variable)
-
-
 def _assign_all(
     variables: Sequence[Any], root_rank: int, name: str, process_set: ProcessSet
 ) -> list[Any]:
     inner = [tf_variable(variable) for variable in variables]
-    received = _broadcast_values([_read(v) for v in inner], root_rank, name, process_set)
+    values = [tf.convert_to_tensor(variable) for variable in inner]
+    received = _broadcast_values(values, root_rank, name, process_set)
     return [variable.assign(value) for variable, value in zip(inner, received, strict=True)]
 
 

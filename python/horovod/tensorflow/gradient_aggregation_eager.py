@@ -51,6 +51,7 @@ class LocalGradientAggregationHelperEager:
         local = LocalVariables(scale_local_gradients, process_set)
         self._step = StepReducer(allreduce_func, local)
         self._sums: list[Any] = []
+        self._names: list[str] = []  #: of the variables whose gradients are summed
         self._passes: Any = None
         self._is_last: Any = None  #: whether the pass at hand ends a step
 
@@ -66,7 +67,8 @@ class LocalGradientAggregationHelperEager:
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """Adds one pass. Returns reduced gradients after the last pass of a step, else the sums.
 
-        Raises: ValueError for IndexedSlices without `sparse_as_dense`.
+        Raises: ValueError for IndexedSlices without `sparse_as_dense`, and when other variables
+        have gradients than in the first pass.
         """
         if self.backward_passes_per_step == 1:
             return self._step(grads, vars)
@@ -74,7 +76,7 @@ class LocalGradientAggregationHelperEager:
             [self._dense(g, v) for g, v in zip(grads, vars, strict=True)]
         )
         known = [v for g, v in zip(grads, vars, strict=True) if g is not None]
-        self._prepare(given)
+        self._prepare(given, known)
         added = [total.assign_add(g) for total, g in zip(self._sums, given, strict=True)]
         with tf.control_dependencies(self._operations(added)):
             sums = [tf.convert_to_tensor(total) for total in self._sums]
@@ -119,13 +121,24 @@ class LocalGradientAggregationHelperEager:
             )
         return densified(gradient)
 
-    def _prepare(self, gradients: Sequence[Any]) -> None:
-        """Makes the variables that hold the sums, when first called."""
+    def _prepare(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Makes the variables that hold the sums, when first called; then these are the ones."""
+        names = names_of(variables)
         if self._passes is not None:
+            self._check_same(names)
             return
+        self._names = names
         with tf.init_scope():
             self._sums = [self._new(gradient.shape, gradient.dtype) for gradient in gradients]
             self._passes = self._new((), tf.int32)
+
+    def _check_same(self, names: Sequence[str]) -> None:
+        if names != self._names:
+            others = sorted(set(names).symmetric_difference(self._names)) or names
+            raise ValueError(
+                "with backward_passes_per_step > 1 every pass must have gradients of the same "
+                f"variables, in the same order; other than in the first pass: {', '.join(others)}"
+            )
 
     def _new(self, shape: Any, dtype: Any) -> Any:
         return tf.Variable(tf.zeros(shape, dtype), trainable=False)

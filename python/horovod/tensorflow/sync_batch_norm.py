@@ -7,8 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from horovod._keras.backend import is_keras_3
+from horovod.common._reductions import is_distributed
 from horovod.common.basics import Average
-from horovod.tensorflow.mpi_ops import _allreduce, size
+from horovod.common.process_sets import global_process_set
+from horovod.tensorflow.mpi_ops import _allreduce
 
 _BatchNormalization: Any = tf.keras.layers.BatchNormalization
 
@@ -21,15 +23,15 @@ class SyncBatchNormalization(_BatchNormalization):  # type: ignore[misc]
     """
 
     def __init__(self, fused: Any = False, **kwargs: Any) -> None:
-        if fused in (True, None):
-            raise ValueError("SyncBatchNormalization does not support fused=True")
+        if fused is not False:
+            raise ValueError(f"SyncBatchNormalization takes fused=False only, got {fused!r}")
         if not is_keras_3(tf.keras):
             kwargs["fused"] = False
         super().__init__(**kwargs)
         self.supports_jit = False  # XLA has no kernel for what reduces the statistics
 
     def _synchronised(self, mean: Any, variance: Any) -> tuple[Any, Any]:
-        if size() == 1:
+        if not is_distributed(global_process_set):
             return mean, variance
         both = tf.stack([mean, variance + tf.square(mean)])
         averaged = _allreduce(both, f"{self.name}_statistics", Average)

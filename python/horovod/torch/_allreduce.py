@@ -9,9 +9,10 @@ import torch
 
 from horovod.common import basics
 from horovod.common._extension import core
+from horovod.common._reductions import check_ranks
 from horovod.common.basics import Adasum, Average, Max, Min, Product, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
-from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
+from horovod.common.util import get_average_backwards_compatibility_fun
 from horovod.torch._library import is_compiling, operators
 from horovod.torch._submission import (
     DTYPES,
@@ -50,19 +51,6 @@ def reduce_op(op: int | None, average: bool | None) -> int:
             f"op must be one of Average, Sum, Adasum, Min, Max, Product, got {chosen!r}"
         )
     return chosen
-
-
-def check_ranks(op: int, process_set: ProcessSet) -> None:
-    """Raises NotImplementedError for Adasum on a number of ranks that is no power of two."""
-    if op != Adasum:
-        return
-    process_set_id(process_set)  # a ValueError unless it is registered
-    count = process_set.size()
-    if count is not None and not num_rank_is_power_2(count):
-        raise NotImplementedError(
-            f"Adasum combines pairs, hence needs a power of two of ranks, and {process_set!r} has "
-            f"{count}; use Average, or a process set that fits"
-        )
 
 
 def check_reducible(tensor: torch.Tensor, op: int, doing: str) -> None:

@@ -13,8 +13,8 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from horovod.common._extension import core
+from horovod.common._reductions import is_distributed
 from horovod.common.basics import Average, Sum
-from horovod.common.elastic import is_elastic
 from horovod.common.process_sets import ProcessSet
 from horovod.torch._submission import READER
 from horovod.torch.compression import Compressor
@@ -33,9 +33,7 @@ class How(NamedTuple):
 
     def is_distributed(self) -> bool:
         """Whether this rank reduces with others, or may do so later in an elastic job."""
-        if not self.process_set.included():
-            return False
-        return self.set_size() > 1 or is_elastic()
+        return is_distributed(self.process_set)
 
     def set_size(self) -> int:
         count = self.process_set.size()

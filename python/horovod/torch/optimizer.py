@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from horovod.common._reductions import check_ranks
 from horovod.common.basics import Adasum, Average
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import split_list
-from horovod.torch._allreduce import check_ranks, reduce_op
+from horovod.torch._allreduce import reduce_op
 from horovod.torch._delta import DeltaOptimizer, Deltas
 from horovod.torch._passes import How, Parameter
 from horovod.torch._reducer import Reducer
