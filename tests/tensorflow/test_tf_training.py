@@ -111,10 +111,17 @@ def test_v1_adasum_of_equal_steps_is_the_step() -> None:
         return hvd.DistributedOptimizer(optimizer, op=hvd.Adasum)
 
     alone = train_v1(V1["momentum"], [0], lambda optimizer: optimizer)
-    for use_resource in (True, False):
-        found = train_v1(V1["momentum"], [0], wrap, use_resource=use_resource)
-        for one, other in zip(found, alone, strict=True):
-            np.testing.assert_allclose(one, other, 1e-4)
+    found = train_v1(V1["momentum"], [0], wrap)
+    for one, other in zip(found, alone, strict=True):
+        np.testing.assert_allclose(one, other, 1e-4)
+    # Other steps on each rank, of variables of either kind.
+    wanted, found = (
+        train_v1(V1["momentum"], [hvd.rank()], wrap, use_resource=use_resource)
+        for use_resource in (True, False)
+    )
+    same_everywhere(found)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, 1e-4)
 
 
 KERAS = {
