@@ -23,6 +23,9 @@ std::string framework_path() {
   return path;
 }
 
+/// std::__1::cout: in what is linked with libc++ it is found, and nowhere else.
+constexpr char kCoutOfLibcxx[] = "_ZNSt3__14coutE";
+
 class Loader {
  public:
   Loader() {
@@ -32,6 +35,10 @@ class Loader {
       return;
     }
     library_ = dlopen(path.c_str(), RTLD_NOLOAD | RTLD_NOW);
+    if (dlsym(library_, kCoutOfLibcxx) != nullptr) {
+      problem_ = path + " is built with libc++, whose std::function is laid out in another way";
+      return;
+    }
     take_values();
     take_definitions();
     take_shapes();

@@ -4,32 +4,80 @@
 #include <utility>
 
 namespace hvd::tf {
+namespace {
+
+/// A task that takes longer, while others wait, may itself wait for one of those.
+constexpr std::chrono::milliseconds kLong{1};
+/// Each is a node that waits in the place where another one ended: more hang as one thread would.
+constexpr int kMostWorkers = 256;
+
+}  // namespace
 
 Completions& Completions::instance() {
   static Completions& one = *new Completions;
   return one;
 }
 
-Completions::Completions() {
-  std::thread([this] { main(); }).detach();
+/// Under mutex_.
+void Completions::start() {
+  start_worker();
+  std::thread([this] { watch(); }).detach();
 }
 
-void Completions::add(std::function<void()> task) {
+void Completions::add(Task task) {
   const std::lock_guard lock(mutex_);
+  if (workers_ == 0) start();
   tasks_.push_back(std::move(task));
-  if (tasks_.size() == 1) added_.notify_one();
+  if (idle_workers_ > 0) added_.notify_one();
+  if (tasks_.size() <= static_cast<size_t>(idle_workers_) || watching_) return;
+  watching_ = true;
+  waiting_.notify_one();
 }
 
-void Completions::main() {
-  for (;;) {
-    for (const auto& task : next()) task();
-  }
-}
-
-std::vector<std::function<void()>> Completions::next() {
+bool Completions::drain(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
-  added_.wait(lock, [this] { return !tasks_.empty(); });
-  return std::exchange(tasks_, {});
+  return ended_.wait_for(lock, patience,
+                         [this] { return tasks_.empty() && workers_ == idle_workers_; });
+}
+
+/// Under mutex_.
+void Completions::start_worker() {
+  ++workers_;
+  std::thread([this] { work(); }).detach();
+}
+
+void Completions::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (tasks_.empty()) {
+      if (idle_workers_ > 0) break;  // one is enough to wait for more
+      ++idle_workers_;
+      ended_.notify_all();
+      added_.wait(lock, [this] { return !tasks_.empty(); });
+      --idle_workers_;
+    }
+    ++begun_;
+    const Task task = std::exchange(tasks_.front(), {});
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    lock.lock();
+  }
+  --workers_;
+  ended_.notify_all();
+}
+
+void Completions::watch() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    waiting_.wait(lock, [this] { return watching_; });
+    while (!tasks_.empty()) {
+      const uint64_t before = begun_;
+      waiting_.wait_for(lock, kLong);
+      if (begun_ == before && !tasks_.empty() && workers_ < kMostWorkers) start_worker();
+    }
+    watching_ = false;
+  }
 }
 
 }  // namespace hvd::tf

@@ -1,35 +1,50 @@
-// Where operations that nobody waits for end: on a thread of their own.
+// Where operations that nobody waits for end: on threads of their own.
 //
 // The runtime's driver says that an operation has ended, and must go on at once. TensorFlow's
 // `done` may do anything: run the nodes that follow in place (an executor without threads does, and
 // a pool whose queue is full), give memory back, wait for Python's lock or for a GPU. If one of
-// those nodes waits for another operation, the driver would wait for itself.
+// those nodes waits for another operation, the driver would wait for itself. So would the thread
+// that ends operations; while one does not come back, another goes on with what is behind it.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
-#include <vector>
 
 namespace hvd::tf {
 
-/// Runs tasks one after another, in the order in which they came. Any thread may add one.
+/// Begins tasks in the order in which they came. Any thread may call.
 class Completions {
  public:
+  using Task = std::function<void()>;
+
   /// The one of this process. Never destroyed: a node may end at the very end of the process.
   static Completions& instance();
 
   /// Returns at once.
-  void add(std::function<void()> task);
+  void add(Task task);
+  /// Waits until all tasks have ended, `patience` at most. Whether they have.
+  bool drain(std::chrono::milliseconds patience);
 
  private:
-  Completions();
-  [[noreturn]] void main();
-  std::vector<std::function<void()>> next();
+  Completions() = default;
+  void start();
+  void start_worker();
+  void work();
+  [[noreturn]] void watch();
 
   std::mutex mutex_;
-  std::condition_variable added_;
-  std::vector<std::function<void()>> tasks_;  ///< under mutex_
+  // All of these are under mutex_.
+  std::condition_variable added_;    ///< for idle workers
+  std::condition_variable waiting_;  ///< for the watcher: a task waits behind a busy worker
+  std::condition_variable ended_;    ///< for drain
+  std::deque<Task> tasks_;
+  uint64_t begun_ = 0;  ///< tasks that left the queue
+  int workers_ = 0, idle_workers_ = 0;
+  bool watching_ = false;
 };
 
 }  // namespace hvd::tf

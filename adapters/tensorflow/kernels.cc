@@ -20,8 +20,7 @@ std::string registered(const char* name, KernelBuilder* builder) {
   return result.text();
 }
 
-// ---- operations
-// ------------------------------------------------------------------------------------
+// Operations.
 
 /// TensorFlow calls plain functions: one for each op makes what all others work on.
 template <size_t index>
@@ -46,8 +45,7 @@ std::string register_collectives(std::index_sequence<indices...>) {
   return problems;
 }
 
-// ---- answers
-// ---------------------------------------------------------------------------------------
+// Answers.
 
 struct Question {
   int32_t process_set = 0;

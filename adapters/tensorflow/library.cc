@@ -1,7 +1,9 @@
 // What happens when TensorFlow loads this library: it registers itself, if it fits.
+#include <chrono>
 #include <string>
 
 #include "adapters/tensorflow/c_api.h"
+#include "adapters/tensorflow/completions.h"
 #include "adapters/tensorflow/definitions.h"
 #include "adapters/tensorflow/done.h"
 #include "adapters/tensorflow/kernels.h"
@@ -31,3 +33,8 @@ __attribute__((constructor)) void on_load() { problem(); }
 
 /// Why the ops are not there; "" when they are. For the Python package, which says it.
 extern "C" HVD_API const char* hvd_tensorflow_problem() { return hvd::tf::problem().c_str(); }
+
+/// Waits, `seconds` at most, until all nodes whose operations have ended have ended too; 1 if so.
+extern "C" HVD_API int hvd_tensorflow_drain(int seconds) {
+  return hvd::tf::Completions::instance().drain(std::chrono::seconds(seconds)) ? 1 : 0;
+}

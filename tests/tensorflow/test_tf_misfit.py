@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 #: Stands in for `import tensorflow`, and for its library: any other shared library has no TF_*.
 PROGRAM = """
 import ctypes, runpy, sys, types
@@ -45,6 +47,14 @@ def test_a_function_that_is_missing_is_named(tmp_path: Path) -> None:
         "tensorflow, or reinstall Horovod beside the installed one: "
         "pip install --no-cache-dir --force-reinstall horovod"
     )
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_framework_with_another_standard_library_is_refused(tmp_path: Path) -> None:
+    framework = tmp_path / "libtensorflow_framework.so.99"
+    command = ["cc", "-shared", "-x", "c", "-", "-o", str(framework)]
+    subprocess.run(command, input="int _ZNSt3__14coutE;", text=True, check=True)
+    assert f"{framework} is built with libc++" in told(str(framework))
 
 
 def test_no_framework_at_all_is_told() -> None:

@@ -40,10 +40,24 @@ def waits_inside(x: Any) -> Any:
     return hvd.allreduce(tf.ensure_shape(second, x.shape), name="third", op=hvd.Sum)
 
 
+#: Its own executor: where it waits, it does not run the node that it waits for.
+inner = tf.function(lambda t: hvd.allreduce(t, name="inner", op=hvd.Sum), autograph=False)
+
+
+def waits_for_a_function(x: Any) -> Any:
+    """The same by a function, whose operation nobody drives while it is waited for."""
+    first = hvd.allreduce(x, name="before", op=hvd.Sum)
+    second = tf.py_function(inner, [first], tf.float32)
+    return hvd.allreduce(tf.ensure_shape(second, x.shape), name="after", op=hvd.Sum)
+
+
 def in_session(body: Callable[[Any], Any], threads: int) -> Any:
-    """-1: TensorFlow has no pool, and runs what follows a node where that node ends."""
+    """-1: TensorFlow uses no pool, and runs what follows a node where that node ends.
+
+    Which it does only where a session is not to have threads of its own.
+    """
     config = tf.compat.v1.ConfigProto(
-        inter_op_parallelism_threads=threads, use_per_session_threads=True
+        inter_op_parallelism_threads=threads, use_per_session_threads=threads > 0
     )
     with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         fed = tf.compat.v1.placeholder(tf.float32, [4])
@@ -57,6 +71,31 @@ def check(run: Callable[[Callable[[Any], Any]], Any]) -> None:
         assert [float(one[0]) for one in found] == [size * (1.0 + n) for n in range(COUNT)]
     assert float(run(chain)[0]) == 1.0 + COUNT
     assert float(run(waits_inside)[3]) == size**3
+
+
+def ends_before_the_process() -> None:
+    """What the package does at exit waits for a node that is still at it."""
+    from horovod.tensorflow import _library
+
+    has_begun, never, seen = threading.Event(), threading.Event(), []
+
+    def slow(t: Any) -> Any:
+        has_begun.set()
+        while hvd.is_initialized():
+            never.wait(0.01)
+        never.wait(0.5)
+        seen.append(float(t[0]))
+        return t
+
+    def body(x: Any) -> Any:
+        return tf.py_function(slow, [hvd.allreduce(x, name="last")], tf.float32)
+
+    thread = threading.Thread(target=in_session, args=(body, -1))
+    thread.start()
+    has_begun.wait()
+    _library._end_nodes()
+    assert seen == [1.0] and not hvd.is_initialized()
+    thread.join()
 
 
 def threads_side_by_side() -> None:
@@ -83,9 +122,11 @@ def every_way() -> None:
     check(lambda body: tf.function(body, autograph=False)(x))
     check(lambda body: in_session(body, 1))
     check(lambda body: in_session(body, -1))
+    for threads in (1, -1):  # of the session's own: the function within needs the only other one
+        assert float(in_session(waits_for_a_function, threads)[3]) == hvd.size() ** 3
     assert float(chain(x)[0]) == 1.0 + COUNT
     threads_side_by_side()
-    hvd.shutdown()
+    ends_before_the_process()
     tell("done")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 from typing import Any
@@ -36,6 +37,19 @@ _UNORDERED = frozenset(
 )
 
 
+#: Nodes that have not ended this long after the runtime has are left to themselves at exit.
+_SECONDS_TO_END = 10
+
+
+def _end_nodes() -> None:
+    """Ends the runtime, hence all operations, and waits for the nodes that are theirs.
+
+    What follows in those nodes must not run while the process is being torn down.
+    """
+    core.shutdown()
+    ctypes.CDLL(PATH).hvd_tensorflow_drain(_SECONDS_TO_END)
+
+
 def _load() -> Any:
     reinstall = "reinstall Horovod: pip install --no-cache-dir --force-reinstall horovod"
     try:
@@ -65,3 +79,4 @@ def _leave_unordered() -> None:
 
 ops = _load()
 _leave_unordered()
+atexit.register(_end_nodes)
