@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -79,6 +80,29 @@ def test_misuse_of_one_rank_is_an_invalid_argument() -> None:
     assert hvd.allreduce(x, op=hvd.Sum).numpy().tolist() == [hvd.size()] * 3
 
 
+@on_ranks(2)
+def test_a_name_in_flight_is_refused_to_a_second_operation() -> None:
+    x, ends = tf.ones(2), []
+
+    def one_of_two() -> None:
+        try:
+            ends.append(hvd.allreduce(x, name="twice", op=hvd.Sum).numpy().tolist())
+        except tf.errors.InvalidArgumentError as error:
+            ends.append(error.message)
+            hvd.barrier()  # only now the other rank comes
+
+    threads = [threading.Thread(target=one_of_two) for _ in range(2)]
+    if hvd.rank() == 0:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert "still in flight" in ends[0] and ends[1] == [2, 2]
+    else:
+        hvd.barrier()
+        assert hvd.allreduce(x, name="twice", op=hvd.Sum).numpy().tolist() == [2, 2]
+
+
 def before_init() -> None:
     with pytest.raises(tf.errors.FailedPreconditionError, match="init"):
         hvd.allreduce(tf.ones(2))
@@ -104,13 +128,21 @@ def test_before_init_is_an_error_and_again_works() -> None:
 def dying() -> None:
     hvd.init()
 
+    def reduced(x: Any, numbers: range) -> list[Any]:
+        return [hvd.allreduce(x + float(n), name=f"n{n}") for n in numbers]
+
     @tf.function
-    def step(x: Any) -> Any:
-        return [hvd.allreduce(x + float(n), name=f"n{n}") for n in range(50)]
+    def step(x: Any, dies: bool = False) -> Any:
+        first = reduced(x, range(25))
+        if dies:  # after the first half, while the others are in the second
+            death = tf.py_function(lambda _: os.kill(os.getpid(), signal.SIGKILL), [first[0]], [])
+            with tf.control_dependencies([death]):
+                x = tf.identity(x)
+        return first, reduced(x, range(25, 50))
 
     step(tf.ones(10))
     if hvd.rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+        step(tf.ones(10), dies=True)
     with pytest.raises(tf.errors.UnknownError, match=r"HorovodAllreduce.*rank 1"):
         for _ in range(100):
             step(tf.ones(10))

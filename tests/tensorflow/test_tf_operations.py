@@ -301,6 +301,11 @@ def test_join_waits_for_all_and_names_the_last() -> None:
     assert last.dtype == tf.int32 and 0 <= int(last) < hvd.size()
     lasts = hvd.allgather(tf.reshape(last, [1]), name="lasts").numpy()
     assert len(set(lasts.tolist())) == 1
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        barrier, last = hvd.barrier(), hvd.join()
+        session.run(barrier)
+        assert 0 <= session.run(last) < hvd.size()
+    assert 0 <= int(tf.function(hvd.join)()) < hvd.size()
 
 
 @on_ranks(*EVERYWHERE)
@@ -313,6 +318,13 @@ def test_names_are_those_of_nodes() -> None:
         assert node.op.name == "scope/HorovodAllreduce_some_input_0"
         assert named.op.name == "scope/mine"
         assert node.op.type == "HorovodAllreduce"
+
+    @tf.function
+    def in_a_scope_of_its_own(x: Any) -> Any:
+        with tf.name_scope(f"scope_{hvd.rank()}"):
+            return hvd.allreduce(x, op=hvd.Sum, name="common", ignore_name_scope=True)
+
+    assert in_a_scope_of_its_own(tf.ones(1)).numpy() == hvd.size()
 
 
 @on_ranks(*EVERYWHERE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,8 @@ def test_objects_travel_without_a_graph() -> None:
     every = hvd.allgather_object(mine if rank else None)
     assert [one and one["rank"] for one in every] == [None, *range(1, size)]
     assert hvd.broadcast_object_fn(0)(rank) == 0
+    with pytest.raises(HorovodInternalError if rank else TypeError, match="pickle"):
+        hvd.broadcast_object(threading.Lock(), 0)
     with tf.Graph().as_default():
         assert hvd.broadcast_object(rank, 0, name="in_a_graph") == 0
     with process_sets([0, 1]) as sets:

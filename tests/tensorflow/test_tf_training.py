@@ -11,6 +11,7 @@ from tf_ranks import EVERYWHERE, on_ranks
 from tf_reference import my_groups, process_sets
 
 import horovod.tensorflow as hvd
+from horovod._keras.reducers import How
 
 v1 = tf.compat.v1
 STEPS = 3
@@ -258,6 +259,7 @@ def test_a_set_that_is_not_registered_is_an_error_and_not_a_step_alone() -> None
     for call in (
         lambda: hvd.DistributedGradientTape(tape, process_set=removed),
         lambda: hvd.DistributedOptimizer(V1["sgd"](), process_set=removed),
+        lambda: How("other backends", None, hvd.Average, 1.0, None, removed).is_distributed(),
         lambda: hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), process_set=removed),
     ):
         with pytest.raises(ValueError, match="not registered"):
