@@ -338,8 +338,10 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="groups"):
             call(groups=-1)
-        with pytest.raises(ValueError, match="groups"):
-            call(groups="x")
+        variable = tf.Variable(1.0)
+        for groups in ("x", True, [variable], [[variable], [variable]]):
+            with pytest.raises(ValueError, match="groups"):
+                call(groups=groups)
         with pytest.raises(ValueError, match="predivide"):
             call(gradient_predivide_factor=2.0, op=hvd.Sum)
         with pytest.warns(DeprecationWarning):

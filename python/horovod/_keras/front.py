@@ -9,6 +9,8 @@ from horovod._keras import values
 from horovod._keras.backend import backend_of, is_keras_3, is_v1_graph, keras_of, session
 from horovod._keras.changes import keep_model_out_of_xla
 from horovod._keras.optimizer import Options, convert, wrap
+from horovod.common._variables import checked_groups as checked_groups
+from horovod.common._variables import weights_of
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import get_average_backwards_compatibility_fun
@@ -25,27 +27,6 @@ resolved_op = get_average_backwards_compatibility_fun(_Ops)
 _SENT_AS = {"NoneCompressor": None, "FP16Compressor": "float16", "BF16Compressor": "bfloat16"}
 
 
-def checked_groups(num_groups: int, groups: Any) -> Any:
-    """As `horovod.tensorflow` checks them, without importing it."""
-    if num_groups and groups is None:
-        import warnings
-
-        warnings.warn(
-            "num_groups is deprecated: give groups=<int> instead", DeprecationWarning, stacklevel=4
-        )
-        groups = num_groups
-    is_number = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 0
-    is_lists = isinstance(groups, (list, tuple)) and all(
-        isinstance(group, (list, tuple)) and all(hasattr(v, "assign") for v in group)
-        for group in groups
-    )
-    if groups is None or is_number or is_lists:
-        return groups
-    raise ValueError(
-        f"groups must be a non-negative int or a list of lists of variables, got {groups!r}"
-    )
-
-
 def distributed_optimizer(
     usual: Any, optimizer: Any, name: str | None, local_layers: Any, **options: Any
 ) -> Any:
@@ -56,17 +37,6 @@ def distributed_optimizer(
     for variable in weights_of(local_layers):
         distributed.register_local_var(variable)
     return distributed
-
-
-def weights_of(local_layers: Any) -> list[Any]:
-    """The trainable variables of layers; ValueError for what is no Keras layer."""
-    if local_layers is None:
-        return []
-    layers = local_layers if isinstance(local_layers, (list, tuple, set)) else [local_layers]
-    for layer in layers:
-        if not (hasattr(layer, "trainable_weights") and hasattr(layer, "call")):
-            raise ValueError(f"local_layers must be Keras layers, got {type(layer).__name__}")
-    return [variable for layer in layers for variable in layer.trainable_weights]
 
 
 def _array(keras: Any, value: Any) -> Any:

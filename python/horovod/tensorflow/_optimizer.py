@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from horovod.common._reductions import check_ranks
+from horovod.common._variables import checked_groups
 from horovod.common.basics import Adasum, Average
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow._reducer import Reducer, check_predivide, checked_groups
+from horovod.tensorflow._reducer import Reducer, check_predivide
 from horovod.tensorflow._v1_optimizer import V1Optimizer, wrap_v1
 from horovod.tensorflow.compression import Compression, Compressor
 

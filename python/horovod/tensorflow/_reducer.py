@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from horovod.common._reductions import is_distributed
+from horovod.common._variables import Groups
 from horovod.common.basics import Adasum, Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import split_list
@@ -20,34 +20,6 @@ from horovod.tensorflow.mpi_ops import size_op
 from horovod.tensorflow.util import names_of, reference
 
 _COUNT = re.compile(r"_\d+(?=/|$)")
-
-Groups = Any  #: None, a number of groups, or a list of lists of variables
-
-
-def checked_groups(num_groups: int, groups: Groups) -> Groups:
-    """`groups`, of which `num_groups` is the older spelling.
-
-    Raises: ValueError when it is neither a non-negative int nor a list of lists of variables, or
-    has a variable twice.
-    """
-    if num_groups:
-        warnings.warn(
-            "num_groups is deprecated: give groups=<int> instead", DeprecationWarning, stacklevel=4
-        )
-        groups = num_groups if groups is None else groups
-    if groups is None or (isinstance(groups, int) and groups >= 0):
-        return groups
-    if not isinstance(groups, (list, tuple)) or not all(
-        isinstance(group, (list, tuple)) and all(hasattr(v, "assign") for v in group)
-        for group in groups
-    ):
-        raise ValueError(
-            f"groups must be a non-negative int or a list of lists of variables, got {groups!r}"
-        )
-    members = [reference(variable) for group in groups for variable in group]
-    if len(set(members)) != len(members):
-        raise ValueError("groups must not contain a variable twice")
-    return groups
 
 
 def check_predivide(gradient_predivide_factor: float, op: int) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common._variables import checked_groups, weights_of
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow._reducer import LocalVariables, Reducer, StepReducer, checked_groups
+from horovod.tensorflow._reducer import LocalVariables, Reducer, StepReducer
 from horovod.tensorflow.compression import Compression, Compressor
 
 
@@ -146,14 +146,3 @@ def PartialDistributedGradientTape(  # noqa: N802 (the documented name)
     for variable in weights_of(local_layers):
         tape.register_local_source(variable)
     return tape
-
-
-def weights_of(local_layers: Any) -> Sequence[Any]:
-    """The trainable variables of layers; ValueError for what is no Keras layer."""
-    if local_layers is None:
-        return []
-    layers = local_layers if isinstance(local_layers, (list, tuple, set)) else [local_layers]
-    for layer in layers:
-        if not (hasattr(layer, "trainable_weights") and hasattr(layer, "call")):
-            raise ValueError(f"local_layers must be Keras layers, got {type(layer).__name__}")
-    return [variable for layer in layers for variable in layer.trainable_weights]

@@ -1,0 +1,55 @@
+"""What users say of their variables: which are reduced together, and which are not at all.
+
+For every Keras and TensorFlow, none of which is imported here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+Groups = Any  #: None, a number of groups, or a list of lists of variables
+
+
+def checked_groups(num_groups: int, groups: Groups) -> Groups:
+    """`groups`, of which `num_groups` is the older spelling. To be called by what users call.
+
+    Raises: ValueError when it is neither a non-negative int nor a list of lists of variables, or
+    has a variable twice.
+    """
+    if num_groups:
+        warnings.warn(
+            "num_groups is deprecated: give groups=<int> instead", DeprecationWarning, stacklevel=3
+        )
+        groups = num_groups if groups is None else groups
+    is_number = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 0
+    if groups is None or is_number:
+        return groups
+    if not isinstance(groups, (list, tuple)) or not all(
+        isinstance(group, (list, tuple)) and all(hasattr(v, "assign") for v in group)
+        for group in groups
+    ):
+        raise ValueError(
+            f"groups must be a non-negative int or a list of lists of variables, got {groups!r}"
+        )
+    members = [_identity(variable) for group in groups for variable in group]
+    if len(set(members)) != len(members):
+        raise ValueError("groups must not contain a variable twice")
+    return groups
+
+
+def _identity(variable: Any) -> int:
+    """Of TensorFlow's variable where Keras has put its own around it."""
+    inner = getattr(variable, "value", None)
+    return id(inner if hasattr(inner, "assign") else variable)
+
+
+def weights_of(local_layers: Any) -> list[Any]:
+    """The trainable variables of a layer or several; ValueError for what is no Keras layer."""
+    if local_layers is None:
+        return []
+    layers = local_layers if isinstance(local_layers, (list, tuple, set)) else [local_layers]
+    for layer in layers:
+        if not (hasattr(layer, "trainable_weights") and hasattr(layer, "call")):
+            raise ValueError(f"local_layers must be Keras layers, got {type(layer).__name__}")
+    return [variable for layer in layers for variable in layer.trainable_weights]
