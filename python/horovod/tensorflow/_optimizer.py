@@ -8,7 +8,7 @@ from horovod.common._reductions import check_ranks
 from horovod.common._variables import checked_groups
 from horovod.common.basics import Adasum, Average
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow._reducer import Reducer, check_predivide
+from horovod.tensorflow._reducer import check_predivide
 from horovod.tensorflow._v1_optimizer import V1Optimizer, wrap_v1
 from horovod.tensorflow.compression import Compression, Compressor
 
@@ -47,55 +47,29 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     a process set that is not registered. NotImplementedError for Adasum on a number of ranks that
     is no power of two.
     """
-    groups = checked_groups(num_groups, groups)
     check_predivide(gradient_predivide_factor, op)
+    how: dict[str, Any] = {
+        "device_dense": device_dense,
+        "device_sparse": device_sparse,
+        "compression": compression,
+        "sparse_as_dense": sparse_as_dense,
+        "gradient_predivide_factor": gradient_predivide_factor,
+        "op": op,
+        "groups": checked_groups(num_groups, groups),
+        "process_set": process_set,
+    }
+    passes: dict[str, Any] = {
+        "backward_passes_per_step": backward_passes_per_step,
+        "average_aggregated_gradients": average_aggregated_gradients,
+        "scale_local_gradients": scale_local_gradients,
+    }
     if isinstance(optimizer, V1Optimizer):
         check_ranks(op, process_set)
-
-        def make_reducer(label: str) -> Reducer:
-            return Reducer(
-                label,
-                device_dense,
-                device_sparse,
-                compression,
-                sparse_as_dense,
-                op,
-                gradient_predivide_factor,
-                groups,
-                process_set,
-            )
-
-        return wrap_v1(
-            optimizer,
-            name,
-            use_locking,
-            make_reducer,
-            op,
-            backward_passes_per_step,
-            sparse_as_dense,
-            average_aggregated_gradients,
-            process_set,
-            scale_local_gradients,
-        )
+        return wrap_v1(optimizer, name, use_locking, how, passes)
     if op == Adasum:
         raise ValueError("op=Adasum is not supported with an optimizer of Keras")
     if not hasattr(optimizer, "get_config"):
         raise ValueError(f"this is no optimizer of TensorFlow or Keras: {optimizer!r}")
     from horovod.tensorflow import keras
 
-    return keras.DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        0,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
+    return keras.DistributedOptimizer(optimizer, name, **how, **passes)

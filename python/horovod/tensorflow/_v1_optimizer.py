@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -112,33 +111,22 @@ class AdasumV1Optimizer(_Wrapper):
 
 
 def wrap_v1(
-    optimizer: Any,
-    name: str | None,
-    use_locking: bool,
-    make_reducer: Callable[[str], Reducer],
-    op: int,
-    backward_passes_per_step: int,
-    sparse_as_dense: bool,
-    average_aggregated_gradients: bool,
-    process_set: ProcessSet,
-    scale_local_gradients: bool,
+    optimizer: Any, name: str | None, use_locking: bool, how: dict[str, Any], passes: dict[str, Any]
 ) -> Any:
-    """The wrapper for `op`."""
+    """The wrapper for the op. `how`: arguments of Reducer; `passes`: of the helper."""
     name = name or f"Distributed{type(optimizer).__name__}"
-    reducer = make_reducer(f"{name}_Allreduce")
-    if op == Adasum:
-        if backward_passes_per_step != 1:
+    reducer = Reducer(f"{name}_Allreduce", **how)
+    if how["op"] == Adasum:
+        if passes["backward_passes_per_step"] != 1:
             raise ValueError("op=Adasum of a v1 optimizer takes backward_passes_per_step=1 only")
-        return AdasumV1Optimizer(optimizer, name, use_locking, reducer, process_set)
+        return AdasumV1Optimizer(optimizer, name, use_locking, reducer, how["process_set"])
     helper = LocalGradientAggregationHelper(
-        backward_passes_per_step,
-        reducer,
-        sparse_as_dense,
-        average_aggregated_gradients,
-        0,
-        type(optimizer),
-        process_set,
-        scale_local_gradients,
-        name,
+        allreduce_func=reducer,
+        sparse_as_dense=how["sparse_as_dense"],
+        rank=0,
+        optimizer_type=type(optimizer),
+        process_set=how["process_set"],
+        name=name,
+        **passes,
     )
     return DistributedV1Optimizer(optimizer, name, use_locking, helper)
