@@ -9,8 +9,10 @@ import sys
 import traceback
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import rank_jobs
 import tf_ranks
 
 
@@ -32,14 +34,14 @@ def run_all(wanted: list[str]) -> None:
             problem = "skipped"
         except BaseException:
             problem = traceback.format_exc()
-        tf_ranks.tell(problem)
+        rank_jobs.tell(problem)
         faulthandler.cancel_dump_traceback_later()
     basics.shutdown()
 
 
 if __name__ == "__main__":
     folder, what, *arguments = sys.argv[1:]
-    tf_ranks.begin_telling(folder)
+    rank_jobs.begin_telling(folder)
     if what == "all":
         run_all(arguments)
     else:

@@ -7,19 +7,14 @@ job. `run_job` starts a job for a single function: how do jobs end?
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_jobs import Job, launcher, start_job
+from rank_jobs import tell as tell
 
 #: A test that takes longer hangs. Tracing and compiling on busy cores takes a while.
 WATCHDOG_SECONDS = 120
@@ -31,69 +26,15 @@ Key = tuple[str, str, Environment]  # module, function, environment
 EVERYWHERE = (1, 2, 4)
 
 
-def launcher() -> str | None:
-    """horovodrun: $HOROVODRUN, or the one beside this Python, or the one on the path."""
-    beside = Path(sys.executable).parent / "horovodrun"
-    return (
-        os.environ.get("HOROVODRUN")
-        or (str(beside) if beside.exists() else None)
-        or shutil.which("horovodrun")
-    )
-
-
-@dataclass
-class Job:
-    """How a job ended. `told`: what each rank gave to `tell`, in order."""
-
-    returncode: int
-    output: str
-    told: list[list[Any]] = field(default_factory=list)
-
-
-def start_job(size: int, arguments: list[str], folder: Path, environment: Environment) -> Job:
-    command = [str(launcher()), "-np", str(size), sys.executable, str(HERE / "tf_rank_main.py")]
-    job = subprocess.Popen(
-        [*command, str(folder), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        env={"OMP_NUM_THREADS": "1", **os.environ, **dict(environment)},  # ranks share few cores
-    )
-    try:
-        output, _ = job.communicate(timeout=JOB_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(job.pid, signal.SIGKILL)
-        output, _ = job.communicate()
-        output += f"\nthe job was killed after {JOB_SECONDS} s"
-    return Job(job.returncode, output, [_read(folder / f"rank.{rank}") for rank in range(size)])
-
-
-def _read(path: Path) -> list[Any]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
+def start(size: int, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> Job:
+    return start_job(size, HERE / "tf_rank_main.py", arguments, folder, environment, JOB_SECONDS)
 
 
 def run_job(size: int, body: Callable[[], None], **environment: str) -> Job:
     """Runs one function of a test module on `size` ranks. It is up to it to call `init`."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["only", body.__module__, body.__name__]
-        return start_job(size, arguments, Path(folder), tuple(environment.items()))
-
-
-_told_to: list[Path] = []
-
-
-def tell(value: Any) -> None:
-    """Called on a rank: hands something that JSON can carry to the test."""
-    with _told_to[0].open("a") as file:
-        file.write(json.dumps(value) + "\n")
-
-
-def begin_telling(folder: str) -> None:
-    rank = os.environ.get("HOROVOD_RANK", "0")
-    _told_to.append(Path(folder) / f"rank.{rank}")
+        return start(size, arguments, Path(folder), environment)
 
 
 bodies: dict[tuple[str, str], Callable[[], None]] = {}
@@ -154,7 +95,7 @@ def run_bodies(size: int, wanted: list[Key]) -> None:
     """Runs tests in one job until the job ends. The one at which it ended has failed."""
     arguments = [f"{module}:{name}" for module, name, _ in wanted]
     with tempfile.TemporaryDirectory() as folder:
-        job = start_job(size, ["all", *arguments], Path(folder), wanted[0][2])
+        job = start(size, ["all", *arguments], Path(folder), dict(wanted[0][2]))
     for index, key in enumerate(wanted):
         if not all(len(told) > index for told in job.told):
             outcomes[size, key] = (

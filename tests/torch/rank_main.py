@@ -8,8 +8,10 @@ import sys
 import traceback
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import rank_jobs
 import ranks
 
 
@@ -26,14 +28,14 @@ def run_all(wanted: list[str]) -> None:
             problem = None
         except BaseException:
             problem = traceback.format_exc()
-        ranks.tell(problem)
+        rank_jobs.tell(problem)
         faulthandler.cancel_dump_traceback_later()
     hvd.shutdown()
 
 
 if __name__ == "__main__":
     folder, what, *arguments = sys.argv[1:]
-    ranks.begin_telling(folder)
+    rank_jobs.begin_telling(folder)
     if what == "all":
         run_all(arguments)
     else:

@@ -7,19 +7,15 @@ starting one takes seconds. `run_job` starts a job for a single function: how do
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rank_jobs import Job, launcher, start_job
+from rank_jobs import tell as tell
 
 #: A test, or a step of one, that takes longer hangs. Generous: nothing here takes a tenth of it.
 WATCHDOG_SECONDS = 30
@@ -41,25 +37,6 @@ HERE = Path(__file__).parent
 Body = tuple[str, str]  # module, function
 
 
-def launcher() -> str | None:
-    """horovodrun: $HOROVODRUN, or the one beside this Python, or the one on the path."""
-    beside = Path(sys.executable).parent / "horovodrun"
-    return (
-        os.environ.get("HOROVODRUN")
-        or (str(beside) if beside.exists() else None)
-        or shutil.which("horovodrun")
-    )
-
-
-@dataclass
-class Job:
-    """How a job ended. `told`: what each rank gave to `tell`, in order."""
-
-    returncode: int
-    output: str
-    told: list[list[Any]] = field(default_factory=list)
-
-
 def is_runnable() -> bool:
     """Whether both the launcher and the native module are there."""
     core = sys.modules.get("horovod._core")
@@ -69,51 +46,15 @@ def is_runnable() -> bool:
 needs_job = pytest.mark.skipif("not __import__('ranks').is_runnable()", reason="not built")
 
 
-def start_job(size: int, arguments: list[str], folder: Path, **environment: str) -> Job:
-    command = [str(launcher()), "-np", str(size), sys.executable, str(HERE / "rank_main.py")]
-    job = subprocess.Popen(
-        [*command, str(folder), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        env={"OMP_NUM_THREADS": "1", **os.environ, **environment},  # ranks share few cores
-    )
-    try:
-        output, _ = job.communicate(timeout=JOB_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(job.pid, signal.SIGKILL)
-        output, _ = job.communicate()
-        output += f"\nthe job was killed after {JOB_SECONDS} s"
-    told = [_read(folder / f"rank.{rank}") for rank in range(size)]
-    return Job(job.returncode, output, told)
-
-
-def _read(path: Path) -> list[Any]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
+def start(size: int, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> Job:
+    return start_job(size, HERE / "rank_main.py", arguments, folder, environment, JOB_SECONDS)
 
 
 def run_job(size: int, body: Callable[[], None], **environment: str) -> Job:
     """Runs one function of a test module on `size` ranks. It is up to it to call `init`."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["only", body.__module__, body.__name__]
-        return start_job(size, arguments, Path(folder), **environment)
-
-
-_told_to: list[Path] = []
-
-
-def tell(value: Any) -> None:
-    """Called on a rank: hands something that JSON can carry to the test."""
-    with _told_to[0].open("a") as file:
-        file.write(json.dumps(value) + "\n")
-
-
-def begin_telling(folder: str) -> None:
-    rank = os.environ.get("HOROVOD_RANK", "0")
-    _told_to.append(Path(folder) / f"rank.{rank}")
+        return start(size, arguments, Path(folder), environment)
 
 
 bodies: dict[Body, Callable[[], None]] = {}
@@ -167,7 +108,7 @@ def run_bodies(size: Size, wanted: list[Body]) -> None:
     environment = NARROW_ENVIRONMENT if size == NARROW else {}
     np = 3 if size == NARROW else int(size)
     with tempfile.TemporaryDirectory() as folder:
-        job = start_job(np, ["all", *arguments], Path(folder), **environment)
+        job = start(np, ["all", *arguments], Path(folder), environment)
     for index, key in enumerate(wanted):
         if all(len(told) > index for told in job.told):
             problems = [
