@@ -1,10 +1,10 @@
 """Every bench at every number of ranks, in order of importance, and then the page about them.
 
-    ./dev bench [--quick] [--rounds 9] [--results build/bench] [--list]
+    ./dev bench [--quick] [--rounds 9] [--results docs/performance] [--list]
 
-Results are stored after every step: an interrupted run leaves something, and a step that is made
-again replaces what it was. The page is docs/performance.md; that of a quick run, which is no result
-but a look whether everything works, lies beside what was stored.
+Results are stored after every step, beside the page's pictures: an interrupted run leaves
+something, and a step that is made again replaces what it was. The page is docs/performance.md; that
+of a quick run, which is no result but a look whether everything works, lies in build/bench-quick.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import peers
-from harness.places import ROOT
+from harness.places import RESULTS, ROOT
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ def main() -> int:
     add = parser.add_argument
     add("--rounds", type=int, default=9)
     add("--quick", action="store_true", help="a few short rounds: does it work at all?")
-    add("--results", type=Path, default=None, help="a folder; build/bench, or bench-quick")
+    add("--results", type=Path, default=None, help="a folder; docs/performance unless --quick")
     add("--list", action="store_true", help="say what would be run, with the seconds it takes")
     add("--ours", type=Path, metavar="BUILD", default=peers.default_build())
     arguments = parser.parse_args()
     if arguments.results is None:
-        arguments.results = ROOT / "build" / ("bench-quick" if arguments.quick else "bench")
+        arguments.results = ROOT / "build" / "bench-quick" if arguments.quick else RESULTS
     failed = []
     for made in STEPS:
         words = command(made, arguments)

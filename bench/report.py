@@ -2,7 +2,7 @@
 
     ./dev bench report [RESULTS] [--to docs/performance.md]
 
-RESULTS (build/bench) is a folder of files that were written by `./dev bench NAME --json`; each
+RESULTS (docs/performance) is a folder of files that were written by `./dev bench NAME --json`; each
 gives a section, in a fixed order, by its bench and not by its name.
 """
 
@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 
 from harness import page
-from harness.places import ROOT
+from harness.places import RESULTS, ROOT
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, nargs="?", default=ROOT / "build" / "bench")
+    parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "performance.md")
     arguments = parser.parse_args()
     found = page.documents(arguments.results)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "bench" / "programs"
+RESULTS = ROOT / "docs" / "performance"  #: what the page is made of, beside its pictures
 PEERS = ROOT / "build" / "peers"  #: virtual environments of peers, and the programs made for them
 
 
