@@ -20,8 +20,10 @@
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
+#include "core/group/bootstrap/job_key.h"
 #include "core/transport/store_server.h"
 #include "job/agent.h"
+#include "job/caller.h"
 #include "job/descendants.h"
 #include "job/driver.h"
 #include "job/environment.h"
@@ -37,7 +39,7 @@ constexpr int kNotStarted = 126;  // as shells say it
 constexpr size_t kReadBytes = 64 * KiB;
 
 /// What the loop watches. Pipes have an epoll of their own, so that all can be left alone at once.
-enum class Watched : uint64_t { signals, agent, store, pipes, out_console, err_console };
+enum class Watched : uint64_t { signals, caller, agent, store, pipes, out_console, err_console };
 
 struct Chunk {
   int rank;
@@ -118,6 +120,7 @@ class Launch {
   Driver driver_;
   Output output_;
   ProcessDefaults defaults_;
+  FileDescriptor caller_;  ///< of the process that the job ends with, if there is one
   FileDescriptor key_file_;
   FileDescriptor null_;
   std::optional<StoreServer> store_;
@@ -145,17 +148,20 @@ Launch::Launch(const Job& job)
               STDOUT_FILENO, STDERR_FILENO) {
   defaults_.open_files = allow_many_descriptors();
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // if the agent is killed, what it had becomes ours to end
-  const JobKey key = make_job_key();
+  const auto given = job.options.caller_key;
+  const JobKey key = given ? read_job_key(*given) : make_job_key();
   key_file_ = sealed_key(key);
   null_ = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC), AtFork::keep);
   store_.emplace(key, "127.0.0.1", kAnyPort);
   events_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   pipe_events_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   watch_signals();
+  if (job.options.caller) caller_ = open_process(*job.options.caller);
   const AgentTask task = make_task();
   agent_ = start_agent(task);
   write_ends_.clear();
   watch(events_.get(), signals_.get(), static_cast<uint64_t>(Watched::signals));
+  if (caller_) watch(events_.get(), caller_.get(), static_cast<uint64_t>(Watched::caller));
   watch(events_.get(), agent_.socket.get(), static_cast<uint64_t>(Watched::agent));
   watch(events_.get(), store_->fd(), static_cast<uint64_t>(Watched::store));
   watch(events_.get(), pipe_events_.get(), static_cast<uint64_t>(Watched::pipes));
@@ -280,6 +286,11 @@ std::vector<Event> Launch::take_signals() {
     const int signal = static_cast<int>(info.ssi_signo);
     output_.say(fmt::format("SIG{}: ending all ranks", sigabbrev_np(signal)));
     events.push_back(Interrupted{signal});
+  }
+  if (caller_ && has_ended(caller_)) {
+    output_.say("the process that started this job is gone; ending all ranks");
+    events.emplace_back(std::in_place_type<Interrupted>, SIGTERM);
+    caller_.reset();  // closing it ends the watching
   }
   return events;
 }

@@ -1,10 +1,12 @@
 #include "job/options.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -35,7 +37,7 @@ std::string long_spelling(const std::string& argument) {
 struct Raw {
   std::string num_proc, config_file, hosts, hostfile, output_filename, interfaces, interface_old;
   std::string slots, min_np, max_np, reset_limit, ssh_port, ssh_identity, mpi_args, binding_args;
-  std::string discovery;
+  std::string discovery, caller_key, caller;
   std::vector<std::string> cooldown;
   bool version = false, check_build = false, verbose = false, prefix_timestamp = false;
   bool disable_cache = false, gloo = false, mpi = false, jsrun = false, tcp = false;
@@ -66,6 +68,7 @@ class Parser {
   void warn_of_later(Options& options) const;
   void take_interfaces(Options& options) const;
   int processes() const;
+  void take_caller(Options& options) const;
 
   CLI::App app_{
       "Starts a program on several processes that train together:\n"
@@ -79,6 +82,7 @@ constexpr const char* kJob = "Job";
 constexpr const char* kOutput = "Output";
 constexpr const char* kTuning = "Tuning";
 constexpr const char* kLater = "Accepted, not in this version";
+constexpr const char* kHidden = "";  // for horovod.runner, not for people
 
 Parser::Parser() {
   add_own();
@@ -127,6 +131,8 @@ void Parser::add_own() {
       ->group(kLater);
   text("-p,--ssh-port", raw_.ssh_port, "Port of ssh", kLater);
   text("-i,--ssh-identity-file", raw_.ssh_identity, "Key file of ssh", kLater);
+  text("--caller-key", raw_.caller_key, "Descriptor of a file with the job's key", kHidden);
+  text("--caller", raw_.caller, "The process that the job ends with", kHidden);
   text("--mpi-args", raw_.mpi_args, "Put before the command of mpirun", kLater);
   text("--binding-args", raw_.binding_args, "Binding arguments of mpirun or jsrun", kLater);
 }
@@ -213,15 +219,26 @@ void Parser::run_cli(std::vector<std::string> flags) {
   if (!problem.empty()) refuse(problem);
 }
 
+/// Throws Error{invalid_argument} naming the flag when `text` is no whole number in these bounds.
+int number(const char* flag, const std::string& text, int min, int max) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  if (result.ec != std::errc{} || result.ptr != end || value < min || value > max)
+    refuse(fmt::format("{} {}: allowed is a whole number from {} to {}", flag, text, min, max));
+  return value;
+}
+
 int Parser::processes() const {
   if (raw_.num_proc.empty()) refuse("-np is needed: the number of processes to start");
-  int value = 0;
-  const char* end = raw_.num_proc.data() + raw_.num_proc.size();
-  const auto result = std::from_chars(raw_.num_proc.data(), end, value);
-  if (result.ec != std::errc{} || result.ptr != end || value < 1 || value > kMaxProcesses)
-    refuse(fmt::format("-np {}: allowed is a whole number from 1 to {}", raw_.num_proc,
-                       kMaxProcesses));
-  return value;
+  return number("-np", raw_.num_proc, 1, kMaxProcesses);
+}
+
+void Parser::take_caller(Options& options) const {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  if (!raw_.caller_key.empty())
+    options.caller_key = number("--caller-key", raw_.caller_key, STDERR_FILENO + 1, kMost);
+  if (!raw_.caller.empty()) options.caller = number("--caller", raw_.caller, 1, kMost);
 }
 
 void Parser::take_knobs(Options& options) const {
@@ -308,6 +325,7 @@ Options Parser::parse(const std::vector<std::string>& arguments) {
   options.prefix_timestamp = raw_.prefix_timestamp;
   options.no_infiniband = raw_.tcp;
   take_interfaces(options);
+  take_caller(options);
   take_knobs(options);
   warn_of_later(options);
   for (const std::string& flag : flags)

@@ -23,6 +23,10 @@ struct Options {
   bool prefix_timestamp = false;
   bool verbose = false;
   bool no_infiniband = false;
+  /// Of a program that started us as its own: it holds the job's key too (in a file of this
+  /// number), and the job ends with it.
+  std::optional<int> caller_key;
+  std::optional<int> caller;  ///< its process id
   std::vector<std::string> command;
 
   Environment knobs;                  ///< variables that flags and the config file set

@@ -11,6 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
@@ -45,6 +46,16 @@ TEST(Options, EverySpellingOfAFlagIsTheSame) {
   EXPECT_EQ(parse_options({"-np", "1", "--hosts=a:1", "x"}).hosts, "a:1");
   EXPECT_EQ(parse_options({"-np", "1", "-hostfile", "f", "x"}).hostfile, "f");
   EXPECT_TRUE(parse_options({"-np", "1", "-prefix-timestamp", "x"}).prefix_timestamp);
+}
+
+TEST(Options, ACallerIsAProcessAndADescriptorThatIsNoStandardOne) {
+  const Options options = parse_options({"-np", "1", "--caller", "7", "--caller-key", "3", "x"});
+  EXPECT_EQ(options.caller, 7);
+  EXPECT_EQ(options.caller_key, 3);
+  EXPECT_FALSE(parse_options({"-np", "1", "x"}).caller);
+  EXPECT_THAT(refusal({"-np", "1", "--caller-key", "2", "x"}), HasSubstr("--caller-key 2"));
+  EXPECT_THAT(refusal({"-np", "1", "--caller", "0", "x"}), HasSubstr("--caller 0"));
+  EXPECT_THAT(parse_options({"--help"}).help, Not(HasSubstr("--caller")));
 }
 
 TEST(Options, TheLastOfSeveralCounts) {

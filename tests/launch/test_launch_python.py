@@ -12,7 +12,7 @@ from launcher import horovodrun
 
 pytest.importorskip("horovod._core")
 
-from horovod.runner import launch
+from horovod.runner import _program, launch
 
 
 def test_every_flag_of_the_program_is_one_of_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +94,7 @@ def test_the_built_in_launcher_is_used_unless_another_is_chosen() -> None:
 
 
 def test_check_build_is_the_text_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_program", horovodrun)
+    monkeypatch.setattr(_program, "find", horovodrun)
     text = launch.check_build(verbose=False)
     assert text.startswith("Horovod v") and text.endswith("    [X] Gloo    \n")
     assert launch.check_build(verbose=True).startswith("\n")
@@ -102,8 +102,8 @@ def test_check_build_is_the_text_of_the_program(monkeypatch: pytest.MonkeyPatch)
 
 def test_run_commandline_becomes_the_program() -> None:
     code = (
-        "import sys; from horovod.runner import launch; "
-        f"launch._program = lambda: {horovodrun()!r}; launch.run_commandline()"
+        "import sys; from horovod.runner import _program, launch; "
+        f"_program.find = lambda: {horovodrun()!r}; launch.run_commandline()"
     )
     command = [sys.executable, "-c", code, "-np", "2", "sh", "-c", "exit 4"]
     assert subprocess.run(command, capture_output=True, timeout=30).returncode == 4

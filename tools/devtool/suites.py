@@ -203,6 +203,7 @@ def all_suites(everything: bool) -> list[Suite]:
         folder("house", "the tree itself: layers, bans, format, types"),
         compiled("cpp", "the C++ tests, release", "release", {}),
         folder("launch", "horovodrun"),
+        folder("runner", "horovod.run, and notebooks"),
         folder("common", "what all bindings share, without a framework"),
         folder("torch", "horovod.torch under horovodrun"),
         folder("tensorflow", "horovod.tensorflow and Keras under horovodrun"),

@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from horovod.common._extension import core
 from horovod.common.exceptions import HorovodInternalError

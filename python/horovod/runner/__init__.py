@@ -1,1 +1,5 @@
 """Starting jobs. `horovodrun` is a program; this package is its face in Python."""
+
+from horovod.runner._run import RankFailed, run
+
+__all__ = ["RankFailed", "run"]

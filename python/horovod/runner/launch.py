@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from horovod import __version__
+from horovod.runner import _program
 
 _BYTES = {"bytes": 1, "MiB": 1 << 20}
 
 
 def run_commandline() -> NoReturn:
     """Becomes the program `horovodrun`, with the arguments of this process."""
-    program = _program()
+    program = _program.find()
     os.execv(program, [program, *sys.argv[1:]])
 
 
 def check_build(verbose: bool = False) -> str:
     """Returns the text of `horovodrun --check-build`: what this installation can do."""
-    command = [_program(), "--check-build", *(["--verbose"] if verbose else [])]
+    command = [_program.find(), "--check-build", *(["--verbose"] if verbose else [])]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -64,19 +62,6 @@ def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for row in rows:
         _check_range(row, args)
     return args
-
-
-def _program() -> str:
-    """The `horovodrun` that was installed with this interpreter, else the one in PATH."""
-    folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
-    for folder in folders:
-        if os.access(folder / "horovodrun", os.X_OK):
-            return str(folder / "horovodrun")
-    found = shutil.which("horovodrun")
-    if found is None:
-        places = ", ".join(str(folder) for folder in folders)
-        raise FileNotFoundError(f"horovodrun is neither in {places} nor in PATH")
-    return found
 
 
 def _knob_rows() -> list[dict[str, Any]]:

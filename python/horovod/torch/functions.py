@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import torch
 
 from horovod.common.exceptions import HorovodInternalError

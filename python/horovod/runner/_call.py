@@ -1,0 +1,113 @@
+"""How `horovod.run` gets a function to the ranks and their results back."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+
+from horovod.runner._job import Job, Stream
+from horovod.runner._run import RankFailed
+
+Flags = Mapping[str, int | str | bool | Sequence[int] | None]
+WORKER = ("-m", "horovod.runner._worker")
+_BLAMED = re.compile(r"horovodrun: rank (\d+) (exited with code \d+|was killed by signal .*?)[;\n]")
+
+
+@dataclass
+class _Failure:
+    """What a rank raised."""
+
+    line: str
+    traceback: str
+    pickled: bytes | None
+
+
+@dataclass
+class _Outcome:
+    results: dict[int, bytes] = field(default_factory=dict)
+    failures: dict[int, _Failure] = field(default_factory=dict)
+
+
+def call(
+    func: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    size: int,
+    flags: Flags,
+    executable: str | None,
+) -> list[Any]:
+    work = cloudpickle.dumps((func, tuple(args), dict(kwargs)))
+    elsewhere = any(flags[name] for name in ("--hosts", "--hostfile", "--host-discovery-script"))
+    command = [executable or sys.executable, *WORKER]
+    outcome = _Outcome()
+    with Job(spelled(flags), command, _pass_on, other_hosts=elsewhere) as job:
+        try:
+            while not job.has_ended():
+                for rank, (what, *rest) in job.turn():
+                    if what == "hello":
+                        job.send(rank, ("call", sys.path, work))
+                    elif what == "returned":
+                        outcome.results[rank] = rest[0]
+                        job.send(rank, ("taken",))
+                    elif what == "raised":
+                        outcome.failures[rank] = _Failure(*rest)
+                        job.send(rank, ("taken",))
+        except KeyboardInterrupt:
+            job.signal(signal.SIGINT)
+            raise
+        if job.exit_code != 0 or len(outcome.results) != size:
+            _raise_failure(outcome, job.exit_code, job.words)
+    return [_loaded(rank, outcome.results[rank]) for rank in range(size)]
+
+
+def spelled(flags: Flags) -> list[str]:
+    """As on a command line."""
+    words = []
+    for name, value in flags.items():
+        if value is None or value is False:
+            continue
+        words.append(name)
+        if isinstance(value, (int, str)):
+            words += [] if value is True else [str(value)]
+        else:
+            words += [str(one) for one in value]
+    return words
+
+
+def _pass_on(stream: Stream, text: str) -> None:
+    out = sys.stdout if stream == "stdout" else sys.stderr
+    out.write(text)
+    out.flush()
+
+
+def _loaded(rank: int, result: bytes) -> Any:
+    try:
+        return pickle.loads(result)
+    except Exception as error:
+        raise RuntimeError(f"the result of rank {rank} cannot be unpickled: {error!r}") from error
+
+
+def _raise_failure(outcome: _Outcome, exit_code: int, words: list[str]) -> None:
+    """The launcher knows who was first; the rank itself has told more, if it could."""
+    blamed = next((found for word in words if (found := _BLAMED.match(word + "\n"))), None)
+    rank = int(blamed[1]) if blamed else next(iter(outcome.failures), None)
+    place = f"(Process name: {rank}, Exit code: {exit_code})"
+    if rank is not None and rank in outcome.failures:
+        failure = outcome.failures[rank]
+        message = f"rank {rank} raised {failure.line} {place}\n\n{failure.traceback.rstrip()}"
+        cause = pickle.loads(failure.pickled) if failure.pickled is not None else None
+        raise RankFailed(message, rank, exit_code, failure.traceback) from cause
+    if blamed:
+        raise RankFailed(f"rank {rank} {blamed[2]} without a result {place}", rank, exit_code)
+    said = "".join("\n  " + word for word in words)
+    if exit_code == 0:
+        done = len(outcome.results)
+        raise RankFailed(f"the job has ended with {done} results only{said}", None, exit_code)
+    raise RankFailed(f"the job could not run (Exit code: {exit_code}){said}", None, exit_code)

@@ -1,0 +1,133 @@
+"""A rank of a notebook: runs cells, one after the other, in a namespace that stays.
+
+The main thread runs the cells. A second one listens, since an interrupt has to be heard while a
+cell runs. What a cell writes goes the way of all output of ranks, through the launcher; a mark at
+its end tells the notebook that there is no more of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+import types
+from typing import Any
+
+from horovod.runner._channel import Channel, Closed
+from horovod.runner._worker import extend_path
+
+#: Before the number of a cell: all that the cell has written comes before. A control character that
+#: nobody prints.
+END_MARK = "\x1e"
+
+
+class _Cells:
+    """What the two threads of a rank share."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.waiting: queue.SimpleQueue[tuple[int, str] | None] = queue.SimpleQueue()
+        self.running: int | None = None  # the cell that may be interrupted
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module  # what cells define can be pickled by name
+        self.namespace = module.__dict__
+
+    def listen(self) -> None:
+        """Until the notebook is gone, or wants no more."""
+        try:
+            while True:
+                what, *rest = self.channel.receive()
+                if what == "cell":
+                    self.waiting.put((rest[0], rest[1]))
+                elif what == "interrupt":
+                    self.interrupt(rest[0])
+                elif what == "release":
+                    self.release(rest[0])
+                elif what == "stop":
+                    break
+        except Closed:
+            pass
+        self.waiting.put(None)
+        if self.running is not None:  # nobody is there to wait for it
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def interrupt(self, number: int) -> None:
+        thread = threading.main_thread().ident
+        if self.running == number and thread is not None:
+            signal.pthread_kill(thread, signal.SIGINT)
+
+    def release(self, number: int) -> None:
+        """Ends an operation that waits for ranks which have left the cell."""
+        core: Any = sys.modules.get("horovod._core")
+        if self.running == number and core is not None and core.is_initialized():
+            core.shutdown()
+
+    def run_all(self) -> None:
+        while (cell := self.waiting.get()) is not None:
+            number, source = cell
+            begin = time.monotonic()
+            shown, problem = self.run(number, source)
+            seconds = time.monotonic() - begin
+            _mark_end(number)
+            self.channel.send(("done", number, seconds, shown, problem))
+
+    def run(self, number: int, source: str) -> tuple[str | None, tuple[str, str] | None]:
+        """The value of the last expression as text; the last line and the text of a traceback."""
+        try:
+            self.running = number
+            return self._execute(source, f"<cell {number}>"), None
+        except BaseException as error:
+            self.running = None
+            below = error.__traceback__
+            while below is not None and below.tb_frame.f_globals is globals():
+                below = below.tb_next
+            shown = traceback.TracebackException(type(error), error, below)
+            line = "".join(shown.format_exception_only()).strip()
+            return None, (line, "".join(shown.format()))
+        finally:
+            self.running = None
+
+    def _execute(self, source: str, name: str) -> str | None:
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        tree = ast.parse(source, name)
+        last = tree.body[-1] if tree.body else None
+        if not isinstance(last, ast.Expr) or source.rstrip().endswith(";"):
+            exec(compile(tree, name, "exec"), self.namespace)
+            return None
+        tree.body.pop()
+        exec(compile(tree, name, "exec"), self.namespace)
+        value = eval(compile(ast.Expression(last.value), name, "eval"), self.namespace)
+        if value is None:
+            return None
+        self.namespace["_"] = value
+        return repr(value)
+
+
+def serve(channel: Channel, path: list[str]) -> int:
+    """Until the notebook wants no more; returns the exit code."""
+    extend_path(path)
+    cells = _Cells(channel)
+
+    def on_interrupt(*unused: object) -> None:
+        if cells.running is not None:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    threading.Thread(target=cells.listen, name="hvd-notebook", daemon=True).start()
+    cells.run_all()
+    return 0
+
+
+def _mark_end(number: int) -> None:
+    for stream, file in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            stream.flush()
+            os.write(file, f"{END_MARK}{number}\n".encode())
+        except (OSError, ValueError):  # the cell has closed it
+            continue

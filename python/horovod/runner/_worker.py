@@ -1,0 +1,113 @@
+"""What `horovod.run` and notebooks start on every rank: it connects to the process that called,
+and does what that one says. `python -m horovod.runner._worker`, under horovodrun only."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from horovod.runner._channel import Channel, Closed, secret_of
+from horovod.runner._job import PORT_VARIABLE
+
+_CONNECT_SECONDS = 30
+_KEY_BYTES = 32
+
+
+def main() -> int:
+    try:
+        channel = connect()
+        what, *rest = channel.receive()
+    except (Closed, OSError) as error:
+        print(f"the process that called for this job cannot be reached: {error}", file=sys.stderr)
+        return 1
+    if what == "cells":
+        from horovod.runner._cells import serve
+
+        return serve(channel, *rest)
+    return call(channel, *rest)
+
+
+def connect() -> Channel:
+    """To the caller, who is on the machine where the launcher is, with the key of the job."""
+    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    port = int(os.environ.pop(PORT_VARIABLE))
+    key = os.pread(int(os.environ["HOROVOD_KEY_FD"]), _KEY_BYTES, 0)
+    sock = socket.create_connection((address, port), _CONNECT_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    channel = Channel(sock, secret_of(key), "rank")
+    channel.meet()
+    rank = int(os.environ["HOROVOD_RANK"])
+    channel.send(("hello", rank, os.getpid(), os.environ["HOROVOD_HOSTNAME"]))
+    channel.receive()  # the welcome; it proves that the caller is one
+    sock.settimeout(None)
+    return channel
+
+
+def call(channel: Channel, path: list[str], function_and_arguments: bytes) -> int:
+    """Runs a function; returns the exit code. The caller has the result before this process ends,
+    so what it knows is always more than what the launcher tells it."""
+    try:
+        extend_path(path)
+        function, args, kwargs = pickle.loads(function_and_arguments)
+        del function_and_arguments
+        result = cloudpickle.dumps(function(*args, **kwargs))
+    except BaseException as error:
+        return give_up(channel, error)
+    channel.send(("returned", result))
+    channel.receive()
+    return 0
+
+
+def extend_path(path: list[str]) -> None:
+    """Modules are found where the caller finds them, and by what only this process knows after."""
+    sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
+
+
+def give_up(channel: Channel, error: BaseException) -> int:
+    """Sends `error` to the caller; what it is goes to standard error too."""
+    text = describe(error)
+    print(f"{text[0]} (the traceback goes to the caller)", file=sys.stderr, flush=True)
+    channel.send(("raised", *text, pickled_or_none(error)))
+    channel.receive()
+    return 1
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """Its last line, and the traceback below our own frames."""
+    below = error.__traceback__
+    while below is not None and below.tb_frame.f_globals is globals():
+        below = below.tb_next
+    shown = traceback.TracebackException(type(error), error, below)
+    return "".join(shown.format_exception_only()).strip(), "".join(shown.format())
+
+
+def pickled_or_none(error: BaseException) -> bytes | None:
+    """Only what can be unpickled again is worth sending."""
+    try:
+        pickled: bytes = cloudpickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        return None
+    return pickled
+
+
+def _without_output_errors(main: Callable[[], int]) -> Any:
+    """A caller that is gone is not worth a traceback: the launcher ends this process anyway."""
+    try:
+        return main()
+    except Closed:
+        return 1
+
+
+if __name__ == "__main__":
+    # As an ordinary module, so that what is pickled here does not belong to __main__.
+    from horovod.runner import _worker
+
+    sys.exit(_worker._without_output_errors(_worker.main))
