@@ -84,10 +84,9 @@ class _Cells:
             return self._execute(source, f"<cell {number}>"), None
         except BaseException as error:
             self.running = None
-            below = error.__traceback__
-            while below is not None and below.tb_frame.f_globals is globals():
-                below = below.tb_next
-            shown = traceback.TracebackException(type(error), error, below)
+            shown = traceback.TracebackException(type(error), error, error.__traceback__)
+            not_ours = [frame for frame in shown.stack if frame.filename != __file__]
+            shown.stack = traceback.StackSummary.from_list(not_ours)
             line = "".join(shown.format_exception_only()).strip()
             return None, (line, "".join(shown.format()))
         finally:

@@ -55,6 +55,7 @@ class Job:
         self._selector = selectors.DefaultSelector()
         self._listener = _listen(other_hosts)
         self._open_streams = 0
+        self._closed = False
         self.words: list[str] = []  #: what the launcher itself has said
         try:
             self._process = self._start(key, flags, command, environment)
@@ -106,7 +107,8 @@ class Job:
         self._selector.register(sock, selectors.EVENT_READ, lambda said: readable())
 
     def unwatch(self, sock: socket.socket) -> None:
-        self._selector.unregister(sock)
+        if not self._closed:
+            self._selector.unregister(sock)
 
     def turn(self, seconds: float | None = None) -> list[tuple[int, Message]]:
         """Waits for the next thing to happen; returns what ranks said, each with its rank.
@@ -139,7 +141,10 @@ class Job:
             self._process.send_signal(number)
 
     def end(self) -> None:
-        """Ends what is left, passing on what it still says, and closes everything."""
+        """Ends what is left, passing on what it still says, and closes everything. May be called
+        again."""
+        if self._closed:
+            return
         self.signal(signal.SIGTERM)
         try:
             while not self.has_ended():
@@ -155,6 +160,8 @@ class Job:
         self._process.kill()
 
     def close(self) -> None:
+        self._closed = True
+        self._open_streams = 0
         for channel in [*self._ranks.values(), *self._strangers]:
             channel.close()
         self._ranks.clear()

@@ -42,6 +42,7 @@ class Cell:
     recent: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=_RECENT_LINES))
     open_streams: set[tuple[int, str]] = field(default_factory=set)
     interrupted_at: float | None = None
+    given_up: bool = False  #: interrupted twice
     released: bool = False
 
     def running(self) -> list[int]:
@@ -84,7 +85,8 @@ class Session:
 
     def look(self) -> bool:
         """Takes what has happened since; whether the ranks are still there."""
-        self._job.turn(0)
+        if not self._job.has_ended():
+            self._job.turn(0)
         return not self._job.has_ended()
 
     def run(
@@ -125,6 +127,9 @@ class Session:
                     cell.blocks[rank].error = ("the rank has ended", "the rank has ended\n")
                 show(cell)
                 raise self._lost()
+            if cell.given_up:
+                self._job.end()
+                raise KeyboardInterrupt("interrupted twice: the ranks have been ended")
             self._release_in_time(cell)
             if time.monotonic() - shown >= every:
                 show(cell)
@@ -132,9 +137,7 @@ class Session:
 
     def _interrupt(self, cell: Cell, interrupts: socket.socket) -> None:
         interrupts.recv(64)
-        if cell.interrupted_at is not None:
-            self._job.end()
-            raise KeyboardInterrupt("interrupted twice: the ranks have been ended")
+        cell.given_up = cell.interrupted_at is not None
         cell.interrupted_at = time.monotonic()
         for rank in cell.running():
             self._job.send(rank, ("interrupt", cell.number))
@@ -150,12 +153,11 @@ class Session:
     def stop(self) -> None:
         """Ranks end as at the end of a script; those that do not, by a signal."""
         until = time.monotonic() + _STOP_SECONDS
-        with contextlib.suppress(KeyError, ValueError):  # it has been ended before
-            for rank in range(self.size):
-                self._job.send(rank, ("stop",))
-            while not self._job.has_ended() and time.monotonic() < until:
-                self._job.turn(0.1)
-            self._job.end()
+        for rank in range(self.size):
+            self._job.send(rank, ("stop",))
+        while not self._job.has_ended() and time.monotonic() < until:
+            self._job.turn(0.1)
+        self._job.end()
 
     def _take(self, stream: Stream, text: str) -> None:
         """Of the launcher's output, lines of ranks; its own words the Job keeps."""
