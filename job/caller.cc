@@ -1,5 +1,6 @@
 #include "job/caller.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -14,6 +15,17 @@ FileDescriptor open_process(int pid) {
   FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!process) fail_errno(fmt::format("watching process {}, which started this job", pid));
   return process;
+}
+
+JobKey read_caller_key(int fd) {
+  JobKey key;
+  const ssize_t count = pread(fd, key.bytes.data(), key.bytes.size(), 0);
+  if (count < 0) fail_errno(fmt::format("reading the job's key from descriptor {}", fd));
+  if (count != static_cast<ssize_t>(key.bytes.size()))
+    fail(Code::unauthorized,
+         fmt::format("descriptor {} holds {} bytes, not a key of the job", fd, count));
+  fcntl(fd, F_SETFD, FD_CLOEXEC);  // ranks get a copy that nobody can change
+  return key;
 }
 
 bool has_ended(const FileDescriptor& process) {

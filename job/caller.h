@@ -5,11 +5,16 @@
 #pragma once
 
 #include "core/transport/file_descriptor.h"
+#include "core/transport/handshake.h"
 
 namespace hvd::job {
 
 /// A descriptor that is readable once the process has ended. Throws Error when there is none.
 FileDescriptor open_process(int pid);
+
+/// The job's key, which the caller has too, from an inherited file. Throws Error when it holds
+/// none.
+JobKey read_caller_key(int fd);
 
 bool has_ended(const FileDescriptor& process);
 

@@ -20,7 +20,6 @@
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
-#include "core/group/bootstrap/job_key.h"
 #include "core/transport/store_server.h"
 #include "job/agent.h"
 #include "job/caller.h"
@@ -149,7 +148,7 @@ Launch::Launch(const Job& job)
   defaults_.open_files = allow_many_descriptors();
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // if the agent is killed, what it had becomes ours to end
   const auto given = job.options.caller_key;
-  const JobKey key = given ? read_job_key(*given) : make_job_key();
+  const JobKey key = given ? read_caller_key(*given) : make_job_key();
   key_file_ = sealed_key(key);
   null_ = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC), AtFork::keep);
   store_.emplace(key, "127.0.0.1", kAnyPort);

@@ -1,14 +1,17 @@
-// spawn.h and descendants.h, which together are how ranks begin and end.
+// spawn.h, descendants.h and caller.h, which together are how ranks begin and end.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 
+#include "core/base/error.h"
 #include "core/transport/file_descriptor.h"
+#include "job/caller.h"
 #include "job/check_build.h"
 #include "job/descendants.h"
 #include "job/spawn.h"
@@ -114,6 +117,32 @@ TEST(Descendants, AreAllKilledAlsoThoseThatHidInASessionOfTheirOwn) {
   EXPECT_EQ(read(ends[0], &ready, 1), 0) << "nobody holds the pipe any more";
   close(ends[0]);
   prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+TEST(Caller, HasEndedWhenItsProcessHas) {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const FileDescriptor process = open_process(child);
+  EXPECT_FALSE(has_ended(process));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(has_ended(process));
+  EXPECT_THROW(open_process(child), Error);
+}
+
+TEST(Caller, GivesAWholeKeyOrNone) {
+  const int file = memfd_create("key", 0);
+  ASSERT_EQ(pwrite(file, "short", 5, 0), 5);
+  EXPECT_THROW(read_caller_key(file), Error);
+  const std::string whole(32, 'k');
+  ASSERT_EQ(pwrite(file, whole.data(), whole.size(), 0), 32);
+  EXPECT_EQ(read_caller_key(file).bytes[31], std::byte{'k'});
+  EXPECT_EQ(fcntl(file, F_GETFD), FD_CLOEXEC);
+  close(file);
+  EXPECT_THROW(read_caller_key(file), Error);
 }
 
 TEST(CheckBuild, HasTheExactLayout) {
