@@ -7,15 +7,22 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/transport/dialer.h"
+#include "core/transport/epoll_waiter.h"
 #include "core/transport/gate.h"
 #include "core/transport/link.h"
 
 namespace hvd {
 namespace {
 
-// An address that nobody answers (a bridge of a container's host, say) must leave time for the
-// next.
-constexpr std::chrono::seconds kPatienceForOneOfMany{3};
+// The addresses of a rank are tried one after another at this distance: the first, which is the
+// best, has a head start, and one that nobody answers (a bridge of a container's host, a cable that
+// is not plugged in) costs no more than this.
+constexpr std::chrono::milliseconds kHeadStart{250};
+
+constexpr uint64_t kGateTag = 0, kDialerTag = 1;
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
 
 class Connector {
  public:
@@ -24,18 +31,21 @@ class Connector {
         deadline_(deadline),
         awaited_(plan.accepts.begin(), plan.accepts.end()) {
     for (Dial& dial : plan.dials)
-      dials_.emplace(dial.rank,
-                     Attempt{std::move(dial.addresses), 0, "it has no address but loopback"});
+      attempts_.emplace(dial.rank, Attempt{.addresses = std::move(dial.addresses)});
     if (!awaited_.empty()) gate_.listen_on(std::move(plan.listener));
+    waiter_.watch(gate_.fd(), kGateTag);
+    waiter_.watch(dialer_.fd(), kDialerTag);
   }
 
   std::map<int, FileDescriptor> run() {
-    for (auto& [rank, attempt] : dials_) dial_next(rank, attempt);
-    while (!dials_.empty() || !awaited_.empty()) {
-      if (!wait_until_ready(gate_.fd(), POLLIN, deadline_.at)) fail_missing();
-      for (Arrival& arrival : gate_.step()) {
-        arrival.dialed_rank >= 0 ? take_dialed(arrival) : take_accepted(arrival);
-      }
+    while (!attempts_.empty() || !awaited_.empty()) {
+      const TimePoint next = start_what_is_due();
+      if (!wait_until_ready(waiter_.fd(), POLLIN, std::min(next, deadline_.at)) &&
+          now() >= deadline_.at)
+        fail_missing();
+      for (Dialed& dialed : dialer_.step()) take_dialed(std::move(dialed));
+      for (Arrival& arrival : gate_.step())
+        arrival.dialed_rank >= 0 ? take_proved(arrival) : take_accepted(arrival);
     }
     return std::move(connected_);
   }
@@ -43,35 +53,67 @@ class Connector {
  private:
   struct Attempt {
     std::vector<Address> addresses;
-    size_t next = 0;
-    std::string why;
+    size_t next = 0;                          ///< in addresses
+    TimePoint due{};                          ///< when to try that one
+    bool proving = false;                     ///< one connection is in the gate
+    std::vector<FileDescriptor> connected{};  ///< to be proved if that one fails
+    std::string why = "it has no address but loopback";
   };
 
-  void dial_next(int rank, Attempt& attempt) {
-    while (attempt.next < attempt.addresses.size()) {
-      const bool last = attempt.next + 1 == attempt.addresses.size();
-      const TimePoint soon = std::chrono::steady_clock::now() + kPatienceForOneOfMany;
-      const TimePoint until = last ? deadline_.at : std::min(deadline_.at, soon);
-      const Address& address = attempt.addresses[attempt.next++];
-      if (FileDescriptor socket = try_connect_tcp(address, until, attempt.why)) {
-        return gate_.dial(std::move(socket), rank);
+  /// Returns when the next address is due.
+  TimePoint start_what_is_due() {
+    TimePoint next = TimePoint::max();
+    for (auto& [rank, attempt] : attempts_) {
+      if (attempt.next < attempt.addresses.size() && now() >= attempt.due) {
+        dialer_.dial(rank, attempt.addresses[attempt.next++]);
+        attempt.due = now() + kHeadStart;
       }
+      if (attempt.next < attempt.addresses.size()) next = std::min(next, attempt.due);
+      give_up_where_nothing_is_left(rank, attempt);
     }
+    return next;
+  }
+
+  void give_up_where_nothing_is_left(int rank, const Attempt& attempt) const {
+    if (attempt.next < attempt.addresses.size() || attempt.proving || dialer_.is_dialing(rank))
+      return;
     fail(Code::peer_lost, fmt::format("rank {} cannot be reached: {}", rank, attempt.why), rank);
   }
 
-  void take_dialed(Arrival& arrival) {
+  void take_dialed(Dialed dialed) {
+    Attempt& attempt = attempts_.at(dialed.id);
+    if (dialed.socket) {
+      attempt.connected.push_back(std::move(dialed.socket));
+    } else {
+      attempt.why = dialed.why;
+      attempt.due = now();
+    }
+    prove_next(dialed.id, attempt);
+  }
+
+  /// One connection a rank at a time: the other side keeps the first that is proved.
+  void prove_next(int rank, Attempt& attempt) {
+    if (attempt.proving || attempt.connected.empty()) return;
+    attempt.proving = true;
+    gate_.dial(std::move(attempt.connected.front()), rank);
+    attempt.connected.erase(attempt.connected.begin());
+  }
+
+  void take_proved(Arrival& arrival) {
     const int rank = arrival.dialed_rank;
-    Attempt& attempt = dials_.at(rank);
+    Attempt& attempt = attempts_.at(rank);
     if (arrival.socket && arrival.hello.rank == rank) {
       connected_[rank] = std::move(arrival.socket);
-      dials_.erase(rank);
+      attempts_.erase(rank);
+      dialer_.forget(rank);
       return;
     }
-    attempt.why = arrival.socket ? fmt::format("{} answers at {}", peer_name(arrival.hello.rank),
-                                               to_text(attempt.addresses[attempt.next - 1]))
+    attempt.why = arrival.socket ? fmt::format("{} answers at one of its addresses",
+                                               peer_name(arrival.hello.rank))
                                  : arrival.failure;
-    dial_next(rank, attempt);
+    attempt.proving = false;
+    attempt.due = now();
+    prove_next(rank, attempt);
   }
 
   void take_accepted(Arrival& arrival) {
@@ -82,8 +124,16 @@ class Connector {
   }
 
   [[noreturn]] void fail_missing() const {
+    for (const auto& [rank, attempt] : attempts_) {
+      if (attempt.proving) continue;
+      std::string tried;
+      for (const Address& address : attempt.addresses)
+        tried += fmt::format("{}{}", tried.empty() ? "" : ", ", to_text(address));
+      deadline_.fail_at(fmt::format("rank {} has come but cannot be reached at {}", rank, tried),
+                        rank);
+    }
     std::vector<int> missing(awaited_.begin(), awaited_.end());
-    for (const auto& [rank, attempt] : dials_) missing.push_back(rank);
+    for (const auto& [rank, attempt] : attempts_) missing.push_back(rank);
     std::sort(missing.begin(), missing.end());
     deadline_.fail_at(ranks_text(missing) + (missing.size() == 1 ? " has" : " have") +
                           " come but not connected to this rank",
@@ -91,9 +141,11 @@ class Connector {
   }
 
   Gate gate_;
+  Dialer dialer_;
+  EpollWaiter waiter_;  ///< of both
   const StartDeadline& deadline_;
   std::set<int> awaited_;
-  std::map<int, Attempt> dials_;
+  std::map<int, Attempt> attempts_;
   std::map<int, FileDescriptor> connected_;
 };
 
