@@ -1,5 +1,7 @@
 #include "job/driver.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -13,10 +15,22 @@ int weight(const Event& event) {
   if (std::holds_alternative<RankEnds>(event)) return 0;
   if (const auto* exited = std::get_if<RankExited>(&event))
     return exited->status.signal != 0 ? 1 : 2;
+  if (std::holds_alternative<HostLost>(event)) return 1;
   return std::holds_alternative<Interrupted>(event) ? 3 : 4;
 }
 
 }  // namespace
+
+ExitStatus exit_status(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return {.signal = WTERMSIG(wait_status)};
+  return {.code = WEXITSTATUS(wait_status)};
+}
+
+int wait_status(const ExitStatus& status) { return W_EXITCODE(status.code, status.signal); }
+
+Driver::Driver(const DriverOptions& options) : options_(options) {
+  for (int host = 0; host < options.hosts; ++host) hosts_left_.insert(host);
+}
 
 std::vector<Action> Driver::on(TimePoint now, std::vector<Event> events) {
   std::stable_sort(events.begin(), events.end(), [](const Event& left, const Event& right) {
@@ -64,15 +78,34 @@ void Driver::take(TimePoint now, const Interrupted& event) {
   if (!exit_code_) exit_code_ = ExitStatus{.signal = event.signal}.shell_code();
   judge(now);
   if (phase_ >= Phase::terminating) {
-    actions_.push_back(SignalAll{SIGKILL});
-    enter(Phase::killing, TimePoint::max());
+    kill(now);
   } else {
     actions_.push_back(SignalAll{SIGTERM});
     enter(Phase::terminating, now + options_.patience);
   }
 }
 
-void Driver::take(TimePoint now, const NothingLeft&) {
+void Driver::take(TimePoint now, const NothingLeft& event) { leave(now, event.host); }
+
+void Driver::take(TimePoint now, const HostLost& event) {
+  if (!hosts_left_.contains(event.host)) return;
+  AnnounceHost lost{.host = event.host, .ranks = {}, .why = event.why, .first = !exit_code_};
+  for (const int rank : event.ranks)
+    if (exited_.emplace(rank, ExitStatus{.code = event.exit_code}).second)
+      lost.ranks.push_back(rank);
+  lost.first = lost.first && !lost.ranks.empty();
+  if (lost.first) exit_code_ = event.exit_code;
+  actions_.push_back(lost);
+  if (lost.first && phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
+  judge(now);
+  leave(now, event.host);
+}
+
+void Driver::leave(TimePoint now, int host) {
+  if (hosts_left_.erase(host) == 1 && hosts_left_.empty()) finish(now);
+}
+
+void Driver::finish(TimePoint now) {
   TimePoint settled = now;  // nobody will exit any more: every suspect's time is up
   for (const auto& [rank, suspect] : suspects_)
     if (suspect.until != TimePoint::max()) settled = std::max(settled, suspect.until);
@@ -90,9 +123,19 @@ void Driver::pass(TimePoint now) {
     actions_.push_back(SignalAll{SIGTERM});
     enter(Phase::terminating, now + options_.patience);
   } else if (phase_ == Phase::terminating) {
-    actions_.push_back(SignalAll{SIGKILL});
-    enter(Phase::killing, TimePoint::max());
+    kill(now);
+  } else if (phase_ == Phase::killing) {
+    actions_.push_back(Abandon{{hosts_left_.begin(), hosts_left_.end()}});
+    finish(now);
   }
+}
+
+void Driver::kill(TimePoint now) {
+  actions_.push_back(SignalAll{SIGKILL});
+  const bool patient = options_.farewell == Duration::max();
+  // A second interruption does not put the end off.
+  if (phase_ != Phase::killing)
+    enter(Phase::killing, patient ? TimePoint::max() : now + options_.farewell);
 }
 
 void Driver::announce_first(TimePoint now, int rank, ExitStatus status) {

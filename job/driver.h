@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,6 +24,9 @@ struct ExitStatus {
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
   bool operator==(const ExitStatus&) const = default;
 };
+/// Of what waitpid() says, and back.
+ExitStatus exit_status(int wait_status);
+int wait_status(const ExitStatus& status);
 
 // ---- Events ----
 struct RankExited {
@@ -39,9 +43,18 @@ struct RankEnds {
 struct Interrupted {
   int signal;
 };
-/// No process of the job is left, also none that a rank has started.
-struct NothingLeft {};
-using Event = std::variant<RankExited, RankEnds, Interrupted, NothingLeft>;
+/// No process of the job is left on this host, also none that a rank has started.
+struct NothingLeft {
+  int host = 0;
+};
+/// The way to a host is gone: what ran there is ended, and nothing more is heard of it.
+struct HostLost {
+  int host = 0;
+  std::vector<int> ranks;  ///< all that were started there
+  std::string why;
+  int exit_code = 1;
+};
+using Event = std::variant<RankExited, RankEnds, Interrupted, NothingLeft, HostLost>;
 
 // ---- Actions ----
 /// `first`: the failure that the job ends with. `consequence`: ended because of `cause`, says the
@@ -54,6 +67,20 @@ struct Announce {
   int cause = -1;  ///< who the rank says it was; -1: it does not say
   std::string reason{};
   bool operator==(const Announce&) const = default;
+};
+/// A host was lost with these ranks, which had not ended. `first`: the failure that the job ends
+/// with.
+struct AnnounceHost {
+  int host = 0;
+  std::vector<int> ranks;
+  std::string why;
+  bool first = false;
+  bool operator==(const AnnounceHost&) const = default;
+};
+/// These hosts have not answered the order to kill; they are left to end by themselves.
+struct Abandon {
+  std::vector<int> hosts;
+  bool operator==(const Abandon&) const = default;
 };
 /// What the rank writes to its standard error is kept back, so that it does not precede the failure
 /// that it follows from.
@@ -74,21 +101,26 @@ struct Finish {
   int exit_code;
   bool operator==(const Finish&) const = default;
 };
-using Action = std::variant<Announce, HoldOutput, ReleaseOutput, SignalAll, Finish>;
+using Action =
+    std::variant<Announce, AnnounceHost, Abandon, HoldOutput, ReleaseOutput, SignalAll, Finish>;
 
 struct DriverOptions {
   int ranks = 1;
+  int hosts = 1;
   /// After the first failure (or, for what ranks left running, after the last rank) until SIGTERM.
   Duration grace = std::chrono::seconds(1);
   /// From SIGTERM to SIGKILL.
   Duration patience = std::chrono::seconds(5);
   /// How long the exit of a rank that names another waits for that other to exit.
   Duration blame = std::chrono::seconds(1);
+  /// From SIGKILL until hosts that say nothing are given up; max(): never, which is for a host that
+  /// cannot be cut off.
+  Duration farewell = Duration::max();
 };
 
 class Driver {
  public:
-  explicit Driver(const DriverOptions& options) : options_(options) {}
+  explicit Driver(const DriverOptions& options);
 
   /// Takes what became known at one time, in any order.
   std::vector<Action> on(TimePoint now, std::vector<Event> events);
@@ -108,6 +140,10 @@ class Driver {
   void take(TimePoint now, const RankEnds& event);
   void take(TimePoint now, const Interrupted& event);
   void take(TimePoint now, const NothingLeft& event);
+  void take(TimePoint now, const HostLost& event);
+  void leave(TimePoint now, int host);
+  void kill(TimePoint now);
+  void finish(TimePoint now);
   void pass(TimePoint now);
   void announce_first(TimePoint now, int rank, ExitStatus status);
   void announce_following(int rank, ExitStatus status);
@@ -118,6 +154,7 @@ class Driver {
   DriverOptions options_;
   Phase phase_ = Phase::running;
   TimePoint until_ = TimePoint::max();
+  std::set<int> hosts_left_;
   std::map<int, ExitStatus> exited_;
   std::map<int, Suspect> suspects_;
   std::optional<int> exit_code_;  ///< known from the first failure or interruption on

@@ -178,5 +178,66 @@ TEST_F(DriverTest, WhatIgnoresSigtermIsKilled) {
   EXPECT_EQ(now, TimePoint{} + 5s);
 }
 
+class DriverOfTwoHosts : public DriverTest {
+ protected:
+  DriverOfTwoHosts() { driver = Driver({.ranks = 3, .hosts = 2, .farewell = 10s}); }
+  static HostLost lost(std::vector<int> ranks) {
+    return {.host = 1, .ranks = std::move(ranks), .why = "cut"};
+  }
+};
+
+TEST_F(DriverOfTwoHosts, EndWhenNothingIsLeftOnEither) {
+  EXPECT_THAT(on({RankExited{0, kOk}, RankExited{1, kOk}, NothingLeft{0}}), IsEmpty());
+  EXPECT_THAT(on({NothingLeft{0}}), IsEmpty()) << "said twice";
+  EXPECT_THAT(on({RankExited{2, kOk}, NothingLeft{1}}), ElementsAre(Finish{0}));
+}
+
+TEST_F(DriverOfTwoHosts, AHostThatIsLostIsTheFailureAndItsRanksAreGone) {
+  on({RankExited{1, kOk}});
+  EXPECT_THAT(on({lost({1, 2})}),
+              ElementsAre(AnnounceHost{.host = 1, .ranks = {2}, .why = "cut", .first = true}));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_THAT(
+      on({RankExited{0, kTerminated}, NothingLeft{0}}),
+      ElementsAre(Announce{.kind = Kind::stopped, .rank = 0, .status = kTerminated}, Finish{1}));
+}
+
+TEST_F(DriverOfTwoHosts, WhatFollowsFromALostHostIsAConsequence) {
+  on({RankEnds{0, 2, "lost"}, RankExited{0, kRaised}});
+  const Actions actions = on({lost({1, 2})});
+  EXPECT_THAT(actions,
+              ElementsAre(AnnounceHost{.host = 1, .ranks = {1, 2}, .why = "cut", .first = true},
+                          ReleaseOutput{0},
+                          Announce{.kind = Kind::consequence,
+                                   .rank = 0,
+                                   .status = kRaised,
+                                   .cause = 2,
+                                   .reason = "lost"}));
+}
+
+TEST_F(DriverOfTwoHosts, AHostThatIsLostAfterItsRanksHaveEndedWellIsNoFailure) {
+  on({RankExited{1, kOk}, RankExited{2, kOk}});
+  EXPECT_THAT(on({lost({1, 2})}), ElementsAre(AnnounceHost{.host = 1, .ranks = {}, .why = "cut"}));
+  EXPECT_THAT(on({RankExited{0, kOk}, NothingLeft{0}}), ElementsAre(Finish{0}));
+}
+
+TEST_F(DriverOfTwoHosts, AHostIsLostOnce) {
+  on({NothingLeft{1}});
+  EXPECT_THAT(on({lost({1, 2})}), IsEmpty());
+}
+
+TEST_F(DriverOfTwoHosts, AHostThatDoesNotAnswerTheOrderToKillIsGivenUp) {
+  on({Interrupted{SIGINT}});
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_THAT(on({NothingLeft{0}}), IsEmpty());
+  EXPECT_THAT(wait(), ElementsAre(Abandon{{1}}, Finish{130}));
+  EXPECT_EQ(now, TimePoint{} + 15s);
+}
+
+TEST(WaitStatus, SurvivesTheWayThroughItsNumber) {
+  for (const ExitStatus status : {kOk, kRaised, kKilled, ExitStatus{.code = 255}})
+    EXPECT_EQ(exit_status(wait_status(status)), status);
+}
+
 }  // namespace
 }  // namespace hvd::job

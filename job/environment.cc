@@ -3,12 +3,17 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace hvd::job {
 namespace {
 
 // Marks go into a trace; the flag alone asks for none.
 constexpr std::string_view kTimeline = "HOROVOD_TIMELINE";
 constexpr std::string_view kMarkCycles = "HOROVOD_TIMELINE_MARK_CYCLES";
+
+// All ranks are on this machine: they need no other.
+const std::string kLoopbackInterface = "lo";
 
 /// Functions of the user's shell, what the launcher's own devices are, and secrets stay behind.
 bool stays_behind(std::string_view name) {
@@ -27,25 +32,31 @@ Environment job_environment(const Environment& launcher, const Options& options)
     if (name != kMarkCycles || options.knobs.contains(kTimeline) || result.contains(kTimeline))
       result.insert_or_assign(name, value);
   }
+  if (options.no_infiniband) result.insert_or_assign("NCCL_IB_DISABLE", std::string(1, '1'));
   return result;
 }
 
-Environment meeting_variables(const Environment& job, const Options& options, uint16_t store_port) {
+Environment meeting_variables(const Environment& job, const Meeting& meeting) {
   Environment result{{"HOROVOD_CONTROLLER", "gloo"},
                      {"HOROVOD_CPU_OPERATIONS", "gloo"},
-                     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1"},
-                     {"HOROVOD_GLOO_RENDEZVOUS_PORT", fmt::format("{}", store_port)},
+                     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", meeting.store.host},
+                     {"HOROVOD_GLOO_RENDEZVOUS_PORT", fmt::format("{}", meeting.store.port)},
                      {"HOROVOD_KEY_FD", fmt::format("{}", kKeyDescriptor)},
                      {"PYTHONUNBUFFERED", "1"}};
-  if (options.no_infiniband) result.emplace("NCCL_IB_DISABLE", "1");
-  // All ranks are on this machine: unless the user says otherwise they need no other interface.
-  const auto unless_set = [&](const char* name, const std::string& value) {
-    if (!options.interfaces.empty() || !job.contains(name)) result.insert_or_assign(name, value);
+  if (!meeting.interfaces.empty()) {
+    const auto& allowed = meeting.interfaces;
+    const bool found = std::ranges::find(allowed, meeting.interface) != allowed.end();
+    result.emplace("HOROVOD_GLOO_IFACE", found ? meeting.interface : allowed.front());
+    result.emplace("NCCL_SOCKET_IFNAME", fmt::format("{}", fmt::join(allowed, ",")));
+    return result;
+  }
+  const auto unless_set = [&](const char* name) {
+    const std::string& used = meeting.one_host ? kLoopbackInterface : meeting.interface;
+    if (!job.contains(name) && !used.empty()) result.emplace(name, used);
   };
-  const bool chosen = !options.interfaces.empty();
-  unless_set("HOROVOD_GLOO_IFACE", chosen ? options.interfaces.front() : "lo");
-  unless_set("NCCL_SOCKET_IFNAME",
-             chosen ? fmt::format("{}", fmt::join(options.interfaces, ",")) : "lo");
+  // On several hosts the runtime itself looks at all interfaces, the one of the Store first.
+  if (meeting.one_host) unless_set("HOROVOD_GLOO_IFACE");
+  unless_set("NCCL_SOCKET_IFNAME");
   return result;
 }
 

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/base/knobs.h"
+#include "core/transport/socket.h"
 #include "job/hosts.h"
 #include "job/options.h"
 
@@ -17,8 +19,16 @@ inline constexpr int kKeyDescriptor = 100;
 /// config file give. The knobs in it are those of the job.
 Environment job_environment(const Environment& launcher, const Options& options);
 
-/// What is the same for all ranks beside that: where to meet, who moves the data.
-Environment meeting_variables(const Environment& job, const Options& options, uint16_t store_port);
+/// Where the ranks of one host meet those of the others, and over what.
+struct Meeting {
+  Address store{};                        ///< as this host reaches it
+  std::vector<std::string> interfaces{};  ///< that the user allows; none: all
+  std::string interface {};               ///< by which the Store is reached
+  bool one_host = true;
+};
+
+/// What is the same for all ranks of a host beside that: where to meet, who moves the data.
+Environment meeting_variables(const Environment& job, const Meeting& meeting);
 
 /// What one rank is told about its place.
 Environment rank_variables(const Place& place);

@@ -41,21 +41,48 @@ TEST(JobEnvironment, MarksCyclesOnlyInATimeline) {
   EXPECT_THAT(job_environment({}, options), SizeIs(2));
 }
 
-TEST(MeetingVariables, KeepTheInterfacesThatTheUserHasSet) {
-  EXPECT_THAT(meeting_variables({{"NCCL_SOCKET_IFNAME", "ib0"}}, {}, 5),
-              Not(Contains(Key("NCCL_SOCKET_IFNAME"))));
-  EXPECT_THAT(meeting_variables({}, {}, 5), Contains(Pair("NCCL_SOCKET_IFNAME", "lo")));
+Meeting meeting_at(uint16_t port) {
+  Meeting meeting;
+  meeting.store = {"10.0.0.7", port};
+  return meeting;
 }
 
-TEST(MeetingVariables, NameTheInterfacesOfTheFlag) {
+TEST(JobEnvironment, TellsNcclToLeaveInfinibandAlone) {
   Options options;
-  options.interfaces = {"eth0", "eth1"};
   options.no_infiniband = true;
-  const Environment found = meeting_variables({{"HOROVOD_GLOO_IFACE", "lo"}}, options, 5);
+  EXPECT_THAT(job_environment({{"NCCL_IB_DISABLE", "0"}}, options),
+              UnorderedElementsAre(Pair("NCCL_IB_DISABLE", "1")));
+}
+
+TEST(MeetingVariables, OnOneHostKeepTheInterfacesThatTheUserHasSet) {
+  EXPECT_THAT(meeting_variables({{"NCCL_SOCKET_IFNAME", "ib0"}}, meeting_at(5)),
+              Not(Contains(Key("NCCL_SOCKET_IFNAME"))));
+  const Environment found = meeting_variables({}, meeting_at(5));
+  EXPECT_THAT(found, Contains(Pair("NCCL_SOCKET_IFNAME", "lo")));
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_IFACE", "lo")));
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.7")));
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_RENDEZVOUS_PORT", "5")));
+}
+
+TEST(MeetingVariables, OnSeveralHostsNameTheProvedInterfaceToNcclAlone) {
+  Meeting meeting = meeting_at(5);
+  meeting.one_host = false;
+  meeting.interface = "eth1";
+  const Environment found = meeting_variables({}, meeting);
+  EXPECT_THAT(found, Contains(Pair("NCCL_SOCKET_IFNAME", "eth1")));
+  EXPECT_THAT(found, Not(Contains(Key("HOROVOD_GLOO_IFACE"))));
+}
+
+TEST(MeetingVariables, NameTheInterfacesOfTheFlagTheProvedOneFirst) {
+  Meeting meeting = meeting_at(5);
+  meeting.interfaces = {"eth0", "eth1"};
+  const Environment user{{"HOROVOD_GLOO_IFACE", "lo"}};
+  Environment found = meeting_variables(user, meeting);
   EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_IFACE", "eth0")));
   EXPECT_THAT(found, Contains(Pair("NCCL_SOCKET_IFNAME", "eth0,eth1")));
-  EXPECT_THAT(found, Contains(Pair("NCCL_IB_DISABLE", "1")));
-  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_RENDEZVOUS_PORT", "5")));
+  meeting.interface = "eth1";
+  found = meeting_variables(user, meeting);
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_IFACE", "eth1")));
 }
 
 TEST(RankVariables, TellThePlace) {

@@ -1,5 +1,6 @@
 #include "job/hosts.h"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,10 +17,25 @@ namespace {
 /// More than any machine has cores; a larger number is a typing error.
 constexpr int kMaxSlots = 65536;
 
+/// A name that begins with a dash would be an option of ssh.
 bool is_host_name(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
-  });
+  return !text.empty() && text[0] != '-' &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
+         });
+}
+
+bool is_ipv6(std::string_view text) {
+  in6_addr address;
+  return inet_pton(AF_INET6, std::string(text).c_str(), &address) == 1;
+}
+
+/// The host without brackets; empty when it is none.
+std::string_view bare_host(std::string_view text, bool brackets_needed) {
+  if (is_host_name(text)) return text;
+  const bool brackets = text.size() > 2 && text.front() == '[' && text.back() == ']';
+  if (brackets) text = text.substr(1, text.size() - 2);
+  return (brackets || !brackets_needed) && is_ipv6(text) ? text : std::string_view{};
 }
 
 std::optional<int> parse_slots(std::string_view text) {
@@ -42,13 +58,14 @@ std::vector<Host> parse_hosts(std::string_view text) {
   for (std::string_view rest = text;;) {
     const size_t comma = rest.find(',');
     const std::string_view item = rest.substr(0, comma);
-    const size_t colon = item.find(':');
+    const size_t colon = item.rfind(':');
     const auto slots =
         colon == std::string_view::npos ? std::nullopt : parse_slots(item.substr(colon + 1));
-    if (!slots || !is_host_name(item.substr(0, colon)))
+    const std::string_view name = bare_host(item.substr(0, colon), true);
+    if (!slots || name.empty())
       fail(Code::invalid_argument,
            fmt::format("hosts '{}': expected host:slots,host:slots, found '{}'", text, item));
-    hosts.push_back({std::string(item.substr(0, colon)), *slots});
+    hosts.push_back({std::string(name), *slots});
     if (comma == std::string_view::npos) return hosts;
     rest.remove_prefix(comma + 1);
   }
@@ -66,34 +83,43 @@ std::vector<Host> parse_hostfile(std::string_view text) {
     std::optional<int> slots;
     if (word != std::string_view::npos && line.substr(word).starts_with("slots="))
       slots = parse_slots(line.substr(word + 6));
-    if (!slots || !is_host_name(line.substr(0, blank)))
+    const std::string_view name = bare_host(line.substr(0, blank), false);
+    if (!slots || name.empty())
       fail(
           Code::invalid_argument,
           fmt::format("host file, line {}: expected '<host> slots=<n>', found '{}'", number, line));
-    hosts.push_back({std::string(line.substr(0, blank)), *slots});
+    hosts.push_back({std::string(name), *slots});
   }
   if (hosts.empty()) fail(Code::invalid_argument, "host file: it names no host");
   return hosts;
 }
 
-bool is_local(std::string_view host, std::string_view machine) {
+bool is_local(std::string_view host, const Machine& machine) {
   const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
-  if (host == "localhost" || host.starts_with("127.") || host == machine) return true;
+  if (host == "localhost" || host.starts_with("127.") || host == "::1") return true;
+  if (host == machine.name) return true;
+  in_addr four;
+  if (is_ipv6(host) || inet_pton(AF_INET, std::string(host).c_str(), &four) == 1)
+    return std::ranges::find(machine.addresses, host) != machine.addresses.end();
   // One of the two may be the long form of the other; two different long names are two machines.
-  const bool one_is_short = host == short_name(host) || machine == short_name(machine);
-  return one_is_short && short_name(host) == short_name(machine);
+  const bool one_is_short = host == short_name(host) || machine.name == short_name(machine.name);
+  return one_is_short && short_name(host) == short_name(machine.name);
 }
 
-Host one_local_host(const std::vector<Host>& hosts, std::string_view machine) {
-  Host all{hosts.front().name, 0};
+std::vector<Host> merged(const std::vector<Host>& hosts, const Machine& machine) {
+  std::vector<Host> result;
   for (const Host& host : hosts) {
-    if (!is_local(host.name, machine))
-      fail(Code::invalid_argument,
-           fmt::format("host '{}' is not this machine ({}): several hosts are not in this version",
-                       host.name, machine));
-    all.slots += host.slots;
+    const bool local = is_local(host.name, machine);
+    const auto known = std::ranges::find_if(result, [&](const Host& other) {
+      return other.name == host.name || (local && is_local(other.name, machine));
+    });
+    if (known == result.end()) {
+      result.push_back(host);
+    } else {
+      known->slots += host.slots;
+    }
   }
-  return all;
+  return result;
 }
 
 std::vector<Place> place(const std::vector<Host>& hosts, int processes) {
@@ -117,6 +143,15 @@ std::vector<Place> place(const std::vector<Host>& hosts, int processes) {
   }
   for (Place& one : places) one.cross_size = hosts_with[one.local_rank];
   return places;
+}
+
+std::vector<std::vector<Place>> by_host(const std::vector<Place>& places) {
+  std::vector<std::vector<Place>> result;
+  for (const Place& place : places) {
+    if (place.local_rank == 0) result.emplace_back();
+    result.back().push_back(place);
+  }
+  return result;
 }
 
 }  // namespace hvd::job

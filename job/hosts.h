@@ -27,20 +27,31 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-/// `h1:2,h2:4`. Throws Error{invalid_argument}.
+/// `h1:2,[fd00::1]:4`: names, or addresses of both kinds, those of IPv6 in brackets. Throws
+/// Error{invalid_argument}.
 std::vector<Host> parse_hosts(std::string_view text);
-/// Lines `<host> slots=<n>`. Throws Error{invalid_argument} naming the line.
+/// Lines `<host> slots=<n>`; brackets around an IPv6 address are optional. Throws
+/// Error{invalid_argument} naming the line.
 std::vector<Host> parse_hostfile(std::string_view text);
 
-/// localhost, a loopback address, or the name of this machine, long or short.
-bool is_local(std::string_view host, std::string_view machine);
+/// What this machine is called and where it is reached.
+struct Machine {
+  std::string name;
+  std::vector<std::string> addresses;  ///< numeric
+};
 
-/// This version starts ranks on this machine only: all entries become one host under the first
-/// name. Throws Error{invalid_argument} naming an entry that is another machine.
-Host one_local_host(const std::vector<Host>& hosts, std::string_view machine);
+/// localhost, a loopback address, the name of this machine, long or short, or one of its addresses.
+bool is_local(std::string_view host, const Machine& machine);
+
+/// Entries that are one host become one, under the first name and at the first place: those of this
+/// machine, and those that are spelled alike.
+std::vector<Host> merged(const std::vector<Host>& hosts, const Machine& machine);
 
 /// Fills the hosts in order. Throws Error{invalid_argument} when there are fewer slots than
 /// processes.
 std::vector<Place> place(const std::vector<Host>& hosts, int processes);
+
+/// The places of each host that has any, in order.
+std::vector<std::vector<Place>> by_host(const std::vector<Place>& places);
 
 }  // namespace hvd::job

@@ -46,20 +46,45 @@ TEST(HostFile, MalformedLinesAreRefusedWithTheirNumber) {
   EXPECT_THAT(refusal([] { parse_hostfile("\n \n"); }), HasSubstr("no host"));
 }
 
-TEST(Hosts, LoopbackAndTheMachinesOwnNamesAreLocal) {
-  for (const char* name : {"localhost", "127.0.0.1", "box", "box.lab.org"})
-    EXPECT_TRUE(is_local(name, "box.lab.org")) << name;
-  EXPECT_TRUE(is_local("box.lab.org", "box"));
-  for (const char* name : {"other", "box.elsewhere.org", "10.0.0.1", "boxes"})
-    EXPECT_FALSE(is_local(name, "box.lab.org")) << name;
+TEST(Hosts, MayBeAddressesOfBothKinds) {
+  EXPECT_THAT(parse_hosts("10.0.0.1:1,[fd00::1]:2,[::ffff:10.0.0.2]:3"),
+              ElementsAre(Host{"10.0.0.1", 1}, Host{"fd00::1", 2}, Host{"::ffff:10.0.0.2", 3}));
+  for (const char* bad :
+       {"fd00::1:2", "[fd00::1]", "[fd00::1:2", "[name]:1", "[]:1", "[fd00::g]:1"})
+    EXPECT_THAT(refusal([&] { parse_hosts(bad); }), HasSubstr("expected host:slots")) << bad;
+  EXPECT_THAT(parse_hostfile("fd00::1 slots=1\n[fd00::2] slots=2\n"),
+              ElementsAre(Host{"fd00::1", 1}, Host{"fd00::2", 2}));
 }
 
-TEST(Hosts, EntriesOfThisMachineAreOneHost) {
-  EXPECT_EQ(one_local_host({{"localhost", 2}, {"127.0.0.1", 3}}, "box"), (Host{"localhost", 5}));
-  EXPECT_THAT(refusal([] {
-                one_local_host({{"localhost", 2}, {"far", 3}}, "box");
-              }),
-              HasSubstr("'far' is not this machine (box): several hosts are not in this version"));
+TEST(Hosts, NoHostIsAnOptionOfSsh) {
+  EXPECT_THAT(refusal([] { parse_hosts("-oProxyCommand=x:1"); }), HasSubstr("expected host:slots"));
+  EXPECT_THAT(refusal([] { parse_hosts("-v:1"); }), HasSubstr("expected host:slots"));
+  EXPECT_THAT(refusal([] { parse_hostfile("-v slots=1"); }), HasSubstr("expected '<host>"));
+}
+
+TEST(Hosts, LoopbackAndTheMachinesOwnNamesAndAddressesAreLocal) {
+  const Machine machine{"box.lab.org", {"10.0.0.1", "fd00::1"}};
+  for (const char* name :
+       {"localhost", "127.0.0.1", "::1", "box", "box.lab.org", "10.0.0.1", "fd00::1"})
+    EXPECT_TRUE(is_local(name, machine)) << name;
+  EXPECT_TRUE(is_local("box.lab.org", {"box", {}}));
+  for (const char* name : {"other", "box.elsewhere.org", "10.0.0.2", "fd00::2", "boxes"})
+    EXPECT_FALSE(is_local(name, machine)) << name;
+  EXPECT_FALSE(is_local("10.0.0.2", {"10", {}})) << "an address has no short form";
+}
+
+TEST(Hosts, EntriesOfOneHostAreOneAtTheFirstPlace) {
+  const Machine box{"box", {"10.0.0.1"}};
+  EXPECT_THAT(merged({{"localhost", 2}, {"10.0.0.1", 3}}, box), ElementsAre(Host{"localhost", 5}));
+  EXPECT_THAT(merged({{"far", 1}, {"box", 2}, {"far", 3}, {"127.0.0.1", 4}}, box),
+              ElementsAre(Host{"far", 4}, Host{"box", 6}));
+}
+
+TEST(Placement, IsListedByHost) {
+  const auto hosts = by_host(place({{"a", 2}, {"b", 1}, {"c", 1}}, 3));
+  ASSERT_EQ(hosts.size(), 2u);
+  EXPECT_EQ(hosts[0].size(), 2u);
+  EXPECT_EQ(hosts[1].front().host, "b");
 }
 
 TEST(Placement, FillsOneHostInOrder) {

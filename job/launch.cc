@@ -1,89 +1,57 @@
 #include "job/launch.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <utility>
 
-#include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/transport/store_server.h"
-#include "job/agent.h"
 #include "job/caller.h"
-#include "job/descendants.h"
 #include "job/driver.h"
 #include "job/environment.h"
 #include "job/last_word.h"
+#include "job/local_link.h"
 #include "job/output.h"
+#include "job/remote_link.h"
 #include "job/report.h"
 
 namespace hvd::job {
 namespace {
 
 constexpr int kAnyPort = 0;
+constexpr const char* kLoopback = "127.0.0.1";
 constexpr int kNotStarted = 126;  // as shells say it
-constexpr size_t kReadBytes = 64 * KiB;
+constexpr int kNoJob = 1;
+/// After SIGKILL, for the agents of other hosts to say that nothing is left.
+constexpr std::chrono::seconds kFarewell{10};
 
-/// What the loop watches. Pipes have an epoll of their own, so that all can be left alone at once.
-enum class Watched : uint64_t { signals, caller, agent, store, pipes, out_console, err_console };
+/// What the loop watches; from `links` on, a link each.
+enum class Watched : uint64_t { signals, caller, store, out_console, err_console, links };
 
-struct Chunk {
-  int rank;
-  Stream stream;
-  std::string bytes;
-};
-
-ExitStatus exit_status(int wait_status) {
-  if (WIFSIGNALED(wait_status)) return {.signal = WTERMSIG(wait_status)};
-  return {.code = WEXITSTATUS(wait_status)};
-}
-
-void watch(int epoll, int fd, uint64_t tag, uint32_t events = EPOLLIN) {
-  epoll_event event{.events = events, .data = {.u64 = tag}};
+void watch(int epoll, int fd, uint64_t tag) {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) fail_errno("watching a descriptor");
-}
-
-/// The job's key in memory that nobody can change. Ranks inherit it; it has no name anywhere.
-FileDescriptor sealed_key(const JobKey& key) {
-  FileDescriptor file(memfd_create("horovod-key", MFD_CLOEXEC | MFD_ALLOW_SEALING), AtFork::keep);
-  const auto size = static_cast<ssize_t>(key.bytes.size());
-  if (!file || pwrite(file.get(), key.bytes.data(), key.bytes.size(), 0) != size ||
-      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-    fail_errno("keeping the job's key");
-  return file;
-}
-
-/// Two pipes a rank need more descriptors than some shells allow; ranks get the old limit back.
-rlimit allow_many_descriptors() {
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  rlimit all = before;
-  all.rlim_cur = all.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &all);
-  return before;
 }
 
 /// A terminal belongs to the foreground: a job in the background must not take the shell's input.
 bool may_read_input() { return isatty(STDIN_FILENO) == 0 || tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
-std::vector<std::string> assignments(const Environment& environment) {
-  std::vector<std::string> result;
-  result.reserve(environment.size());
-  for (const auto& [name, value] : environment) result.push_back(fmt::format("{}={}", name, value));
-  return result;
+int count_ranks(const Job& job) {
+  int ranks = 0;
+  for (const JobHost& host : job.hosts) ranks += static_cast<int>(host.places.size());
+  return ranks;
 }
 
 class Launch {
@@ -93,22 +61,29 @@ class Launch {
 
  private:
   void watch_signals();
-  AgentTask make_task();
-  void tell_plan(const Environment& meeting);
+  void make_links();
+  LocalPlan local_plan(const JobHost& host) const;
+  RemotePlan remote_plan(uint32_t index) const;
+  void tell_plan();
+  std::optional<int> assemble();
+  std::vector<StartRow> rows() const;
+  void start_all(const std::string& store_host);
   void turn();
-  void wait_for_something();
+  void wait_for_something(std::optional<TimePoint> until);
   std::vector<Event> take_signals();
-  std::vector<Event> take_agent_messages();
-  RankExited not_started(const AgentMessage& message);
+  std::vector<Chunk> take_news(std::vector<Event>& events);
+  Event translated(int host, const HostEvent& event);
+  RankExited not_started(const RankNotStarted& event);
   std::vector<Event> take_records();
-  std::vector<Chunk> read_pipes();
-  bool read_pipe(int rank, Stream stream, std::vector<Chunk>& chunks);
   void show(const std::vector<Chunk>& chunks, const std::set<int>& ranks, bool listed);
   void perform(const std::vector<Action>& actions);
-  void announce(const Announce& announce);
-  void drain_rank(int rank);
-  void signal_all(int signal);
-  void agent_lost();
+  void perform(const Announce& announce);
+  void perform(const AnnounceHost& announce);
+  void perform(const Abandon& abandon);
+  void perform(const HoldOutput& hold) { output_.hold(hold.rank); }
+  void perform(const ReleaseOutput& release) { output_.release(release.rank); }
+  void perform(const SignalAll& all);
+  void perform(const Finish& finish) { exit_code_ = finish.exit_code; }
   void watch_consoles();
   int finish(int exit_code);
   TimePoint now() const { return clock_.now(); }
@@ -120,17 +95,15 @@ class Launch {
   Output output_;
   ProcessDefaults defaults_;
   FileDescriptor caller_;  ///< of the process that the job ends with, if there is one
-  FileDescriptor key_file_;
-  FileDescriptor null_;
+  const JobKey key_;
   std::optional<StoreServer> store_;
-  Agent agent_;
-  FileDescriptor signals_, events_, pipe_events_;
-  std::vector<std::array<FileDescriptor, kStreams>> pipes_;
-  std::vector<FileDescriptor> write_ends_;  ///< until the agent has them
-  std::set<int> running_;
-  std::set<std::string> told_;  ///< keys of last words that have been taken
+  FileDescriptor signals_, events_;
+  std::vector<std::unique_ptr<HostLink>> links_;  ///< by host
+  std::set<size_t> moved_links_;                  ///< that have something to say
+  std::vector<int> host_of_;                      ///< by rank
+  std::set<std::string> told_;                    ///< keys of last words that have been taken
   std::array<bool, kStreams> console_watched_{};
-  bool pipes_watched_ = true;
+  bool output_paused_ = false;
   bool store_moved_ = false;
   bool start_failed_ = false;
   std::optional<int> exit_code_;
@@ -138,32 +111,27 @@ class Launch {
 
 Launch::Launch(const Job& job)
     : job_(job),
-      size_(static_cast<int>(job.places.size())),
-      driver_({.ranks = size_, .grace = job.grace}),
+      size_(count_ranks(job)),
+      driver_({.ranks = size_,
+               .hosts = static_cast<int>(job.hosts.size()),
+               .grace = job.grace,
+               .farewell = job.is_local() ? Duration::max() : kFarewell}),
       output_({.ranks = size_,
                .timestamps = job.options.prefix_timestamp,
                .folder = job.options.output_filename,
                .one_terminal = isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0},
-              STDOUT_FILENO, STDERR_FILENO) {
-  defaults_.open_files = allow_many_descriptors();
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // if the agent is killed, what it had becomes ours to end
-  const auto given = job.options.caller_key;
-  const JobKey key = given ? read_caller_key(*given) : make_job_key();
-  key_file_ = sealed_key(key);
-  null_ = FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC), AtFork::keep);
-  store_.emplace(key, "127.0.0.1", kAnyPort);
+              STDOUT_FILENO, STDERR_FILENO),
+      key_(job.options.caller_key ? read_caller_key(*job.options.caller_key) : make_job_key()) {
+  allow_many_descriptors(defaults_);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // if the supervisor is killed, what it had is ours to end
+  store_.emplace(key_, job.is_local() ? kLoopback : "", kAnyPort);
   events_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  pipe_events_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   watch_signals();
   if (job.options.caller) caller_ = open_process(*job.options.caller);
-  const AgentTask task = make_task();
-  agent_ = start_agent(task);
-  write_ends_.clear();
+  make_links();
   watch(events_.get(), signals_.get(), static_cast<uint64_t>(Watched::signals));
   if (caller_) watch(events_.get(), caller_.get(), static_cast<uint64_t>(Watched::caller));
-  watch(events_.get(), agent_.socket.get(), static_cast<uint64_t>(Watched::agent));
   watch(events_.get(), store_->fd(), static_cast<uint64_t>(Watched::store));
-  watch(events_.get(), pipe_events_.get(), static_cast<uint64_t>(Watched::pipes));
 }
 
 /// A signal that whoever started us has set to be ignored (nohup) stays ignored.
@@ -182,77 +150,132 @@ void Launch::watch_signals() {
   signals_ = FileDescriptor(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-AgentTask Launch::make_task() {
-  AgentTask task{.ranks = {}, .defaults = defaults_};
-  Environment common = meeting_variables(job_.environment, job_.options, store_->port());
-  if (job_.options.verbose) tell_plan(common);
-  common.insert(job_.environment.begin(), job_.environment.end());
-  const int input = may_read_input() ? STDIN_FILENO : null_.get();
-  pipes_.resize(job_.places.size());
-  for (const Place& place : job_.places) {
-    Program program{.path = job_.program, .arguments = job_.options.command, .environment = {}};
-    Environment all = rank_variables(place);
-    all.insert(common.begin(), common.end());
-    program.environment = assignments(all);
-    std::array<int, kStreams> ends{};
-    for (size_t stream = 0; stream < kStreams; ++stream) {
-      int pipe[2];
-      if (pipe2(pipe, O_CLOEXEC) != 0) fail_errno("making a pipe");
-      fcntl(pipe[0], F_SETFL, O_NONBLOCK);
-      auto& reading = pipes_[static_cast<size_t>(place.rank)][stream];
-      reading = FileDescriptor(pipe[0]);
-      watch(pipe_events_.get(), pipe[0], static_cast<uint64_t>(place.rank) * kStreams + stream);
-      ends[stream] = write_ends_.emplace_back(pipe[1], AtFork::keep).get();
+void Launch::make_links() {
+  if (job_.options.verbose) tell_plan();
+  for (size_t index = 0; index < job_.hosts.size(); ++index) {
+    const JobHost& host = job_.hosts[index];
+    host_of_.insert(host_of_.end(), host.places.size(), static_cast<int>(index));
+    if (host.local) {
+      links_.push_back(
+          std::make_unique<LocalLink>(job_.command, local_plan(host), key_, defaults_));
+    } else {
+      links_.push_back(std::make_unique<RemoteLink>(remote_plan(static_cast<uint32_t>(index)),
+                                                    job_.ssh, process_environment(), defaults_));
     }
-    program.in = place.rank == 0 ? input : null_.get();
-    program.out = ends[0];
-    program.err = ends[1];
-    program.key = key_file_.get();
-    program.key_target = kKeyDescriptor;
-    task.ranks.push_back(std::move(program));
-    running_.insert(place.rank);
+    watch(events_.get(), links_.back()->fd(), static_cast<uint64_t>(Watched::links) + index);
   }
-  return task;
 }
 
-void Launch::tell_plan(const Environment& meeting) {
-  const Place& first = job_.places.front();
-  output_.say(fmt::format("{} processes on {}: ranks 0 to {}", size_, first.host, size_ - 1));
-  output_.say(
-      fmt::format("command: {} (found as {})", fmt::join(job_.options.command, " "), job_.program));
-  for (const auto& [name, value] : meeting) output_.say(fmt::format("exports {}={}", name, value));
+LocalPlan Launch::local_plan(const JobHost& host) const {
+  LocalPlan plan;
+  plan.places = host.places;
+  plan.meeting.interfaces = job_.options.interfaces;
+  plan.meeting.one_host = job_.is_local();
+  if (may_read_input()) plan.rank_zero_input = STDIN_FILENO;
+  return plan;
+}
+
+RemotePlan Launch::remote_plan(uint32_t index) const {
+  RemotePlan plan;
+  plan.index = index;
+  plan.host = job_.hosts[index].name;
+  AgentSetup& setup = plan.setup;
+  setup.key = key_;
+  setup.folder = job_.folder;
+  setup.command = job_.command.arguments;
+  setup.environment = job_.command.environment;
+  setup.interfaces = job_.options.interfaces;
+  setup.store_addresses = job_.addresses;
+  setup.store_port = store_->port();
+  setup.start_timeout_seconds = static_cast<uint32_t>(job_.start_timeout.count());
+  setup.places = job_.hosts[index].places;
+  return plan;
+}
+
+void Launch::tell_plan() {
+  for (const JobHost& host : job_.hosts)
+    output_.say(fmt::format("{} processes on {}: ranks {} to {}", host.places.size(), host.name,
+                            host.places.front().rank, host.places.back().rank));
+  output_.say(fmt::format("command: {} (found as {})", fmt::join(job_.options.command, " "),
+                          job_.command.program));
   for (const auto& [name, value] : job_.options.knobs)
     output_.say(fmt::format("exports {}={} (from a flag or the config file)", name, value));
-  output_.say(fmt::format("exports {} to each rank", fmt::join(
-                                                         [&] {
-                                                           std::vector<std::string> names;
-                                                           for (const auto& [name, value] :
-                                                                rank_variables(first))
-                                                             names.push_back(name);
-                                                           return names;
-                                                         }(),
-                                                         ", ")));
+  std::vector<std::string> names;
+  for (const auto& [name, value] : rank_variables(job_.hosts.front().places.front()))
+    names.push_back(name);
+  output_.say(fmt::format("exports {} to each rank", fmt::join(names, ", ")));
+  if (!job_.is_local()) return;
+  Meeting meeting;
+  meeting.store = {kLoopback, store_->port()};
+  meeting.interfaces = job_.options.interfaces;
+  for (const auto& [name, value] : meeting_variables(job_.command.environment, meeting))
+    output_.say(fmt::format("exports {}={}", name, value));
 }
 
 int Launch::run() {
+  if (job_.is_local()) {
+    start_all(kLoopback);
+  } else if (const auto failed = assemble()) {
+    return finish(*failed);
+  }
   while (!exit_code_) turn();
   return finish(*exit_code_);
 }
 
+/// Waits until every host is ready, then starts the ranks on all of them. Nothing of the job has
+/// run anywhere when a host is not ready in time: the exit code, then.
+std::optional<int> Launch::assemble() {
+  const TimePoint deadline = now() + job_.start_timeout;
+  while (now() < deadline && !std::ranges::all_of(rows(), &StartRow::settled)) {
+    wait_for_something(deadline);
+    for (const Event& event : take_signals())
+      if (const auto* stop = std::get_if<Interrupted>(&event)) return 128 + stop->signal;
+    std::vector<Event> none;
+    take_news(none);
+    if (store_moved_) store_->step();
+  }
+  std::vector<StartRow> result = rows();
+  for (StartRow& row : result) row = timed_out(std::move(row), job_.start_timeout.count());
+  if (std::ranges::any_of(result, &StartRow::failed)) {
+    for (const std::string& line : start_table(result)) output_.say(line);
+    return kNoJob;
+  }
+  std::string store_host;
+  for (const StartRow& row : result) {
+    if (store_host.empty()) store_host = row.reached_at;
+    if (job_.options.verbose && !row.local)
+      output_.say(fmt::format("{} is ready: it reaches this machine at {} by {}", row.host,
+                              row.reached_at, row.interface));
+  }
+  start_all(store_host);
+  return std::nullopt;
+}
+
+std::vector<StartRow> Launch::rows() const {
+  std::vector<StartRow> result;
+  for (const auto& link : links_) result.push_back(link->row());
+  return result;
+}
+
+void Launch::start_all(const std::string& store_host) {
+  for (const auto& link : links_) link->start({store_host, store_->port()});
+}
+
 /// The order matters: what is read first has happened before what is read later was asked for. So a
 /// rank's word that it ends because of another one (Store) is known before what it writes about
-/// that is shown, and the failure of that other one (agent) is announced before the output of those
-/// that follow.
+/// that is shown, and the failure of that other one (its host) is announced before the output of
+/// those that follow.
 void Launch::turn() {
-  wait_for_something();
-  const std::vector<Chunk> chunks = read_pipes();
-  std::vector<Event> events = take_agent_messages();
+  std::optional<TimePoint> until = driver_.deadline();
+  if (const auto other = output_.deadline(); other && (!until || *other < *until)) until = other;
+  wait_for_something(until);
+  std::vector<Event> events;
+  const std::vector<Chunk> chunks = take_news(events);
   perform(driver_.on(now(), take_records()));
   std::set<int> exited;
   for (const Event& event : events)
     if (const auto* one = std::get_if<RankExited>(&event)) exited.insert(one->rank);
   show(chunks, exited, true);
-  for (const int rank : exited) drain_rank(rank);
   for (const Event& event : take_signals()) events.push_back(event);
   perform(driver_.on(now(), std::move(events)));
   show(chunks, exited, false);
@@ -262,20 +285,23 @@ void Launch::turn() {
   watch_consoles();
 }
 
-void Launch::wait_for_something() {
-  std::optional<TimePoint> until = driver_.deadline();
-  if (const auto other = output_.deadline(); other && (!until || *other < *until)) until = other;
+void Launch::wait_for_something(std::optional<TimePoint> until) {
   int timeout = -1;
   if (until) {
     const auto rest = std::chrono::ceil<std::chrono::milliseconds>(*until - now()).count();
     timeout = static_cast<int>(std::clamp<int64_t>(rest, 0, 1 << 30));
   }
-  epoll_event ready[8];
+  epoll_event ready[64];
   const int count = epoll_wait(events_.get(), ready, std::size(ready), timeout);
   if (count < 0 && errno != EINTR) fail_errno("waiting for the job");
   store_moved_ = false;
-  for (int i = 0; i < count; ++i)
-    store_moved_ = store_moved_ || ready[i].data.u64 == static_cast<uint64_t>(Watched::store);
+  moved_links_.clear();
+  for (int i = 0; i < count; ++i) {
+    const uint64_t tag = ready[i].data.u64;
+    store_moved_ = store_moved_ || tag == static_cast<uint64_t>(Watched::store);
+    if (tag >= static_cast<uint64_t>(Watched::links))
+      moved_links_.insert(tag - static_cast<uint64_t>(Watched::links));
+  }
 }
 
 std::vector<Event> Launch::take_signals() {
@@ -284,7 +310,7 @@ std::vector<Event> Launch::take_signals() {
   while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
     output_.say(fmt::format("SIG{}: ending all ranks", sigabbrev_np(signal)));
-    events.push_back(Interrupted{signal});
+    events.emplace_back(Interrupted{signal});
   }
   if (caller_ && has_ended(caller_)) {
     output_.say("the process that started this job is gone; ending all ranks");
@@ -294,48 +320,39 @@ std::vector<Event> Launch::take_signals() {
   return events;
 }
 
-std::vector<Event> Launch::take_agent_messages() {
-  std::vector<Event> events;
-  while (agent_.socket) {
-    AgentMessage message{};
-    const ssize_t size = recv(agent_.socket.get(), &message, sizeof(message), MSG_DONTWAIT);
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (size != sizeof(message)) {
-      agent_lost();
-      break;
-    }
-    switch (message.kind) {
-      case AgentMessage::Kind::exited:
-        events.push_back(RankExited{message.rank, exit_status(message.value)});
-        break;
-      case AgentMessage::Kind::not_started:
-        events.push_back(not_started(message));
-        break;
-      case AgentMessage::Kind::nothing_left:
-        events.push_back(NothingLeft{});
-        agent_.socket.reset();
-        waitpid(agent_.pid, nullptr, 0);
-        break;
-      case AgentMessage::Kind::signal_all:
-        HVD_ASSERT(false);
+std::vector<Chunk> Launch::take_news(std::vector<Event>& events) {
+  std::vector<Chunk> chunks;
+  for (const size_t index : moved_links_) {
+    HostNews news;
+    links_[index]->take(news);
+    for (Chunk& chunk : news.output) chunks.push_back(std::move(chunk));
+    for (const HostEvent& event : news.events) {
+      events.push_back(translated(static_cast<int>(index), event));
+      store_moved_ = true;  // the last word of who has ended may be there
     }
   }
-  for (const Event& event : events)
-    if (const auto* exited = std::get_if<RankExited>(&event)) {
-      running_.erase(exited->rank);
-      store_moved_ = true;  // its last word may be there
-    }
-  return events;
+  return chunks;
+}
+
+Event Launch::translated(int host, const HostEvent& event) {
+  if (const auto* exited = std::get_if<RankExited>(&event)) return *exited;
+  if (const auto* missing = std::get_if<RankNotStarted>(&event)) return not_started(*missing);
+  if (std::holds_alternative<HostEmpty>(event)) return NothingLeft{host};
+  const auto& gone = std::get<HostGone>(event);
+  HostLost lost{.host = host, .ranks = {}, .why = gone.why, .exit_code = gone.exit_code};
+  for (const Place& place : job_.hosts[static_cast<size_t>(host)].places)
+    lost.ranks.push_back(place.rank);
+  return lost;
 }
 
 /// The reason is the same for all ranks: it is told once, and the others count as ended well.
-RankExited Launch::not_started(const AgentMessage& message) {
-  if (std::exchange(start_failed_, true)) return {message.rank, {}};
-  const char* why = message.value == ENOEXEC
+RankExited Launch::not_started(const RankNotStarted& event) {
+  if (std::exchange(start_failed_, true)) return {event.rank, {}};
+  const char* why = event.error == ENOEXEC
                         ? "it is neither a program nor a script that begins with #!"
-                        : std::strerror(message.value);
-  output_.say(fmt::format("{} could not be started: {}", job_.program, why));
-  return {message.rank, {.code = kNotStarted}};
+                        : std::strerror(event.error);
+  output_.say(fmt::format("{} could not be started: {}", job_.command.program, why));
+  return {event.rank, {.code = kNotStarted}};
 }
 
 std::vector<Event> Launch::take_records() {
@@ -347,31 +364,6 @@ std::vector<Event> Launch::take_records() {
     if (const auto word = parse_last_word(key, as_text(value))) events.push_back(*word);
   }
   return events;
-}
-
-std::vector<Chunk> Launch::read_pipes() {
-  std::vector<Chunk> chunks;
-  if (!pipes_watched_) return chunks;
-  epoll_event ready[64];
-  const int count = epoll_wait(pipe_events_.get(), ready, std::size(ready), 0);
-  for (int i = 0; i < count; ++i) {
-    const uint64_t tag = ready[i].data.u64;
-    read_pipe(static_cast<int>(tag / kStreams), static_cast<Stream>(tag % kStreams), chunks);
-  }
-  return chunks;
-}
-
-/// Reads once; false when there was nothing.
-bool Launch::read_pipe(int rank, Stream stream, std::vector<Chunk>& chunks) {
-  FileDescriptor& pipe = pipes_[static_cast<size_t>(rank)][static_cast<size_t>(stream)];
-  if (!pipe) return false;
-  std::string bytes(kReadBytes, '\0');
-  const ssize_t size = read(pipe.get(), bytes.data(), bytes.size());
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (size <= 0) pipe.reset();  // closed by the rank and all its children
-  bytes.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
-  chunks.push_back({rank, stream, std::move(bytes)});
-  return size > 0;
 }
 
 /// Shows the chunks of the listed ranks, or of all others.
@@ -386,58 +378,38 @@ void Launch::show(const std::vector<Chunk>& chunks, const std::set<int>& ranks, 
   }
 }
 
-/// All that a rank wrote before it ended. Its children may go on writing.
-void Launch::drain_rank(int rank) {
-  for (const Stream stream : {Stream::out, Stream::err}) {
-    // A pipe holds 64 KiB unless it was enlarged; who writes faster than this is a child.
-    for (int round = 0; round < 16; ++round) {
-      std::vector<Chunk> chunks;
-      const bool more = read_pipe(rank, stream, chunks);
-      show(chunks, {rank}, true);
-      if (!more) break;
-    }
-  }
-}
-
 void Launch::perform(const std::vector<Action>& actions) {
-  for (const Action& action : actions) {
-    if (const auto* announcement = std::get_if<Announce>(&action)) {
-      announce(*announcement);
-    } else if (const auto* hold = std::get_if<HoldOutput>(&action)) {
-      output_.hold(hold->rank);
-    } else if (const auto* release = std::get_if<ReleaseOutput>(&action)) {
-      output_.release(release->rank);
-    } else if (const auto* all = std::get_if<SignalAll>(&action)) {
-      signal_all(all->signal);
-    } else if (const auto* end = std::get_if<Finish>(&action)) {
-      exit_code_ = end->exit_code;
-    }
-  }
+  for (const Action& action : actions)
+    std::visit([this](const auto& one) { perform(one); }, action);
 }
 
-void Launch::announce(const Announce& announce) {
+void Launch::perform(const Announce& announce) {
   // Of ranks that ended as they were told to, only those that had to be killed are worth a line.
   const bool expected =
       announce.kind == Announce::Kind::stopped && announce.status.signal == SIGTERM;
   if (expected && !job_.options.verbose) return;
-  for (const std::string& line : report(announce, output_.tail(announce.rank))) output_.say(line);
+  const auto host = static_cast<size_t>(host_of_[static_cast<size_t>(announce.rank)]);
+  const std::string where = job_.hosts.size() == 1 ? "" : job_.hosts[host].name;
+  for (const std::string& line : report(announce, output_.tail(announce.rank), where))
+    output_.say(line);
 }
 
-void Launch::signal_all(int signal) {
+void Launch::perform(const AnnounceHost& announce) {
+  output_.say(report(announce, job_.hosts[static_cast<size_t>(announce.host)].name));
+}
+
+void Launch::perform(const Abandon& abandon) {
+  for (const int host : abandon.hosts)
+    output_.say(
+        fmt::format("host {} does not answer; what runs there ends when it finds that this "
+                    "launcher is gone",
+                    job_.hosts[static_cast<size_t>(host)].name));
+}
+
+void Launch::perform(const SignalAll& all) {
   if (job_.options.verbose)
-    output_.say(fmt::format("sending SIG{} to what is left", sigabbrev_np(signal)));
-  const AgentMessage command{AgentMessage::Kind::signal_all, 0, signal};
-  if (agent_.socket) send(agent_.socket.get(), &command, sizeof(command), MSG_NOSIGNAL);
-}
-
-void Launch::agent_lost() {
-  agent_.socket.reset();
-  int status = 0;
-  waitpid(agent_.pid, &status, 0);
-  output_.say(fmt::format("the supervisor of the ranks {}; ending all ranks",
-                          describe(exit_status(status))));
-  kill_descendants([](pid_t, int) {});
-  exit_code_ = exit_status(status).ok() ? 1 : exit_status(status).shell_code();
+    output_.say(fmt::format("sending SIG{} to what is left", sigabbrev_np(all.signal)));
+  for (const auto& link : links_) link->signal_all(all.signal);
 }
 
 /// While a console takes nothing, look at it instead of at what would make it fuller.
@@ -451,16 +423,13 @@ void Launch::watch_consoles() {
     epoll_ctl(events_.get(), watched ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, console.fd(), &event);
     watched = !watched;
   }
-  if (pipes_watched_ == !output_.is_full()) return;
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(Watched::pipes)}};
-  epoll_ctl(events_.get(), pipes_watched_ ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, pipe_events_.get(),
-            &event);
-  pipes_watched_ = !pipes_watched_;
+  if (output_paused_ == output_.is_full()) return;
+  output_paused_ = output_.is_full();
+  for (const auto& link : links_) link->pause_output(output_paused_);
 }
 
 int Launch::finish(int exit_code) {
   for (int rank = 0; rank < size_; ++rank) {
-    drain_rank(rank);
     for (const Stream stream : {Stream::out, Stream::err}) output_.ended(rank, stream);
     output_.release(rank);
   }

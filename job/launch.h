@@ -1,5 +1,5 @@
-// One job on this machine from start to end: serves the Store, starts the agent, passes output on,
-// and does what the Driver says. One thread, one epoll.
+// One job from start to end: serves the Store, holds a link to each host, passes output on, and
+// does what the Driver says. One thread, one epoll.
 #pragma once
 
 #include <string>
@@ -8,16 +8,31 @@
 #include "core/base/clock.h"
 #include "core/base/knobs.h"
 #include "job/hosts.h"
+#include "job/local_link.h"
 #include "job/options.h"
+#include "job/ssh.h"
 
 namespace hvd::job {
 
+struct JobHost {
+  std::string name;
+  bool local = false;
+  std::vector<Place> places;  ///< of this host
+};
+
 struct Job {
   Options options;
-  std::vector<Place> places;
-  std::string program;      ///< path of options.command[0]
-  Environment environment;  ///< what all ranks get, but for their place and where to meet
+  std::vector<JobHost> hosts;
+  RankCommand command;
   Duration grace{};
+  std::chrono::seconds start_timeout{};
+  /// Of other hosts only.
+  SshOptions ssh;
+  std::string folder;                  ///< where all ranks work
+  std::vector<std::string> addresses;  ///< of this machine, where agents may try to reach it
+
+  /// All ranks are on this machine: nobody else is asked about anything.
+  bool is_local() const { return hosts.size() == 1 && hosts.front().local; }
 };
 
 /// Returns the exit code of the job. Throws Error when it could not be started.

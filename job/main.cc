@@ -5,6 +5,7 @@
 #include <net/if.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +13,10 @@
 
 #include "core/base/error.h"
 #include "core/capi/version.h"
+#include "core/transport/interfaces.h"
+#include "job/agent.h"
 #include "job/check_build.h"
+#include "job/command.h"
 #include "job/environment.h"
 #include "job/hosts.h"
 #include "job/launch.h"
@@ -24,6 +28,8 @@ namespace {
 
 constexpr int kUsage = 2;
 constexpr int kNotFound = 127;  // as shells say it
+/// Marks a job of Kubeflow's MPI operator: it runs a command in a pod.
+constexpr const char* kKubexec = "/etc/mpi/kubexec.sh";
 
 void say(const std::string& line) { fmt::print(stderr, "horovodrun: {}\n", line); }
 
@@ -41,51 +47,105 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-std::vector<Place> places(const Options& options) {
-  std::vector<Host> hosts{{"localhost", options.num_proc}};
-  if (options.hosts) hosts = parse_hosts(*options.hosts);
-  if (options.hostfile) hosts = parse_hostfile(read_file(*options.hostfile));
-  return place({one_local_host(hosts, machine_name())}, options.num_proc);
+std::vector<Host> listed_hosts(const Options& options) {
+  if (options.hosts) return parse_hosts(*options.hosts);
+  if (options.hostfile) return parse_hostfile(read_file(*options.hostfile));
+  return {{"localhost", options.num_proc}};
 }
 
-void check_interfaces(const Options& options) {
-  for (const std::string& name : options.interfaces)
-    if (if_nametoindex(name.c_str()) == 0)
+std::vector<JobHost> hosts_of_job(const Options& options) {
+  Machine machine{.name = machine_name(), .addresses = {}};
+  for (const InterfaceAddress& one : interface_addresses()) machine.addresses.push_back(one.host);
+  std::vector<JobHost> hosts;
+  const auto listed = merged(listed_hosts(options), machine);
+  for (auto& places : by_host(place(listed, options.num_proc))) {
+    const std::string name = places.front().host;
+    hosts.push_back({name, is_local(name, machine), std::move(places)});
+  }
+  return hosts;
+}
+
+/// Hosts may call theirs by different names: of several it is enough that each has one.
+void check_interfaces(const Options& options, bool several_hosts) {
+  size_t missing = 0;
+  for (const std::string& name : options.interfaces) {
+    if (if_nametoindex(name.c_str()) != 0) continue;
+    if (++missing == options.interfaces.size() || !several_hosts)
       fail(Code::invalid_argument, fmt::format("network interface '{}' does not exist here", name));
+  }
 }
 
-/// `python train.py` with a train.py that is not there would fail on every rank; say it once.
-void check_script(const std::vector<std::string>& command) {
-  if (command.size() < 2) return;
-  const bool python = std::filesystem::path(command[0]).filename().string().starts_with("python");
-  const std::string& script = command[1];
-  if (python && script.ends_with(".py") && script[0] != '-' && access(script.c_str(), F_OK) != 0)
-    fail(Code::invalid_argument, fmt::format("the script '{}' does not exist", script));
+/// Where other hosts may reach this one.
+std::vector<std::string> own_addresses(const Options& options) {
+  std::vector<std::string> addresses;
+  const auto& allowed = options.interfaces;
+  for (const InterfaceAddress& one : interface_addresses())
+    if (allowed.empty() ? !one.loopback
+                        : std::ranges::find(allowed, one.interface_name) != allowed.end())
+      addresses.push_back(one.host);
+  if (addresses.empty())
+    fail(Code::invalid_argument,
+         "this machine has no address by which other hosts could reach it: no interface but "
+         "loopback is up, or --network-interfaces names others");
+  return addresses;
 }
 
-std::string path_of(const Environment& environment) {
-  const auto found = environment.find("PATH");
-  return found == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : found->second;
+/// As the shell spells it, so that the path is one that other hosts may have too.
+std::string working_folder(const Environment& environment) {
+  std::error_code problem;
+  const auto pwd = environment.find("PWD");
+  if (pwd != environment.end() && pwd->second.starts_with('/') &&
+      std::filesystem::equivalent(pwd->second, ".", problem))
+    return pwd->second;
+  return std::filesystem::current_path(problem).string();
+}
+
+std::string own_path() {
+  std::error_code problem;
+  return std::filesystem::read_symlink("/proc/self/exe", problem).string();
+}
+
+/// What only a job on other hosts needs.
+void prepare_for_other_hosts(Job& job) {
+  const Environment own = process_environment();
+  job.folder = working_folder(own);
+  job.addresses = own_addresses(job.options);
+  job.ssh.port = job.options.ssh_port;
+  job.ssh.identity = job.options.ssh_identity;
+  job.ssh.agent = own_path();
+  // An unreachable host is told before the time for all is up.
+  job.ssh.connect_timeout_seconds =
+      static_cast<int>(std::clamp<int64_t>(job.start_timeout.count() / 2, 1, 10));
+  const auto agent = own.find("OMPI_MCA_plm_rsh_agent");
+  if (agent != own.end() && agent->second == kKubexec) {
+    job.ssh.kubexec = kKubexec;
+    return;
+  }
+  job.ssh.program = find_program("ssh", path_of(own));
+  if (job.ssh.program.empty())
+    fail(Code::invalid_argument,
+         "other hosts are reached by ssh, which was not found in PATH: apt-get install "
+         "openssh-client");
 }
 
 int run(Options options) {
   Job job;
-  job.places = places(options);
-  check_interfaces(options);
-  job.environment = job_environment(process_environment(), options);
-  job.grace = knobs_from(job.environment).grace;
-  for (const std::string& line : tell_of_later(job.environment)) options.warnings.push_back(line);
-  job.program = find_program(options.command[0], path_of(job.environment));
-  if (job.program.empty()) {
-    say(fmt::format("the program '{}' was not found{}", options.command[0],
-                    options.command[0].find('/') == std::string::npos
-                        ? " in PATH"
-                        : ", or it may not be executed"));
-    return kNotFound;
+  job.hosts = hosts_of_job(options);
+  check_interfaces(options, !job.is_local());
+  Environment environment = job_environment(process_environment(), options);
+  const Knobs knobs = knobs_from(environment);
+  job.grace = knobs.grace;
+  job.start_timeout = knobs.start_timeout;
+  for (const std::string& line : tell_of_later(environment)) options.warnings.push_back(line);
+  const FoundCommand found = find_command(options.command, environment);
+  if (!found.problem.empty()) {
+    say(found.problem);
+    return found.program.empty() ? kNotFound : kUsage;
   }
-  check_script(options.command);
   for (const std::string& warning : options.warnings) say(warning);
+  job.command = {found.program, options.command, std::move(environment)};
   job.options = std::move(options);
+  if (!job.is_local()) prepare_for_other_hosts(job);
   return launch(job);
 }
 
@@ -98,13 +158,9 @@ void open_standard_descriptors() {
   if (fd >= 0) close(fd);
 }
 
-std::string own_path() {
-  std::error_code problem;
-  return std::filesystem::read_symlink("/proc/self/exe", problem).string();
-}
-
 /// The boundary: nothing passes it but an exit code.
 int main_or_explain(const std::vector<std::string>& arguments) try {
+  if (arguments == std::vector<std::string>{"--agent"}) return run_agent();  // not for users
   Options options = parse_options(arguments);
   switch (options.mode) {
     case Options::Mode::help:

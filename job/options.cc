@@ -18,6 +18,7 @@ namespace {
 
 /// More processes than this on one machine are a typing error.
 constexpr int kMaxProcesses = 65536;
+constexpr int kMaxPort = 65535;
 
 [[noreturn]] void refuse(const std::string& text) { fail(Code::invalid_argument, text); }
 
@@ -31,6 +32,16 @@ std::string long_spelling(const std::string& argument) {
   const std::string_view name = std::string_view(argument).substr(0, argument.find('='));
   const auto found = kSpellings.find(name);
   return found == kSpellings.end() ? argument : found->second + argument.substr(name.size());
+}
+
+/// Throws Error{invalid_argument} naming the flag when `text` is no whole number in these bounds.
+int number(const char* flag, const std::string& text, int min, int max) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  if (result.ec != std::errc{} || result.ptr != end || value < min || value > max)
+    refuse(fmt::format("{} {}: allowed is a whole number from {} to {}", flag, text, min, max));
+  return value;
 }
 
 /// Values as the user wrote them.
@@ -106,9 +117,11 @@ void Parser::add_own() {
   flag("--check-build", raw_.check_build, "Print what this installation can do and exit (-cb)",
        kJob);
   text("--num-proc,--np", raw_.num_proc, "Number of processes (-np)", kJob);
-  text("-H,--hosts", raw_.hosts, "Hosts and their slots: host:slots,host:slots", kJob);
+  text("-H,--hosts", raw_.hosts, "Hosts and their slots: host:slots,[fd00::1]:slots", kJob);
   text("--hostfile", raw_.hostfile, "File with lines '<host> slots=<n>' (-hostfile)", kJob);
   text("--config-file", raw_.config_file, "YAML file with settings; flags win over it", kJob);
+  text("-p,--ssh-port", raw_.ssh_port, "Port on which other hosts listen for ssh", kJob);
+  text("-i,--ssh-identity-file", raw_.ssh_identity, "Key file for ssh to other hosts", kJob);
   text("--network-interfaces", raw_.interfaces, "Network interfaces to use: A,B", kJob);
   text("--network-interface", raw_.interface_old, "The same for one interface", kJob);
   flag("--gloo", raw_.gloo, "The built-in launcher, as without this flag", kJob);
@@ -129,8 +142,6 @@ void Parser::add_own() {
   app_.add_option("--blacklist-cooldown-range", raw_.cooldown, "Elastic: seconds, LO HI")
       ->expected(2)
       ->group(kLater);
-  text("-p,--ssh-port", raw_.ssh_port, "Port of ssh", kLater);
-  text("-i,--ssh-identity-file", raw_.ssh_identity, "Key file of ssh", kLater);
   text("--caller-key", raw_.caller_key, "Descriptor of a file with the job's key", kHidden);
   text("--caller", raw_.caller, "The process that the job ends with", kHidden);
   text("--mpi-args", raw_.mpi_args, "Put before the command of mpirun", kLater);
@@ -219,16 +230,6 @@ void Parser::run_cli(std::vector<std::string> flags) {
   if (!problem.empty()) refuse(problem);
 }
 
-/// Throws Error{invalid_argument} naming the flag when `text` is no whole number in these bounds.
-int number(const char* flag, const std::string& text, int min, int max) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, value);
-  if (result.ec != std::errc{} || result.ptr != end || value < min || value > max)
-    refuse(fmt::format("{} {}: allowed is a whole number from {} to {}", flag, text, min, max));
-  return value;
-}
-
 int Parser::processes() const {
   if (raw_.num_proc.empty()) refuse("-np is needed: the number of processes to start");
   return number("-np", raw_.num_proc, 1, kMaxProcesses);
@@ -279,8 +280,6 @@ void Parser::warn_of_later(Options& options) const {
       {"--slots-per-host", !raw_.slots.empty()},
       {"--reset-limit", !raw_.reset_limit.empty()},
       {"--blacklist-cooldown-range", !raw_.cooldown.empty()},
-      {"--ssh-port", !raw_.ssh_port.empty()},
-      {"--ssh-identity-file", !raw_.ssh_identity.empty()},
       {"--mpi-args", !raw_.mpi_args.empty()},
       {"--binding-args", !raw_.binding_args.empty()}};
   for (const auto& [name, given] : flags)
@@ -322,6 +321,8 @@ Options Parser::parse(const std::vector<std::string>& arguments) {
   if (!raw_.hosts.empty()) options.hosts = raw_.hosts;
   if (!raw_.hostfile.empty()) options.hostfile = raw_.hostfile;
   if (!raw_.output_filename.empty()) options.output_filename = raw_.output_filename;
+  if (!raw_.ssh_port.empty()) options.ssh_port = number("--ssh-port", raw_.ssh_port, 1, kMaxPort);
+  if (!raw_.ssh_identity.empty()) options.ssh_identity = raw_.ssh_identity;
   options.prefix_timestamp = raw_.prefix_timestamp;
   options.no_infiniband = raw_.tcp;
   take_interfaces(options);

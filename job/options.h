@@ -27,6 +27,8 @@ struct Options {
   /// number), and the job ends with it.
   std::optional<int> caller_key;
   std::optional<int> caller;  ///< its process id
+  std::optional<int> ssh_port;
+  std::optional<std::string> ssh_identity;
   std::vector<std::string> command;
 
   Environment knobs;                  ///< variables that flags and the config file set

@@ -134,13 +134,20 @@ TEST(Options, InterfacesAreAList) {
   EXPECT_THAT(old.warnings, ElementsAre(HasSubstr("deprecated")));
 }
 
+TEST(Options, TakeTheWayOfSsh) {
+  const Options options = parse_options({"-np", "1", "-p", "2222", "-i", "key", "x"});
+  EXPECT_EQ(options.ssh_port, 2222);
+  EXPECT_EQ(options.ssh_identity, "key");
+  EXPECT_THAT(options.warnings, IsEmpty());
+}
+
 TEST(Options, FlagsOfLaterVersionsAreToldOf) {
-  const Options options = parse_options(
-      {"-np", "1", "--max-np", "4", "--blacklist-cooldown-range", "1", "2", "-i", "key", "x"});
+  const Options options = parse_options({"-np", "1", "--max-np", "4", "--blacklist-cooldown-range",
+                                         "1", "2", "--mpi-args", "y", "x"});
   EXPECT_THAT(options.warnings,
               UnorderedElementsAre("not in this version: --max-np",
                                    "not in this version: --blacklist-cooldown-range",
-                                   "not in this version: --ssh-identity-file"));
+                                   "not in this version: --mpi-args"));
   EXPECT_THAT(options.command, ElementsAre("x"));
 }
 

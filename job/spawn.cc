@@ -36,9 +36,9 @@ bool prepare_child(const Program& program, const ProcessDefaults& defaults) {
   if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
   if (!place_descriptor(program.in, STDIN_FILENO) ||
       !place_descriptor(program.out, STDOUT_FILENO) ||
-      !place_descriptor(program.err, STDERR_FILENO) ||
-      !place_descriptor(program.key, program.key_target))
+      !place_descriptor(program.err, STDERR_FILENO))
     return false;
+  if (program.key >= 0 && !place_descriptor(program.key, program.key_target)) return false;
   if (setrlimit(RLIMIT_NOFILE, &defaults.open_files) != 0) return false;
   return sigaction(SIGPIPE, &defaults.on_broken_pipe, nullptr) == 0 &&
          sigprocmask(SIG_SETMASK, &defaults.signal_mask, nullptr) == 0;

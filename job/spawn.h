@@ -20,7 +20,7 @@ struct ProcessDefaults {
   rlimit open_files{};
 };
 
-/// Descriptors of the parent; 0, 1, 2 and `key_target` of the child.
+/// Descriptors of the parent; 0, 1, 2 and, where there is a `key`, `key_target` of the child.
 struct Program {
   std::string path;
   std::vector<std::string> arguments;

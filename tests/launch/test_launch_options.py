@@ -31,7 +31,12 @@ def variables(result: Ended, rank: int = 0) -> dict[str, str]:
             "-np 5 asks for more processes than there are slots: 4",
         ),
         (["-np", "1", "-H", "localhost"], "expected host:slots,host:slots"),
-        (["-np", "1", "-H", "elsewhere.example:1"], "several hosts are not in this version"),
+        (["-np", "1", "-H", "-oProxyCommand=x:1"], "expected host:slots,host:slots"),
+        (["-np", "1", "-H", "fd00::1:1"], "expected host:slots,host:slots"),
+        (
+            ["-np", "1", "-p", "70000"],
+            "--ssh-port 70000: allowed is a whole number from 1 to 65535",
+        ),
         (["-np", "1", "--hostfile", "missing"], "missing: it cannot be read"),
         (["-np", "1", "-H", "localhost:1", "--hostfile", "x"], "exclude each other"),
         (["-np", "1", "--config-file", "missing.yaml"], "missing.yaml: it cannot be read"),
@@ -208,12 +213,12 @@ def test_a_config_file_that_makes_no_sense_is_refused(jobs: Jobs, text: str, mes
 
 
 def test_a_later_feature_is_told_of_and_does_not_stop_the_job(jobs: Jobs) -> None:
-    flags = ["--autotune", "--min-np", "1", "-p", "22"]
+    flags = ["--autotune", "--min-np", "1", "--mpi-args", "x"]
     result = jobs.run("-np", "1", *flags, "env", env={"HOROVOD_NUM_NCCL_STREAMS": "2"})
     assert result.code == 0
     assert all(line.startswith("not in this version: ") for line in result.said)
     told = "\n".join(result.said)
-    for word in ("--autotune", "--min-np", "--ssh-port", "NCCL_STREAMS=2"):
+    for word in ("--autotune", "--min-np", "--mpi-args", "NCCL_STREAMS=2"):
         assert word in told
 
 

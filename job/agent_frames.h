@@ -1,0 +1,136 @@
+// What the launcher and its agent on another host say to each other through the standard input and
+// output of one ssh: a preamble, then frames. Pure: bytes in, frames out. docs/wire.md has every
+// byte.
+//
+// A frame names a host, so that an agent may stand between the launcher and further agents.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/knobs.h"
+#include "core/transport/handshake.h"
+#include "job/hosts.h"
+#include "job/lines.h"
+#include "job/start_table.h"
+
+namespace hvd::job {
+
+/// The agent's first bytes. What a login script prints before is skipped.
+inline constexpr std::string_view kAgentPreamble = "\x01horovodrun-agent\x02\n";
+inline constexpr size_t kMaxNoiseBytes = 64 * KiB;
+/// The largest is a Setup, whose largest part is the environment: Linux allows 2 MiB for that.
+inline constexpr size_t kMaxAgentFrameBytes = 16 * MiB;
+
+struct AgentFrame {
+  /// From the agent: hello, ready, refused, output, exited, not_started, nothing_left. To it:
+  /// setup, start, signal_all, pause.
+  enum class Kind : uint8_t {
+    hello,
+    setup,
+    ready,
+    refused,
+    start,
+    output,
+    exited,
+    not_started,
+    nothing_left,
+    signal_all,
+    pause,
+  };
+  Kind kind{};
+  uint32_t host = 0;  ///< in the order of the job's hosts: whose word, or for whom
+  ByteVector payload{};
+
+  bool operator==(const AgentFrame&) const = default;
+};
+
+/// Length of the payload, kind, host, payload.
+ByteVector to_bytes(const AgentFrame& frame);
+
+/// Takes what a stream brings, in portions of any length.
+class AgentFrameReader {
+ public:
+  /// `preamble`: frames begin behind it.
+  explicit AgentFrameReader(bool preamble) : in_noise_(preamble) {}
+
+  void add(ConstBytes bytes);
+  /// The next whole frame. Throws Error{internal} when what came cannot be frames.
+  std::optional<AgentFrame> next();
+  bool begun() const { return !in_noise_; }
+  /// What came instead of the preamble, to show to the user.
+  std::string noise() const;
+
+ private:
+  void skip_noise();
+
+  bool in_noise_;
+  ByteVector waiting_;
+  size_t taken_ = 0;
+};
+
+// ---- Payloads. The readers throw Error{internal} when malformed. ----
+
+struct AgentHello {
+  std::string version;
+  std::string machine;
+  bool operator==(const AgentHello&) const = default;
+};
+ByteVector to_bytes(const AgentHello& hello);
+AgentHello read_hello(ConstBytes bytes);
+
+/// All that an agent needs to be ready. Holds the job's key: it is never shown.
+struct AgentSetup {
+  JobKey key;
+  std::string folder;                        ///< where the ranks work
+  std::vector<std::string> command;          ///< as the user wrote it
+  Environment environment;                   ///< common to all ranks
+  std::vector<std::string> interfaces;       ///< that the user allows; none: all
+  std::vector<std::string> store_addresses;  ///< numeric; the agent finds out which of them connect
+  uint16_t store_port = 0;
+  uint32_t start_timeout_seconds = 0;
+  std::vector<Place> places;
+};
+ByteVector to_bytes(const AgentSetup& setup);
+AgentSetup read_setup(ConstBytes bytes);
+
+/// How the launcher was reached from there.
+struct AgentReady {
+  std::string store_address;
+  std::string interface;
+  bool operator==(const AgentReady&) const = default;
+};
+ByteVector to_bytes(const AgentReady& ready);
+AgentReady read_ready(ConstBytes bytes);
+
+struct AgentRefusal {
+  StartStep step{};
+  std::string problem;
+  std::vector<std::string> advice;
+  bool operator==(const AgentRefusal&) const = default;
+};
+ByteVector to_bytes(const AgentRefusal& refusal);
+AgentRefusal read_refusal(ConstBytes bytes);
+
+struct AgentOutput {
+  int32_t rank = 0;
+  Stream stream{};
+  std::string bytes;  ///< none: the stream has ended
+  bool operator==(const AgentOutput&) const = default;
+};
+ByteVector to_bytes(const AgentOutput& output);
+AgentOutput read_output(ConstBytes bytes);
+
+/// exited: rank, wait status. not_started: rank, errno. signal_all: signal. pause: 1 or 0.
+struct AgentNumbers {
+  int32_t first = 0;
+  int32_t second = 0;
+  bool operator==(const AgentNumbers&) const = default;
+};
+ByteVector to_bytes(const AgentNumbers& numbers);
+AgentNumbers read_numbers(ConstBytes bytes);
+
+}  // namespace hvd::job

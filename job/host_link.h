@@ -1,0 +1,60 @@
+// One host of a job as the launcher sees it, whether its ranks are started here or at the far end
+// of an ssh: what happens there comes out in order, what shall happen there goes in.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/transport/socket.h"
+#include "job/driver.h"
+#include "job/lines.h"
+#include "job/start_table.h"
+
+namespace hvd::job {
+
+/// What a rank wrote; no bytes: the stream has ended.
+struct Chunk {
+  int rank = 0;
+  Stream stream{};
+  std::string bytes;
+};
+
+/// Why a rank never became its program (errno).
+struct RankNotStarted {
+  int rank = 0;
+  int error = 0;
+};
+/// No process of the job is left on this host.
+struct HostEmpty {};
+/// The way to this host's ranks is gone, and they are ended there.
+struct HostGone {
+  std::string why;
+  int exit_code = 1;
+};
+using HostEvent = std::variant<RankExited, RankNotStarted, HostEmpty, HostGone>;
+
+/// What a rank wrote before it ended is among `output` not later than its end is among `events`.
+struct HostNews {
+  std::vector<Chunk> output;
+  std::vector<HostEvent> events;
+};
+
+class HostLink {
+ public:
+  virtual ~HostLink() = default;
+  /// Readable when take() has something to do.
+  virtual int fd() const = 0;
+  /// Appends what has happened. Never blocks.
+  virtual void take(HostNews& news) = 0;
+  /// How far the host has come; after start() of no meaning.
+  virtual StartRow row() const = 0;
+  /// Starts the ranks of a host that is ready. `store`: how this machine reaches it; another one
+  /// has found its own way.
+  virtual void start(const Address& store) = 0;
+  virtual void signal_all(int signal) = 0;
+  /// While paused, what ranks write stays where it is.
+  virtual void pause_output(bool paused) = 0;
+};
+
+}  // namespace hvd::job

@@ -1,0 +1,338 @@
+"""Jobs on several hosts: namespaces with a real sshd each, as cluster.py makes them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import COUNT, DEAD, WIRE, Cluster, address, address_v6, cluster_or_skip, hosts
+from launcher import Ended, ended, horovodrun, wait_until
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = cluster_or_skip(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.take_down()
+
+
+@pytest.fixture
+def cluster(network: Cluster) -> Iterator[Cluster]:
+    """Nothing of a job may be left on any host, however it ended."""
+    yield network
+    network.end()
+    wait_until(
+        lambda: not any(network.processes(host) for host in range(1, COUNT + 1)),
+        "the end of all that the job has started on any host",
+    )
+
+
+def shell(folder: Path, text: str) -> str:
+    path = folder / "rank.sh"
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def by_rank(result: Ended) -> dict[int, dict[str, str]]:
+    found: dict[int, dict[str, str]] = {}
+    for line in result.out_lines:
+        head, _, text = line.partition("<stdout>:")
+        key, _, value = text.partition("=")
+        found.setdefault(int(head.strip("[]")), {})[key] = value
+    return found
+
+
+def test_ranks_find_their_place_folder_and_environment_on_every_host(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    script = shell(tmp_path, "env; echo CWD=$(pwd); echo HOST=$(hostname)\n")
+    secret = {"HOROVOD_SECRET_KEY": "s", "MINE": "a 'b' $c"}
+    result = cluster.run("-np", "4", "-H", hosts(2, 1, 1), script, cwd=tmp_path, env=secret)
+    assert (result.code, result.err) == (0, "")
+    found = by_rank(result)
+    assert [found[rank]["HOST"] for rank in range(4)] == ["node1", "node1", "node2", "node3"]
+    for rank, (host, local, size, cross, across) in enumerate(
+        [(1, 0, 2, 0, 3), (1, 1, 2, 0, 1), (2, 0, 1, 1, 3), (3, 0, 1, 2, 3)]
+    ):
+        expected = {
+            "HOROVOD_HOSTNAME": address(host),
+            "HOROVOD_RANK": str(rank),
+            "HOROVOD_SIZE": "4",
+            "HOROVOD_LOCAL_RANK": str(local),
+            "HOROVOD_LOCAL_SIZE": str(size),
+            "HOROVOD_CROSS_RANK": str(cross),
+            "HOROVOD_CROSS_SIZE": str(across),
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": address(1),
+            "NCCL_SOCKET_IFNAME": WIRE,
+            "MINE": "a 'b' $c",
+            "CWD": str(tmp_path),
+        }
+        assert expected.items() <= found[rank].items()
+        assert "HOROVOD_SECRET_KEY" not in found[rank]
+
+
+def test_hosts_may_be_names_addresses_of_both_kinds_and_lines_of_a_file(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    script = shell(tmp_path, "echo HOST=$(hostname)\n")
+    (tmp_path / "hosts").write_text(f"node2 slots=1\n{address_v6(3)} slots=2\n")
+    result = cluster.run("-np", "3", "--hostfile", "hosts", script, cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert [by_rank(result)[rank]["HOST"] for rank in range(3)] == ["node2", "node3", "node3"]
+    mixed = f"localhost:1,[{address_v6(2)}]:1,node3:1"
+    result = cluster.run("-np", "3", "-H", mixed, script, cwd=tmp_path)
+    assert [by_rank(result)[rank]["HOST"] for rank in range(3)] == ["node1", "node2", "node3"]
+
+
+REDUCE = """
+import array, os, pathlib, socket, sys
+import horovod._core as core
+
+def peers():
+    not_ours = {22, int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            own, other, state = line.split()[1:4]
+            ports = {int(end.split(":")[1], 16) for end in (own, other)}
+            if state == "01" and not ports & not_ours:  # established
+                found.add(socket.inet_ntoa(bytes.fromhex(other.split(":")[0])[-4:][::-1]))
+    return found - {"127.0.0.1"}  # ranks of one host
+
+core.init()
+world = core.world()
+for step, length in enumerate([1, 1000, 300000]):
+    values = array.array("f", [float(world.rank + 1)] * length)
+    at = values.buffer_info()[0]
+    if step == 2:
+        print("PEERS=" + ",".join(sorted(peers())), flush=True)  # while all are still there
+    handle = core.submit(core.ALLREDUCE, f"x{step}", [(at, (length,), 7)], [at], values, 1)
+    core.wait(handle)
+    core.free(handle)
+    expected = world.size * (world.size + 1) / 2
+    assert set(values) == {expected}, (step, values[0], expected)
+core.shutdown()
+"""
+
+
+@pytest.mark.parametrize("slots", [(2, 1, 1), (4, 4, 4)])
+def test_allreduce_sums_over_hosts_by_the_wire_alone(
+    cluster: Cluster, tmp_path: Path, slots: tuple[int, ...]
+) -> None:
+    pytest.importorskip("horovod._core")
+    (tmp_path / "reduce.py").write_text(REDUCE)
+    command = [sys.executable, "reduce.py"]
+    result = cluster.run(
+        "-np", str(sum(slots)), "-H", hosts(*slots), *command, cwd=tmp_path,
+        env={"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert (result.code, result.err) == (0, "")
+    found = by_rank(result)
+    first_of_host = [sum(slots[:host]) for host in range(COUNT)]
+    for host, rank in enumerate(first_of_host, start=1):
+        others = {address(other) for other in range(1, COUNT + 1) if other != host}
+        assert set(found[rank]["PEERS"].split(",")) == others
+
+
+def test_output_comes_out_as_on_one_host_and_lies_in_files_here(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    text = "seq 20000; printf 'no end'; echo \"to err $HOROVOD_RANK\" >&2\n"
+    result = cluster.run(
+        "-np", "3", "-H", hosts(1, 1, 1), "--output-filename", "out", shell(tmp_path, text),
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert result.code == 0
+    expected = "".join(f"{number}\n" for number in range(1, 20001)) + "no end"
+    for rank in range(3):
+        assert (tmp_path / f"out/rank.{rank}/stdout").read_text() == expected
+        assert (tmp_path / f"out/rank.{rank}/stderr").read_text() == f"to err {rank}\n"
+        mark = f"[{rank}]<stdout>:"
+        assert "\n".join(line.removeprefix(mark) for line in result.out_lines
+                         if line.startswith(mark)) == expected  # fmt: skip
+        assert f"[{rank}]<stderr>:to err {rank}" in result.err.splitlines()
+
+
+def test_the_first_failure_on_another_host_is_told_with_its_lines(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    text = "[ $HOROVOD_RANK = 2 ] || exec sleep 100\necho bad luck >&2; exit 7\n"
+    result = cluster.run("-np", "3", "-H", hosts(1, 1, 1), shell(tmp_path, text), cwd=tmp_path)
+    assert result.code == 7
+    assert result.said[:2] == [
+        f"rank 2 on {address(3)} exited with code 7; its last lines:",
+        "    bad luck",
+    ]
+
+
+def test_what_ignores_sigterm_is_killed_on_every_host(cluster: Cluster, tmp_path: Path) -> None:
+    text = "[ $HOROVOD_RANK = 1 ] && { sleep 0.5; exit 3; }\ntrap '' TERM\nsetsid sleep 900 &\n"
+    text += "while true; do sleep 1; done\n"
+    result = cluster.run(
+        "-np", "3", "-H", hosts(1, 1, 1), "--grace-seconds", "0", shell(tmp_path, text),
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert result.code == 3
+    assert f"rank 2 on {address(3)} was stopped (SIGKILL)" in result.said
+
+
+def test_a_rank_that_is_killed_ends_the_others_with_an_error_that_names_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    pytest.importorskip("horovod._core")
+    endless = REDUCE.replace("[1, 1000, 300000]", "[1000] * 100000").replace(
+        "    values =",
+        "    if step == 20 and world.rank == 3: os.kill(os.getpid(), 9)\n    values =",
+    )
+    (tmp_path / "reduce.py").write_text(endless)
+    command = [sys.executable, "reduce.py"]
+    result = cluster.run("-np", "4", "-H", hosts(2, 1, 1), *command, cwd=tmp_path)
+    assert result.code == 137
+    assert result.said[0].startswith(f"rank 3 on {address(3)} was killed by signal 9 (SIGKILL)")
+    followed = [line for line in result.said if line.endswith("as a consequence of rank 3")]
+    assert len(followed) == 3, result.err
+
+
+def start_sleepers(cluster: Cluster, folder: Path) -> tuple[object, list[int]]:
+    script = shell(folder, "setsid sleep 900 &\necho $$ > $HOROVOD_RANK.pid\nexec sleep 900\n")
+    process = cluster.start("-np", "3", "-H", hosts(1, 1, 1), script, cwd=folder)
+
+    def started() -> bool:
+        return all((folder / f"{rank}.pid").exists() for rank in range(3))
+
+    wait_until(started, "three ranks")
+    return process, sorted(cluster.processes(2))
+
+
+def test_nothing_survives_a_launcher_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    process, _ = start_sleepers(cluster, tmp_path)
+    process.kill()  # type: ignore[attr-defined]
+
+
+def test_a_signal_to_the_launcher_ends_all(cluster: Cluster, tmp_path: Path) -> None:
+    process, _ = start_sleepers(cluster, tmp_path)
+    process.terminate()  # type: ignore[attr-defined]
+    result = ended(process)  # type: ignore[arg-type]
+    assert result.code == 128 + signal.SIGTERM
+    assert result.said == ["SIGTERM: ending all ranks"]
+
+
+def test_a_host_whose_agent_is_killed_is_lost_and_ends_the_job(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    process, pids = start_sleepers(cluster, tmp_path)
+
+    def is_agent(pid: int) -> bool:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return b"--agent" in words and not Path(f"/proc/{pid}/comm").read_text().startswith("hvd-")
+
+    agents = [pid for pid in pids if is_agent(pid)]
+    assert len(agents) == 1
+    os.kill(agents[0], signal.SIGKILL)
+    result = ended(process)  # type: ignore[arg-type]
+    assert result.code == 1
+    assert result.said[0].startswith(f"{address(2)} was lost with rank 1: ")
+
+
+# ---- What keeps a job from starting ----
+
+
+def refused(result: Ended, host: str, *cells: str) -> str:
+    """The row of the host reads so; returns what is said about it."""
+    assert result.code == 1 and result.out == ""
+    assert "the job was not started" in result.said[0]
+    assert result.said[1].split() == [
+        "host",
+        "resolve",
+        "ssh",
+        "agent",
+        "program",
+        "connect",
+        "back",
+    ]
+    rows = [line.split() for line in result.said[2:] if line.startswith("  ")]
+    assert [host, *cells] in rows, result.err
+    return result.err.partition(f"{host}: ")[2]
+
+
+def test_a_host_without_sshd_is_named_with_what_helps(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.stop_sshd(3)
+    try:
+        result = cluster.run("-np", "3", "-H", hosts(1, 1, 1), "touch", "started", cwd=tmp_path)
+    finally:
+        cluster.start_sshd(3)
+    told = refused(result, address(3), "ok", "FAILED", "-", "-", "-")
+    assert "Connection refused" in told and "systemctl start ssh" in told
+    refused(result, address(2), "ok", "ok", "ok", "ok", "ok")
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_wrong_key_is_told_with_the_command_that_installs_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    key = str(cluster.folder / "other_key")
+    config = cluster.folder / "ssh_config"
+    text = config.read_text()
+    config.write_text(text.replace("user_key", "other_key"))
+    try:
+        result = cluster.run("-np", "2", "-H", hosts(1, 1), "-i", key, "true", cwd=tmp_path)
+    finally:
+        config.write_text(text)
+    told = refused(result, address(2), "ok", "FAILED", "-", "-", "-")
+    assert "Permission denied" in told and f"ssh-copy-id -i {key} {address(2)}" in told
+
+
+def test_a_wrong_port_is_told_with_its_number(cluster: Cluster, tmp_path: Path) -> None:
+    result = cluster.run("-np", "2", "-H", hosts(1, 1), "-p", "2222", "true", cwd=tmp_path)
+    told = refused(result, address(2), "ok", "FAILED", "-", "-", "-")
+    assert "2222 now: horovodrun -p PORT" in told
+
+
+def test_a_host_that_does_not_answer_is_told_in_time(cluster: Cluster, tmp_path: Path) -> None:
+    far = "10.77.1.99"
+    listed = f"{hosts(1, 1)},{far}:1,no-such-name:1"
+    result = cluster.run("-np", "4", "-H", listed, "--start-timeout", "8", "true", cwd=tmp_path)
+    told = refused(result, far, "ok", "FAILED", "-", "-", "-")
+    assert f"ping -c 1 {far}" in told
+    told = refused(result, "no-such-name", "FAILED", "-", "-", "-", "-")
+    assert "getent hosts no-such-name" in told
+
+
+def test_a_folder_or_a_launcher_that_is_not_there_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    here = tmp_path / "only-here"
+    here.mkdir()
+    cluster.stop_sshd(2)
+    cluster.start_sshd(2, hide=here)
+    try:
+        (here / "x.sh").write_text("#!/bin/sh\ntrue\n")
+        (here / "x.sh").chmod(0o755)
+        result = cluster.run("-np", "2", "-H", hosts(1, 1), "./x.sh", cwd=here)
+        told = refused(result, address(2), "ok", "ok", "ok", "FAILED", "-")
+        assert "'./x.sh' was not found" in told
+        shutil.copy(horovodrun(), here / "horovodrun")
+        program = str(here / "horovodrun")
+        result = cluster.run("-np", "2", "-H", hosts(1, 1), "true", cwd=tmp_path, program=program)
+        told = refused(result, address(2), "ok", "ok", "FAILED", "-", "-")
+        assert f"{program} is not there" in told
+    finally:
+        cluster.stop_sshd(2)
+        cluster.start_sshd(2)
+
+
+def test_only_the_interfaces_that_are_named_are_used(cluster: Cluster, tmp_path: Path) -> None:
+    script = shell(tmp_path, "env\n")
+    both = f"{DEAD},{WIRE}"
+    common = ["-np", "2", "-H", hosts(1, 1), "--start-timeout", "8"]
+    result = cluster.run(*common, "--network-interfaces", both, script, cwd=tmp_path)
+    assert result.code == 0, result.err
+    for found in by_rank(result).values():
+        assert (found["HOROVOD_GLOO_IFACE"], found["NCCL_SOCKET_IFNAME"]) == (WIRE, both)
+    result = cluster.run(*common, "--network-interfaces", DEAD, script, cwd=tmp_path)
+    told = refused(result, address(2), "ok", "ok", "ok", "ok", "FAILED")
+    assert "10.88.0.1" in told and "--network-interfaces NAME" in told
