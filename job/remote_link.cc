@@ -201,6 +201,8 @@ void RemoteLink::take_end(HostNews& news) {
   const ExitStatus status = exit_status(wait_status);
   for (const FileDescriptor* fd : {&pidfd_, &out_, &err_})
     if (*fd) epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd->get(), nullptr);
+  if (std::exchange(send_watched_, false))
+    epoll_ctl(events_.get(), EPOLL_CTL_DEL, in_.get(), nullptr);
   if (empty_) return;
   if (!started_) {
     if (row_.failed()) return;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,7 +200,7 @@ def test_a_rank_that_is_killed_ends_the_others_with_an_error_that_names_it(
     assert len(followed) == 3, result.err
 
 
-def start_sleepers(cluster: Cluster, folder: Path) -> tuple[object, list[int]]:
+def start_sleepers(cluster: Cluster, folder: Path) -> subprocess.Popen[bytes]:
     script = shell(folder, "setsid sleep 900 &\necho $$ > $HOROVOD_RANK.pid\nexec sleep 900\n")
     process = cluster.start("-np", "3", "-H", hosts(1, 1, 1), script, cwd=folder)
 
@@ -207,35 +208,39 @@ def start_sleepers(cluster: Cluster, folder: Path) -> tuple[object, list[int]]:
         return all((folder / f"{rank}.pid").exists() for rank in range(3))
 
     wait_until(started, "three ranks")
-    return process, sorted(cluster.processes(2))
+    return process
 
 
 def test_nothing_survives_a_launcher_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
-    process, _ = start_sleepers(cluster, tmp_path)
-    process.kill()  # type: ignore[attr-defined]
+    process = start_sleepers(cluster, tmp_path)
+    process.kill()
 
 
 def test_a_signal_to_the_launcher_ends_all(cluster: Cluster, tmp_path: Path) -> None:
-    process, _ = start_sleepers(cluster, tmp_path)
-    process.terminate()  # type: ignore[attr-defined]
-    result = ended(process)  # type: ignore[arg-type]
+    process = start_sleepers(cluster, tmp_path)
+    process.terminate()
+    result = ended(process)
     assert result.code == 128 + signal.SIGTERM
     assert result.said == ["SIGTERM: ending all ranks"]
 
 
-def test_a_host_whose_agent_is_killed_is_lost_and_ends_the_job(
-    cluster: Cluster, tmp_path: Path
+@pytest.mark.parametrize("victim", ["agent", "ssh"])
+def test_a_host_whose_agent_or_ssh_is_killed_is_lost_and_ends_the_job(
+    cluster: Cluster, tmp_path: Path, victim: str
 ) -> None:
-    process, pids = start_sleepers(cluster, tmp_path)
+    process = start_sleepers(cluster, tmp_path)
 
-    def is_agent(pid: int) -> bool:
+    def is_victim(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return b"--agent" in words and not Path(f"/proc/{pid}/comm").read_text().startswith("hvd-")
+        if victim == "ssh":
+            return words[0].endswith(b"ssh") and address(2).encode() in words
+        is_supervisor = Path(f"/proc/{pid}/comm").read_text().startswith("hvd-")
+        return b"--agent" in words and not is_supervisor
 
-    agents = [pid for pid in pids if is_agent(pid)]
-    assert len(agents) == 1
-    os.kill(agents[0], signal.SIGKILL)
-    result = ended(process)  # type: ignore[arg-type]
+    host = 1 if victim == "ssh" else 2
+    (found,) = [pid for pid in cluster.processes(host) if is_victim(pid)]
+    os.kill(found, signal.SIGKILL)
+    result = ended(process)
     assert result.code == 1
     assert result.said[0].startswith(f"{address(2)} was lost with rank 1: ")
 
