@@ -55,7 +55,8 @@ std::vector<Host> listed_hosts(const Options& options) {
 
 std::vector<JobHost> hosts_of_job(const Options& options) {
   Machine machine{.name = machine_name(), .addresses = {}};
-  for (const InterfaceAddress& one : interface_addresses()) machine.addresses.push_back(one.host);
+  if (options.hosts || options.hostfile)  // asking the kernel takes as long as starting a process
+    for (const InterfaceAddress& one : interface_addresses()) machine.addresses.push_back(one.host);
   std::vector<JobHost> hosts;
   const auto listed = merged(listed_hosts(options), machine);
   for (auto& places : by_host(place(listed, options.num_proc))) {
