@@ -341,3 +341,16 @@ def test_only_the_interfaces_that_are_named_are_used(cluster: Cluster, tmp_path:
     result = cluster.run(*common, "--network-interfaces", DEAD, script, cwd=tmp_path)
     told = refused(result, address(2), "ok", "ok", "ok", "ok", "FAILED")
     assert "10.88.0.1" in told and "--network-interfaces NAME" in told
+
+
+def test_a_function_is_called_on_every_host_from_one(cluster: Cluster, tmp_path: Path) -> None:
+    script = tmp_path / "call.py"
+    script.write_text(
+        "import socket, horovod\n"
+        "def where(greeting):\n"
+        "    return greeting, socket.gethostname()\n"
+        f"print(horovod.run(where, args=('here',), num_proc=3, hosts='{hosts(1, 1, 1)}'))\n"
+    )
+    result = cluster.run(str(script), cwd=tmp_path, program=sys.executable)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == f"{[('here', f'node{host}') for host in (1, 2, 3)]}\n"

@@ -12,8 +12,8 @@ from typing import Any
 
 import cloudpickle
 
+from horovod.runner._failure import RankFailed
 from horovod.runner._job import Job, Stream
-from horovod.runner._run import RankFailed
 
 Flags = Mapping[str, int | str | bool | Sequence[int] | None]
 WORKER = ("-m", "horovod.runner._worker")

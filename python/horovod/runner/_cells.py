@@ -20,7 +20,7 @@ import types
 from typing import Any
 
 from horovod.runner._channel import Channel, Closed
-from horovod.runner._worker import extend_path
+from horovod.runner._path import extend_path
 
 #: Before the number of a cell: all that the cell has written comes before. A control character that
 #: nobody prints.

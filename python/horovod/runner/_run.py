@@ -4,28 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from horovod.runner._call import Flags
-
-
-class RankFailed(RuntimeError):
-    """A rank of `horovod.run` raised an exception, or ended without a result.
-
-    `rank`: the first that failed, None when none was started. `exit_code`: that of the job.
-    `traceback`: the text of the rank's traceback, "" when there is none. The exception of the rank
-    is the `__cause__`, if it could be sent.
-    """
-
-    def __init__(self, message: str, rank: int | None, exit_code: int, traceback: str = "") -> None:
-        super().__init__(message)
-        self.rank = rank
-        self.exit_code = exit_code
-        self.traceback = traceback
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RankFailed, (self.args[0], self.rank, self.exit_code, self.traceback)
+from typing import Any
 
 
 def run(
@@ -66,7 +45,7 @@ def run(
     Raises: ValueError when flags exclude each other; RankFailed, a RuntimeError, when a rank raises
     or dies, from the exception of the rank.
     """
-    from horovod.runner import _call
+    from horovod.runner import _call  # cloudpickle, which `import horovod` can do without
 
     num_proc = _renamed("np", np, "num_proc", num_proc, 1)
     min_num_proc = _renamed("min_np", min_np, "min_num_proc", min_num_proc, None)
@@ -78,7 +57,7 @@ def run(
     _exclude(use_gloo=use_gloo, use_mpi=use_mpi)
     if network_interfaces is not None and not isinstance(network_interfaces, str):
         network_interfaces = ",".join(network_interfaces)
-    flags: Flags = {
+    flags = {
         "-np": num_proc,
         "--min-np": min_num_proc,
         "--max-np": max_num_proc,

@@ -15,6 +15,7 @@ import cloudpickle
 
 from horovod.runner._channel import Channel, Closed, secret_of
 from horovod.runner._job import PORT_VARIABLE
+from horovod.runner._path import extend_path
 
 _CONNECT_SECONDS = 30
 _KEY_BYTES = 32
@@ -63,11 +64,6 @@ def call(channel: Channel, path: list[str], function_and_arguments: bytes) -> in
     channel.send(("returned", result))
     channel.receive()
     return 0
-
-
-def extend_path(path: list[str]) -> None:
-    """Modules are found where the caller finds them, and by what only this process knows after."""
-    sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
 
 
 def give_up(channel: Channel, error: BaseException) -> int:
