@@ -335,11 +335,47 @@ hvd_rank_list list_of(const std::vector<int32_t>& ranks) {
   return {ranks.data(), static_cast<int32_t>(ranks.size())};
 }
 
-void init(const std::vector<std::vector<int32_t>>& process_sets, bool dynamic) {
+/// A function of Python that brings what rank 0 says to all ranks, and what it raised.
+struct Introduction {
+  nb::object function;
+  nb::object raised;
+
+  static bool call(void* context, const char* name, const char* word, char* room, size_t capacity) {
+    const nb::gil_scoped_acquire locked;
+    auto& self = *static_cast<Introduction*>(context);
+    try {
+      const nb::object mine = word != nullptr ? nb::object(nb::str(word)) : nb::none();
+      const auto said = nb::cast<std::string>(self.function(name, mine));
+      if (said.size() >= capacity) return false;
+      std::copy_n(said.c_str(), said.size() + 1, room);
+      return true;
+    } catch (const nb::python_error& error) {
+      self.raised = nb::borrow(error.value());
+      return false;
+    }
+  }
+};
+
+void init(const std::vector<std::vector<int32_t>>& process_sets, bool dynamic,
+          const std::vector<int32_t>& members, int32_t rank, int32_t size, nb::object introduce) {
   std::vector<hvd_rank_list> lists;
   for (const auto& ranks : process_sets) lists.push_back(list_of(ranks));
   const hvd_init_options options{lists.data(), static_cast<int32_t>(lists.size()), dynamic};
-  check_start(without_gil([&] { return hvd_init_with(&options); }));
+  Introduction introduction{std::move(introduce), nb::none()};
+  hvd_job job{};
+  job.members = list_of(members);
+  job.rank = rank;
+  job.size = size;
+  if (!introduction.function.is_none()) {
+    job.introduce = &Introduction::call;
+    job.context = &introduction;
+  }
+  const hvd_status status = without_gil([&] { return hvd_init_job(&options, &job); });
+  if (!introduction.raised.is_none()) {
+    PyErr_SetObject(introduction.raised.type().ptr(), introduction.raised.ptr());
+    throw nb::python_error();
+  }
+  check_start(status);
 }
 
 int32_t add_process_set(const std::vector<int32_t>& ranks) {
@@ -394,7 +430,8 @@ NB_MODULE(_core, m) {
 
   m.def("version", [] { return std::string(hvd_version()); });
   m.def("knobs", [] { return nb::module_::import_("json").attr("loads")(hvd_knobs()); });
-  m.def("init", &init, "process_sets"_a = nb::list(), "dynamic"_a = false);
+  m.def("init", &init, "process_sets"_a = nb::list(), "dynamic"_a = false, "members"_a = nb::list(),
+        "rank"_a = 0, "size"_a = 0, "introduce"_a.none() = nb::none());
   m.def("shutdown", [] {
     check(without_gil(hvd_shutdown));
     released().drop_all();

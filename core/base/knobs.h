@@ -45,6 +45,9 @@ struct Knobs {
   bool deterministic = false;    ///< the same bits whatever the batching and the algorithm
   int64_t staging_bytes = int64_t{16} << 20;  ///< shared memory a rank
   std::string interface_name;                 ///< empty: by host name
+  // Finding each other.
+  std::string secret_file;  ///< empty: none
+  bool no_secret = false;
   // Waiting.
   std::chrono::seconds start_timeout{30};
   std::chrono::seconds peer_timeout{30};

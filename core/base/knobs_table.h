@@ -132,6 +132,17 @@ inline constexpr KnobRow kKnobRows[] = {
      .env = "HOROVOD_GLOO_IFACE",
      .kind = KnobKind::text,
      .help = "Network interface to use; without it, the one that has the host's name."},
+    // ---- Finding each other ----
+    {.field = &Knobs::secret_file,
+     .env = "HOROVOD_SECRET_FILE",
+     .kind = KnobKind::text,
+     .help = "File with the same secret on all hosts, for ranks that no launcher gives a key; "
+             "readable by its owner only."},
+    {.field = &Knobs::no_secret,
+     .env = "HOROVOD_NO_SECRET",
+     .kind = KnobKind::boolean,
+     .help = "Ranks of several hosts may meet without a secret: whoever reaches their ports can "
+             "join."},
     // ---- Waiting ----
     {.field = &Knobs::start_timeout,
      .env = "HOROVOD_START_TIMEOUT",

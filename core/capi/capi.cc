@@ -118,8 +118,30 @@ std::vector<int> ranks_in(const hvd_rank_list& list) {
   return ranks;
 }
 
-hvd::StartOptions start_options(const hvd_init_options* options) {
+void read_job(const hvd_job& job, hvd::StartOptions& made) {
+  made.members = ranks_in(job.members);
+  if (job.size < 0 || job.rank < 0 || (job.size > 0 && job.rank >= job.size)) {
+    hvd::fail(Code::invalid_argument,
+              "rank " + std::to_string(job.rank) + " of a job of " + std::to_string(job.size));
+  }
+  if (job.introduce != nullptr) {
+    made.spread = [job](const std::string& name, const std::string& word) {
+      std::vector<char> room(hvd::kMaxIntroductionBytes + 1);
+      const char* mine = word.empty() ? nullptr : word.c_str();
+      if (!job.introduce(job.context, name.c_str(), mine, room.data(), room.size()))
+        hvd::fail(Code::internal, "the ranks could not be introduced to each other");
+      return std::string(room.data());
+    };
+  }
+  if (job.size == 0) return;
+  if (job.size > 1 && job.introduce == nullptr)
+    hvd::fail(Code::invalid_argument, "a job with a size needs a way to introduce its ranks");
+  made.place = hvd::Place{job.rank, job.size};
+}
+
+hvd::StartOptions start_options(const hvd_init_options* options, const hvd_job* job) {
   hvd::StartOptions made;
+  if (job != nullptr) read_job(*job, made);
   if (options == nullptr) return made;
   made.dynamic_process_sets = options->dynamic_process_sets;
   for (int32_t i = 0; i < options->process_set_count; ++i)
@@ -169,17 +191,19 @@ const char* hvd_knobs(void) {
   return text.c_str();
 }
 
-hvd_status hvd_init(void) { return hvd_init_with(nullptr); }
+hvd_status hvd_init(void) { return hvd_init_job(nullptr, nullptr); }
 
-hvd_status hvd_init_with(const hvd_init_options* options) {
+hvd_status hvd_init_with(const hvd_init_options* options) { return hvd_init_job(options, nullptr); }
+
+hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* job) {
   const hvd_status status = guarded([=] {
     const std::lock_guard lock(process().starting);
     const auto context = current();
     if (context && !context->ending()) return;
     replace(nullptr);
     const uint32_t generation = ++process().generation;
-    replace(
-        std::make_shared<Context>(hvd::process_environment(), generation, start_options(options)));
+    replace(std::make_shared<Context>(hvd::process_environment(), generation,
+                                      start_options(options, job)));
   });
   if (status != HVD_OK) hvd::log(hvd::LogLevel::error, "hvd.init() failed: " + last_error);
   return status;

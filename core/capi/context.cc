@@ -14,9 +14,8 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/capi/submission.h"
-#include "core/group/bootstrap/job_key.h"
+#include "core/group/bootstrap/place.h"
 #include "core/group/bootstrap/wiring.h"
-#include "core/transport/store_client.h"
 
 namespace hvd {
 namespace {
@@ -100,6 +99,34 @@ class Unseen {
   std::vector<std::shared_ptr<Operation>> operations_;
 };
 
+/// Who we are by the environment, unless the caller says so himself; and in which part of it all.
+Identity identity_for(const Environment& environment, const StartOptions& options) {
+  if (!options.place) {
+    const Identity whole = identity_from(environment);
+    return options.members.empty() ? whole : part_of(whole, options.members);
+  }
+  Identity identity;
+  identity.launcher = "the communicator given to init";
+  identity.rank = options.place->index;
+  identity.size = options.place->count;
+  identity.local_known = identity.cross_known = false;
+  identity.hostname = own_hostname();
+  identity.meeting = Meeting::caller;
+  return identity;
+}
+
+hvd_world world_of(const Wiring& wiring) {
+  const Identity& identity = wiring.identity;
+  return {identity.rank,
+          identity.size,
+          identity.local_rank,
+          identity.local_size,
+          identity.cross_rank,
+          identity.cross_size,
+          is_homogeneous(wiring.topology),
+          wiring.generation};
+}
+
 Knobs knobs_for(const Environment& environment, const StartOptions& options) {
   Knobs knobs = knobs_from(environment);
   knobs.dynamic_process_sets |= options.dynamic_process_sets;
@@ -110,26 +137,17 @@ Knobs knobs_for(const Environment& environment, const StartOptions& options) {
 
 Context::Context(const Environment& environment, uint32_t generation, const StartOptions& options)
     : knobs_(knobs_for(environment, options)) {
-  const Identity identity = identity_from(environment);
+  Identity identity = identity_for(environment, options);
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
   warn_of_overruled_choice(knobs_, identity);
-  const std::optional<int> core = core_of(knobs_.thread_affinity, identity);
-  if (identity.size > 1) {
-    key_ = read_job_key(environment);
-    store_ = std::make_unique<StoreClient>(Address{identity.store_host, identity.store_port}, key_,
-                                           identity.rank, knobs_.start_timeout);
-  }
-  Wiring wiring = connect(identity, key_, store_.get(), generation, knobs_,
+  place_ = find_meeting_place(identity, environment, generation, knobs_, options.spread);
+  Wiring wiring = connect(identity, place_.key, place_.of_this_job(), generation, knobs_,
                           terms_of_sets(options.process_sets, identity.size));
-  world_ = {identity.rank,
-            identity.size,
-            identity.local_rank,
-            identity.local_size,
-            identity.cross_rank,
-            identity.cross_size,
-            is_homogeneous(wiring.topology),
-            generation};
+  if (place_.host) place_.host->all_have_met();
+  complete_place(wiring.identity, wiring.cards);
+  const std::optional<int> core = core_of(knobs_.thread_affinity, wiring.identity);
+  world_ = world_of(wiring);
   roster_ = wiring.roster();
   spare_cores_ = roster_.cards.empty() || has_core_for_each(roster_.cards, world_.rank);
   start_timeline_of_knobs();
@@ -152,11 +170,14 @@ void Context::tell(const Ending& ending) noexcept {
 // Before the first operation fails with the ending: the launcher can then tell the rank that failed
 // from those that only followed.
 void Context::blame(const Ending& ending) noexcept {
-  if (!store_ || ending.rank == world_.rank || blamed_.exchange(true)) return;
+  const Identity& identity = roster_.identity;
+  const bool launcher_listens = place_.store && identity.meeting == Meeting::launcher;
+  if (!launcher_listens || ending.rank == world_.rank || blamed_.exchange(true)) return;
   try {
+    const int cause = ending.rank == kNoRank ? kNoRank : identity.launcher_rank(ending.rank);
     const std::string key =
-        "ended/" + std::to_string(world_.generation) + "/" + std::to_string(world_.rank);
-    store_->set(key, as_bytes(std::to_string(ending.rank) + " " + ending.text));
+        fmt::format("ended/{}/{}", world_.generation, identity.launcher_rank(world_.rank));
+    place_.store->set(key, as_bytes(fmt::format("{} {}", cause, ending.text)));
   } catch (const std::exception& error) {
     log(LogLevel::debug, std::string("the launcher could not be told of the end: ") + error.what());
   }
@@ -173,7 +194,7 @@ std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given) {
   const GroupPlan plan{
       .ranks = ranks,
       .name = fmt::format("group/{:016x}{:016x}/{}/", hash.high, hash.low, earlier)};
-  Wiring wiring = connect_group(roster_, plan, key_, store_.get(), knobs_);
+  Wiring wiring = connect_group(roster_, plan, place_.key, place_.of_this_job(), knobs_);
   return std::make_unique<BlockingGroup>(std::move(wiring), ranks, knobs_, spare_cores_);
 }
 

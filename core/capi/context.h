@@ -15,10 +15,11 @@
 #include "core/base/knobs.h"
 #include "core/capi/blocking_group.h"
 #include "core/engine/driver.h"
+#include "core/group/bootstrap/meeting_place.h"
+#include "core/group/bootstrap/variables.h"
 #include "core/group/bootstrap/wiring.h"
 #include "core/observe/observer.h"
 #include "core/observe/timeline_control.h"
-#include "core/transport/store.h"
 #include "horovod/horovod.h"
 
 namespace hvd {
@@ -27,6 +28,9 @@ namespace hvd {
 struct StartOptions {
   std::vector<std::vector<int>> process_sets{};  ///< global ranks, ascending
   bool dynamic_process_sets = false;             ///< as if the knob were set
+  std::vector<int> members{};    ///< the launcher's ranks that are the job; none: all
+  std::optional<Place> place{};  ///< rank and size, where the caller knows them better
+  Spread spread{};               ///< how the caller introduces the ranks; none: he cannot
 };
 
 /// Any thread may call any function.
@@ -91,10 +95,9 @@ class Context {
   const Knobs knobs_;
   const SystemClock clock_;
   hvd_world world_{};
-  JobKey key_;
+  MeetingPlace place_;
   Roster roster_;
   bool spare_cores_ = false;
-  std::unique_ptr<Store> store_;
   Observer observer_;
   TimelineControl timeline_{observer_, clock_};
   std::mutex changing_sets_;  ///< held while a set is added or removed: one at a time

@@ -253,19 +253,31 @@ void prefer_bursts(const FileDescriptor& socket) {
 }
 
 FileDescriptor listen_unix(const std::string& name) {
-  const UnixAddress address = abstract(name);
-  auto listener = open_listener(address.get(), address.size, AF_UNIX);
+  auto listener = try_listen_unix(name);
   if (!listener) fail_errno("cannot listen on a unix socket");
   return listener;
 }
 
+FileDescriptor try_listen_unix(const std::string& name) {
+  const UnixAddress address = abstract(name);
+  return open_listener(address.get(), address.size, AF_UNIX);
+}
+
 FileDescriptor connect_unix(const std::string& name, TimePoint deadline) {
+  FileDescriptor socket = try_connect_unix(name, deadline);
+  if (!socket) fail(Code::peer_lost, "cannot connect to a unix socket: " + error_text(errno));
+  return socket;
+}
+
+FileDescriptor try_connect_unix(const std::string& name, TimePoint deadline) {
   const UnixAddress address = abstract(name);
   FileDescriptor socket(::socket(AF_UNIX, kSocketFlags, 0));
   if (!socket) fail_errno("socket");
   const int error = try_connect(socket.get(), address.get(), address.size, deadline);
-  if (error != 0) fail(Code::peer_lost, "cannot connect to a unix socket: " + error_text(error));
-  return socket;
+  if (error == 0) return socket;
+  socket.reset();
+  errno = error;
+  return FileDescriptor();
 }
 
 FileDescriptor accept_one(const FileDescriptor& listener) {

@@ -43,6 +43,9 @@ void prefer_bursts(const FileDescriptor& socket);
 /// Abstract: no file, gone with the last descriptor.
 FileDescriptor listen_unix(const std::string& name);
 FileDescriptor connect_unix(const std::string& name, TimePoint deadline);
+/// The same where the name may be taken, or not be there yet: empty instead of an Error.
+FileDescriptor try_listen_unix(const std::string& name);
+FileDescriptor try_connect_unix(const std::string& name, TimePoint deadline);
 
 /// A waiting connection, or an empty one when there is none now.
 FileDescriptor accept_one(const FileDescriptor& listener);

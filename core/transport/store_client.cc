@@ -2,6 +2,9 @@
 
 #include <poll.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "core/base/error.h"
 #include "core/transport/tcp_link.h"
 
@@ -14,27 +17,83 @@ constexpr auto kAnswerTimeout = std::chrono::seconds(5);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
-std::unique_ptr<Link> connect_to(const Address& server, const JobKey& key, int rank,
-                                 TimePoint deadline) {
-  FileDescriptor socket = connect_tcp(server, deadline);
-  // While a wait() is under way, this notices a host that is gone.
-  tune_tcp(socket, std::chrono::seconds(60));
-  Handshake handshake(Handshake::Role::dialer, key, {kStorePurpose, rank, kStoreGeneration});
-  authenticate(socket.get(), handshake, deadline);
-  return std::make_unique<TcpLink>(std::move(socket), kLauncher);
-}
+// An address that nobody answers (a bridge of the server's host, say) must leave time for the next.
+constexpr auto kPatienceForOneOfMany = std::chrono::seconds(2);
+constexpr auto kPauseBetweenRounds = std::chrono::milliseconds(20);
+
+/// Tries the addresses one after another.
+class Dialer {
+ public:
+  Dialer(const std::vector<Address>& servers, const JobKey& key, int rank, TimePoint deadline,
+         bool again)
+      : servers_(servers), key_(key), rank_(rank), deadline_(deadline), again_(again) {}
+
+  /// Writes where it was found to `found`.
+  std::unique_ptr<Link> connect(Address& found) {
+    for (;;) {
+      for (const Address& server : servers_) {
+        FileDescriptor socket = try_connect_tcp(server, patience(server), why_);
+        if (!socket || !proves_key(socket, server)) continue;
+        // While a wait() is under way, this notices a host that is gone.
+        tune_tcp(socket, std::chrono::seconds(60));
+        found = server;
+        return std::make_unique<TcpLink>(std::move(socket), kLauncher);
+      }
+      if (now() >= deadline_) fail(Code::timed_out, why_);
+      if (!again_) fail(Code::peer_lost, why_);
+      ::poll(nullptr, 0, static_cast<int>(kPauseBetweenRounds.count()));
+    }
+  }
+
+ private:
+  TimePoint patience(const Address& server) const {
+    const bool last = &server == &servers_.back();
+    return last && !again_ ? deadline_ : std::min(deadline_, now() + kPatienceForOneOfMany);
+  }
+
+  /// Who has another key may be anybody, unless there is nobody else to ask.
+  bool proves_key(const FileDescriptor& socket, const Address& server) {
+    const auto refused = prove(socket, server);
+    if (!refused) return true;
+    why_ = refused->what();
+    const bool final = !again_ || refused->code() == Code::unauthorized;
+    if (final && &server == &servers_.back()) fail(refused->code(), why_);
+    return false;
+  }
+
+  std::optional<Error> prove(const FileDescriptor& socket, const Address& server) try {
+    Handshake handshake(Handshake::Role::dialer, key_, {kStorePurpose, rank_, kStoreGeneration});
+    authenticate(socket.get(), handshake, patience(server));
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+
+  const std::vector<Address>& servers_;
+  const JobKey& key_;
+  const int rank_;
+  const TimePoint deadline_;
+  const bool again_;
+  std::string why_;
+};
 
 }  // namespace
 
 StoreClient::StoreClient(const Address& server, const JobKey& key, int rank, Duration timeout)
-    : channel_(connect_to(server, key, rank, now() + timeout), kLauncher, kStoreGeneration) {}
+    : StoreClient(std::vector{server}, key, rank, timeout, WhenAbsent::give_up) {}
+
+StoreClient::StoreClient(const std::vector<Address>& servers, const JobKey& key, int rank,
+                         Duration timeout, WhenAbsent when_absent)
+    : channel_(Dialer(servers, key, rank, now() + timeout, when_absent == WhenAbsent::try_again)
+                   .connect(server_),
+               kLauncher, kStoreGeneration) {}
 
 StoreClient::~StoreClient() { channel_.send_goodbye(); }
 
 void StoreClient::set(const std::string& key, ConstBytes value) {
   check_store_limits(key, value.size());
   const auto answer = ask(StoreOperation::set, key, value, now() + kAnswerTimeout);
-  if (!answer) fail(Code::timed_out, "the launcher does not answer");
+  if (!answer) fail(Code::timed_out, "the store of this job does not answer");
   if (answer->status == StoreStatus::refused) {
     fail(Code::invalid_argument, std::string(as_text(answer->value)));
   }
@@ -64,7 +123,7 @@ std::optional<StoreClient::Answer> StoreClient::ask(StoreOperation operation,
     while (channel_.pump()) {
     }
     if (auto answer = take_answer(number)) return answer;
-    if (channel_.said_goodbye()) fail(Code::peer_lost, "the launcher closed its store");
+    if (channel_.said_goodbye()) fail(Code::peer_lost, "the store of this job was closed");
     const auto events = static_cast<short>(POLLIN | (channel_.unsent_bytes() > 0 ? POLLOUT : 0));
     if (!wait_until_ready(channel_.fd(), events,
                           deadline.value_or(now() + std::chrono::hours(1))) &&

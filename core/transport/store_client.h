@@ -1,8 +1,9 @@
-// The Store as a rank sees it: a connection to the StoreServer of the launcher.
+// The Store as a rank sees it: a connection to the StoreServer of the launcher, or of rank 0.
 #pragma once
 
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "core/transport/channel.h"
 #include "core/transport/handshake.h"
@@ -15,9 +16,19 @@ namespace hvd {
 /// Thread-safe; one call at a time, so a wait() holds the others up.
 class StoreClient final : public Store {
  public:
+  /// Whether a server that is not there may still come.
+  enum class WhenAbsent : uint8_t { give_up, try_again };
+
   /// Connects as `rank` within `timeout`. Throws Error{peer_lost, timed_out, unauthorized}.
   StoreClient(const Address& server, const JobKey& key, int rank, Duration timeout);
+  /// The same where only some of the addresses may lead to it: the first at which somebody proves
+  /// the key.
+  StoreClient(const std::vector<Address>& servers, const JobKey& key, int rank, Duration timeout,
+              WhenAbsent when_absent);
   ~StoreClient() override;
+
+  /// Where it was found.
+  const Address& server() const { return server_; }
 
   void set(const std::string& key, ConstBytes value) override;
   std::optional<ByteVector> wait(const std::string& key, Duration timeout) override;
@@ -33,6 +44,7 @@ class StoreClient final : public Store {
                             std::optional<TimePoint> deadline);
   std::optional<Answer> take_answer(uint32_t number);
 
+  Address server_;
   std::mutex mutex_;
   Channel channel_;
   uint32_t last_number_ = 0;

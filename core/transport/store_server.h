@@ -27,6 +27,8 @@ class StoreServer {
   int fd() const { return waiter_.fd(); }
   void step();
 
+  bool has_clients() const { return !clients_.empty(); }
+
   /// The launcher's own look and word.
   std::optional<ByteVector> peek(const std::string& key) const;
   void set(const std::string& key, ConstBytes value);

@@ -88,6 +88,21 @@ typedef struct {
 /* hvd_init with process sets. Also HVD_INVALID_ARGUMENT on every rank when the sets differ between
  * ranks, or one of them has a rank twice or outside the job, or equals another set or the world. */
 HVD_API hvd_status hvd_init_with(const hvd_init_options* options);
+
+/* Which job this process is in, where the environment does not say it, or not all. Zero what is not
+ * needed. */
+typedef struct {
+  hvd_rank_list members; /* the launcher's ranks that are the job; count 0: all of them */
+  int32_t rank, size;    /* of this process; size 0: as the environment says. Needs `introduce` */
+  /* How the ranks find each other where the launcher does not help: called once, on every rank of
+   * the job, brings `word` of rank 0 (NULL on the others; it has the job's key) to all of them, and
+   * puts it into `room` [capacity] with a 0 at its end. `name` is the same on all of them and new
+   * at every init. False when that failed. Called only where it is needed. */
+  bool (*introduce)(void* context, const char* name, const char* word, char* room, size_t capacity);
+  void* context;
+} hvd_job;
+/* hvd_init_with for a job that is not just what the launcher started. Either may be NULL. */
+HVD_API hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* job);
 /* Ends the job on all ranks: what was agreed before completes everywhere. Does nothing when none is
  * running. */
 HVD_API hvd_status hvd_shutdown(void);

@@ -29,8 +29,21 @@ class World:
     generation: int
 
 def version() -> str: ...
-def init(process_sets: Sequence[Sequence[int]] = (), dynamic: bool = False) -> None:
-    """Starts the runtime. `process_sets`: lists of global ranks, which get the ids 1, 2, ..."""
+def init(
+    process_sets: Sequence[Sequence[int]] = (),
+    dynamic: bool = False,
+    members: Sequence[int] = (),
+    rank: int = 0,
+    size: int = 0,
+    introduce: Callable[[str, str | None], str] | None = None,
+) -> None:
+    """Starts the runtime. `process_sets`: lists of global ranks, which get the ids 1, 2, ...
+
+    `members`: the launcher's ranks that are the job; none: all. `rank`, `size`: of this process,
+    where the environment does not say it. `introduce`: called on every rank with a name that is
+    equal on all and new at every init, and a text on rank 0, None elsewhere; returns that text on
+    all. Only where the launcher does not help.
+    """
 
 def shutdown() -> None: ...
 def is_initialized() -> bool: ...

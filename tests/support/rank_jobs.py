@@ -43,8 +43,17 @@ def start_job(
 ) -> Job:
     """Runs `script FOLDER ARGUMENTS...` on all ranks to the end; after so many seconds it is
     killed."""
+    command = [str(launcher()), "-np", str(size)]
+    command += [sys.executable, str(script), str(folder), *arguments]
+    return run_command(command, size, folder, environment, seconds)
+
+
+def run_command(
+    command: list[str], size: int, folder: Path, environment: Mapping[str, str], seconds: float
+) -> Job:
+    """The same by any launcher: `command` starts `size` ranks, who tell below `folder`."""
     job = subprocess.Popen(
-        [str(launcher()), "-np", str(size), sys.executable, str(script), str(folder), *arguments],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -75,6 +84,7 @@ def tell(value: Any) -> None:
         file.write(json.dumps(value) + "\n")
 
 
-def begin_telling(folder: str) -> None:
-    rank = os.environ.get("HOROVOD_RANK", "0")
-    _told_to.append(Path(folder) / f"rank.{rank}")
+def begin_telling(folder: str, rank: int | None = None) -> None:
+    """`rank`: as it is known; None: as horovodrun says."""
+    number = os.environ.get("HOROVOD_RANK", "0") if rank is None else str(rank)
+    _told_to.append(Path(folder) / f"rank.{number}")

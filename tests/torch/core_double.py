@@ -123,7 +123,7 @@ class Double:
     def version(self) -> str:
         return "double"
 
-    def init(self, process_sets: Any = (), dynamic: bool = False) -> None:
+    def init(self, process_sets: Any = (), dynamic: bool = False, *job: Any) -> None:
         self.running = True
 
     def shutdown(self) -> None:

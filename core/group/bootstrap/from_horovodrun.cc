@@ -11,12 +11,26 @@ namespace {
 constexpr const char* kStoreHost = "HOROVOD_GLOO_RENDEZVOUS_ADDR";
 constexpr const char* kStorePort = "HOROVOD_GLOO_RENDEZVOUS_PORT";
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+/// Who has a key needs no launcher to vouch for the others; ranks that have none find each other
+/// only where the kernel tells whose they are.
+Meeting meeting_of(const Environment& environment, const Identity& identity) {
+  if (variable(environment, "HOROVOD_KEY_FD")) return Meeting::launcher;
+  const bool has_secret = variable(environment, "HOROVOD_SECRET_FILE").has_value();
+  return is_loopback(identity.store_host) && !has_secret ? Meeting::local : Meeting::address;
+}
+
 void read_store(const Environment& environment, Identity& identity) {
   const auto host = variable(environment, kStoreHost);
   const auto port = number_variable(environment, kStorePort, 1, 65535);
   if (host && port) {
     identity.store_host = *host;
     identity.store_port = static_cast<uint16_t>(*port);
+    identity.meeting = meeting_of(environment, identity);
+    identity.job_name = fmt::format("by hand/{}", *port);
     return;
   }
   if (host || port) {
@@ -43,6 +57,7 @@ std::optional<Identity> from_horovodrun(const Environment& environment) {
   Identity identity;
   identity.rank = world->index;
   identity.size = world->count;
+  identity.launcher = variable(environment, "HOROVOD_KEY_FD") ? "horovodrun" : "HOROVOD_RANK";
   if (local) {
     identity.local_rank = local->index;
     identity.local_size = local->count;

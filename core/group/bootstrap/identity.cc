@@ -1,14 +1,25 @@
 #include "core/group/bootstrap/identity.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <array>
 
+#include "core/base/error.h"
+#include "core/group/bootstrap/card.h"
 #include "core/group/bootstrap/launchers.h"
 
 namespace hvd {
 namespace {
 
-// In the order in which they are asked: horovodrun first, since it may run below another one.
-constexpr std::array kLaunchers{from_horovodrun};
+// In the order in which they are asked. horovodrun first, since it may run below another one;
+// torchrun before Slurm, since srun starts its agents.
+constexpr std::array kLaunchers{from_horovodrun, from_pmi,   from_open_mpi,  from_jsrun,
+                                from_torchrun,   from_slurm, from_closed_pmi};
+
+void refuse(const std::vector<int>& members, const std::string& why) {
+  fail(Code::invalid_argument, fmt::format("a job of {}: {}", ranks_text(members), why));
+}
 
 }  // namespace
 
@@ -17,6 +28,27 @@ Identity identity_from(const Environment& environment) {
     if (auto identity = launcher(environment)) return *std::move(identity);
   }
   return Identity();
+}
+
+Identity part_of(Identity whole, std::vector<int> members) {
+  if (members.empty()) fail(Code::invalid_argument, "a job of no ranks");
+  std::sort(members.begin(), members.end());
+  if (std::adjacent_find(members.begin(), members.end()) != members.end())
+    refuse(members, "a rank is there twice");
+  if (members.front() < 0 || members.back() >= whole.size)
+    refuse(members, fmt::format("the launcher started ranks 0 to {}", whole.size - 1));
+  const auto own = std::lower_bound(members.begin(), members.end(), whole.rank);
+  if (own == members.end() || *own != whole.rank) {
+    refuse(members, fmt::format("rank {}, which is not one of them, must not call init with this "
+                                "list; give it a list of its own, or none of the calls",
+                                whole.rank));
+  }
+  if (static_cast<int>(members.size()) == whole.size) return whole;
+  whole.rank = static_cast<int>(own - members.begin());
+  whole.size = static_cast<int>(members.size());
+  whole.local_known = whole.cross_known = false;
+  whole.members = std::move(members);
+  return whole;
 }
 
 }  // namespace hvd

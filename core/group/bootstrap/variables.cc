@@ -1,7 +1,9 @@
 #include "core/group/bootstrap/variables.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <array>
 #include <charconv>
 
 #include "core/base/error.h"
@@ -49,6 +51,12 @@ std::optional<Place> place_variables(const Environment& environment, const std::
          fmt::format("{}={} must be below {}={}", index_name, *index, count_name, *count));
   }
   return Place{static_cast<int>(*index), static_cast<int>(*count)};
+}
+
+std::string own_hostname() {
+  std::array<char, 256> name{};
+  const bool told = ::gethostname(name.data(), name.size() - 1) == 0;
+  return told && name[0] != '\0' ? name.data() : "localhost";
 }
 
 }  // namespace hvd

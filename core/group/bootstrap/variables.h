@@ -26,4 +26,7 @@ struct Place {
 std::optional<Place> place_variables(const Environment& environment, const std::string& index_name,
                                      const std::string& count_name);
 
+/// The name under which this machine goes, where the launcher gives it none.
+std::string own_hostname();
+
 }  // namespace hvd

@@ -2,11 +2,8 @@
 
 #include <fmt/core.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -16,6 +13,7 @@
 #include "core/group/bootstrap/card.h"
 #include "core/group/bootstrap/host_circle.h"
 #include "core/group/bootstrap/levels.h"
+#include "core/group/bootstrap/machine.h"
 #include "core/group/bootstrap/meeting.h"
 #include "core/group/bootstrap/peers.h"
 #include "core/group/link_group.h"
@@ -28,18 +26,6 @@
 namespace hvd {
 namespace {
 
-std::string kernel_name() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot;
-}
-
-std::string network_name() {
-  std::array<char, 64> network{};
-  const ssize_t size = ::readlink("/proc/thread-self/ns/net", network.data(), network.size());
-  return std::string(network.data(), size > 0 ? static_cast<size_t>(size) : 0);
-}
-
 /// By the affinity that this process really has.
 std::vector<uint16_t> allowed_cores() {
   std::vector<uint16_t> cores;
@@ -49,22 +35,6 @@ std::vector<uint16_t> allowed_cores() {
     if (CPU_ISSET(core, &allowed)) cores.push_back(core);
   }
   return cores;
-}
-
-/// The addresses of one interface; throws when there are none.
-std::vector<std::string> addresses_on(const std::string& interface_name) {
-  std::vector<std::string> hosts;
-  std::string known;
-  for (const InterfaceAddress& one : interface_addresses()) {
-    if (one.interface_name == interface_name) hosts.push_back(one.host);
-    if (known.find(one.interface_name) == std::string::npos) known += " " + one.interface_name;
-  }
-  if (hosts.empty()) {
-    fail(Code::invalid_argument,
-         fmt::format("HOROVOD_GLOO_IFACE={}: no such interface is up; there are:{}", interface_name,
-                     known));
-  }
-  return hosts;
 }
 
 /// The one towards the Store first, since the other ranks reached the Store as well.

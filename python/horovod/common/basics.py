@@ -9,10 +9,10 @@ from typing import Any
 
 from horovod.common import util
 from horovod.common._extension import core
+from horovod.common._job import job_of
 from horovod.common.process_sets import (
     ProcessSet,
     enter_job,
-    is_mpi_communicator,
     leave_job,
     ranks_of,
 )
@@ -47,17 +47,18 @@ class HorovodBasics:
     ) -> None:
         """Starts the runtime and waits until all ranks are there. Does nothing while it runs.
 
-        `comm`: not in this version, leave it at None. `process_sets`: the sets of ranks besides the
-        global one, the same on all ranks, which get the ids 1, 2, ...; or "dynamic": sets may be
-        added and removed later.
+        `comm`: None for all that the launcher started; a list of its ranks, for a job of only
+        those, which get new numbers in their order; or an mpi4py communicator, whose ranks are the
+        job. `process_sets`: the sets of ranks besides the global one, the same on all ranks, which
+        get the ids 1, 2, ...; or "dynamic": sets may be added and removed later.
         Raises: ValueError when the runtime cannot start; its text has the cause, the log has more.
         """
-        _check_comm(comm)
+        job = job_of(comm)
         dynamic, static = _check_process_sets(process_sets)
         ranks = [ranks_of(process_set) for process_set in static]
         before = core.world().generation if core.is_initialized() else None
         try:
-            core.init(ranks, dynamic)
+            core.init(ranks, dynamic, job.members, job.rank, job.size, job.introduce)
         except RuntimeError as error:
             raise ValueError(
                 f"Horovod could not be initialised: {error}. The log of this and of the other "
@@ -163,18 +164,6 @@ class HorovodBasics:
     def rocm_built(self) -> bool:
         """Whether GPU tensors of AMD devices are taken: not in this version."""
         return False
-
-
-def _check_comm(comm: Any) -> None:
-    if comm is None:
-        return
-    is_ranks = isinstance(comm, (list, tuple, range)) and all(isinstance(r, int) for r in comm)
-    if is_ranks or is_mpi_communicator(comm):
-        raise ValueError("init(comm=...) needs MPI support: not in this version")
-    raise ValueError(
-        f"comm has the wrong type {type(comm).__name__}: expected a list of ints or an "
-        "mpi4py.MPI.Comm"
-    )
 
 
 def _check_process_sets(

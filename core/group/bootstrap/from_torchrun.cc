@@ -1,0 +1,36 @@
+// torchrun, python -m torch.distributed.launch, and operators that set the same variables. The
+// names are so plain that a single one of them means nothing; with an address to meet at they do.
+#include <fmt/core.h>
+
+#include "core/base/error.h"
+#include "core/group/bootstrap/launchers.h"
+#include "core/group/bootstrap/variables.h"
+
+namespace hvd {
+
+std::optional<Identity> from_torchrun(const Environment& environment) {
+  const auto host = variable(environment, "MASTER_ADDR");
+  const auto port = variable(environment, "MASTER_PORT");
+  if (!host || !port) return std::nullopt;
+  const auto world = place_variables(environment, "RANK", "WORLD_SIZE");
+  if (!world) return std::nullopt;
+  const auto local = place_variables(environment, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  const auto text = [&](const char* name) { return variable(environment, name).value_or(""); };
+  Identity identity;
+  identity.launcher = "torchrun";
+  identity.rank = world->index;
+  identity.size = world->count;
+  identity.local_known = local.has_value();
+  identity.cross_known = false;
+  if (local) identity.local_rank = local->index, identity.local_size = local->count;
+  // Several agents may run on one machine; each counts its own ranks.
+  identity.hostname = own_hostname();
+  if (local && !text("GROUP_RANK").empty())
+    identity.hostname += fmt::format("/group{}", text("GROUP_RANK"));
+  identity.job_name = fmt::format("torchrun/{}/{}/{}/{}", *host, *port, text("TORCHELASTIC_RUN_ID"),
+                                  text("TORCHELASTIC_RESTART_COUNT"));
+  identity.meeting = local && local->count == world->count ? Meeting::local : Meeting::caller;
+  return identity;
+}
+
+}  // namespace hvd

@@ -1,0 +1,63 @@
+// PMIx as far as it is needed: its types by their layout, which the standard fixes, and its
+// functions out of whichever library the launcher itself uses. Nothing is linked, and no header of
+// it is needed to build.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/knobs.h"
+
+namespace hvd::pmix {
+
+using Status = int;
+inline constexpr Status kSuccess = 0;
+inline constexpr Status kDoneAtOnce = -157;  ///< of a call with a callback, which will not come
+
+struct Process {
+  char job[256];
+  uint32_t rank;
+};
+struct Value {
+  uint16_t type;
+  union {
+    const char* string;
+    bool flag;
+    int32_t number;
+    uint64_t room[3];
+  };
+};
+struct Info {
+  char key[512];
+  uint32_t flags;
+  Value value;
+};
+static_assert(sizeof(Process) == 260 && sizeof(Value) == 32 && sizeof(Info) == 552);
+
+inline constexpr uint16_t kBool = 1, kString = 3, kInt = 6;
+inline constexpr uint8_t kGlobalScope = 3;
+
+using Done = void (*)(Status, void* object);
+using Got = void (*)(Status, Value*, void* object);
+
+struct Library {
+  std::string path;
+  Status (*init)(Process*, Info*, size_t);
+  Status (*put)(uint8_t scope, const char* key, Value*);
+  Status (*commit)();
+  Status (*fence)(const Process*, size_t, const Info*, size_t, Done, void*);
+  Status (*get)(const Process*, const char* key, const Info*, size_t, Got, void*);
+  Status (*finalize)(const Info*, size_t);
+  const char* (*text_of)(Status);
+};
+
+/// Where the launcher's own library may be, the likeliest first: it was loaded by the daemon above
+/// this process, or lies where the environment says that Open MPI is. Last its plain name.
+std::vector<std::string> library_paths(const Environment& environment);
+
+/// Loads the first that is there and stays loaded. Throws Error{invalid_argument} naming what was
+/// tried, and what to do without it.
+Library load_library(const std::vector<std::string>& paths);
+
+}  // namespace hvd::pmix

@@ -1,0 +1,76 @@
+"""What the tests of launchers share: a job by a given command line, and what its ranks must say."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rank_jobs import Job, run_command
+
+SCRIPT = Path(__file__).with_name("rank_script.py")
+JOB_SECONDS = 90
+#: What ranks give up waiting for each other after; no test waits for it unless it says so.
+PATIENCE = {"HOROVOD_START_TIMEOUT": "60"}
+
+
+def start(
+    launcher: Sequence[str],
+    size: int,
+    what: str = "plain",
+    environment: Mapping[str, str] | None = None,
+    python: Sequence[str] = (sys.executable,),
+) -> Job:
+    """Runs a function of rank_script on `size` ranks by `launcher`."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*launcher, *python, str(SCRIPT), folder, what]
+        return run_command(
+            command, size, Path(folder), {**PATIENCE, **(environment or {})}, JOB_SECONDS
+        )
+
+
+def each_with(variables: Sequence[Mapping[str, str]]) -> list[str]:
+    """A launcher that starts one process with each of these sets of variables."""
+    return [sys.executable, str(SCRIPT.with_name("start_all.py")), json.dumps(list(variables))]
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def expect_sums(job: Job, hosts: Sequence[int] | None = None) -> None:
+    """Every rank knows its place and has the right sum. `hosts`: how many ranks are on each; by
+    default all are on one. Which local rank a rank has, the launcher decides."""
+    assert job.returncode == 0, job.output
+    size = len(job.told)
+    hosts = hosts or [size]
+    assert all(told for told in job.told), job.output
+    places = [told[0] for told in job.told]
+    for rank, place in enumerate(places):
+        assert place["rank"] == rank and place["size"] == size
+        assert place["sum"] == size * (size + 1) / 2
+        assert place["local_size"] in hosts
+        assert place["cross_size"] == sum(place["local_rank"] < count for count in hosts)
+    seen = sorted((place["cross_rank"], place["local_rank"]) for place in places)
+    if len(set(hosts)) == 1:
+        assert seen == sorted(
+            (host, local) for host in range(len(hosts)) for local in range(hosts[0])
+        )
+    assert sorted(place["local_rank"] for place in places) == sorted(
+        local for count in hosts for local in range(count)
+    )
+
+
+def expect_end_with_the_dead(job: Job) -> None:
+    """The launcher has failed, and whoever was not ended by it has learnt who died."""
+    assert job.returncode != 0, job.output
+    assert "was killed after" not in job.output
+    dead = len(job.told) - 1
+    for rank, told in enumerate(job.told[:-1]):
+        assert told, f"rank {rank} has not come to work: {job.output}"
+        assert len(told) == 1 or f"rank {dead}" in told[1]
