@@ -400,7 +400,7 @@ def test_s1_a_runtime_that_cannot_start_is_a_value_error(
     double(2)
     hvd.shutdown()
 
-    def fail(process_sets: object, dynamic: bool) -> None:
+    def fail(*job: object) -> None:
         raise hvd.HorovodInternalError("rank 1 did not come")
 
     monkeypatch.setattr(basics.core, "init", fail)
