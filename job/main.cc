@@ -19,9 +19,11 @@
 #include "job/command.h"
 #include "job/environment.h"
 #include "job/hosts.h"
+#include "job/jsrun.h"
 #include "job/launch.h"
 #include "job/options.h"
 #include "job/spawn.h"
+#include "job/through.h"
 
 namespace hvd::job {
 namespace {
@@ -50,16 +52,29 @@ std::string read_file(const std::string& path) {
 std::vector<Host> listed_hosts(const Options& options) {
   if (options.hosts) return parse_hosts(*options.hosts);
   if (options.hostfile) return parse_hostfile(read_file(*options.hostfile));
+  if (auto allocation = lsf_allocation(process_environment()); !allocation.empty())
+    return allocation;
   return {{"localhost", options.num_proc}};
 }
 
-std::vector<JobHost> hosts_of_job(const Options& options) {
+/// Without -np an allocation of LSF is filled.
+int processes(const Options& options) {
+  if (options.num_proc > 0) return options.num_proc;
+  int slots = 0;
+  if (is_in_lsf(process_environment()))
+    for (const Host& host : listed_hosts(options)) slots += host.slots;
+  if (slots == 0) fail(Code::invalid_argument, "-np is needed: the number of processes to start");
+  return slots;
+}
+
+std::vector<JobHost> hosts_of_job(const std::vector<Host>& given, int processes) {
   Machine machine{.name = machine_name(), .addresses = {}};
-  if (options.hosts || options.hostfile)  // asking the kernel takes as long as starting a process
+  const bool elsewhere =
+      std::ranges::any_of(given, [](const Host& host) { return host.name != "localhost"; });
+  if (elsewhere)  // asking the kernel takes as long as starting a process
     for (const InterfaceAddress& one : interface_addresses()) machine.addresses.push_back(one.host);
   std::vector<JobHost> hosts;
-  const auto listed = merged(listed_hosts(options), machine);
-  for (auto& places : by_host(place(listed, options.num_proc))) {
+  for (auto& places : by_host(place(merged(given, machine), processes))) {
     const std::string name = places.front().host;
     hosts.push_back({name, is_local(name, machine), std::move(places)});
   }
@@ -129,21 +144,41 @@ void prepare_for_other_hosts(Job& job) {
          "openssh-client");
 }
 
+/// Another launcher knows the hosts under the names that it was given.
+int run_through(const Options& options, const std::vector<Host>& listed,
+                const Environment& environment) {
+  if (options.caller)
+    fail(Code::invalid_argument,
+         "horovod.run and notebooks need horovodrun's own launcher: leave out use_mpi, use_jsrun "
+         "and HOROVOD_CONTROLLER=mpi");
+  const std::vector<Host> hosts = merged(listed, Machine{});
+  return options.jsrun ? launch_through_jsrun(options, hosts, environment)
+                       : launch_through_mpirun(options, hosts, environment);
+}
+
 int run(Options options) {
   Job job;
-  job.hosts = hosts_of_job(options);
+  options.num_proc = processes(options);
+  const std::vector<Host> hosts = listed_hosts(options);
+  job.hosts = hosts_of_job(hosts, options.num_proc);
   check_interfaces(options, !job.is_local());
   Environment environment = job_environment(process_environment(), options);
   const Knobs knobs = knobs_from(environment);
+  const bool own = !options.jsrun && knobs.controller == ControllerChoice::gloo;
   job.grace = knobs.grace;
   job.start_timeout = knobs.start_timeout;
   for (const std::string& line : tell_of_later(environment)) options.warnings.push_back(line);
+  if (own && !options.mpi_args.empty())
+    options.warnings.push_back("--mpi-args is for --mpi and --jsrun; it has no effect here");
+  if (own && !options.binding_args.empty())
+    options.warnings.push_back("--binding-args is for --mpi and --jsrun; it has no effect here");
   const FoundCommand found = find_command(options.command, environment);
   if (!found.problem.empty()) {
     say(found.problem);
     return found.program.empty() ? kNotFound : kUsage;
   }
   for (const std::string& warning : options.warnings) say(warning);
+  if (!own) return run_through(options, hosts, environment);
   job.command = {found.program, options.command, std::move(environment)};
   job.options = std::move(options);
   if (!job.is_local()) prepare_for_other_hosts(job);

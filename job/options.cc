@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "job/config_file.h"
+#include "job/words.h"
 
 namespace hvd::job {
 namespace {
@@ -75,7 +76,7 @@ class Parser {
                                              std::vector<std::string>& command) const;
   void run_cli(std::vector<std::string> flags);
   void take_knobs(Options& options) const;
-  void refuse_other_launchers() const;
+  void take_launcher(Options& options) const;
   void warn_of_later(Options& options) const;
   void take_interfaces(Options& options) const;
   int processes() const;
@@ -125,6 +126,12 @@ void Parser::add_own() {
   text("--network-interfaces", raw_.interfaces, "Network interfaces to use: A,B", kJob);
   text("--network-interface", raw_.interface_old, "The same for one interface", kJob);
   flag("--gloo", raw_.gloo, "The built-in launcher, as without this flag", kJob);
+  flag("--mpi", raw_.mpi, "Start through mpirun, of Open MPI, Spectrum MPI, MPICH or Intel MPI",
+       kJob);
+  flag("--jsrun", raw_.jsrun, "Start through jsrun, in a job of LSF", kJob);
+  text("--mpi-args", raw_.mpi_args, "With --mpi: more arguments of mpirun, in one word", kJob);
+  text("--binding-args", raw_.binding_args,
+       "With --mpi and --jsrun: in place of what they are told about cores", kJob);
   flag("--tcp", raw_.tcp, "TCP only: sets NCCL_IB_DISABLE=1", kJob);
   flag("--disable-cache", raw_.disable_cache, "No effect: nothing is cached between starts", kJob);
   text("--output-filename", raw_.output_filename,
@@ -132,8 +139,6 @@ void Parser::add_own() {
   flag("--prefix-output-with-timestamp", raw_.prefix_timestamp,
        "Lines of ranks begin with the time (-prefix-timestamp)", kOutput);
   flag("--verbose", raw_.verbose, "Tell what is done, on standard error", kOutput);
-  flag("--mpi", raw_.mpi, "Start through mpirun", kLater);
-  flag("--jsrun", raw_.jsrun, "Start through jsrun", kLater);
   text("--host-discovery-script", raw_.discovery, "Elastic: prints the hosts there are", kLater);
   text("--min-np,--min-num-proc", raw_.min_np, "Elastic: least number of processes", kLater);
   text("--max-np,--max-num-proc", raw_.max_np, "Elastic: largest number of processes", kLater);
@@ -144,8 +149,6 @@ void Parser::add_own() {
       ->group(kLater);
   text("--caller-key", raw_.caller_key, "Descriptor of a file with the job's key", kHidden);
   text("--caller", raw_.caller, "The process that the job ends with", kHidden);
-  text("--mpi-args", raw_.mpi_args, "Put before the command of mpirun", kLater);
-  text("--binding-args", raw_.binding_args, "Binding arguments of mpirun or jsrun", kLater);
 }
 
 void Parser::add_knobs() {
@@ -231,7 +234,7 @@ void Parser::run_cli(std::vector<std::string> flags) {
 }
 
 int Parser::processes() const {
-  if (raw_.num_proc.empty()) refuse("-np is needed: the number of processes to start");
+  if (raw_.num_proc.empty()) return 0;
   return number("-np", raw_.num_proc, 1, kMaxProcesses);
 }
 
@@ -259,18 +262,17 @@ void Parser::take_knobs(Options& options) const {
   }
 }
 
-void Parser::refuse_other_launchers() const {
+void Parser::take_launcher(Options& options) const {
   if (raw_.gloo + raw_.mpi + raw_.jsrun > 1) refuse("--gloo, --mpi and --jsrun exclude each other");
-  const std::pair<const char*, bool> others[] = {
-      {"--mpi", raw_.mpi},
-      {"--jsrun", raw_.jsrun},
-      {"--host-discovery-script", !raw_.discovery.empty()}};
-  for (const auto& [name, given] : others)
-    if (given)
-      refuse(
-          fmt::format("not in this version: {}; without it, horovodrun starts the processes "
-                      "on this machine by itself",
-                      name));
+  if (!raw_.discovery.empty())
+    refuse(
+        "not in this version: --host-discovery-script; without it, horovodrun starts the "
+        "processes that -np counts");
+  if (raw_.gloo || raw_.mpi)
+    options.knobs.insert_or_assign("HOROVOD_CONTROLLER", raw_.mpi ? "mpi" : "gloo");
+  options.jsrun = raw_.jsrun;
+  options.mpi_args = split_words("--mpi-args", raw_.mpi_args);
+  options.binding_args = split_words("--binding-args", raw_.binding_args);
 }
 
 void Parser::warn_of_later(Options& options) const {
@@ -279,9 +281,7 @@ void Parser::warn_of_later(Options& options) const {
       {"--max-np", !raw_.max_np.empty()},
       {"--slots-per-host", !raw_.slots.empty()},
       {"--reset-limit", !raw_.reset_limit.empty()},
-      {"--blacklist-cooldown-range", !raw_.cooldown.empty()},
-      {"--mpi-args", !raw_.mpi_args.empty()},
-      {"--binding-args", !raw_.binding_args.empty()}};
+      {"--blacklist-cooldown-range", !raw_.cooldown.empty()}};
   for (const auto& [name, given] : flags)
     if (given) options.warnings.push_back(fmt::format("not in this version: {}", name));
 }
@@ -314,7 +314,6 @@ Options Parser::parse(const std::vector<std::string>& arguments) {
                  : raw_.check_build ? Options::Mode::check_build
                                     : Options::Mode::run;
   if (options.mode != Options::Mode::run) return options;
-  refuse_other_launchers();
   options.num_proc = processes();
   if (!raw_.hosts.empty() && !raw_.hostfile.empty())
     refuse("--hosts and --hostfile exclude each other");
@@ -328,6 +327,7 @@ Options Parser::parse(const std::vector<std::string>& arguments) {
   take_interfaces(options);
   take_caller(options);
   take_knobs(options);
+  take_launcher(options);
   warn_of_later(options);
   for (const std::string& flag : flags)
     if (flag == "--log-hide-timestamp" || flag == "--no-log-hide-timestamp")

@@ -15,7 +15,13 @@ struct Options {
   Mode mode = Mode::run;
   std::string help;  ///< in Mode::help
 
-  int num_proc = 0;
+  /// Who starts the ranks, beside what HOROVOD_CONTROLLER says (in `knobs` if a flag or the config
+  /// file did).
+  bool jsrun = false;
+  std::vector<std::string> mpi_args;      ///< for mpirun or jsrun, before the command
+  std::vector<std::string> binding_args;  ///< in place of what they are told about cores
+
+  int num_proc = 0;  ///< 0: not given
   std::optional<std::string> hosts;
   std::optional<std::string> hostfile;
   std::optional<std::string> output_filename;

@@ -104,7 +104,6 @@ TEST(Options, ValuesThatBeginWithADashAreValues) {
 }
 
 TEST(Options, WhatCannotBeIsRefused) {
-  EXPECT_THAT(refusal({"x"}), HasSubstr("-np is needed"));
   EXPECT_THAT(refusal({"-np", "0", "x"}), HasSubstr("-np 0: allowed is a whole number from 1"));
   EXPECT_THAT(refusal({"-np", "2"}), HasSubstr("the command to run is missing"));
   EXPECT_THAT(refusal({"-np"}), HasSubstr("flag '-np' needs a value"));
@@ -113,7 +112,10 @@ TEST(Options, WhatCannotBeIsRefused) {
   EXPECT_THAT(refusal({"-np", "1", "--blacklist-cooldown-range", "1"}),
               HasSubstr("needs 2 values"));
   EXPECT_THAT(refusal({"-np", "1", "--gloo", "--jsrun", "x"}), HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal({"-np", "1", "--jsrun", "x"}), HasSubstr("not in this version: --jsrun"));
+  EXPECT_THAT(refusal({"-np", "1", "--mpi", "--gloo", "x"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal({"-np", "1", "--mpi", "--jsrun", "x"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal({"-np", "1", "--mpi", "--mpi-args=-x 'a", "x"}),
+              HasSubstr("--mpi-args '-x 'a': a quote ' is open"));
 }
 
 TEST(Options, SomeModesNeedNoProcesses) {
@@ -141,13 +143,27 @@ TEST(Options, TakeTheWayOfSsh) {
   EXPECT_THAT(options.warnings, IsEmpty());
 }
 
+TEST(Options, OtherLaunchersAreAskedForByFlags) {
+  const auto controller = [](const char* flag) {
+    return parse_options({"-np", "1", flag, "x"}).knobs.at("HOROVOD_CONTROLLER");
+  };
+  EXPECT_EQ(controller("--mpi"), "mpi");
+  EXPECT_EQ(controller("--gloo"), "gloo");
+  EXPECT_TRUE(parse_options({"-np", "1", "--jsrun", "x"}).jsrun);
+  EXPECT_FALSE(parse_options({"-np", "1", "--mpi", "x"}).jsrun);
+  const Options options =
+      parse_options({"--mpi", "--mpi-args", "-x 'A=b c'", "--binding-args=--bind-to core", "x"});
+  EXPECT_EQ(options.num_proc, 0);
+  EXPECT_THAT(options.mpi_args, ElementsAre("-x", "A=b c"));
+  EXPECT_THAT(options.binding_args, ElementsAre("--bind-to", "core"));
+}
+
 TEST(Options, FlagsOfLaterVersionsAreToldOf) {
-  const Options options = parse_options({"-np", "1", "--max-np", "4", "--blacklist-cooldown-range",
-                                         "1", "2", "--mpi-args", "y", "x"});
+  const Options options =
+      parse_options({"-np", "1", "--max-np", "4", "--blacklist-cooldown-range", "1", "2", "x"});
   EXPECT_THAT(options.warnings,
               UnorderedElementsAre("not in this version: --max-np",
-                                   "not in this version: --blacklist-cooldown-range",
-                                   "not in this version: --mpi-args"));
+                                   "not in this version: --blacklist-cooldown-range"));
   EXPECT_THAT(options.command, ElementsAre("x"));
 }
 

@@ -18,6 +18,8 @@
 
 namespace hvd {
 
+/// Who starts the ranks: horovodrun itself, or mpirun.
+enum class ControllerChoice : uint8_t { gloo, mpi };
 enum class TransportChoice : uint8_t { automatic, shm, tcp };
 enum class AlgorithmChoice : uint8_t {
   automatic,
@@ -63,6 +65,7 @@ struct Knobs {
   LogLevel log_level = LogLevel::warning;
   bool log_hide_time = false;
   // The launcher.
+  ControllerChoice controller = ControllerChoice::gloo;
   std::chrono::milliseconds grace{
       1000};  ///< for the other ranks to end by themselves after a failure
 };
@@ -86,7 +89,7 @@ using KnobField =
     std::variant<std::monostate, bool Knobs::*, int64_t Knobs::*, std::string Knobs::*,
                  std::chrono::microseconds Knobs::*, std::chrono::milliseconds Knobs::*,
                  std::chrono::seconds Knobs::*, LogLevel Knobs::*, TransportChoice Knobs::*,
-                 AlgorithmChoice Knobs::*>;
+                 AlgorithmChoice Knobs::*, ControllerChoice Knobs::*>;
 
 /// One row of the table. A list of spellings is separated by commas; "" means that there is none.
 struct KnobRow {

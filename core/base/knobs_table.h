@@ -239,14 +239,13 @@ inline constexpr KnobRow kKnobRows[] = {
      .dest = "grace_seconds",
      .max = kDayInSeconds,
      .help = "After the first failure the other ranks have this long to end by themselves."},
-    // ---- Known, and without effect in this version ----
-    {.env = "HOROVOD_CONTROLLER",
+    {.field = &Knobs::controller,
+     .env = "HOROVOD_CONTROLLER",
      .kind = KnobKind::choice,
      .yaml = "controller",
      .choices = kControllers,
-     .stage = Stage::later,
-     .initial = "gloo",
-     .help = "Who gives rank and size and agrees on the order; gloo is the runtime's own."},
+     .help = "Who starts the ranks of horovodrun: gloo is horovodrun itself, mpi is mpirun."},
+    // ---- Known, and without effect in this version ----
     {.env = "HOROVOD_CPU_OPERATIONS",
      .kind = KnobKind::choice,
      .choices = kCpuOperations,

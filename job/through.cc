@@ -1,0 +1,227 @@
+#include "job/through.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/transport/file_descriptor.h"
+#include "job/command.h"
+#include "job/jsrun.h"
+#include "job/mpirun.h"
+#include "job/spawn.h"
+
+namespace hvd::job {
+namespace {
+
+constexpr int kNotStarted = 127;
+/// All flavours name themselves in the first lines.
+constexpr size_t kVersionBytes = 65536;
+
+/// Arrays that end with null, as exec wants them.
+struct Image {
+  Image(const std::vector<std::string>& words, const Environment& variables) {
+    for (const auto& [name, value] : variables) lines.push_back(name + "=" + value);
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    for (const std::string& line : lines) environment.push_back(const_cast<char*>(line.c_str()));
+    arguments.push_back(nullptr);
+    environment.push_back(nullptr);
+  }
+  std::vector<std::string> lines;
+  std::vector<char*> arguments, environment;
+};
+
+pid_t forked() {
+  const pid_t pid = fork();
+  if (pid < 0) fail_errno("starting a process");
+  return pid;
+}
+
+/// Standard output and error of the program.
+std::string output_of(const std::string& program, const std::vector<std::string>& words,
+                      const Environment& environment) {
+  const Image image(words, environment);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail_errno("making a pipe");
+  FileDescriptor reader(ends[0]), writer(ends[1], AtFork::keep);
+  const pid_t pid = forked();
+  if (pid == 0) {
+    if (dup2(writer.get(), STDOUT_FILENO) >= 0 && dup2(writer.get(), STDERR_FILENO) >= 0)
+      execve(program.c_str(), image.arguments.data(), image.environment.data());
+    _exit(kNotStarted);
+  }
+  writer = FileDescriptor();
+  std::string text;
+  std::array<char, 4096> chunk{};
+  while (text.size() < kVersionBytes) {
+    const ssize_t count = read(reader.get(), chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    text.append(chunk.data(), static_cast<size_t>(count));
+  }
+  reader = FileDescriptor();
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return text;
+}
+
+/// Signals that end a job, but those that whoever started us has set to be ignored (nohup), and the
+/// end of a child.
+sigset_t watched_signals() {
+  sigset_t watched;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&watched, signal);
+  }
+  return watched;
+}
+
+int exit_code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// A terminal sends its signals to the whole foreground, so to the child as well; what a process
+/// sends, it sends to us alone. MPICH's mpirun may call a job that was ended by a signal a success;
+/// whoever waits for us shall not.
+int wait_for(pid_t pid, const sigset_t& watched) {
+  int ended_by = 0;
+  for (;;) {
+    siginfo_t info{};
+    const int signal = sigwaitinfo(&watched, &info);
+    int status = 0;
+    if (signal == SIGCHLD && waitpid(pid, &status, WNOHANG) == pid) {
+      const int code = exit_code_of(status);
+      return code == 0 && ended_by != 0 ? 128 + ended_by : code;
+    }
+    if (signal <= 0 || signal == SIGCHLD) continue;
+    if (signal != SIGUSR1 && signal != SIGUSR2) ended_by = signal;
+    if (info.si_code <= 0) kill(pid, signal);
+  }
+}
+
+int run_to_end(const std::string& program, const ForeignLauncher& launcher) {
+  const Image image(launcher.arguments, launcher.environment);
+  const sigset_t watched = watched_signals();
+  sigset_t before;
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  const pid_t self = getpid();
+  const pid_t pid = forked();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (getppid() == self)
+      execve(program.c_str(), image.arguments.data(), image.environment.data());
+    fmt::print(stderr, "horovodrun: {} could not be started: {}\n", program, std::strerror(errno));
+    std::fflush(stderr);
+    _exit(kNotStarted);
+  }
+  return wait_for(pid, watched);
+}
+
+int run(const std::string& program, const ForeignLauncher& launcher, bool verbose) {
+  for (const std::string& warning : launcher.warnings)
+    fmt::print(stderr, "horovodrun: {}\n", warning);
+  for (const std::string& folder : launcher.folders) {
+    std::error_code problem;
+    std::filesystem::create_directories(folder, problem);
+    if (problem)
+      fail(Code::invalid_argument,
+           fmt::format("--output-filename: {} cannot be made: {}", folder, problem.message()));
+  }
+  if (verbose)
+    fmt::print(stderr, "horovodrun: {} ({})\n", fmt::join(launcher.arguments, " "), program);
+  return run_to_end(program, launcher);
+}
+
+/// A file that is there as long as this.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    std::error_code problem;
+    path_ = (std::filesystem::temp_directory_path(problem) / "horovodrun-ranks-XXXXXX").string();
+    const FileDescriptor file(mkstemp(path_.data()));
+    if (file.get() < 0 ||
+        write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+      fail_errno(fmt::format("writing the rank file {}", path_));
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+Environment foreign_environment(const Environment& job, const Options& options) {
+  Environment result = job;
+  for (const char* name :
+       {"HOROVOD_HOSTNAME", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
+        "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_KEY_FD",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"})
+    result.erase(name);
+  result.insert_or_assign("HOROVOD_CONTROLLER", "mpi");
+  result.emplace("PYTHONUNBUFFERED", "1");
+  if (options.interfaces.empty()) return result;
+  result.insert_or_assign("HOROVOD_GLOO_IFACE", options.interfaces.front());
+  result.insert_or_assign("NCCL_SOCKET_IFNAME",
+                          fmt::format("{}", fmt::join(options.interfaces, ",")));
+  return result;
+}
+
+int launch_through_mpirun(const Options& options, const std::vector<Host>& hosts,
+                          const Environment& job) {
+  constexpr const char* kInstall =
+      "install one, as by apt-get install openmpi-bin, or leave it to horovodrun: --gloo";
+  const std::string program = find_program("mpirun", path_of(job));
+  if (program.empty())
+    fail(Code::invalid_argument,
+         fmt::format("--mpi: no MPI was found: there is no mpirun in PATH; {}", kInstall));
+  const std::string version = output_of(program, {"mpirun", "--version"}, job);
+  const auto flavour = flavour_of(version);
+  if (!flavour)
+    fail(Code::invalid_argument,
+         fmt::format("--mpi: {} --version says '{}': it is none of Open MPI, Spectrum MPI, MPICH "
+                     "and Intel MPI; {}",
+                     program, first_line(version), kInstall));
+  const Environment environment = foreign_environment(job, options);
+  return run(program, through_mpirun(*flavour, options, hosts, environment), options.verbose);
+}
+
+int launch_through_jsrun(const Options& options, const std::vector<Host>& hosts,
+                         const Environment& job) {
+  if (!is_in_lsf(job))
+    fail(Code::invalid_argument,
+         "--jsrun: no LSF job was found (LSB_JOBID is not set); start it inside a job of bsub, or "
+         "choose another launcher: --gloo or --mpi");
+  const std::string program = find_program("jsrun", path_of(job));
+  if (program.empty())
+    fail(Code::invalid_argument,
+         "--jsrun: there is no jsrun in PATH; load the module that has it, or choose another "
+         "launcher: --gloo or --mpi");
+  const Environment environment = foreign_environment(job, options);
+  if (!needs_rank_file(options))
+    return run(program, through_jsrun(options, "", environment), options.verbose);
+  const TemporaryFile ranks(rank_file(place(hosts, options.num_proc), lsf_allocation(job)));
+  return run(program, through_jsrun(options, ranks.path(), environment), options.verbose);
+}
+
+}  // namespace hvd::job
