@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from installed import Mpi, mpi4py, mpich_4, mpich_5, open_mpi_4, open_mpi_5
+from rank_jobs import launcher
 from started import expect_end_with_the_dead, expect_sums, start
 
 MAKERS = {"openmpi4": open_mpi_4, "openmpi5": open_mpi_5, "mpich4": mpich_4, "mpich5": mpich_5}
@@ -17,6 +21,14 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_all_ranks_meet(mpi: Mpi, size: int) -> None:
     expect_sums(start(mpi.command(size), size))
+
+
+def test_horovodrun_starts_them_by_it(mpi: Mpi, tmp_path: Path) -> None:
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f'#!/bin/sh\nexec {mpi.mpirun} "$@"\n')
+    mpirun.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    expect_sums(start([str(launcher()), "--mpi", "-np", "2"], 2, environment=path))
 
 
 def test_a_job_can_end_and_begin_again(mpi: Mpi) -> None:
