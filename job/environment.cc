@@ -22,6 +22,12 @@ bool stays_behind(std::string_view name) {
          name.find("CUDA_VISIBLE_DEVICES") != std::string_view::npos;
 }
 
+/// True when the variable is set, and to this.
+bool is(const Environment& environment, const char* name, std::string_view value) {
+  const auto found = environment.find(name);
+  return found != environment.end() && found->second == value;
+}
+
 }  // namespace
 
 Environment job_environment(const Environment& launcher, const Options& options) {
@@ -58,6 +64,14 @@ Environment meeting_variables(const Environment& job, const Meeting& meeting) {
   if (meeting.one_host) unless_set("HOROVOD_GLOO_IFACE");
   unless_set("NCCL_SOCKET_IFNAME");
   return result;
+}
+
+std::string hostfile_of_operator(const Environment& environment) {
+  const bool second_version = is(environment, "K_MPI_JOB_ROLE", "launcher");
+  const bool first_version = is(environment, "OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh");
+  if (!second_version && !first_version) return "";
+  const auto named = environment.find("OMPI_MCA_orte_default_hostfile");
+  return named == environment.end() ? "/etc/mpi/hostfile" : named->second;
 }
 
 Environment rank_variables(const Place& place) {

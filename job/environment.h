@@ -30,6 +30,10 @@ struct Meeting {
 /// What is the same for all ranks of a host beside that: where to meet, who moves the data.
 Environment meeting_variables(const Environment& job, const Meeting& meeting);
 
+/// The host file that Kubeflow's MPI operator has put into the pod of the launcher; empty when this
+/// is no such pod.
+std::string hostfile_of_operator(const Environment& environment);
+
 /// What one rank is told about its place.
 Environment rank_variables(const Place& place);
 

@@ -85,6 +85,21 @@ TEST(MeetingVariables, NameTheInterfacesOfTheFlagTheProvedOneFirst) {
   EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_IFACE", "eth1")));
 }
 
+TEST(HostfileOfOperator, IsFoundInThePodOfItsLauncherOnly) {
+  EXPECT_EQ(hostfile_of_operator({{"K_MPI_JOB_ROLE", "launcher"}}), "/etc/mpi/hostfile");
+  EXPECT_EQ(hostfile_of_operator({{"K_MPI_JOB_ROLE", "worker"}}), "");
+  EXPECT_EQ(hostfile_of_operator({{"OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"}}),
+            "/etc/mpi/hostfile");
+  EXPECT_EQ(hostfile_of_operator({{"OMPI_MCA_plm_rsh_agent", "ssh"}}), "");
+  EXPECT_EQ(hostfile_of_operator({}), "");
+}
+
+TEST(HostfileOfOperator, IsTheOneThatTheOperatorNames) {
+  const std::pair<const std::string, std::string> named{"OMPI_MCA_orte_default_hostfile", "/hosts"};
+  EXPECT_EQ(hostfile_of_operator({{"K_MPI_JOB_ROLE", "launcher"}, named}), "/hosts");
+  EXPECT_EQ(hostfile_of_operator({named}), "") << "it may be that of an mpirun of the user";
+}
+
 TEST(RankVariables, TellThePlace) {
   EXPECT_THAT(rank_variables({"h", 3, 8, 1, 2, 0, 4}),
               UnorderedElementsAre(Pair("HOROVOD_HOSTNAME", "h"), Pair("HOROVOD_RANK", "3"),

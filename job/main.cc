@@ -54,6 +54,8 @@ std::vector<Host> listed_hosts(const Options& options) {
   if (options.hostfile) return parse_hostfile(read_file(*options.hostfile));
   if (auto allocation = lsf_allocation(process_environment()); !allocation.empty())
     return allocation;
+  const std::string operators = hostfile_of_operator(process_environment());
+  if (!operators.empty()) return parse_hostfile(read_file(operators));
   return {{"localhost", options.num_proc}};
 }
 
