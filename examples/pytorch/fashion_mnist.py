@@ -4,7 +4,8 @@
 
 The images are those of Debian's package dataset-fashion-mnist (60,000 for training, 10,000 for the
 test, 28 x 28 grey values, ten classes of clothes). The five lines that make this script a
-distributed one are marked with a number.
+distributed one are marked with a number. SIGUSR1 to any process makes all stop after the epoch,
+which --checkpoint-dir has saved: batch systems send it before the time is up (deploy/slurm).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -178,8 +180,24 @@ def resume(folder: Path, model: Net, optimizer: torch.optim.Optimizer) -> int:
     return int(state["epoch"])
 
 
+class StopRequest:
+    """Whether this process was asked to stop, by SIGUSR1."""
+
+    def __init__(self) -> None:
+        self._seen = False
+        signal.signal(signal.SIGUSR1, self._note)
+
+    def _note(self, *_: object) -> None:
+        self._seen = True
+
+    def reached_any_rank(self) -> bool:
+        """The same answer on all ranks, so that they stop at the same place."""
+        return bool(hvd.allreduce(torch.tensor(int(self._seen)), op=hvd.Max, name="stop").item())
+
+
 def main() -> None:
     arguments = parse_arguments()
+    stop = StopRequest()
     hvd.init()  # 1
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hvd.local_size()))
@@ -220,6 +238,10 @@ def main() -> None:
             print(f"epoch {epoch + 1}: {speed}, loss {loss:.4f}, {accuracy}", flush=True)
             if arguments.checkpoint_dir:
                 save(arguments.checkpoint_dir, epoch + 1, model, optimizer)
+        if stop.reached_any_rank():
+            if hvd.rank() == 0:
+                print(f"stopped after epoch {epoch + 1}: SIGUSR1", flush=True)
+            break
 
     if hvd.rank() == 0:
         print_report(counts)
