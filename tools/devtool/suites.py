@@ -205,6 +205,7 @@ def all_suites(everything: bool) -> list[Suite]:
         folder("launch", "horovodrun"),
         folder("runner", "horovod.run, and notebooks"),
         folder("launchers", "mpirun, srun, torchrun and others"),
+        folder("deploy", "images, manifests and batch scripts"),
         folder("common", "what all bindings share, without a framework"),
         folder("torch", "horovod.torch under horovodrun"),
         folder("tensorflow", "horovod.tensorflow and Keras under horovodrun"),

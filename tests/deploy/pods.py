@@ -1,0 +1,224 @@
+"""Stand-ins for pods: a network namespace each, a process tree and mounts of their own over the
+files of an image, and the variables and files that the operators put there. The image is a built
+one, or this machine with what is installed for the tests at the image's paths."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hosts_lab
+import yaml
+from dockerfile import CHROOT, Image, instructions
+
+from devtool.paths import ROOT
+
+SECONDS = 180
+HOME = "/home/horovod"
+NAMESPACE = "default"
+#: So that a training takes seconds.
+SHORT = ["--epochs", "1", "--train-images", "512"]
+
+
+def why_no_pods() -> str:
+    if why := hosts_lab.why_not():
+        return why
+    options = "lowerdir=/etc,upperdir=/mnt/up,workdir=/mnt/work"
+    probe = (
+        f"mount -t tmpfs x /mnt && mkdir /mnt/up /mnt/work && mount -t overlay x -o {options} /etc"
+    )
+    tried = subprocess.run(["unshare", "-m", "sh", "-c", probe], capture_output=True, text=True)
+    return "" if tried.returncode == 0 else f"overlays are not allowed here: {tried.stderr}"
+
+
+def this_machine() -> Image:
+    """As if the image had been built from what is installed here; as root, whom the checkout and
+    its Python may belong to."""
+    environment = {}
+    for one in instructions((ROOT / "deploy/docker/Dockerfile").read_text()):
+        if one.word == "ENV":
+            name, _, value = one.rest.partition("=")
+            environment[name] = value
+    return Image(Path("/"), environment, folder=HOME)
+
+
+def manifest(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / "deploy/kubernetes" / name).read_text()))
+
+
+def shortened(command: list[str]) -> list[str]:
+    return [*command[: command.index("--epochs")], *SHORT]
+
+
+@dataclass(frozen=True)
+class Pod:
+    """`name` as DNS has it. `files`: folders of this machine and where they are mounted. `ready`:
+    what it says when the next pod may start."""
+
+    name: str
+    command: list[str]
+    environment: Mapping[str, str]
+    files: Mapping[Path, str] = field(default_factory=dict)
+    ready: str = ""
+
+
+@dataclass
+class Ended:
+    returncode: int
+    output: str
+
+
+def entry(image: Image, pod: Pod, folder: Path, hosts: str) -> str:
+    """The script that makes the pod and becomes its command."""
+    root = folder / "root"
+    where = shlex.quote(str(root))
+    lower = f"lowerdir={image.root},upperdir={folder}/up,workdir={folder}/work"
+    lines = [
+        "set -e",
+        f"hostname {pod.name.partition('.')[0]}",
+        f"mount -t tmpfs pod {folder}",
+        f"mkdir {folder}/up {folder}/work {where}",
+        f"mount -t overlay pod -o {lower} {where}",
+        f"mount -t proc proc {where}/proc && mount --rbind /dev {where}/dev",
+        f"mount -t tmpfs tmp {where}/tmp && chmod 1777 {where}/tmp",
+        f"printf '{hosts}' > {where}/etc/hosts",
+    ]
+    if image.root == Path("/"):
+        lines += [
+            f"mkdir -p {where}{HOME} {where}/opt/horovod {where}{ROOT} {where}{sys.base_prefix}",
+            f"mount --rbind {ROOT} {where}{ROOT}",
+            f"ln -sfn {sys.prefix} {where}/opt/venv",
+            f"ln -sfn {ROOT}/examples {where}/opt/horovod/examples",
+            f"ln -sfn {ROOT}/deploy/docker/bin {where}/opt/horovod/bin",
+            f"cp {ROOT}/deploy/docker/ssh_config {where}/etc/ssh/ssh_config.d/horovod.conf",
+            f"mkdir -p {where}/run/sshd",
+            f"sed -i 's,^\\(root:.*:\\)/root:,\\1{HOME}:,' {where}/etc/passwd",
+        ]
+    for source, target in pod.files.items():
+        lines += [f"mkdir -p {where}{target}", f"mount --bind {source} {where}{target}"]
+    user = "" if image.user == "root" else "--userspec=1000:1000"
+    change = f'cd {HOME} && exec "$@"'
+    lines += [f'exec {CHROOT} {user} {where} /bin/sh -c {shlex.quote(change)} sh "$@"']
+    return "\n".join(lines) + "\n"
+
+
+def start(image: Image, pod: Pod, folder: Path, enter: str, hosts: str) -> subprocess.Popen[str]:
+    folder.mkdir()
+    script = folder.with_suffix(".sh")
+    script.write_text(entry(image, pod, folder, hosts))
+    apart = ["unshare", "-m", "--pid", "--fork", "--kill-child"]
+    environment = {"HOME": HOME, **image.environment, **pod.environment}
+    with folder.with_suffix(".log").open("w") as log:
+        return subprocess.Popen(
+            [enter, *apart, "sh", str(script), *pod.command],
+            env={"OMP_NUM_THREADS": "1", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def await_text(log: Path, text: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, f"waited in vain for {text!r}: {log.read_text()}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(folder: Path, image: Image, pods: list[Pod]) -> Iterator[list[subprocess.Popen[str]]]:
+    with hosts_lab.running(folder, len(pods)) as hosts:
+        lines = ["127.0.0.1 localhost"]
+        for pod, address in zip(pods, hosts.addresses, strict=True):
+            lines.append(f"{address} {pod.name} {pod.name.partition('.')[0]}")
+        text = "".join(f"{line}\\n" for line in lines)
+        started: list[subprocess.Popen[str]] = []
+        try:
+            for pod, enter in zip(pods, hosts.enter, strict=True):
+                at = folder / f"pod{len(started)}"
+                started.append(start(image, pod, at, enter, text))
+                await_text(at.with_suffix(".log"), pod.ready)
+            yield started
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+
+
+def run(folder: Path, image: Image, pods: list[Pod], until: list[int]) -> Ended:
+    """Ends when the pods with these numbers have; the worst of their ends."""
+    with running(folder, image, pods) as started:
+        codes = []
+        for index in until:
+            try:
+                codes.append(started[index].wait(timeout=SECONDS))
+            except subprocess.TimeoutExpired:
+                codes.append(124)
+    logs = [(folder / f"pod{index}.log").read_text() for index in range(len(pods))]
+    return Ended(max(codes, key=abs), "\n".join(logs))
+
+
+def container(template: dict[str, Any]) -> dict[str, Any]:
+    """The only one of a pod."""
+    (one,) = template["spec"]["containers"]
+    return dict(one)
+
+
+def command_of(one: dict[str, Any]) -> list[str]:
+    return [*one["command"], *one.get("args", [])]
+
+
+def variables_of(one: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in one.get("env", [])}
+
+
+def ssh_secret(folder: Path, user: str) -> Path:
+    """As the operator makes and mounts it: its files are root's, and others can read them if it is
+    not for root; whose own ssh would not have such a key."""
+    folder.mkdir()
+    key = folder / "id_rsa"
+    made = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-N", "", "-f", str(key)]
+    subprocess.run(made, check=True)
+    shutil.copy(folder / "id_rsa.pub", folder / "authorized_keys")
+    for file in folder.iterdir():
+        file.chmod(0o600 if user == "root" else 0o644)
+    folder.chmod(0o1777)
+    return folder
+
+
+def mpijob(folder: Path, image: Image) -> Ended:
+    """The job of mpijob.yaml, by what the operator sets for Open MPI."""
+    (job,) = manifest("mpijob.yaml")
+    name, spec = job["metadata"]["name"], job["spec"]
+    worker = container(spec["mpiReplicaSpecs"]["Worker"]["template"])
+    launcher = container(spec["mpiReplicaSpecs"]["Launcher"]["template"])
+    count = spec["mpiReplicaSpecs"]["Worker"]["replicas"]
+    names = [f"{name}-worker-{index}.{name}-worker.{NAMESPACE}.svc" for index in range(count)]
+    secret = {ssh_secret(folder / "ssh", image.user): spec["sshAuthMountPath"]}
+    config = folder / "mpi"
+    config.mkdir()
+    lines = [f"{worker_name} slots={spec['slotsPerWorker']}\n" for worker_name in names]
+    (config / "hostfile").write_text("".join(lines))
+    role = {"K_MPI_JOB_ROLE": "worker"}
+    pods = [Pod(one, command_of(worker), role, secret, "Server listening") for one in names]
+    variables = {
+        "K_MPI_JOB_ROLE": "launcher",
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
+        "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
+        "OMPI_MCA_orte_set_default_slots": str(spec["slotsPerWorker"]),
+        "NVIDIA_VISIBLE_DEVICES": "",
+        "NVIDIA_DRIVER_CAPABILITIES": "",
+    }
+    files = {**secret, config: "/etc/mpi"}
+    pods.append(Pod(f"{name}-launcher", shortened(command_of(launcher)), variables, files))
+    return run(folder, image, pods, [count])

@@ -1,0 +1,216 @@
+"""The manifests: their fields, and that what they start trains by what the operators set."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pods
+import pytest
+import yaml
+from pods import (
+    Pod,
+    command_of,
+    container,
+    manifest,
+    mpijob,
+    shortened,
+    this_machine,
+    variables_of,
+    why_no_pods,
+)
+
+from devtool.paths import ROOT
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+SCHEMAS = ROOT / "build" / "deploy" / "schemas"
+REQUIREMENTS = ["kubernetes-validate==1.37.0", "kubeflow_trainer_api==2.3.0"]
+#: The fields of kubeflow.org/v2beta1, which nobody publishes as a package: name to what is below
+#: it, None for a value. A pod template is checked as a core kind.
+POD = "pod template"
+REPLICA = {"replicas": None, "restartPolicy": None, "template": POD}
+SCHEDULING = ("minAvailable", "minResources", "priorityClass", "queue", "scheduleTimeoutSeconds")
+RUN_POLICY = {
+    "activeDeadlineSeconds": None,
+    "backoffLimit": None,
+    "cleanPodPolicy": None,
+    "managedBy": None,
+    "schedulingPolicy": dict.fromkeys(SCHEDULING),
+    "suspend": None,
+    "ttlSecondsAfterFinished": None,
+}
+MPI_JOB = {
+    "apiVersion": None,
+    "kind": None,
+    "metadata": {"name": None, "namespace": None, "labels": {}, "annotations": {}},
+    "spec": {
+        "launcherCreationPolicy": None,
+        "mpiImplementation": None,
+        "mpiReplicaSpecs": {"Launcher": REPLICA, "Worker": REPLICA},
+        "runLauncherAsWorker": None,
+        "runPolicy": RUN_POLICY,
+        "slotsPerWorker": None,
+        "sshAuthMountPath": None,
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def schemas() -> Path:
+    """The Python of an environment with what publishes them, made the first time."""
+    python = SCHEMAS / "bin" / "python"
+    stamp = SCHEMAS / ".requirements"
+    if stamp.is_file() and stamp.read_text() == str(REQUIREMENTS):
+        return python
+    shutil.rmtree(SCHEMAS, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", str(SCHEMAS)], check=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS]
+    ended = subprocess.run(install, capture_output=True, text=True, timeout=300)
+    if ended.returncode != 0:
+        pytest.skip(f"{', '.join(REQUIREMENTS)} cannot be had here: {ended.stderr[-300:]}")
+    stamp.write_text(str(REQUIREMENTS))
+    return python
+
+
+def problems(python: Path, documents: list[dict[str, Any]], folder: Path) -> str:
+    """What the published schemas of Kubernetes say against them; unknown fields as well."""
+    file = folder / "documents.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    program = str(python.parent / "kubernetes-validate")
+    ended = subprocess.run([program, "--strict", str(file)], capture_output=True, text=True)
+    said = ended.stdout + ended.stderr
+    return "" if ended.returncode == 0 and "WARN" not in said else said
+
+
+def unknown_fields(value: Any, known: Any, at: str = "") -> list[str]:
+    if not isinstance(value, dict) or known == POD or known == {}:
+        return []
+    if known is None:
+        return [f"{at} has something below it"]
+    found = [f"{at}.{name}" for name in value if name not in known]
+    for name in value.keys() & known.keys():
+        found += unknown_fields(value[name], known[name], f"{at}.{name}")
+    return found
+
+
+@pytest.mark.slow
+def test_the_job_without_an_operator_fits_the_schemas_of_kubernetes(
+    schemas: Path, tmp_path: Path
+) -> None:
+    assert problems(schemas, manifest("indexed-job.yaml"), tmp_path) == ""
+
+
+@pytest.mark.slow
+def test_the_check_sees_a_field_that_does_not_exist(schemas: Path, tmp_path: Path) -> None:
+    documents = manifest("indexed-job.yaml")
+    documents[1]["spec"]["completionsMode"] = "Indexed"
+    assert "completionsMode" in problems(schemas, documents, tmp_path)
+
+
+@pytest.mark.slow
+def test_pods_of_the_mpijob_fit_the_schemas_of_kubernetes(schemas: Path, tmp_path: Path) -> None:
+    (job,) = manifest("mpijob.yaml")
+    templates = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **one["template"]}
+        for one in job["spec"]["mpiReplicaSpecs"].values()
+    ]
+    assert len(templates) == 2
+    assert problems(schemas, templates, tmp_path) == ""
+
+
+def test_the_mpijob_has_fields_of_its_version_only() -> None:
+    (job,) = manifest("mpijob.yaml")
+    assert job["apiVersion"] == "kubeflow.org/v2beta1"
+    assert unknown_fields(job, MPI_JOB) == []
+    job["spec"]["slots"] = 1
+    assert unknown_fields(job, MPI_JOB) == [".spec.slots"]
+
+
+def test_the_mpijob_starts_as_many_ranks_as_it_has_slots() -> None:
+    (job,) = manifest("mpijob.yaml")
+    replicas = job["spec"]["mpiReplicaSpecs"]
+    command = command_of(container(replicas["Launcher"]["template"]))
+    slots = replicas["Worker"]["replicas"] * job["spec"]["slotsPerWorker"]
+    assert command[command.index("-np") + 1] == str(slots)
+
+
+@pytest.mark.slow
+def test_the_trainjob_fits_the_api_of_kubeflow(schemas: Path) -> None:
+    """Read into its classes, which check types but forget unknown names, and back again."""
+    (job,) = manifest("trainjob.yaml")
+    program = (
+        "import json, sys; from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob as Job; "
+        "print(json.dumps(Job.from_dict(json.load(sys.stdin)).to_dict()))"
+    )
+    ended = subprocess.run(
+        [str(schemas), "-c", program], input=json.dumps(job), capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == job
+
+
+def needs_pods() -> None:
+    if why := why_no_pods():
+        pytest.skip(why)
+
+
+def expect_training(ended: pods.Ended) -> None:
+    assert ended.returncode == 0, ended.output
+    assert ended.output.count("epoch 1: ") == 1, ended.output
+
+
+def test_an_mpijob_trains(tmp_path: Path) -> None:
+    needs_pods()
+    expect_training(mpijob(tmp_path, this_machine()))
+
+
+def test_a_trainjob_trains(tmp_path: Path) -> None:
+    needs_pods()
+    (job,) = manifest("trainjob.yaml")
+    trainer, name = job["spec"]["trainer"], job["metadata"]["name"]
+    count = trainer["numNodes"]
+    names = [f"{name}-node-0-{index}.{name}" for index in range(count)]
+    common = variables_of(trainer) | {
+        "PET_NNODES": str(count),
+        "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
+        "PET_MASTER_ADDR": names[0],
+        "PET_MASTER_PORT": "29500",
+    }
+    command = shortened(command_of(trainer))
+    some = [Pod(one, command, common | {"PET_NODE_RANK": str(i)}) for i, one in enumerate(names)]
+    expect_training(pods.run(tmp_path, this_machine(), some, list(range(count))))
+
+
+def indexed_pods(folder: Path) -> list[Pod]:
+    """Those of indexed-job.yaml, with a secret as it is mounted."""
+    service, job = manifest("indexed-job.yaml")
+    template, count = job["spec"]["template"], job["spec"]["completions"]
+    one = container(template)
+    assert template["spec"]["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    secret = folder / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("a secret of at least sixteen bytes")
+    (secret / "key").chmod(0o440)
+    files = {secret: one["volumeMounts"][0]["mountPath"]}
+    variables = variables_of(one)
+    assert variables["PODS"] == str(count)
+    return [
+        Pod(
+            f"{job['metadata']['name']}-{index}.{service['metadata']['name']}",
+            shortened(command_of(one)),
+            variables | {"JOB_COMPLETION_INDEX": str(index)},
+            files,
+        )
+        for index in range(count)
+    ]
+
+
+def test_an_indexed_job_trains(tmp_path: Path) -> None:
+    needs_pods()
+    some = indexed_pods(tmp_path)
+    expect_training(pods.run(tmp_path, this_machine(), some, list(range(len(some)))))

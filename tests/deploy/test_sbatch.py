@@ -1,0 +1,172 @@
+"""The batch script: under a Slurm that the tests start, and with stand-ins for its programs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import slurm_lab
+from slurm_lab import Lab
+
+from devtool.paths import ROOT
+
+SCRIPT = ROOT / "deploy" / "slurm" / "train.sbatch"
+EXAMPLE = ROOT / "examples" / "pytorch" / "fashion_mnist.py"
+SECONDS = 120
+
+
+def await_text(file: Path, text: str) -> str:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        seen = file.read_text() if file.exists() else ""
+        if text in seen:
+            return seen
+        assert time.monotonic() < deadline, f"waited in vain for {text!r}:\n{seen}"
+        time.sleep(0.1)
+
+
+class Stand:
+    """Programs in the place of Slurm's. srun says that it has started, runs what it is given, and
+    scontrol notes what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.asked = folder / "asked"
+        self._program("srun", 'while [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"')
+        self._program("scontrol", f'echo "$@" >> {self.asked}')
+
+    def _program(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def start(self, step: str, **more: str) -> subprocess.Popen[str]:
+        path = f"{self.folder}:{os.environ['PATH']}"
+        return subprocess.Popen(
+            ["bash", str(SCRIPT), "bash", "-c", step],
+            env={**os.environ, "PATH": path, "SLURM_JOB_ID": "17", **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Stand:
+    return Stand(tmp_path)
+
+
+#: A step that saves for a while when it is told to stop.
+SAVES = 'trap "sleep 0.3; echo saved; exit 0" USR1; echo there; while :; do sleep 0.05; done'
+
+
+def signalled(stand: Stand, step: str, **more: str) -> tuple[int, str]:
+    job = stand.start(step, **more)
+    assert job.stdout is not None
+    assert job.stdout.readline() == "there\n"
+    job.send_signal(signal.SIGUSR1)
+    output, _ = job.communicate(timeout=SECONDS)
+    return job.returncode, output
+
+
+def test_a_job_that_was_told_to_stop_saves_and_is_queued_again(stand: Stand) -> None:
+    code, output = signalled(stand, SAVES)
+    assert code == 0
+    assert output.index("told to save") < output.index("saved") < output.index("queued again")
+    assert stand.asked.read_text() == "requeue 17\n"
+
+
+def test_a_job_that_does_not_know_the_signal_is_queued_again_too(stand: Stand) -> None:
+    code, _ = signalled(stand, "echo there; exec sleep 60")
+    assert code == 138
+    assert stand.asked.read_text() == "requeue 17\n"
+
+
+def test_a_job_that_ends_by_itself_is_not_queued_again(stand: Stand) -> None:
+    job = stand.start("exit 0")
+    job.communicate(timeout=SECONDS)
+    assert job.returncode == 0
+    assert not stand.asked.exists()
+
+
+def test_a_job_that_fails_while_it_saves_has_failed(stand: Stand) -> None:
+    code, _ = signalled(stand, SAVES.replace("exit 0", "exit 5"))
+    assert code == 5
+    assert not stand.asked.exists()
+
+
+def test_a_job_does_not_go_round_for_ever(stand: Stand) -> None:
+    code, output = signalled(stand, SAVES, SLURM_RESTART_COUNT="3", MOST_RESTARTS="3")
+    assert code == 1
+    assert "MOST_RESTARTS" in output
+    assert not stand.asked.exists()
+
+
+def test_without_a_program_the_usage_is_told() -> None:
+    ended = subprocess.run(["bash", str(SCRIPT)], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "usage: sbatch train.sbatch" in ended.stderr
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    if why := slurm_lab.why_not():
+        pytest.skip(why)
+    folder = Path(tempfile.mkdtemp(prefix="hvd-slurm-", dir="/var/tmp"))
+    folder.chmod(0o755)  # munge's user passes through
+    try:
+        with slurm_lab.running(folder) as one:
+            yield one
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+def test_under_slurm_a_training_is_stopped_and_goes_on_where_it_was(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """By a signal as Slurm sends it, which --signal only decides the time of."""
+    environment = {**os.environ, **lab.variables, "OMP_NUM_THREADS": "1"}
+    out = tmp_path / "out"
+    program = [sys.executable, str(EXAMPLE), "--train-images", "512", "--epochs", "1000"]
+    program += ["--checkpoint-dir", str(tmp_path / "run")]
+    command = ["sbatch", "--parsable", f"--output={out}", str(SCRIPT), *program]
+    submitted = subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    job = submitted.stdout.strip()
+    try:
+        await_text(out, "epoch 2: ")
+        subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
+        seen = await_text(out, "queued again")
+        assert "stopped after epoch" in seen
+        start_now(environment, job)
+        await_text(out, "going on after epoch")
+    finally:
+        subprocess.run(["scancel", job], env=environment)
+
+
+def start_now(environment: dict[str, str], job: str) -> None:
+    """Slurm lets two minutes pass before it starts a job again, unless it is told otherwise; which
+    it does not hear while the last start is still being cleaned up."""
+
+    def ask(*command: str) -> str:
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+        return ended.stdout.strip()
+
+    deadline = time.monotonic() + SECONDS
+    while True:
+        state = ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T %r")
+        if state.startswith("RUNNING"):
+            return
+        assert time.monotonic() < deadline, ask("scontrol", "show", "job", job)
+        ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+        time.sleep(0.2)
