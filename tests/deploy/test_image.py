@@ -20,7 +20,6 @@ FOLDER = ROOT / "deploy" / "docker"
 FILES = [FOLDER / "Dockerfile", FOLDER / "Dockerfile.cuda"]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PIP_FILES = [Path("/etc/pip.conf"), Path.home() / ".config/pip/pip.conf"]
-MIRROR = "http://deb.debian.org/debian"
 
 
 def tracked() -> list[str]:
@@ -124,7 +123,7 @@ def image() -> Iterator[Image]:
     def base(root: Path) -> None:
         if not pristine.exists():
             made = subprocess.run(
-                ["debootstrap", "--variant=minbase", "bookworm", str(pristine), MIRROR],
+                ["debootstrap", "--variant=minbase", "bookworm", str(pristine)],
                 capture_output=True,
                 text=True,
             )
