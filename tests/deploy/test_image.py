@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from dockerfile import Build, Ignored, Image, in_image, instructions, is_below
-from pods import mpijob, why_no_pods
+from pods import why_no_pods
 
 from devtool.paths import ROOT
 
@@ -172,10 +172,3 @@ def test_the_image_has_no_compiler_and_is_small(image: Image) -> None:
     size_mib = int(used.stdout.split()[0])
     print(f"the image has {size_mib} MiB")
     assert size_mib < 1600, "mostly torch"
-
-
-@pytest.mark.slow
-def test_an_mpijob_runs_in_it(image: Image, tmp_path: Path) -> None:
-    ended = mpijob(tmp_path, image)
-    assert ended.returncode == 0, ended.output
-    assert "epoch 1: " in ended.output
