@@ -13,7 +13,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
-from rank_jobs import begin_telling, tell
+from rank_jobs import begin_telling, say_begun, tell
 
 from horovod.common._extension import core
 from horovod.common.basics import HorovodBasics
@@ -197,6 +197,7 @@ def by_communicator() -> None:
 def main() -> None:
     # torch.distributed.launch puts --local-rank=N before them
     sys.argv[1:] = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    say_begun(sys.argv[1])
     what: Callable[[], None] = globals()[sys.argv[2]]
     what()
 

@@ -9,12 +9,16 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rank_jobs import Job, run_command
+from rank_jobs import Job, has_begun, run_command
 
 SCRIPT = Path(__file__).with_name("rank_script.py")
-JOB_SECONDS = 90
+JOB_SECONDS = 45
+#: Open MPI's daemons of several hosts now and then do not answer each other, with or without us:
+#: then it starts nothing, or never ends the exchange.
+ATTEMPTS = 4
+NO_ANSWER = "has not introduced the ranks within"
 #: What ranks give up waiting for each other after; no test waits for it unless it says so.
-PATIENCE = {"HOROVOD_START_TIMEOUT": "60"}
+PATIENCE = {"HOROVOD_START_TIMEOUT": "20"}
 
 
 def start(
@@ -25,11 +29,16 @@ def start(
     python: Sequence[str] = (sys.executable,),
 ) -> Job:
     """Runs a function of rank_script on `size` ranks by `launcher`."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [*launcher, *python, str(SCRIPT), folder, what]
-        return run_command(
-            command, size, Path(folder), {**PATIENCE, **(environment or {})}, JOB_SECONDS
-        )
+    for attempt in range(ATTEMPTS):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [*launcher, *python, str(SCRIPT), folder, what]
+            variables = {**PATIENCE, **(environment or {})}
+            job = run_command(command, size, Path(folder), variables, JOB_SECONDS)
+            hung = "was killed after" in job.output and not has_begun(Path(folder))
+            if not hung and NO_ANSWER not in job.output:
+                return job
+            print(f"attempt {attempt + 1}: the launcher does not answer: {job.output}")
+    return job
 
 
 def each_with(variables: Sequence[Mapping[str, str]]) -> list[str]:

@@ -75,6 +75,16 @@ def _read(path: Path) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
+def say_begun(folder: str) -> None:
+    """Called by a process of a job: it is there."""
+    (Path(folder) / f"begun.{os.getpid()}").touch()
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether the launcher has started any process."""
+    return any(folder.glob("begun.*"))
+
+
 _told_to: list[Path] = []
 
 

@@ -42,10 +42,10 @@ Identity identity_of(int rank, int size, Meeting meeting, const std::string& nam
 /// there. All keep it until the last has done so.
 void expect_all_meet(std::vector<Identity> identities, const Knobs& knobs,
                      const std::vector<Spread>& spreads = {}) {
-  std::vector<std::future<void>> ranks;
   std::promise<void> all_have_met;
   const std::shared_future<void> end = all_have_met.get_future().share();
   std::vector<std::promise<std::string>> seen(identities.size());
+  std::vector<std::future<void>> ranks;  // go first: their threads use what is above
   for (size_t i = 0; i < identities.size(); ++i) {
     ranks.push_back(std::async(std::launch::async, [&, i] {
       try {
