@@ -12,13 +12,13 @@ from pathlib import Path
 from rank_jobs import Job, has_begun, run_command
 
 SCRIPT = Path(__file__).with_name("rank_script.py")
-JOB_SECONDS = 45
+JOB_SECONDS = 90
 #: Open MPI's daemons of several hosts now and then do not answer each other, with or without us:
 #: then it starts nothing, or never ends the exchange.
 ATTEMPTS = 4
 NO_ANSWER = "has not introduced the ranks within"
 #: What ranks give up waiting for each other after; no test waits for it unless it says so.
-PATIENCE = {"HOROVOD_START_TIMEOUT": "20"}
+PATIENCE = {"HOROVOD_START_TIMEOUT": "30"}
 
 
 def start(
