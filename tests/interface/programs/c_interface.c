@@ -314,6 +314,22 @@ static void process_sets(void) {
   end_together();
 }
 
+/* Rank 0 is a job of its own, all others are another one. */
+static void part_of_the_ranks(void) {
+  const int32_t rank = atoi(getenv("HOROVOD_RANK")), size = atoi(getenv("HOROVOD_SIZE"));
+  int32_t members[MAX_RANKS];
+  const int32_t first = rank == 0 ? 0 : 1, count = rank == 0 ? 1 : size - 1;
+  for (int32_t i = 0; i < count; ++i) members[i] = first + i;
+  hvd_job job;
+  memset(&job, 0, sizeof job);
+  job.members = (hvd_rank_list){members, count};
+  EXPECT(hvd_init_job(NULL, &job) == HVD_OK);
+  hvd_world world;
+  EXPECT(hvd_get_world(&world) == HVD_OK);
+  EXPECT(world.rank == rank - first && world.size == count);
+  end_together();
+}
+
 static void timeline(void) {
   start();
   const char* path = getenv("HOROVOD_TIMELINE");
@@ -394,6 +410,7 @@ int main(int argc, char** argv) {
       {"join", join},
       {"mismatch", mismatch},
       {"process_sets", process_sets},
+      {"part_of_the_ranks", part_of_the_ranks},
       {"several_at_once", several_at_once},
       {"timeline", timeline},
       {"groups", groups},
