@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,13 +118,8 @@ def test_without_a_program_the_usage_is_told() -> None:
 def lab() -> Iterator[Lab]:
     if why := slurm_lab.why_not():
         pytest.skip(why)
-    folder = Path(tempfile.mkdtemp(prefix="hvd-slurm-", dir="/var/tmp"))
-    folder.chmod(0o755)  # munge's user passes through
-    try:
-        with slurm_lab.running(folder) as one:
-            yield one
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with slurm_lab.running() as one:
+        yield one
 
 
 @pytest.mark.slow

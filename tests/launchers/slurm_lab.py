@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -121,7 +122,19 @@ def ready(environment: dict[str, str]) -> bool:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Lab]:
+def running() -> Iterator[Lab]:
+    """In a folder of its own, which goes with it."""
+    folder = Path(tempfile.mkdtemp(prefix="hvd-slurm-", dir="/var/tmp"))
+    folder.chmod(0o755)  # munge's user passes through
+    try:
+        with _running_in(folder) as one:
+            yield one
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _running_in(folder: Path) -> Iterator[Lab]:
     environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
     write_configuration(folder)
     enter = str(write_entrance(folder))

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,13 +21,8 @@ from started import SCRIPT, expect_end_with_the_dead, expect_sums, start
 def lab() -> Iterator[Lab]:
     if why := slurm_lab.why_not():
         pytest.skip(why)
-    folder = Path(tempfile.mkdtemp(prefix="hvd-slurm-", dir="/var/tmp"))
-    folder.chmod(0o755)  # munge's user passes through
-    try:
-        with slurm_lab.running(folder) as one:
-            yield one
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with slurm_lab.running() as one:
+        yield one
 
 
 def srun(lab: Lab, way: str, nodes: int, size: int, what: str = "plain", **more: str) -> Job:

@@ -12,13 +12,7 @@ std::optional<Identity> from_jsrun(const Environment& environment) {
   if (!world) return std::nullopt;
   const auto local =
       place_variables(environment, "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE");
-  Identity identity;
-  identity.launcher = "jsrun";
-  identity.rank = world->index;
-  identity.size = world->count;
-  identity.local_known = local.has_value();
-  identity.cross_known = false;
-  if (local) identity.local_rank = local->index, identity.local_size = local->count;
+  Identity identity = identity_at("jsrun", *world, local);
   identity.hostname = own_hostname();
   identity.job_name = fmt::format("jsrun/{}/{}/{}", variable(environment, "LSB_JOBID").value_or(""),
                                   variable(environment, "JSM_NAMESPACE_ID").value_or(""),

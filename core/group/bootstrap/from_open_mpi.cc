@@ -13,13 +13,7 @@ std::optional<Identity> from_open_mpi(const Environment& environment) {
   if (!world) return std::nullopt;
   const auto local =
       place_variables(environment, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
-  Identity identity;
-  identity.launcher = "Open MPI's mpirun";
-  identity.rank = world->index;
-  identity.size = world->count;
-  identity.local_known = local.has_value();
-  identity.cross_known = false;
-  if (local) identity.local_rank = local->index, identity.local_size = local->count;
+  Identity identity = identity_at("Open MPI's mpirun", *world, local);
   identity.hostname = variable(environment, "PMIX_HOSTNAME").value_or(own_hostname());
   const auto name = variable(environment, "PMIX_NAMESPACE");
   if (!name && identity.size > 1) {

@@ -29,14 +29,9 @@ std::optional<Identity> from_pmi(const Environment& environment) {
   const auto world = place_variables(environment, "PMI_RANK", "PMI_SIZE");
   if (!world) return std::nullopt;
   auto local = place_variables(environment, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
-  Identity identity;
-  identity.launcher = local ? "MPICH's mpirun (PMI)" : "srun (PMI)";
+  const char* const launcher = local ? "MPICH's mpirun (PMI)" : "srun (PMI)";
   if (!local) local = slurm_local_place(environment);
-  identity.rank = world->index;
-  identity.size = world->count;
-  identity.local_known = local.has_value();
-  identity.cross_known = false;
-  if (local) identity.local_rank = local->index, identity.local_size = local->count;
+  Identity identity = identity_at(launcher, *world, local);
   identity.hostname = variable(environment, "SLURMD_NODENAME").value_or(own_hostname());
   identity.meeting = Meeting::pmi;
   identity.meeting_fd = static_cast<int>(*fd);

@@ -34,13 +34,7 @@ std::optional<Identity> from_slurm(const Environment& environment) {
   const auto world = place_variables(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
   if (!world) return std::nullopt;
   const auto local = slurm_local_place(environment);
-  Identity identity;
-  identity.launcher = "srun";
-  identity.rank = world->index;
-  identity.size = world->count;
-  identity.local_known = local.has_value();
-  identity.cross_known = false;
-  if (local) identity.local_rank = local->index, identity.local_size = local->count;
+  Identity identity = identity_at("srun", *world, local);
   identity.hostname = variable(environment, "SLURMD_NODENAME").value_or(own_hostname());
   identity.job_name = fmt::format("Slurm/{}/{}", *job, *step);
   if (local && local->count == world->count) {

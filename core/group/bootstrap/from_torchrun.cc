@@ -16,13 +16,7 @@ std::optional<Identity> from_torchrun(const Environment& environment) {
   if (!world) return std::nullopt;
   const auto local = place_variables(environment, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   const auto text = [&](const char* name) { return variable(environment, name).value_or(""); };
-  Identity identity;
-  identity.launcher = "torchrun";
-  identity.rank = world->index;
-  identity.size = world->count;
-  identity.local_known = local.has_value();
-  identity.cross_known = false;
-  if (local) identity.local_rank = local->index, identity.local_size = local->count;
+  Identity identity = identity_at("torchrun", *world, local);
   // Several agents may run on one machine; each counts its own ranks.
   identity.hostname = own_hostname();
   if (local && !text("GROUP_RANK").empty())

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/group/bootstrap/card.h"
@@ -28,6 +29,17 @@ Identity identity_from(const Environment& environment) {
     if (auto identity = launcher(environment)) return *std::move(identity);
   }
   return Identity();
+}
+
+Identity identity_at(std::string launcher, Place world, std::optional<Place> local) {
+  Identity identity;
+  identity.launcher = std::move(launcher);
+  identity.rank = world.index;
+  identity.size = world.count;
+  identity.local_known = local.has_value();
+  identity.cross_known = false;
+  if (local) identity.local_rank = local->index, identity.local_size = local->count;
+  return identity;
 }
 
 Identity part_of(Identity whole, std::vector<int> members) {

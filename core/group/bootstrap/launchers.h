@@ -4,9 +4,11 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "core/base/knobs.h"
 #include "core/group/bootstrap/identity.h"
+#include "core/group/bootstrap/variables.h"
 
 namespace hvd {
 
@@ -25,5 +27,9 @@ std::optional<Identity> from_slurm(const Environment& environment);
 
 /// Last of all: the variables of PMI without its connection. Throws, since it cannot be a job.
 std::optional<Identity> from_closed_pmi(const Environment& environment);
+
+/// What those below horovodrun begin with: launchers that tell a rank's place in the job, maybe
+/// that on its host, and never that among hosts.
+Identity identity_at(std::string launcher, Place world, std::optional<Place> local);
 
 }  // namespace hvd
