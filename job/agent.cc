@@ -22,6 +22,7 @@
 #include "job/command.h"
 #include "job/connect_back.h"
 #include "job/console.h"
+#include "job/input_pipe.h"
 #include "job/local_link.h"
 #include "job/report.h"
 
@@ -52,6 +53,7 @@ class Agent {
   void look_for_launcher();
   void start();
   void pass_on();
+  void feed_rank_zero();
   void pause_as_needed();
   void watch_launcher();
   void say(Kind kind, ByteVector payload);
@@ -67,6 +69,7 @@ class Agent {
   std::optional<ConnectBack> connecting_;
   WayBack way_;  ///< its connection tells when the launcher's host is gone
   std::optional<LocalLink> link_;
+  std::optional<InputPipe> input_;  ///< where rank 0 is here, until nobody reads it
   bool launcher_pauses_ = false;
   std::optional<int> exit_code_;
 };
@@ -88,6 +91,7 @@ int Agent::run() {
     wait();
     if (connecting_) look_for_launcher();
     if (link_) pass_on();
+    if (input_) feed_rank_zero();
     watch_launcher();
     out_.pump();
     pause_as_needed();
@@ -105,12 +109,13 @@ void Agent::greet() {
 }
 
 void Agent::wait() {
-  std::array<pollfd, 5> watched{{
+  std::array<pollfd, 6> watched{{
       {STDIN_FILENO, POLLIN, 0},
       {out_.has_waiting() ? out_.fd() : -1, POLLOUT, 0},
       {connecting_ ? connecting_->fd() : -1, POLLIN, 0},
       {link_ ? link_->fd() : -1, POLLIN, 0},
       {way_.socket.get(), POLLIN, 0},
+      {input_ ? input_->fd() : -1, POLLOUT, 0},
   }};
   TimePoint until = connecting_ ? give_up_at_ : TimePoint::max();
   if (connecting_) until = std::min(until, connecting_->deadline().value_or(until));
@@ -149,6 +154,9 @@ void Agent::take_frame(const AgentFrame& frame) {
       return;
     case Kind::pause:
       launcher_pauses_ = read_numbers(frame.payload).first != 0;
+      return;
+    case Kind::input:  // what comes too late is dropped
+      if (input_) input_->add(as_text(frame.payload));
       return;
     default:
       Reader::malformed("frame of the launcher");
@@ -229,8 +237,10 @@ void Agent::start() {
   plan.meeting.interfaces = setup_.interfaces;
   plan.meeting.interface = way_.interface;
   plan.meeting.one_host = false;
+  if (setup_.places.front().rank == 0) plan.rank_zero_input = input_.emplace().read_end();
   link_.emplace(command_, std::move(plan), setup_.key, defaults_);
   link_->start({way_.address, setup_.store_port});
+  if (input_) input_->let_go();
 }
 
 void Agent::pass_on() {
@@ -250,6 +260,14 @@ void Agent::pass_on() {
       exit_code_ = 0;
     }
   }
+}
+
+void Agent::feed_rank_zero() {
+  const size_t taken = input_->pump();
+  const bool closed = input_->closed();
+  if (taken > 0 || closed)
+    say(Kind::input_taken, to_bytes(AgentNumbers{static_cast<int32_t>(taken), closed ? 1 : 0}));
+  if (closed) input_.reset();
 }
 
 void Agent::pause_as_needed() {

@@ -84,7 +84,7 @@ std::optional<AgentFrame> AgentFrameReader::next() {
   Reader in(rest);
   const auto bytes = in.get<uint32_t>();
   AgentFrame frame;
-  frame.kind = in.get_enum(AgentFrame::Kind::pause);
+  frame.kind = in.get_enum(AgentFrame::Kind::input_taken);
   frame.host = in.get<uint32_t>();
   if (bytes > kMaxAgentFrameBytes) Reader::malformed("frame of an agent");
   if (in.rest().size() < bytes) return std::nullopt;

@@ -22,12 +22,15 @@ namespace hvd::job {
 /// The agent's first bytes. What a login script prints before is skipped.
 inline constexpr std::string_view kAgentPreamble = "\x01horovodrun-agent\x02\n";
 inline constexpr size_t kMaxNoiseBytes = 64 * KiB;
+/// Of rank 0's standard input, on its way to the pipe that it reads. So it never fills an agent's
+/// memory, and what is said behind it never waits long.
+inline constexpr size_t kInputWindowBytes = 1 * MiB;
 /// The largest is a Setup, whose largest part is the environment: Linux allows 2 MiB for that.
 inline constexpr size_t kMaxAgentFrameBytes = 16 * MiB;
 
 struct AgentFrame {
-  /// From the agent: hello, ready, refused, output, exited, not_started, nothing_left. To it:
-  /// setup, start, signal_all, pause.
+  /// From the agent: hello, ready, refused, output, exited, not_started, nothing_left, input_taken.
+  /// To it: setup, start, signal_all, pause, input.
   enum class Kind : uint8_t {
     hello,
     setup,
@@ -40,6 +43,8 @@ struct AgentFrame {
     nothing_left,
     signal_all,
     pause,
+    input,
+    input_taken,
   };
   Kind kind{};
   uint32_t host = 0;  ///< in the order of the job's hosts: whose word, or for whom
@@ -125,6 +130,7 @@ ByteVector to_bytes(const AgentOutput& output);
 AgentOutput read_output(ConstBytes bytes);
 
 /// exited: rank, wait status. not_started: rank, errno. signal_all: signal. pause: 1 or 0.
+/// input_taken: bytes since the last one, 1 when nobody reads any more.
 struct AgentNumbers {
   int32_t first = 0;
   int32_t second = 0;

@@ -2,7 +2,9 @@
 // of an ssh: what happens there comes out in order, what shall happen there goes in.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -55,6 +57,11 @@ class HostLink {
   virtual void signal_all(int signal) = 0;
   /// While paused, what ranks write stays where it is.
   virtual void pause_output(bool paused) = 0;
+  /// How much of the standard input rank 0 can be given; nothing: it wants none, since it reads by
+  /// itself, or not at all.
+  virtual std::optional<size_t> input_room() const = 0;
+  /// Not more than there is room for. No bytes: the end.
+  virtual void give_input(std::string_view bytes) = 0;
 };
 
 }  // namespace hvd::job

@@ -21,6 +21,7 @@
 #include "job/caller.h"
 #include "job/driver.h"
 #include "job/environment.h"
+#include "job/input_source.h"
 #include "job/last_word.h"
 #include "job/local_link.h"
 #include "job/output.h"
@@ -38,15 +39,12 @@ constexpr int kNoJob = 1;
 constexpr std::chrono::seconds kFarewell{10};
 
 /// What the loop watches; from `links` on, a link each.
-enum class Watched : uint64_t { signals, caller, store, out_console, err_console, links };
+enum class Watched : uint64_t { signals, caller, store, out_console, err_console, input, links };
 
 void watch(int epoll, int fd, uint64_t tag) {
   epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) fail_errno("watching a descriptor");
 }
-
-/// A terminal belongs to the foreground: a job in the background must not take the shell's input.
-bool may_read_input() { return isatty(STDIN_FILENO) == 0 || tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
 int count_ranks(const Job& job) {
   int ranks = 0;
@@ -68,6 +66,7 @@ class Launch {
   std::optional<int> assemble();
   std::vector<StartRow> rows() const;
   void start_all(const std::string& store_host);
+  void feed_rank_zero();
   void turn();
   void wait_for_something(std::optional<TimePoint> until);
   std::vector<Event> take_signals();
@@ -101,6 +100,7 @@ class Launch {
   std::vector<std::unique_ptr<HostLink>> links_;  ///< by host
   std::set<size_t> moved_links_;                  ///< that have something to say
   std::vector<int> host_of_;                      ///< by rank
+  std::optional<InputSource> input_;              ///< while rank 0 reads it elsewhere
   std::set<std::string> told_;                    ///< keys of last words that have been taken
   std::array<bool, kStreams> console_watched_{};
   bool output_paused_ = false;
@@ -171,7 +171,7 @@ LocalPlan Launch::local_plan(const JobHost& host) const {
   plan.places = host.places;
   plan.meeting.interfaces = job_.options.interfaces;
   plan.meeting.one_host = job_.is_local();
-  if (may_read_input()) plan.rank_zero_input = STDIN_FILENO;
+  if (may_read(STDIN_FILENO)) plan.rank_zero_input = STDIN_FILENO;
   return plan;
 }
 
@@ -259,6 +259,24 @@ std::vector<StartRow> Launch::rows() const {
 
 void Launch::start_all(const std::string& store_host) {
   for (const auto& link : links_) link->start({store_host, store_->port()});
+  if (job_.hosts.front().local) return;
+  input_.emplace(STDIN_FILENO);
+  epoll_event event{.events = EPOLLIN | EPOLLET,
+                    .data = {.u64 = static_cast<uint64_t>(Watched::input)}};
+  epoll_ctl(events_.get(), EPOLL_CTL_ADD, input_->fd(), &event);  // a file can be read always
+  feed_rank_zero();
+}
+
+/// As far as there is room where rank 0 is.
+void Launch::feed_rank_zero() {
+  HostLink& link = *links_.front();
+  for (auto room = link.input_room(); room; room = link.input_room()) {
+    const auto bytes = input_->read(*room);
+    if (!bytes) return;
+    link.give_input(*bytes);
+  }
+  epoll_ctl(events_.get(), EPOLL_CTL_DEL, input_->fd(), nullptr);
+  input_.reset();
 }
 
 /// The order matters: what is read first has happened before what is read later was asked for. So a
@@ -283,6 +301,7 @@ void Launch::turn() {
   output_.console(Stream::out).pump();
   output_.console(Stream::err).pump();
   watch_consoles();
+  if (input_) feed_rank_zero();
 }
 
 void Launch::wait_for_something(std::optional<TimePoint> until) {

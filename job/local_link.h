@@ -46,6 +46,9 @@ class LocalLink final : public HostLink {
   void start(const Address& store) override;
   void signal_all(int signal) override;
   void pause_output(bool paused) override;
+  /// Rank 0 has what the plan says: a terminal stays one.
+  std::optional<size_t> input_room() const override { return std::nullopt; }
+  void give_input(std::string_view) override {}
 
  private:
   void add_program(SupervisorTask& task, const Place& place, const Environment& common);

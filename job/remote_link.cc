@@ -11,6 +11,7 @@
 #include <csignal>
 #include <utility>
 
+#include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/capi/version.h"
 #include "job/report.h"
@@ -174,6 +175,14 @@ void RemoteLink::take_frame(const AgentFrame& frame, HostNews& news) {
       }
       return;
     }
+    case Kind::input_taken: {
+      const AgentNumbers numbers = read_numbers(frame.payload);
+      if (numbers.first < 0 || static_cast<size_t>(numbers.first) > input_on_its_way_)
+        Reader::malformed("taken input");
+      input_on_its_way_ -= static_cast<size_t>(numbers.first);
+      input_ended_ = input_ended_ || numbers.second != 0;
+      return;
+    }
     case Kind::nothing_left:
       empty_ = true;
       news.events.push_back(HostEmpty{});
@@ -236,6 +245,18 @@ void RemoteLink::signal_all(int signal) {
 
 void RemoteLink::pause_output(bool paused) {
   say(AgentFrame::Kind::pause, to_bytes(AgentNumbers{paused ? 1 : 0, 0}));
+}
+
+std::optional<size_t> RemoteLink::input_room() const {
+  if (input_ended_ || over_ || !is_ours(0)) return std::nullopt;
+  return kInputWindowBytes - input_on_its_way_;
+}
+
+void RemoteLink::give_input(std::string_view bytes) {
+  HVD_ASSERT(bytes.size() <= input_room());
+  input_ended_ = bytes.empty();
+  input_on_its_way_ += bytes.size();
+  say(AgentFrame::Kind::input, ByteVector(as_bytes(bytes).begin(), as_bytes(bytes).end()));
 }
 
 void RemoteLink::say(AgentFrame::Kind kind, ByteVector payload) {

@@ -35,6 +35,8 @@ class RemoteLink final : public HostLink {
   void start(const Address& store) override;
   void signal_all(int signal) override;
   void pause_output(bool paused) override;
+  std::optional<size_t> input_room() const override;
+  void give_input(std::string_view bytes) override;
 
  private:
   void begin(const Environment& environment);
@@ -59,8 +61,10 @@ class RemoteLink final : public HostLink {
   bool send_watched_ = false;
   AgentFrameReader reader_{true};
   StartRow row_;
-  std::string said_;    ///< by ssh, the end of it
-  std::string broken_;  ///< why we stopped listening
+  std::string said_;          ///< by ssh, the end of it
+  std::string broken_;        ///< why we stopped listening
+  bool input_ended_ = false;  ///< or nobody reads it there
+  size_t input_on_its_way_ = 0;
   bool started_ = false;
   bool empty_ = false;  ///< nothing is left there
   bool over_ = false;   ///< the ssh has ended

@@ -62,8 +62,10 @@ class SupervisorLoop {
           spawned_.emplace_back(std::make_unique<Spawned>(program, task_.defaults));
       index_of_[spawned->pid()] = index;
     }
-    // A rank's output ends when the rank and its children have closed it, not when we have.
+    // A rank's output ends when the rank and its children have closed it, not when we have; its
+    // input is read by nobody when they have. (Several may read the same.)
     for (const Program& program : task_.programs) {
+      if (program.in > STDERR_FILENO) close(program.in);
       close(program.out);
       close(program.err);
     }

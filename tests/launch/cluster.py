@@ -12,6 +12,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import pytest
 from launcher import WATCHDOG_SECONDS, Ended, ended, horovodrun
@@ -163,12 +164,13 @@ class Cluster:
         cwd: Path,
         env: dict[str, str] | None = None,
         program: str | None = None,
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
         environment = {**os.environ, **(env or {})}
         environment["PATH"] = f"{self.folder}/bin:{environment['PATH']}"
         process = subprocess.Popen(
             self.inside(1, program or horovodrun(), *arguments),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=cwd,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -243,6 +245,100 @@ def test_a_host_whose_agent_or_ssh_is_killed_is_lost_and_ends_the_job(
     result = ended(process)
     assert result.code == 1
     assert result.said[0].startswith(f"{address(2)} was lost with rank 1: ")
+
+
+# ---- Standard input of a rank 0 that is not on the launcher's host ----
+
+KIB, MIB = 1 << 10, 1 << 20
+ELSEWHERE = f"{address(2)}:1,{address(3)}:1"
+
+
+def test_standard_input_reaches_rank_0_whole_wherever_it_is(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    data = random.Random(1).randbytes(20 * MIB)
+    (tmp_path / "input").write_bytes(data)
+    script = shell(tmp_path, "sleep 0.1; echo SUM=$(sha256sum)\n")
+    expected = {
+        0: {"SUM": f"{hashlib.sha256(data).hexdigest()} -"},
+        1: {"SUM": f"{hashlib.sha256(b'').hexdigest()} -"},
+    }
+    common = ["-np", "2", "-H", ELSEWHERE, script]
+    with (tmp_path / "input").open("rb") as file:
+        result = ended(cluster.start(*common, cwd=tmp_path, stdin=file))
+    assert (result.code, result.err, by_rank(result)) == (0, "", expected)
+    result = ended(cluster.start(*common, cwd=tmp_path, stdin=subprocess.PIPE), data)
+    assert (result.code, result.err, by_rank(result)) == (0, "", expected)
+
+
+def test_input_that_is_not_read_waits_where_it_is_and_holds_nothing_up(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with (tmp_path / "input").open("wb") as file:
+        file.truncate(64 * MIB)
+    common = ["-np", "2", "-H", ELSEWHERE]
+    with (tmp_path / "input").open("rb") as file:
+        script = shell(tmp_path, "exec sleep 900\n")
+        process = cluster.start(*common, script, cwd=tmp_path, stdin=file)
+        on_its_way = 1 * MIB + 64 * KIB  # what docs/wire.md allows, and what a pipe holds
+        wait_until(
+            lambda: os.lseek(file.fileno(), 0, os.SEEK_CUR) == on_its_way, "the input to stand"
+        )
+        process.terminate()
+        assert ended(process).code == 128 + signal.SIGTERM
+    with (tmp_path / "input").open("rb") as file:
+        script = shell(tmp_path, "[ $HOROVOD_RANK = 1 ] || head -c 70000 | wc -c; exit 0\n")
+        result = ended(cluster.start(*common, script, cwd=tmp_path, stdin=file))
+    assert (result.code, result.out, result.err) == (0, "[0]<stdout>:70000\n", "")
+
+
+TERMINAL = r"""
+import fcntl, os, pathlib, signal, subprocess, sys, termios, time
+
+keyboard, screen = os.openpty()
+os.setsid()
+fcntl.ioctl(screen, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # as shells do
+
+def start(in_foreground, output):
+    def become_a_job():
+        os.setpgrp()
+        if in_foreground:
+            os.tcsetpgrp(screen, os.getpid())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    return subprocess.Popen(sys.argv[1:], stdin=screen, stdout=output, preexec_fn=become_a_job)
+
+def state(job):
+    return pathlib.Path(f"/proc/{job.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+job = start(False, subprocess.PIPE)
+print("in the background:", job.communicate()[0], job.returncode)
+
+with open("out", "wb") as out:
+    job = start(True, out)
+os.write(keyboard, b"one\n")
+while b"one\n" not in pathlib.Path("out").read_bytes():
+    time.sleep(0.01)
+os.tcsetpgrp(screen, os.getpid())
+os.write(keyboard, b"two\n")
+time.sleep(0.2)  # for the launcher to take what is not for it
+print("moved there:", state(job) != "T", os.read(screen, 100))
+os.tcsetpgrp(screen, job.pid)
+os.write(keyboard, b"three\n\x04")
+print("and back:", job.wait(), pathlib.Path("out").read_bytes())
+"""
+
+
+def test_a_terminal_is_read_in_the_foreground_alone(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "terminal.py").write_text(TERMINAL)
+    command = [horovodrun(), "-np", "1", "-H", f"{address(2)}:1", "cat"]
+    result = cluster.run("terminal.py", *command, cwd=tmp_path, program=sys.executable)
+    assert (result.code, result.err) == (0, "")
+    assert result.out_lines == [
+        "in the background: b'' 0",
+        r"moved there: True b'two\n'",
+        r"and back: 0 b'[0]<stdout>:one\n[0]<stdout>:three\n'",
+    ]
 
 
 # ---- What keeps a job from starting ----
