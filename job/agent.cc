@@ -65,6 +65,7 @@ class Agent {
   uint32_t host_ = 0;  ///< our own number
   AgentSetup setup_;
   RankCommand command_;
+  Binding binding_;
   TimePoint give_up_at_ = TimePoint::max();
   std::optional<ConnectBack> connecting_;
   WayBack way_;  ///< its connection tells when the launcher's host is gone
@@ -181,6 +182,9 @@ void Agent::prepare(AgentSetup setup) {
   command_ = {.program = std::move(found.program),
               .arguments = setup_.command,
               .environment = setup_.environment};
+  binding_ = binding_here(setup_.places, setup_.binding);
+  if (is_refused(binding_, setup_.binding))
+    return refuse(StartStep::program, binding_.why_not, {std::string(kNotBoundAdvice)});
   connect_back();
 }
 
@@ -218,7 +222,8 @@ void Agent::look_for_launcher() {
     way_ = *std::move(way);
     connecting_.reset();
     tune_tcp(way_.socket, kLauncherTimeout);
-    say(Kind::ready, to_bytes(AgentReady{way_.address, way_.interface}));
+    say(Kind::ready,
+        to_bytes(AgentReady{way_.address, way_.interface, describe(binding_, setup_.places)}));
   } else if (connecting_->failed() || now() >= give_up_at_) {
     std::vector<std::string> advice = connecting_->told();
     advice.emplace_back(
@@ -238,6 +243,7 @@ void Agent::start() {
   plan.meeting.interface = way_.interface;
   plan.meeting.one_host = false;
   if (setup_.places.front().rank == 0) plan.rank_zero_input = input_.emplace().read_end();
+  plan.binding = std::move(binding_);
   link_.emplace(command_, std::move(plan), setup_.key, defaults_);
   link_->start({way_.address, setup_.store_port});
   if (input_) input_->let_go();

@@ -126,6 +126,7 @@ ByteVector to_bytes(const AgentSetup& setup) {
   out.put(setup.start_timeout_seconds);
   out.put_count(setup.places.size());
   for (const Place& place : setup.places) put_place(out, place);
+  out.put(setup.binding);
   return out.take();
 }
 
@@ -145,6 +146,7 @@ AgentSetup read_setup(ConstBytes bytes) {
   setup.start_timeout_seconds = in.get<uint32_t>();
   for (uint64_t left = in.get_count(kMaxTexts); left > 0; --left)
     setup.places.push_back(get_place(in));
+  setup.binding = in.get_enum(BindingWish::cores);
   in.finish();
   if (setup.command.empty() || setup.places.empty()) Reader::malformed("setup of an agent");
   return setup;
@@ -154,6 +156,7 @@ ByteVector to_bytes(const AgentReady& ready) {
   Writer out;
   out.put_text(ready.store_address);
   out.put_text(ready.interface);
+  out.put_text(ready.cpus);
   return out.take();
 }
 
@@ -162,6 +165,7 @@ AgentReady read_ready(ConstBytes bytes) {
   AgentReady ready;
   ready.store_address = in.get_text(kMaxTextBytes);
   ready.interface = in.get_text(kMaxTextBytes);
+  ready.cpus = in.get_text(kMaxTextBytes);
   in.finish();
   return ready;
 }

@@ -13,6 +13,7 @@
 #include "core/base/bytes.h"
 #include "core/base/knobs.h"
 #include "core/transport/handshake.h"
+#include "job/binding.h"
 #include "job/hosts.h"
 #include "job/lines.h"
 #include "job/start_table.h"
@@ -98,6 +99,7 @@ struct AgentSetup {
   uint16_t store_port = 0;
   uint32_t start_timeout_seconds = 0;
   std::vector<Place> places;
+  BindingWish binding{};
 };
 ByteVector to_bytes(const AgentSetup& setup);
 AgentSetup read_setup(ConstBytes bytes);
@@ -106,6 +108,7 @@ AgentSetup read_setup(ConstBytes bytes);
 struct AgentReady {
   std::string store_address;
   std::string interface;
+  std::string cpus;  ///< that its ranks may use, for people
   bool operator==(const AgentReady&) const = default;
 };
 ByteVector to_bytes(const AgentReady& ready);

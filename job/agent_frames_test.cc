@@ -80,6 +80,7 @@ AgentSetup sample_setup() {
   setup.store_port = 40000;
   setup.start_timeout_seconds = 30;
   setup.places = {{"h", 3, 8, 1, 2, 0, 4}, {"h", 4, 8, 2, 2, 0, 4}};
+  setup.binding = BindingWish::none;
   return setup;
 }
 
@@ -95,10 +96,11 @@ TEST(AgentPayloads, ComeOutAsTheyWentIn) {
   EXPECT_EQ(read.store_port, setup.store_port);
   EXPECT_EQ(read.start_timeout_seconds, setup.start_timeout_seconds);
   EXPECT_EQ(read.places, setup.places);
+  EXPECT_EQ(read.binding, setup.binding);
 
   const AgentHello hello{"1.2", "box"};
   EXPECT_EQ(read_hello(to_bytes(hello)), hello);
-  const AgentReady ready{"10.0.0.1", "eth0"};
+  const AgentReady ready{"10.0.0.1", "eth0", "rank 0: 0-3"};
   EXPECT_EQ(read_ready(to_bytes(ready)), ready);
   const AgentRefusal refusal{StartStep::program, "no", {"try this", "or that"}};
   EXPECT_EQ(read_refusal(to_bytes(refusal)), refusal);

@@ -1,11 +1,9 @@
 #include "job/descendants.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -14,20 +12,13 @@
 #include <memory>
 #include <string>
 
+#include "job/small_file.h"
+
 namespace hvd::job {
 namespace {
 
 /// Between two rounds of killing, for the kernel to end what was killed.
 constexpr useconds_t kRoundMicroseconds = 1000;
-
-std::string read_small_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  char text[512];  // the first fields are all that is asked for
-  const ssize_t size = read(fd, text, sizeof(text));
-  close(fd);
-  return {text, static_cast<size_t>(std::max<ssize_t>(size, 0))};
-}
 
 std::multimap<pid_t, pid_t> children_by_parent() {
   std::multimap<pid_t, pid_t> result;

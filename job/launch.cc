@@ -172,6 +172,10 @@ LocalPlan Launch::local_plan(const JobHost& host) const {
   plan.meeting.interfaces = job_.options.interfaces;
   plan.meeting.one_host = job_.is_local();
   if (may_read(STDIN_FILENO)) plan.rank_zero_input = STDIN_FILENO;
+  plan.binding = binding_here(host.places, job_.binding);
+  if (is_refused(plan.binding, job_.binding))
+    fail(Code::invalid_argument,
+         fmt::format("{}: {}; {}", host.name, plan.binding.why_not, kNotBoundAdvice));
   return plan;
 }
 
@@ -189,6 +193,7 @@ RemotePlan Launch::remote_plan(uint32_t index) const {
   setup.store_port = store_->port();
   setup.start_timeout_seconds = static_cast<uint32_t>(job_.start_timeout.count());
   setup.places = job_.hosts[index].places;
+  setup.binding = job_.binding;
   return plan;
 }
 
@@ -258,6 +263,9 @@ std::vector<StartRow> Launch::rows() const {
 }
 
 void Launch::start_all(const std::string& store_host) {
+  if (job_.options.verbose)
+    for (const StartRow& row : rows())
+      output_.say(fmt::format("CPUs of {}: {}", row.host, row.cpus));
   for (const auto& link : links_) link->start({store_host, store_->port()});
   if (job_.hosts.front().local) return;
   input_.emplace(STDIN_FILENO);

@@ -24,6 +24,7 @@ struct Job {
   Options options;
   std::vector<JobHost> hosts;
   RankCommand command;
+  BindingWish binding{};
   Duration grace{};
   std::chrono::seconds start_timeout{};
   /// Of other hosts only.

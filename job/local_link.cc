@@ -73,7 +73,10 @@ LocalLink::LocalLink(const RankCommand& command, LocalPlan plan, const JobKey& k
       pipe_events_(epoll_create1(EPOLL_CLOEXEC)) {}
 
 StartRow LocalLink::row() const {
-  return {.host = plan_.places.front().host, .local = true, .step = StartStep::ready};
+  return {.host = plan_.places.front().host,
+          .local = true,
+          .step = StartStep::ready,
+          .cpus = describe(plan_.binding, plan_.places)};
 }
 
 void LocalLink::start(const Address& store) {
@@ -83,6 +86,8 @@ void LocalLink::start(const Address& store) {
     plan_.meeting.interface = interface_with(store.host);
   Environment common = meeting_variables(command_.environment, plan_.meeting);
   common.insert(command_.environment.begin(), command_.environment.end());
+  const int threads = plan_.binding.threads;
+  if (threads > 0) common.emplace("OMP_NUM_THREADS", fmt::format("{}", threads));
   SupervisorTask task{.programs = {}, .defaults = defaults_};
   pipes_.resize(plan_.places.size());
   for (const Place& place : plan_.places) add_program(task, place, common);
@@ -113,6 +118,7 @@ void LocalLink::add_program(SupervisorTask& task, const Place& place, const Envi
   program.err = ends[1];
   program.key = key_file_.get();
   program.key_target = kKeyDescriptor;
+  if (!plan_.binding.cpus.empty()) program.cpus = plan_.binding.cpus[index];
   task.programs.push_back(std::move(program));
 }
 

@@ -10,6 +10,7 @@
 #include "core/base/knobs.h"
 #include "core/transport/file_descriptor.h"
 #include "core/transport/handshake.h"
+#include "job/binding.h"
 #include "job/environment.h"
 #include "job/host_link.h"
 #include "job/spawn.h"
@@ -29,6 +30,7 @@ struct LocalPlan {
   std::vector<Place> places;  ///< those of this host
   Meeting meeting;            ///< the address of the Store is filled in at the start
   int rank_zero_input = -1;   ///< descriptor that rank 0 reads; -1: nothing
+  Binding binding{};
 };
 
 /// Two pipes a rank need more descriptors than some shells allow: raises the limit, and fills in

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <net/if.h>
 #include <unistd.h>
 
@@ -172,8 +173,12 @@ int run(Options options) {
   for (const std::string& line : tell_of_later(environment)) options.warnings.push_back(line);
   if (own && !options.mpi_args.empty())
     options.warnings.push_back("--mpi-args is for --mpi and --jsrun; it has no effect here");
-  if (own && !options.binding_args.empty())
-    options.warnings.push_back("--binding-args is for --mpi and --jsrun; it has no effect here");
+  const auto binding = parse_wish(options.binding_args);
+  if (own && !binding)
+    options.warnings.push_back(fmt::format(
+        "--binding-args '{}' has no effect here: without --mpi and --jsrun it is 'none' or 'cores'",
+        fmt::join(options.binding_args, " ")));
+  job.binding = binding.value_or(BindingWish::sensible);
   const FoundCommand found = find_command(options.command, environment);
   if (!found.problem.empty()) {
     say(found.problem);

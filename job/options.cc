@@ -131,7 +131,7 @@ void Parser::add_own() {
   flag("--jsrun", raw_.jsrun, "Start through jsrun, in a job of LSF", kJob);
   text("--mpi-args", raw_.mpi_args, "With --mpi: more arguments of mpirun, in one word", kJob);
   text("--binding-args", raw_.binding_args,
-       "With --mpi and --jsrun: in place of what they are told about cores", kJob);
+       "Cores of ranks: none, cores; with --mpi and --jsrun what these take instead", kJob);
   flag("--tcp", raw_.tcp, "TCP only: sets NCCL_IB_DISABLE=1", kJob);
   flag("--disable-cache", raw_.disable_cache, "No effect: nothing is cached between starts", kJob);
   text("--output-filename", raw_.output_filename,

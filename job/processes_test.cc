@@ -13,6 +13,7 @@
 #include "core/transport/file_descriptor.h"
 #include "job/caller.h"
 #include "job/check_build.h"
+#include "job/cores.h"
 #include "job/descendants.h"
 #include "job/spawn.h"
 
@@ -46,7 +47,8 @@ struct ShellRun {
   int wait_status = 0;
 };
 
-ShellRun run_shell(const std::string& path, const std::string& text) {
+ShellRun run_shell(const std::string& path, const std::string& text,
+                   const std::vector<int>& cpus = {}) {
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -62,7 +64,8 @@ ShellRun run_shell(const std::string& path, const std::string& text) {
                         .out = ends[1],
                         .err = null,
                         .key = key,
-                        .key_target = 100};
+                        .key_target = 100,
+                        .cpus = cpus};
   const Spawned spawned(program, defaults);
   ShellRun run{.pid = spawned.pid(), .out = {}};
   close(ends[1]);
@@ -82,6 +85,18 @@ TEST(Spawn, GivesDescriptorsEnvironmentAndAGroupOfItsOwn) {
   const std::string pid = std::to_string(run.pid);
   EXPECT_EQ(run.out, "there " + pid + " " + pid + "\n/dev/zero\n");
   EXPECT_EQ(WEXITSTATUS(run.wait_status), 3);
+}
+
+TEST(Spawn, BindsToTheCpusThatAreNamed) {
+  const std::string show = "sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status";
+  const std::vector<int> own = allowed_cpus();
+  EXPECT_EQ(run_shell("/bin/sh", show).out, cpus_text(own) + "\n");
+  EXPECT_EQ(run_shell("/bin/sh", show, {own.back()}).out, cpus_text({own.back()}) + "\n");
+}
+
+TEST(Spawn, StartsUnboundWhereTheCpusAreGone) {
+  const ShellRun run = run_shell("/bin/sh", "echo runs", {8000});
+  EXPECT_EQ(run.out, "runs\n");
 }
 
 TEST(Spawn, TellsWhyAProgramCannotBeStarted) {

@@ -149,6 +149,7 @@ void RemoteLink::take_frame(const AgentFrame& frame, HostNews& news) {
       row_.step = StartStep::ready;
       row_.reached_at = std::move(ready.store_address);
       row_.interface = std::move(ready.interface);
+      row_.cpus = std::move(ready.cpus);
       return;
     }
     case Kind::refused: {

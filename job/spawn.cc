@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <sstream>
@@ -24,6 +25,16 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
   result.push_back(nullptr);
   return result;
+}
+
+/// As the kernel takes them.
+std::vector<cpu_set_t> mask_of(const std::vector<int>& cpus) {
+  if (cpus.empty()) return {};
+  const int last = *std::ranges::max_element(cpus);
+  std::vector<cpu_set_t> mask(static_cast<size_t>(last / CPU_SETSIZE) + 1);
+  for (const int cpu : cpus)
+    CPU_SET_S(static_cast<size_t>(cpu), mask.size() * sizeof(cpu_set_t), mask.data());
+  return mask;
 }
 
 /// Gives `source` the number `target` and lets it survive exec.
@@ -59,6 +70,7 @@ Spawned::Spawned(const Program& program, const ProcessDefaults& defaults)
       defaults_(defaults),
       arguments_(pointers(program.arguments)),
       environment_(pointers(program.environment)),
+      cpus_(mask_of(program.cpus)),
       stack_(new std::byte[kStackBytes]) {
   pid_ = clone(child, stack_.get() + kStackBytes, CLONE_VM | SIGCHLD, this);
   if (pid_ < 0) fail_errno("starting a process");
@@ -68,6 +80,9 @@ Spawned::Spawned(const Program& program, const ProcessDefaults& defaults)
 /// error_.
 int Spawned::child(void* spawned) {
   auto& self = *static_cast<Spawned*>(spawned);
+  // A CPU may have just been taken from us: unbound the program runs as well.
+  if (!self.cpus_.empty())
+    sched_setaffinity(0, self.cpus_.size() * sizeof(cpu_set_t), self.cpus_.data());
   if (prepare_child(self.program_, self.defaults_))
     execve(self.program_.path.c_str(), self.arguments_.data(), self.environment_.data());
   self.error_ = errno;

@@ -2,6 +2,7 @@
 // while the one before is still becoming its program.
 #pragma once
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -30,6 +31,7 @@ struct Program {
   int err = -1;
   int key = -1;
   int key_target = -1;
+  std::vector<int> cpus{};  ///< that it may use; none: those of the parent
 };
 
 /// A child, and the memory in which it runs until it has become the program: keep it until the
@@ -53,6 +55,7 @@ class Spawned {
   const ProcessDefaults& defaults_;
   std::vector<char*> arguments_;
   std::vector<char*> environment_;
+  std::vector<cpu_set_t> cpus_;
   std::unique_ptr<std::byte[]> stack_;
   pid_t pid_ = -1;
   volatile int error_ = 0;  ///< written by the child

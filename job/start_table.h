@@ -19,6 +19,7 @@ struct StartRow {
   std::vector<std::string> advice{};    ///< what would repair it, one a line
   std::string reached_at{};             ///< of one that is ready: the launcher's address from there
   std::string interface {};             ///< and its own interface, towards it
+  std::string cpus{};                   ///< and which CPUs its ranks may use
 
   bool ready() const { return step == StartStep::ready; }
   bool failed() const { return !problem.empty(); }

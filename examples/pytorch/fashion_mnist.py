@@ -200,7 +200,8 @@ def main() -> None:
     stop = StopRequest()
     hvd.init()  # 1
     torch.manual_seed(arguments.seed)
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hvd.local_size()))
+    if "OMP_NUM_THREADS" not in os.environ:  # horovodrun sets it, others do not
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hvd.local_size()))
 
     training, test = load(arguments.data_dir, "train"), load(arguments.data_dir, "t10k")
     if arguments.train_images:

@@ -103,7 +103,8 @@ def main() -> None:
     arguments = parse_arguments()
     hvd.init()
     torch.manual_seed(0)
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hvd.local_size()))
+    if "OMP_NUM_THREADS" not in os.environ:  # horovodrun sets it, others do not
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hvd.local_size()))
 
     model = resnet(arguments.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())

@@ -143,6 +143,27 @@ def test_allreduce_sums_over_hosts_by_the_wire_alone(
         assert set(found[rank]["PEERS"].split(",")) == others
 
 
+def test_ranks_of_every_host_share_the_cores_of_that_host(cluster: Cluster, tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("one core cannot be shared out")
+    text = "sed -n 's/^Cpus_allowed:\\t/CPUS=/p' /proc/self/status\n"
+    common = ["-H", hosts(1, 2, len(cores) + 1), "--binding-args", "cores"]
+    result = cluster.run("-np", "3", *common, "--verbose", shell(tmp_path, text), cwd=tmp_path)
+    assert result.code == 0, result.err
+    found = by_rank(result)
+    masks = [int(found[rank]["CPUS"].replace(",", ""), 16) for rank in range(3)]
+    everything = sum(1 << core for core in cores)
+    assert masks[0] == everything
+    assert masks[1] and masks[2] and (masks[1] & masks[2], masks[1] | masks[2]) == (0, everything)
+    assert [line for line in result.said if line.startswith(f"CPUs of {address(2)}: rank 1: ")]
+    crowd = ["-np", str(len(cores) + 4), *common]
+    told = refused(
+        cluster.run(*crowd, "true", cwd=tmp_path), address(3), "ok", "ok", "ok", "FAILED", "-"
+    )
+    assert "too few cores" in told and "leave out --binding-args cores" in told
+
+
 def test_output_comes_out_as_on_one_host_and_lies_in_files_here(
     cluster: Cluster, tmp_path: Path
 ) -> None:
