@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 #include "core/capi/version.h"
-#include "job/spawn.h"
+#include "job/command.h"
 
 namespace hvd::job {
 namespace {
@@ -30,12 +29,6 @@ for framework in ("torch", "tensorflow", "mxnet"):
         print(framework, "yes")
 )";
 
-std::string python_beside(const std::string& program, const std::string& path) {
-  const std::string beside = (std::filesystem::path(program).parent_path() / "python3").string();
-  const std::string found = find_program(beside, path);
-  return found.empty() ? find_program("python3", path) : found;
-}
-
 std::string answer_of(const std::string& python) {
   // No user text is in this line but the path, which the shell takes from the environment.
   setenv("HVD_CHECK_PYTHON", python.c_str(), 1);
@@ -52,7 +45,7 @@ std::string answer_of(const std::string& python) {
 
 std::string check_build(const std::string& program, const std::string& path, bool verbose) {
   BuildFacts facts;
-  const std::string python = python_beside(program, path);
+  const std::string python = find_python(program, path);
   const std::string answer = python.empty() ? "" : answer_of(python);
   const auto says_yes = [&](const char* name) {
     return answer.find(fmt::format("{} yes\n", name)) != std::string::npos;

@@ -31,4 +31,10 @@ FoundCommand find_command(const std::vector<std::string>& command, const Environ
   return found;
 }
 
+std::string find_python(const std::string& program, const std::string& path) {
+  const std::string beside = (std::filesystem::path(program).parent_path() / "python3").string();
+  const std::string found = find_program(beside, path);
+  return found.empty() ? find_program("python3", path) : found;
+}
+
 }  // namespace hvd::job

@@ -19,4 +19,7 @@ FoundCommand find_command(const std::vector<std::string>& command, const Environ
 /// PATH, or what it is where nobody has set it.
 std::string path_of(const Environment& environment);
 
+/// The interpreter that was installed with `program`, else python3 of `path`; empty: none.
+std::string find_python(const std::string& program, const std::string& path);
+
 }  // namespace hvd::job

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <utility>
@@ -241,6 +242,7 @@ std::optional<int> Launch::assemble() {
   }
   std::vector<StartRow> result = rows();
   for (StartRow& row : result) row = timed_out(std::move(row), job_.start_timeout.count());
+  if (job_.options.tell_start) std::ofstream(*job_.options.tell_start) << start_json(result);
   if (std::ranges::any_of(result, &StartRow::failed)) {
     for (const std::string& line : start_table(result)) output_.say(line);
     return kNoJob;

@@ -18,6 +18,7 @@
 #include "job/agent.h"
 #include "job/check_build.h"
 #include "job/command.h"
+#include "job/doctor.h"
 #include "job/environment.h"
 #include "job/hosts.h"
 #include "job/jsrun.h"
@@ -70,12 +71,17 @@ int processes(const Options& options) {
   return slots;
 }
 
-std::vector<JobHost> hosts_of_job(const std::vector<Host>& given, int processes) {
+Machine this_machine(const std::vector<Host>& given) {
   Machine machine{.name = machine_name(), .addresses = {}};
   const bool elsewhere =
       std::ranges::any_of(given, [](const Host& host) { return host.name != "localhost"; });
   if (elsewhere)  // asking the kernel takes as long as starting a process
     for (const InterfaceAddress& one : interface_addresses()) machine.addresses.push_back(one.host);
+  return machine;
+}
+
+std::vector<JobHost> hosts_of_job(const std::vector<Host>& given, int processes) {
+  const Machine machine = this_machine(given);
   std::vector<JobHost> hosts;
   for (auto& places : by_host(place(merged(given, machine), processes))) {
     const std::string name = places.front().host;
@@ -192,6 +198,21 @@ int run(Options options) {
   return launch(job);
 }
 
+/// Asks Python, in whose place the user's script would run.
+int examine(const Options& options) {
+  const Environment environment = job_environment(process_environment(), options);
+  const std::vector<Host> given = listed_hosts(options);
+  const Machine machine = this_machine(given);
+  const std::vector<Host> hosts = merged(given, machine);
+  check_interfaces(options, hosts.size() > 1);
+  DoctorPlan plan{.program = own_path()};
+  plan.python = find_python(plan.program, path_of(environment));
+  for (const Host& host : hosts)
+    plan.hosts.push_back({host.name, host.slots, is_local(host.name, machine)});
+  for (const std::string& warning : options.warnings) say(warning);
+  return run_doctor(plan, options, environment);
+}
+
 /// Descriptors 0, 1 and 2 must be open, or a pipe would take their place.
 void open_standard_descriptors() {
   int fd = 0;
@@ -215,6 +236,8 @@ int main_or_explain(const std::vector<std::string>& arguments) try {
     case Options::Mode::check_build:
       fmt::print("{}", check_build(own_path(), path_of(process_environment()), options.verbose));
       return 0;
+    case Options::Mode::doctor:
+      return examine(options);
     case Options::Mode::run:
       return run(std::move(options));
   }

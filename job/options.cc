@@ -49,9 +49,10 @@ int number(const char* flag, const std::string& text, int min, int max) {
 struct Raw {
   std::string num_proc, config_file, hosts, hostfile, output_filename, interfaces, interface_old;
   std::string slots, min_np, max_np, reset_limit, ssh_port, ssh_identity, mpi_args, binding_args;
-  std::string discovery, caller_key, caller;
+  std::string discovery, caller_key, caller, tell_start;
   std::vector<std::string> cooldown;
-  bool version = false, check_build = false, verbose = false, prefix_timestamp = false;
+  bool version = false, check_build = false, doctor = false, verbose = false,
+       prefix_timestamp = false;
   bool disable_cache = false, gloo = false, mpi = false, jsrun = false, tcp = false;
 };
 
@@ -117,6 +118,7 @@ void Parser::add_own() {
   flag("-v,--version", raw_.version, "Print the version and exit", kJob);
   flag("--check-build", raw_.check_build, "Print what this installation can do and exit (-cb)",
        kJob);
+  flag("--doctor", raw_.doctor, "Examine this host, or all of -H, and say what to repair", kJob);
   text("--num-proc,--np", raw_.num_proc, "Number of processes (-np)", kJob);
   text("-H,--hosts", raw_.hosts, "Hosts and their slots: host:slots,[fd00::1]:slots", kJob);
   text("--hostfile", raw_.hostfile, "File with lines '<host> slots=<n>' (-hostfile)", kJob);
@@ -149,6 +151,7 @@ void Parser::add_own() {
       ->group(kLater);
   text("--caller-key", raw_.caller_key, "Descriptor of a file with the job's key", kHidden);
   text("--caller", raw_.caller, "The process that the job ends with", kHidden);
+  text("--tell-start", raw_.tell_start, "File for what became of each host at the start", kHidden);
 }
 
 void Parser::add_knobs() {
@@ -243,6 +246,7 @@ void Parser::take_caller(Options& options) const {
   if (!raw_.caller_key.empty())
     options.caller_key = number("--caller-key", raw_.caller_key, STDERR_FILENO + 1, kMost);
   if (!raw_.caller.empty()) options.caller = number("--caller", raw_.caller, 1, kMost);
+  if (!raw_.tell_start.empty()) options.tell_start = raw_.tell_start;
 }
 
 void Parser::take_knobs(Options& options) const {
@@ -312,8 +316,10 @@ Options Parser::parse(const std::vector<std::string>& arguments) {
   options.verbose = raw_.verbose;
   options.mode = raw_.version       ? Options::Mode::version
                  : raw_.check_build ? Options::Mode::check_build
+                 : raw_.doctor      ? Options::Mode::doctor
                                     : Options::Mode::run;
-  if (options.mode != Options::Mode::run) return options;
+  if (options.mode == Options::Mode::version || options.mode == Options::Mode::check_build)
+    return options;
   options.num_proc = processes();
   if (!raw_.hosts.empty() && !raw_.hostfile.empty())
     refuse("--hosts and --hostfile exclude each other");
@@ -333,7 +339,10 @@ Options Parser::parse(const std::vector<std::string>& arguments) {
     if (flag == "--log-hide-timestamp" || flag == "--no-log-hide-timestamp")
       options.warnings.push_back(flag + " is deprecated; use --log-with" +
                                  (flag[2] == 'n' ? "" : "out") + "-timestamp");
-  if (options.command.empty()) refuse("the command to run is missing");
+  const bool examines = options.mode == Options::Mode::doctor;
+  if (examines && !options.command.empty())
+    refuse(fmt::format("--doctor takes no command; '{}' would not be run", options.command[0]));
+  if (!examines && options.command.empty()) refuse("the command to run is missing");
   return options;
 }
 

@@ -11,7 +11,7 @@
 namespace hvd::job {
 
 struct Options {
-  enum class Mode : uint8_t { run, help, version, check_build };
+  enum class Mode : uint8_t { run, help, version, check_build, doctor };
   Mode mode = Mode::run;
   std::string help;  ///< in Mode::help
 
@@ -33,6 +33,8 @@ struct Options {
   /// number), and the job ends with it.
   std::optional<int> caller_key;
   std::optional<int> caller;  ///< its process id
+  /// File that tells how far each host has come, for the doctor.
+  std::optional<std::string> tell_start;
   std::optional<int> ssh_port;
   std::optional<std::string> ssh_identity;
   std::vector<std::string> command;

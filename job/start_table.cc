@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 namespace hvd::job {
@@ -80,6 +81,21 @@ std::vector<std::string> start_table(const std::vector<StartRow>& rows) {
     for (const std::string& line : row.advice) lines.push_back("    " + line);
   }
   return lines;
+}
+
+std::string start_json(const std::vector<StartRow>& rows) {
+  nlohmann::json table = nlohmann::json::array();
+  for (const StartRow& row : rows)
+    table.push_back(
+        {{"host", row.host},
+         {"ready", row.ready()},
+         {"step", row.ready() ? "" : std::string(kSteps[static_cast<size_t>(row.step)])},
+         {"problem", row.problem},
+         {"advice", row.advice},
+         {"reached_at", row.reached_at},
+         {"interface", row.interface}});
+  // What ssh has said may be anything.
+  return table.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace hvd::job

@@ -33,4 +33,7 @@ StartRow timed_out(StartRow row, int64_t seconds);
 /// The lines of the table, then what went wrong where. At least one row has failed.
 std::vector<std::string> start_table(const std::vector<StartRow>& rows);
 
+/// The rows as JSON: a list of objects, with what went wrong and what would repair it.
+std::string start_json(const std::vector<StartRow>& rows);
+
 }  // namespace hvd::job

@@ -51,5 +51,15 @@ TEST(StartTable, AHostWhoseTimeIsUpFailsAtTheStepItWasAt) {
   EXPECT_EQ(timed_out(row("a", StartStep::program), 5).step, StartStep::program);
 }
 
+TEST(StartTable, IsToldToProgramsAsJson) {
+  StartRow failed = row("b", StartStep::ssh, "says \xff");
+  failed.advice = {"do this"};
+  const std::string text = start_json({row("a", StartStep::ready), failed});
+  EXPECT_THAT(text, HasSubstr(R"("host":"a")"));
+  EXPECT_THAT(text, HasSubstr(R"("ready":true)"));
+  EXPECT_THAT(text, HasSubstr(R"("step":"ssh")"));
+  EXPECT_THAT(text, HasSubstr(R"("advice":["do this"])"));
+}
+
 }  // namespace
 }  // namespace hvd::job

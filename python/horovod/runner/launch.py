@@ -57,7 +57,7 @@ def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if args.command[:1] == ["--"]:
         del args.command[0]
-    if args.num_proc is None and not args.check_build:
+    if args.num_proc is None and not args.check_build and not args.doctor:
         parser.error("-np is needed: the number of processes to start")
     for row in rows:
         _check_range(row, args)
@@ -94,6 +94,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--version", action="version", version=__version__)
     parser.add_argument("-np", "--num-proc", "--np", dest="num_proc", type=int)
     parser.add_argument("-cb", "--check-build", action="store_true")
+    parser.add_argument("--doctor", action="store_true")
     parser.add_argument("--disable-cache", action="store_true")
     parser.add_argument(
         "--network-interfaces", "--network-interface", dest="nics", action=_Interfaces

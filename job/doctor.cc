@@ -1,0 +1,69 @@
+#include "job/doctor.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+
+namespace hvd::job {
+namespace {
+
+/// Whatever keeps the package from being loaded is told with what repairs it.
+constexpr const char* kBegin = R"(
+import sys
+try:
+    from horovod.doctor.command import main
+except Exception as error:
+    print(f"horovodrun: {sys.executable} cannot load the package horovod: "
+          f"{type(error).__name__}: {error}\n"
+          "    every rank would end like this\n"
+          f"    {sys.executable} -m pip install --no-cache-dir --force-reinstall horovod",
+          file=sys.stderr)
+    sys.exit(1)
+sys.exit(main())
+)";
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (std::string& word : words) result.push_back(word.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> doctor_command(const DoctorPlan& plan, const Options& options) {
+  std::vector<std::string> words{plan.python, "-c", kBegin, "--program", plan.program};
+  const auto add = [&](const char* flag, const std::string& value) {
+    words.push_back(fmt::format("{}={}", flag, value));
+  };
+  for (const DoctorHost& host : plan.hosts) {
+    add("--host", fmt::format("{}={}", host.name, host.slots));
+    if (host.local) add("--here", host.name);
+  }
+  if (options.ssh_port) add("--ssh-port", fmt::format("{}", *options.ssh_port));
+  if (options.ssh_identity) add("--ssh-identity-file", *options.ssh_identity);
+  if (!options.interfaces.empty())
+    add("--network-interfaces", fmt::format("{}", fmt::join(options.interfaces, ",")));
+  if (options.verbose) words.emplace_back("--verbose");
+  return words;
+}
+
+int run_doctor(const DoctorPlan& plan, const Options& options, const Environment& environment) {
+  if (plan.python.empty())
+    fail(Code::invalid_argument,
+         fmt::format("there is no python3 beside {} or in PATH, so no script can run: apt-get "
+                     "install python3",
+                     plan.program));
+  std::vector<std::string> words = doctor_command(plan, options);
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  execve(plan.python.c_str(), pointers(words).data(), pointers(variables).data());
+  fail(Code::internal, fmt::format("{} cannot be started: {}", plan.python, std::strerror(errno)));
+}
+
+}  // namespace hvd::job

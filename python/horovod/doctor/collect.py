@@ -1,0 +1,236 @@
+"""Gathers the facts of the host that this runs on. Nothing here judges them."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from horovod import __version__
+from horovod.doctor import environment, frameworks, network
+from horovod.doctor.facts import MIB, Facts
+
+#: A driver that hangs shall not hold up the rest.
+_PROGRAM_SECONDS = 10
+_FLAVOURS = (
+    ("IBM Spectrum MPI", "Spectrum MPI"),
+    ("Open MPI", "Open MPI"),
+    ("OpenRTE", "Open MPI"),
+    ("Intel(R) MPI", "Intel MPI"),
+    ("HYDRA", "MPICH"),
+    ("MPICH", "MPICH"),
+)
+
+
+def collect(slots: int, ranks: int, only: list[str] | None = None) -> Facts:
+    """`only`: of the frameworks that are there, load just these."""
+    there, probes = frameworks.start(only)
+    facts = Facts(
+        frameworks=there,
+        hostname=socket.gethostname(),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        interpreter=sys.executable,
+        other_python=_other_python(),
+        horovod=__version__,
+        native_problem=_native_problem(),
+        has_cloudpickle=importlib.util.find_spec("cloudpickle") is not None,
+        slots=slots,
+        ranks=ranks,
+        strange_variables=environment.strange(os.environ),
+        interfaces=network.interfaces(),
+        has_infiniband=Path("/sys/class/infiniband").is_dir(),
+        mpi=_mpi(),
+        pmix=ctypes.util.find_library("pmix") or "",
+    )
+    _limits(facts)
+    _memory(facts)
+    _gpus(facts)
+    frameworks.wait(probes)
+    return facts
+
+
+def _native_problem() -> str:
+    try:
+        from horovod import _core
+    except ImportError as error:
+        return str(error)
+    theirs = _core.version()
+    return "" if theirs == __version__ else f"it has version {theirs}, the package {__version__}"
+
+
+def _other_python() -> str:
+    """Scripts are usually started by the `python` of PATH."""
+    found = shutil.which("python") or shutil.which("python3")
+    if found is None or os.path.samefile(found, sys.executable):
+        return ""
+    ask = "import importlib.util, sys; sys.exit(importlib.util.find_spec('horovod') is None)"
+    return found if _run(found, "-c", ask)[0] != 0 else ""
+
+
+def _run(*command: str) -> tuple[int, str]:
+    """Exit code (-1: it did not come to that) and what was written."""
+    try:
+        ended = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_PROGRAM_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return -1, f"no answer within {_PROGRAM_SECONDS} s"
+    except OSError as error:
+        return -1, str(error)
+    return ended.returncode, ended.stdout.decode(errors="replace")
+
+
+# ---- limits ------------------------------------------------------------------------------------
+
+
+def _limits(facts: Facts) -> None:
+    facts.open_files, facts.open_files_most = map(
+        _limit, resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    facts.locked_bytes = _limit(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
+    facts.core_file_bytes = _limit(resource.getrlimit(resource.RLIMIT_CORE)[0])
+    processes = [_cgroup("pids.max", "pids")]
+    if os.geteuid() != 0:  # the kernel does not hold root to it
+        processes.append(_limit(resource.getrlimit(resource.RLIMIT_NPROC)[0]))
+    facts.processes = min((one for one in processes if one is not None), default=None)
+    facts.cores = len(os.sched_getaffinity(0))
+    facts.core_quota = _core_quota()
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    facts.omp_threads = int(threads) if threads.isdecimal() else 0
+
+
+def _limit(value: int) -> int | None:
+    return None if value == resource.RLIM_INFINITY else value
+
+
+def _read(path: str | Path) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _cgroup_folders(controller: str) -> list[Path]:
+    """Of both versions, from our own group up to the root: each may have a limit."""
+    found = []
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root = Path("/sys/fs/cgroup")
+        elif controller in controllers.split(","):
+            root = Path("/sys/fs/cgroup") / controller
+        else:
+            continue
+        own = Path(path.lstrip("/"))
+        found += [root / own, *(root / above for above in own.parents), root]
+    return found
+
+
+def _cgroup_values(name: str, controller: str) -> list[str]:
+    return [text for folder in _cgroup_folders(controller) if (text := _read(folder / name))]
+
+
+def _cgroup(name: str, controller: str) -> int | None:
+    numbers = [int(text) for text in _cgroup_values(name, controller) if text.isdecimal()]
+    # Version 1 spells "no limit" as a number that no machine has.
+    return min((one for one in numbers if one < 1 << 60), default=None)
+
+
+def _core_quota() -> float | None:
+    quotas = []
+    for text in _cgroup_values("cpu.max", "cpu"):
+        amount, _, period = text.partition(" ")
+        if amount.isdecimal() and period.isdecimal():
+            quotas.append(int(amount) / int(period))
+    amounts = _cgroup("cpu.cfs_quota_us", "cpu"), _cgroup("cpu.cfs_period_us", "cpu")
+    if amounts[0] and amounts[1]:
+        quotas.append(amounts[0] / amounts[1])
+    return min(quotas, default=None)
+
+
+def _memory(facts: Facts) -> None:
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
+    facts.available_bytes = int(available[1]) * 1024 if available else 0
+    limits = (
+        _cgroup("memory.max", "memory"),
+        _cgroup("memory.limit_in_bytes", "memory"),
+    )
+    facts.memory_limit_bytes = min((one for one in limits if one is not None), default=None)
+    staging = os.environ.get("HOROVOD_STAGING_BYTES", "")
+    facts.staging_bytes = int(staging) if staging.isdecimal() else 16 * MIB
+    try:
+        shm = os.statvfs("/dev/shm")
+        facts.shm_bytes = shm.f_blocks * shm.f_frsize
+        facts.shm_free_bytes = shm.f_bavail * shm.f_frsize
+    except OSError:
+        facts.shm_bytes = facts.shm_free_bytes = 0
+
+
+# ---- what else may be there --------------------------------------------------------------------
+
+
+def _gpus(facts: Facts) -> None:
+    devices = list(Path("/proc/driver/nvidia/gpus").glob("*"))
+    devices = devices or list(Path("/dev").glob("nvidia[0-9]*"))
+    if not devices:
+        return
+    facts.gpu_driver = _read("/sys/module/nvidia/version")
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        facts.gpu_problem = "nvidia-smi is not in PATH"
+        return
+    code, text = _run(program, "--query-gpu=name,driver_version", "--format=csv,noheader")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if code != 0:
+        facts.gpu_problem = lines[-1] if lines else f"nvidia-smi ended with code {code}"
+        return
+    facts.gpus = [line.rpartition(",")[0] for line in lines]
+    facts.gpu_driver = lines[0].rpartition(",")[2].strip() if lines else facts.gpu_driver
+    facts.nccl = _nccl()
+
+
+def _nccl() -> str:
+    """The one that a framework brought, else the one that the system finds."""
+    found = importlib.util.find_spec("nvidia")
+    folders = list(found.submodule_search_locations or []) if found else []
+    paths = [str(path) for folder in folders for path in Path(folder).glob("nccl/lib/libnccl.so*")]
+    for path in [*paths, "libnccl.so.2"]:
+        try:
+            library = ctypes.CDLL(path)
+            version = ctypes.c_int()
+            if library.ncclGetVersion(ctypes.byref(version)) == 0:
+                return f"{_nccl_version(version.value)} ({path})"
+        except (OSError, AttributeError):
+            continue
+    return ""
+
+
+def _nccl_version(code: int) -> str:
+    """Two digits a part before 2.9, and three for the first since."""
+    major = 10000 if code >= 10000 else 1000
+    return f"{code // major}.{code % major // 100}.{code % 100}"
+
+
+def _mpi() -> list[str]:
+    found = []
+    folders = [Path(folder).resolve() for folder in os.environ.get("PATH", "").split(os.pathsep)]
+    for folder in dict.fromkeys(folders):
+        program = folder / "mpirun"
+        if os.access(program, os.X_OK) and program.is_file():
+            _, text = _run(str(program), "--version")
+            flavour = next((name for mark, name in _FLAVOURS if mark in text), "unknown")
+            found.append(f"{flavour} ({program})")
+    return found

@@ -1,0 +1,59 @@
+"""Variables that begin like ours and are none of ours. Values are never looked at."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+#: Set by launchers, beside the table of knobs.
+_OF_LAUNCHERS = {
+    "HOROVOD_HOSTNAME",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    "HOROVOD_KEY_FD",
+    "HOROVOD_CALLER_PORT",
+    "HOROVOD_SECRET_KEY",
+}
+#: Read by builds of the established package; one binary needs no choice.
+_OF_BUILDS = ("HOROVOD_WITH_", "HOROVOD_WITHOUT_", "HOROVOD_BUILD_")
+_ALSO_OF_BUILDS = {
+    "HOROVOD_GPU",
+    "HOROVOD_GPU_OPERATIONS",
+    "HOROVOD_GPU_ALLREDUCE",
+    "HOROVOD_GPU_ALLGATHER",
+    "HOROVOD_GPU_BROADCAST",
+    "HOROVOD_GPU_ALLTOALL",
+    "HOROVOD_GPU_REDUCESCATTER",
+    "HOROVOD_CUDA_HOME",
+    "HOROVOD_NCCL_HOME",
+}
+_ALIKE = 0.75
+
+
+def strange(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Names that nothing reads, each with the nearest one that something does, or nothing."""
+    known = _known()
+    found = []
+    for name in sorted(names):
+        upper = name.upper()
+        if not upper.startswith(("HOROVOD_", "HOROVD_", "HOROVDO_")) or name in known:
+            continue
+        if name.startswith(_OF_BUILDS) or name in _ALSO_OF_BUILDS:
+            continue
+        near = difflib.get_close_matches(upper, sorted(known), n=1, cutoff=_ALIKE)
+        found.append((name, near[0] if near else ""))
+    return found
+
+
+def _known() -> set[str]:
+    try:
+        from horovod import _core
+    except ImportError:
+        return set(_OF_LAUNCHERS)
+    return {str(row["env"]) for row in _core.knobs()} | _OF_LAUNCHERS

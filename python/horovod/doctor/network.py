@@ -1,0 +1,87 @@
+"""The interfaces of this host, as the kernel tells them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from pathlib import Path
+
+from horovod.doctor.facts import Interface
+
+_FOLDER = Path("/sys/class/net")
+_ADDRESS_AT = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}  # offset and length in a sockaddr
+
+
+class _Entry(ctypes.Structure):
+    pass
+
+
+_Entry._fields_ = [
+    ("next", ctypes.POINTER(_Entry)),
+    ("name", ctypes.c_char_p),
+    ("flags", ctypes.c_uint),
+    ("address", ctypes.c_void_p),
+    ("mask", ctypes.c_void_p),
+    ("other", ctypes.c_void_p),
+    ("data", ctypes.c_void_p),
+]
+
+
+def interfaces() -> list[Interface]:
+    addresses = _addresses()
+    found = []
+    for name in sorted(os.listdir(_FOLDER)) if _FOLDER.is_dir() else sorted(addresses):
+        flags = int(_text(name, "flags") or "0", 16)
+        found.append(
+            Interface(
+                name=name,
+                addresses=addresses.get(name, []),
+                is_up=bool(flags & 1) and _text(name, "carrier") != "0",
+                loopback=bool(flags & 8),
+                mtu=_number(name, "mtu"),
+                mbit_s=_number(name, "speed"),
+                packets=_number(name, "statistics/rx_packets"),
+                errors=_number(name, "statistics/rx_errors"),
+            )
+        )
+    return found
+
+
+def _text(interface: str, name: str) -> str:
+    try:
+        return (_FOLDER / interface / name).read_text().strip()
+    except OSError:  # a speed, say, of an interface that is down
+        return ""
+
+
+def _number(interface: str, name: str) -> int:
+    text = _text(interface, name)
+    return int(text) if text.isdecimal() else 0
+
+
+def _addresses() -> dict[str, list[str]]:
+    """By interface; without those that mean nothing on another host."""
+    libc = ctypes.CDLL(None)
+    first = ctypes.POINTER(_Entry)()
+    found: dict[str, list[str]] = {}
+    if libc.getifaddrs(ctypes.byref(first)) != 0:
+        return found
+    entry = first
+    while entry:
+        text = _address(entry.contents.address)
+        if text and not text.startswith("fe80:"):
+            found.setdefault(os.fsdecode(entry.contents.name), []).append(text)
+        entry = entry.contents.next
+    libc.freeifaddrs(first)
+    return found
+
+
+def _address(at: int | None) -> str:
+    if not at:
+        return ""
+    family = ctypes.c_ushort.from_address(at).value
+    if family not in _ADDRESS_AT:
+        return ""
+    offset, length = _ADDRESS_AT[socket.AddressFamily(family)]
+    return socket.inet_ntop(family, ctypes.string_at(at + offset, length))

@@ -1,0 +1,216 @@
+"""`horovodrun --doctor`, and how it is on several hosts (namespaces, as cluster.py makes them)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import COUNT, WIRE, Cluster, address, cluster_or_skip, must
+from launcher import Ended, Jobs, horovodrun, wait_until
+
+pytest.importorskip("horovod._core")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = cluster_or_skip(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.take_down()
+
+
+@pytest.fixture
+def cluster(network: Cluster) -> Iterator[Cluster]:
+    yield network
+    network.end()
+    wait_until(
+        lambda: not any(network.processes(host) for host in range(1, COUNT + 1)),
+        "the end of all that the doctor has started on any host",
+    )
+
+
+def examined(
+    cluster: Cluster, folder: Path, *flags: str, env: dict[str, str] | None = None
+) -> tuple[Ended, dict[str, Any]]:
+    """Three hosts, without loading frameworks; the findings that are not "ok", by block."""
+    words = [f"--host={address(host)}=1" for host in range(1, COUNT + 1)]
+    words += [f"--here={address(1)}", f"--program={horovodrun()}", "--json", *flags]
+    result = cluster.run(
+        "-m", "horovod.doctor", *words, cwd=folder, env=env, program=sys.executable
+    )
+    blocks = json.loads(result.out)
+    return result, {block["title"]: block for block in blocks}
+
+
+def said(block: dict[str, Any], severity: str) -> list[str]:
+    return [one["what"] for one in block["findings"] if one["severity"] == severity]
+
+
+def title(host: int) -> str:
+    return f"{address(host)} (node{host}), 1 rank"
+
+
+# ---- one host ----------------------------------------------------------------------------------
+
+
+def test_this_host_is_examined_and_its_frameworks_are_loaded(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [horovodrun(), "--doctor"], cwd=tmp_path, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "HOROVOD_FUSION_TRESHOLD": "a secret"},
+    )  # fmt: skip
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert any(line.startswith("  ok       Python ") for line in lines)
+    assert "  advice   the variable HOROVOD_FUSION_TRESHOLD is set, and nothing reads it" in lines
+    assert any("fix: export HOROVOD_FUSION_THRESHOLD=" in line for line in lines)
+    assert "a secret" not in result.stdout
+    text = " ".join(result.stdout.split())
+    for name in ("torch", "tensorflow", "keras"):
+        assert importlib.util.find_spec(name) is None or f"horovod.{name} loads" in text
+    assert (result.returncode == 0) == lines[-1].startswith("no problems, ")
+
+
+def test_a_framework_that_does_not_load_is_a_problem_with_its_last_line(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    for name in ("torch", "tensorflow", "keras"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise OSError('no lib{name}.so')\n")
+    result = jobs.run("--doctor", env={"PYTHONPATH": str(tmp_path)})
+    assert result.code == 1
+    text = " ".join(result.out.split())
+    for name in ("torch", "tensorflow", "keras"):
+        assert f"does not load: OSError: no lib{name}.so" in text
+
+
+def test_a_limit_of_this_shell_is_a_problem(jobs: Jobs, tmp_path: Path) -> None:
+    doctor = [sys.executable, "-m", "horovod.doctor", "--frameworks=", "--host=localhost=64"]
+    doctor += ["--here=localhost", f"--program={horovodrun()}"]
+    command = ["sh", "-c", 'ulimit -S -n 200; exec "$@"', "sh", *doctor]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 1
+    assert "a process may have 200 open files, of 512 for a rank among 64" in result.stdout
+    assert "fix: ulimit -n 4096" in result.stdout
+
+
+def test_a_package_that_cannot_be_loaded_is_told_by_horovodrun(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").write_text("import what_is_not_there\n")
+    result = jobs.run("--doctor", env={"PYTHONPATH": str(tmp_path)})
+    assert result.code == 1
+    assert "cannot load the package horovod: ModuleNotFoundError" in result.said[0]
+    assert "pip install" in result.err
+
+
+def test_a_program_without_python_says_so(jobs: Jobs, tmp_path: Path) -> None:
+    alone = tmp_path / "bin" / "horovodrun"
+    alone.parent.mkdir()
+    shutil.copy(horovodrun(), alone)
+    result = subprocess.run(
+        [alone, "--doctor"], env={"PATH": "/nowhere"}, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert "there is no python3 beside" in result.stderr and "apt-get" in result.stderr
+
+
+def test_a_knob_that_cannot_be_is_a_problem_and_the_rest_is_examined(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    doctor = ["-m", "horovod.doctor", "--frameworks=", f"--program={horovodrun()}"]
+    result = subprocess.run(
+        [sys.executable, *doctor], cwd=tmp_path, capture_output=True, text=True,
+        env={"PATH": "/usr/bin:/bin", "HOROVOD_CYCLE_TIME": "soon"},
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "problem  horovodrun starts nothing: HOROVOD_CYCLE_TIME" in result.stdout
+    assert "ok       Python" in result.stdout
+
+
+# ---- several -----------------------------------------------------------------------------------
+
+
+def test_three_hosts_are_measured_pair_by_pair_over_the_wire(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    _, blocks = examined(cluster, tmp_path, "--frameworks=")
+    assert list(blocks) == [*map(title, (1, 2, 3)), "between hosts"]
+    table = [line.split() for line in blocks["between hosts"]["table"]]
+    assert [row[:3] for row in table[1:]] == [
+        [address(1), address(2), WIRE],
+        [address(1), address(3), WIRE],
+        [address(2), address(3), WIRE],
+    ]
+    assert said(blocks["between hosts"], "problem") == []
+    assert any(line.startswith("clocks within") for line in said(blocks["between hosts"], "ok"))
+
+
+def test_a_host_that_cannot_be_reached_does_not_hide_the_others(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.stop_sshd(2)
+    try:
+        result, blocks = examined(cluster, tmp_path, "--frameworks=")
+    finally:
+        cluster.start_sshd(2)
+    assert result.code == 1
+    (found,) = blocks[f"{address(2)}, 1 rank"]["findings"]
+    assert found["what"].startswith("ssh: ") and "Connection refused" in found["what"]
+    assert any("systemctl start ssh" in step for step in found["fix"])
+    for host in (1, 3):
+        assert "Horovod" in " ".join(said(blocks[title(host)], "ok"))
+    assert len(blocks["between hosts"]["table"]) == 2
+
+
+def test_a_host_whose_python_dies_does_not_hide_the_others(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, socket, sys\nif socket.gethostname() == 'node2':\n"
+        "    print('this Python is broken', file=sys.stderr, flush=True)\n    os._exit(3)\n"
+    )
+    result, blocks = examined(cluster, tmp_path, "--frameworks=", env={"PYTHONPATH": str(tmp_path)})
+    assert result.code == 1
+    (found,) = said(blocks[f"{address(2)}, 1 rank"], "problem")
+    assert found == "the examination could not run: this Python is broken"
+    for host in (1, 3):
+        assert "Horovod" in " ".join(said(blocks[title(host)], "ok"))
+    assert len(blocks["between hosts"]["table"]) == 2
+
+
+def test_a_host_with_another_version_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    """The stand-in says another version on node3, and our adapter does not take it anywhere."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "import socket\n__version__ = '2.4.0' if socket.gethostname() == 'node3' else '2.5.0'\n"
+    )
+    env = {"PYTHONPATH": str(tmp_path)}
+    result, blocks = examined(cluster, tmp_path, "--frameworks=torch", env=env)
+    assert result.code == 1
+    expected = f"torch differs: 2.5.0 on {address(1)}, {address(2)}; 2.4.0 on {address(3)}"
+    assert expected in said(blocks["between hosts"], "problem")
+
+
+def test_a_host_with_a_slow_interface_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    limit = ["tbf", "rate", "20mbit", "burst", "64kb", "latency", "400ms"]
+    if shutil.which("tc") is None:
+        pytest.skip("there is no tc")
+    made = subprocess.run(
+        ["ip", "netns", "exec", cluster.name(3), "tc", "qdisc", "add", "dev", WIRE, "root", *limit],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if made.returncode != 0:
+        pytest.skip(f"this kernel limits no interface: {made.stderr.strip()}")
+    try:
+        result, blocks = examined(cluster, tmp_path, "--frameworks=")
+    finally:
+        must("ip", "netns", "exec", cluster.name(3), "tc", "qdisc", "del", "dev", WIRE, "root")
+    assert result.code == 1
+    (found,) = [line for line in said(blocks["between hosts"], "problem") if "exchange" in line]
+    assert found.startswith(f"{address(3)} exchanges ") and "where others do" in found
