@@ -28,14 +28,6 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
     return MAKERS[request.param]()
 
 
-@pytest.fixture
-def patient_mpi(mpi: Mpi) -> Mpi:
-    """One that is asked more than once by a rank, and still answers."""
-    if mpi.name == "openmpi5":
-        pytest.skip("over several hosts PMIx of Open MPI 5 may hang when a rank asks it again")
-    return mpi
-
-
 def options(mpi: Mpi, hosts: Hosts, slots: list[int], folder: Path) -> list[str]:
     places = [f"{host}:{count}" for host, count in zip(hosts.addresses, slots, strict=True)]
     if mpi.name.startswith("mpich"):
@@ -65,8 +57,8 @@ def test_hosts_may_have_several_ranks_and_different_numbers(
     expect_sums(run(mpi, hosts, [2, 1, 1], tmp_path), [2, 1, 1])
 
 
-def test_a_job_can_end_and_begin_again(patient_mpi: Mpi, hosts: Hosts, tmp_path: Path) -> None:
-    job = run(patient_mpi, hosts, [1, 1, 1], tmp_path, "twice")
+def test_a_job_can_end_and_begin_again(mpi: Mpi, hosts: Hosts, tmp_path: Path) -> None:
+    job = run(mpi, hosts, [1, 1, 1], tmp_path, "twice")
     expect_sums(job, [1, 1, 1])
     assert [told[1] for told in job.told] == [told[0] for told in job.told]
 
@@ -77,10 +69,10 @@ def test_who_dies_ends_the_job(mpi: Mpi, hosts: Hosts, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["mpi_before", "mpi_after", "mpi_between"])
 def test_mpi_in_the_same_process_works_as_ever(
-    patient_mpi: Mpi, hosts: Hosts, tmp_path: Path, what: str
+    mpi: Mpi, hosts: Hosts, tmp_path: Path, what: str
 ) -> None:
-    more = {**mpi4py(), **patient_mpi.variables}
-    job = run(patient_mpi, hosts, [1, 1, 1], tmp_path, what, **more)
+    more = {**mpi4py(), **mpi.variables}
+    job = run(mpi, hosts, [1, 1, 1], tmp_path, what, **more)
     expect_sums(job, [1, 1, 1])
     expected = {"mpi_before": [6, 3], "mpi_after": [3], "mpi_between": [9]}[what]
     assert [told[1:] for told in job.told] == [expected] * 3

@@ -47,6 +47,8 @@ bool find_all(void* handle, Library& library) {
   return find(handle, "PMIx_Init", library.init) && find(handle, "PMIx_Put", library.put) &&
          find(handle, "PMIx_Commit", library.commit) &&
          find(handle, "PMIx_Fence_nb", library.fence) && find(handle, "PMIx_Get_nb", library.get) &&
+         find(handle, "PMIx_Publish_nb", library.publish) &&
+         find(handle, "PMIx_Lookup_nb", library.look_up) &&
          find(handle, "PMIx_Finalize", library.finalize) &&
          find(handle, "PMIx_Error_string", library.text_of);
 }

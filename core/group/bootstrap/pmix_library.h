@@ -33,13 +33,20 @@ struct Info {
   uint32_t flags;
   Value value;
 };
+struct Published {
+  Process by;
+  char key[512];
+  Value value;
+};
 static_assert(sizeof(Process) == 260 && sizeof(Value) == 32 && sizeof(Info) == 552);
+static_assert(sizeof(Published) == 808);
 
 inline constexpr uint16_t kBool = 1, kString = 3, kInt = 6;
 inline constexpr uint8_t kGlobalScope = 3;
 
 using Done = void (*)(Status, void* object);
 using Got = void (*)(Status, Value*, void* object);
+using Found = void (*)(Status, Published*, size_t, void* object);
 
 struct Library {
   std::string path;
@@ -48,6 +55,8 @@ struct Library {
   Status (*commit)();
   Status (*fence)(const Process*, size_t, const Info*, size_t, Done, void*);
   Status (*get)(const Process*, const char* key, const Info*, size_t, Got, void*);
+  Status (*publish)(const Info*, size_t, Done, void*);
+  Status (*look_up)(char** keys, const Info*, size_t, Found, void*);
   Status (*finalize)(const Info*, size_t);
   const char* (*text_of)(Status);
 };
