@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "core/capi/version.h"
 #include "core/transport/interfaces.h"
 #include "job/agent.h"
+#include "job/caller.h"
 #include "job/check_build.h"
 #include "job/command.h"
 #include "job/doctor.h"
@@ -153,13 +155,25 @@ void prepare_for_other_hosts(Job& job) {
          "openssh-client");
 }
 
+/// How ranks that another launcher starts reach the process that called for them. That launcher
+/// hands on no descriptor, so the key is in their environment; they take it out when they begin.
+void tell_of_caller(const Options& options, bool on_this_host, Environment& environment) {
+  const JobKey key = read_caller_key(*options.caller_key);
+  std::string digits;
+  for (const std::byte one : key.bytes) digits += fmt::format("{:02x}", std::to_integer<int>(one));
+  environment.insert_or_assign("HOROVOD_CALLER_KEY", digits);
+  environment.insert_or_assign(
+      "HOROVOD_CALLER_HOSTS",
+      on_this_host ? "127.0.0.1" : fmt::format("{}", fmt::join(own_addresses(options), ",")));
+}
+
 /// Another launcher knows the hosts under the names that it was given.
-int run_through(const Options& options, const std::vector<Host>& listed,
-                const Environment& environment) {
-  if (options.caller)
+int run_through(const Options& options, const std::vector<Host>& listed, bool on_this_host,
+                Environment environment) {
+  if (options.caller && options.jsrun)
     fail(Code::invalid_argument,
-         "horovod.run and notebooks need horovodrun's own launcher: leave out use_mpi, use_jsrun "
-         "and HOROVOD_CONTROLLER=mpi");
+         "horovod.run does not go through jsrun: leave out --jsrun, or set use_mpi");
+  if (options.caller_key) tell_of_caller(options, on_this_host, environment);
   const std::vector<Host> hosts = merged(listed, Machine{});
   return options.jsrun ? launch_through_jsrun(options, hosts, environment)
                        : launch_through_mpirun(options, hosts, environment);
@@ -191,7 +205,7 @@ int run(Options options) {
     return found.program.empty() ? kNotFound : kUsage;
   }
   for (const std::string& warning : options.warnings) say(warning);
-  if (!own) return run_through(options, hosts, environment);
+  if (!own) return run_through(options, hosts, job.is_local(), environment);
   job.command = {found.program, options.command, std::move(environment)};
   job.options = std::move(options);
   if (!job.is_local()) prepare_for_other_hosts(job);

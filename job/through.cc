@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,9 +16,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/transport/file_descriptor.h"
+#include "job/caller.h"
 #include "job/command.h"
 #include "job/jsrun.h"
 #include "job/mpirun.h"
@@ -97,23 +102,59 @@ int exit_code_of(int status) {
 /// A terminal sends its signals to the whole foreground, so to the child as well; what a process
 /// sends, it sends to us alone. MPICH's mpirun may call a job that was ended by a signal a success;
 /// whoever waits for us shall not.
-int wait_for(pid_t pid, const sigset_t& watched) {
-  int ended_by = 0;
-  for (;;) {
-    siginfo_t info{};
-    const int signal = sigwaitinfo(&watched, &info);
-    int status = 0;
-    if (signal == SIGCHLD && waitpid(pid, &status, WNOHANG) == pid) {
-      const int code = exit_code_of(status);
-      return code == 0 && ended_by != 0 ? 128 + ended_by : code;
-    }
-    if (signal <= 0 || signal == SIGCHLD) continue;
-    if (signal != SIGUSR1 && signal != SIGUSR2) ended_by = signal;
-    if (info.si_code <= 0) kill(pid, signal);
+class Waiting {
+ public:
+  Waiting(pid_t pid, const sigset_t& watched, FileDescriptor caller)
+      : pid_(pid), signals_(signalfd(-1, &watched, SFD_CLOEXEC)), caller_(std::move(caller)) {
+    if (!signals_) fail_errno("watching signals");
   }
-}
 
-int run_to_end(const std::string& program, const ForeignLauncher& launcher) {
+  int run() {
+    for (;;) {
+      std::array<pollfd, 2> events{{{signals_.get(), POLLIN, 0},
+                                    {caller_ ? caller_.get() : -1, POLLIN, 0}}};  // -1: left out
+      if (poll(events.data(), events.size(), -1) < 0) continue;                   // EINTR
+      if (events[1].revents != 0) end_without_caller();
+      if (events[0].revents == 0) continue;
+      if (const auto code = take_signal()) return *code;
+    }
+  }
+
+ private:
+  void end_without_caller() {
+    caller_.reset();
+    ended_by_ = SIGTERM;
+    kill(pid_, SIGTERM);
+  }
+
+  /// The exit code, once the child has ended.
+  std::optional<int> take_signal() {
+    signalfd_siginfo info{};
+    if (read(signals_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) return exit_code();
+    if (signal != SIGUSR1 && signal != SIGUSR2) ended_by_ = signal;
+    if (info.ssi_code <= 0) kill(pid_, signal);
+    return std::nullopt;
+  }
+
+  std::optional<int> exit_code() const {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+    const int code = exit_code_of(status);
+    return code == 0 && ended_by_ != 0 ? 128 + ended_by_ : code;
+  }
+
+  pid_t pid_;
+  FileDescriptor signals_;
+  FileDescriptor caller_;  ///< of the process that the job ends with, if there is one
+  int ended_by_ = 0;
+};
+
+int run_to_end(const std::string& program, const ForeignLauncher& launcher,
+               const std::optional<int>& caller) {
+  FileDescriptor caller_process;
+  if (caller) caller_process = open_process(*caller);
   const Image image(launcher.arguments, launcher.environment);
   const sigset_t watched = watched_signals();
   sigset_t before;
@@ -129,10 +170,10 @@ int run_to_end(const std::string& program, const ForeignLauncher& launcher) {
     std::fflush(stderr);
     _exit(kNotStarted);
   }
-  return wait_for(pid, watched);
+  return Waiting(pid, watched, std::move(caller_process)).run();
 }
 
-int run(const std::string& program, const ForeignLauncher& launcher, bool verbose) {
+int run(const std::string& program, const ForeignLauncher& launcher, const Options& options) {
   for (const std::string& warning : launcher.warnings)
     fmt::print(stderr, "horovodrun: {}\n", warning);
   for (const std::string& folder : launcher.folders) {
@@ -142,9 +183,9 @@ int run(const std::string& program, const ForeignLauncher& launcher, bool verbos
       fail(Code::invalid_argument,
            fmt::format("--output-filename: {} cannot be made: {}", folder, problem.message()));
   }
-  if (verbose)
+  if (options.verbose)
     fmt::print(stderr, "horovodrun: {} ({})\n", fmt::join(launcher.arguments, " "), program);
-  return run_to_end(program, launcher);
+  return run_to_end(program, launcher, options.caller);
 }
 
 /// A file that is there as long as this.
@@ -203,7 +244,7 @@ int launch_through_mpirun(const Options& options, const std::vector<Host>& hosts
                      "and Intel MPI; {}",
                      program, first_line(version), kInstall));
   const Environment environment = foreign_environment(job, options);
-  return run(program, through_mpirun(*flavour, options, hosts, environment), options.verbose);
+  return run(program, through_mpirun(*flavour, options, hosts, environment), options);
 }
 
 int launch_through_jsrun(const Options& options, const std::vector<Host>& hosts,
@@ -219,9 +260,9 @@ int launch_through_jsrun(const Options& options, const std::vector<Host>& hosts,
          "launcher: --gloo or --mpi");
   const Environment environment = foreign_environment(job, options);
   if (!needs_rank_file(options))
-    return run(program, through_jsrun(options, "", environment), options.verbose);
+    return run(program, through_jsrun(options, "", environment), options);
   const TemporaryFile ranks(rank_file(place(hosts, options.num_proc), lsf_allocation(job)));
-  return run(program, through_jsrun(options, ranks.path(), environment), options.verbose);
+  return run(program, through_jsrun(options, ranks.path(), environment), options);
 }
 
 }  // namespace hvd::job

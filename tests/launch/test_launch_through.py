@@ -198,6 +198,6 @@ def test_jsrun_that_is_not_there_is_an_error(jobs: Jobs) -> None:
     assert result.code == 2 and "no jsrun in PATH" in result.err
 
 
-def test_a_function_from_python_needs_our_own_launcher(jobs: Jobs) -> None:
-    result = jobs.run("--mpi", "--caller", str(os.getpid()), "-np", "1", "true")
-    assert result.code == 2 and "leave out use_mpi" in result.err
+def test_a_function_from_python_does_not_go_through_jsrun(jobs: Jobs) -> None:
+    result = jobs.run("--jsrun", "--caller", str(os.getpid()), "-np", "1", "true", env=LSF)
+    assert result.code == 2 and "leave out --jsrun" in result.err

@@ -6,17 +6,21 @@ import pickle
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 
+from horovod.runner._channel import Message
 from horovod.runner._failure import RankFailed
 from horovod.runner._job import Job, Stream
 
 Flags = Mapping[str, int | str | bool | Sequence[int] | None]
 WORKER = ("-m", "horovod.runner._worker")
+#: MPICH's mpirun may not end a job in which a rank has failed that has not used MPI.
+_GRACE_SECONDS = 5
 _BLAMED = re.compile(r"horovodrun: rank (\d+) (exited with code \d+|was killed by signal .*?)[;\n]")
 
 
@@ -33,6 +37,36 @@ class _Failure:
 class _Outcome:
     results: dict[int, bytes] = field(default_factory=dict)
     failures: dict[int, _Failure] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)  #: without either, the first at the front
+    under_mpirun: bool = False
+    end_at: float | None = None  #: when the job is ended that has not ended by itself
+
+    def take(self, job: Job, rank: int, message: Message, work: bytes) -> None:
+        what, *rest = message
+        if what == "hello":
+            self.under_mpirun = rest[2]
+            job.send(rank, ("call", sys.path, work))
+        elif what == "returned":
+            self.results[rank] = rest[0]
+            job.send(rank, ("taken",))
+        elif what == "raised":
+            self.failures[rank] = _Failure(*rest)
+            job.send(rank, ("taken",))
+        elif what == "gone" and rank not in self.results | self.failures:
+            self.gone.append(rank)
+        if self.under_mpirun and (self.failures or self.gone) and self.end_at is None:
+            self.end_at = time.monotonic() + _GRACE_SECONDS
+
+    def end_if_due(self, job: Job) -> float | None:
+        """Ends a job that goes on without a rank; returns the seconds until that is due."""
+        if self.end_at is None:
+            return None
+        left = self.end_at - time.monotonic()
+        if left > 0:
+            return left
+        job.signal(signal.SIGTERM)
+        self.end_at = None
+        return None
 
 
 def call(
@@ -50,15 +84,8 @@ def call(
     with Job(spelled(flags), command, _pass_on, other_hosts=elsewhere) as job:
         try:
             while not job.has_ended():
-                for rank, (what, *rest) in job.turn():
-                    if what == "hello":
-                        job.send(rank, ("call", sys.path, work))
-                    elif what == "returned":
-                        outcome.results[rank] = rest[0]
-                        job.send(rank, ("taken",))
-                    elif what == "raised":
-                        outcome.failures[rank] = _Failure(*rest)
-                        job.send(rank, ("taken",))
+                for rank, message in job.turn(outcome.end_if_due(job)):
+                    outcome.take(job, rank, message, work)
         except KeyboardInterrupt:
             job.signal(signal.SIGINT)
             raise
@@ -95,7 +122,8 @@ def _loaded(rank: int, result: bytes) -> Any:
 
 
 def _raise_failure(outcome: _Outcome, exit_code: int, words: list[str]) -> None:
-    """The launcher knows who was first; the rank itself has told more, if it could."""
+    """Our launcher knows who was first; the rank itself has told more, if it could. mpirun tells
+    it in words that differ: then it is the rank whose connection ended first."""
     blamed = next((found for word in words if (found := _BLAMED.match(word + "\n"))), None)
     rank = int(blamed[1]) if blamed else next(iter(outcome.failures), None)
     place = f"(Process name: {rank}, Exit code: {exit_code})"
@@ -107,6 +135,10 @@ def _raise_failure(outcome: _Outcome, exit_code: int, words: list[str]) -> None:
     if blamed:
         raise RankFailed(f"rank {rank} {blamed[2]} without a result {place}", rank, exit_code)
     said = "".join("\n  " + word for word in words)
+    if exit_code != 0 and outcome.gone:
+        rank = outcome.gone[0]
+        place = f"(Process name: {rank}, Exit code: {exit_code})"
+        raise RankFailed(f"rank {rank} ended without a result {place}{said}", rank, exit_code)
     if exit_code == 0:
         done = len(outcome.results)
         raise RankFailed(f"the job has ended with {done} results only{said}", None, exit_code)

@@ -26,6 +26,10 @@ Stream = Literal["stdout", "stderr"]
 Output = Callable[[Stream, str], None]
 
 PORT_VARIABLE = "HOROVOD_CALLER_PORT"
+#: Of the launcher, where the ranks are those of mpirun: the key in hexadecimal digits, and the
+#: addresses of this host, with commas between.
+CALLER_KEY = "HOROVOD_CALLER_KEY"
+CALLER_HOSTS = "HOROVOD_CALLER_HOSTS"
 #: A rank that takes nothing for so long is not going to.
 _SEND_SECONDS = 300
 #: How long a connection may take to say who it is.
@@ -113,7 +117,8 @@ class Job:
     def turn(self, seconds: float | None = None) -> list[tuple[int, Message]]:
         """Waits for the next thing to happen; returns what ranks said, each with its rank.
 
-        Of a rank itself come ("hello", pid, host), once, and ("gone",) at the end.
+        Of a rank itself come ("hello", pid, host, whether mpirun has started it), once, and
+        ("gone",) at the end.
         """
         now = time.monotonic()
         for stranger in [one for one, until in self._strangers.items() if now > until]:

@@ -68,8 +68,13 @@ class Session:
         self._cell: Cell | None = None
         elsewhere = bool(options.hosts or options.hostfile)
         command = [sys.executable, "-m", "horovod.runner._worker"]
+        own_launcher = [] if options.use_gloo else ["--gloo"]  # whatever the environment says
         self._job = Job(
-            flags, command, self._take, other_hosts=elsewhere, environment=_environment()
+            [*own_launcher, *flags],
+            command,
+            self._take,
+            other_hosts=elsewhere,
+            environment=_environment(),
         )
         try:
             while len(self.hosts) < self.size:
@@ -193,6 +198,8 @@ def _checked(flags: Sequence[str]) -> Any:
         raise ValueError(
             f"these are no flags of horovodrun: {' '.join(flags)}; -np N is needed"
         ) from None
+    if options.use_mpi or options.use_jsrun:
+        raise ValueError("notebooks need horovodrun's own launcher: leave out --mpi and --jsrun")
     if options.command or options.num_proc is None:
         raise ValueError(f"only flags are expected, found {' '.join(flags)}")
     return options

@@ -1,5 +1,6 @@
 """What `horovod.run` and notebooks start on every rank: it connects to the process that called,
-and does what that one says. `python -m horovod.runner._worker`, under horovodrun only."""
+and does what that one says. `python -m horovod.runner._worker`, under horovodrun, or under an
+mpirun that horovodrun has started."""
 
 from __future__ import annotations
 
@@ -14,11 +15,15 @@ from typing import Any
 import cloudpickle
 
 from horovod.runner._channel import Channel, Closed, secret_of
-from horovod.runner._job import PORT_VARIABLE
+from horovod.runner._job import CALLER_HOSTS, CALLER_KEY, PORT_VARIABLE
 from horovod.runner._path import extend_path
 
 _CONNECT_SECONDS = 30
+#: For an address that may be of no use here, a bridge of the caller's host, say.
+_CONNECT_SECONDS_OF_MANY = 3
 _KEY_BYTES = 32
+#: Of horovodrun, Open MPI, MPICH.
+_RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def main() -> int:
@@ -36,19 +41,46 @@ def main() -> int:
 
 
 def connect() -> Channel:
-    """To the caller, who is on the machine where the launcher is, with the key of the job."""
-    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    """To the caller, with the key of the job."""
     port = int(os.environ.pop(PORT_VARIABLE))
-    key = os.pread(int(os.environ["HOROVOD_KEY_FD"]), _KEY_BYTES, 0)
-    sock = socket.create_connection((address, port), _CONNECT_SECONDS)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    channel = Channel(sock, secret_of(key), "rank")
-    channel.meet()
-    rank = int(os.environ["HOROVOD_RANK"])
-    channel.send(("hello", rank, os.getpid(), os.environ["HOROVOD_HOSTNAME"]))
-    channel.receive()  # the welcome; it proves that the caller is one
+    if CALLER_KEY in os.environ:  # another launcher hands on no descriptor
+        key = bytes.fromhex(os.environ.pop(CALLER_KEY))
+        hosts = os.environ.pop(CALLER_HOSTS).split(",")
+    else:
+        key = os.pread(int(os.environ["HOROVOD_KEY_FD"]), _KEY_BYTES, 0)
+        hosts = [os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]]  # where the launcher is found
+    for host in hosts[:-1]:
+        try:
+            return connect_to(host, port, key, _CONNECT_SECONDS_OF_MANY)
+        except OSError:  # Closed is one
+            continue
+    return connect_to(hosts[-1], port, key, _CONNECT_SECONDS)
+
+
+def connect_to(host: str, port: int, key: bytes, seconds: float) -> Channel:
+    sock = socket.create_connection((host, port), seconds)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(_CONNECT_SECONDS)
+        channel = Channel(sock, secret_of(key), "rank")
+        channel.meet()
+        channel.send(
+            ("hello", own_rank(), os.getpid(), own_host(), "HOROVOD_RANK" not in os.environ)
+        )
+        channel.receive()  # the welcome; it proves that the caller is one
+    except BaseException:
+        sock.close()
+        raise
     sock.settimeout(None)
     return channel
+
+
+def own_rank() -> int:
+    return int(next(os.environ[name] for name in _RANK_VARIABLES if name in os.environ))
+
+
+def own_host() -> str:
+    return os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()
 
 
 def call(channel: Channel, path: list[str], function_and_arguments: bytes) -> int:
