@@ -1,11 +1,15 @@
 #include "core/transport/store_client.h"
 
+#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/transport/dialer.h"
 #include "core/transport/tcp_link.h"
 
 namespace hvd {
@@ -17,56 +21,105 @@ constexpr auto kAnswerTimeout = std::chrono::seconds(5);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
-// An address that nobody answers (a bridge of the server's host, say) must leave time for the next.
+// Addresses are tried at this distance: the first, which is the best, has a head start, and one
+// that nobody answers (a bridge of the server's host, a cable that is not plugged in) costs no
+// more.
+constexpr auto kHeadStart = std::chrono::milliseconds(250);
+// Somebody else may listen at one of them and say nothing.
 constexpr auto kPatienceForOneOfMany = std::chrono::seconds(2);
 constexpr auto kPauseBetweenRounds = std::chrono::milliseconds(20);
 
-/// Tries the addresses one after another.
-class Dialer {
+/// Looks for the server at all its addresses.
+class Search {
  public:
-  Dialer(const std::vector<Address>& servers, const JobKey& key, int rank, TimePoint deadline,
+  Search(const std::vector<Address>& servers, const JobKey& key, int rank, TimePoint deadline,
          bool again)
       : servers_(servers), key_(key), rank_(rank), deadline_(deadline), again_(again) {}
 
   /// Writes where it was found to `found`.
-  std::unique_ptr<Link> connect(Address& found) {
+  std::unique_ptr<Link> run(Address& found) {
     for (;;) {
-      for (const Address& server : servers_) {
-        FileDescriptor socket = try_connect_tcp(server, patience(server), why_);
-        if (!socket || !proves_key(socket, server)) continue;
+      FileDescriptor socket = servers_.size() == 1 ? at_the_only_one() : at_the_first_to_answer();
+      if (socket) {
         // While a wait() is under way, this notices a host that is gone.
         tune_tcp(socket, std::chrono::seconds(60));
-        found = server;
+        found = found_;
         return std::make_unique<TcpLink>(std::move(socket), kLauncher);
       }
-      if (now() >= deadline_) fail(Code::timed_out, why_);
-      if (!again_) fail(Code::peer_lost, why_);
+      fail_if_hopeless();
+      reasons_.clear();
+      refused_.reset();
       ::poll(nullptr, 0, static_cast<int>(kPauseBetweenRounds.count()));
     }
   }
 
  private:
-  TimePoint patience(const Address& server) const {
-    const bool last = &server == &servers_.back();
-    return last && !again_ ? deadline_ : std::min(deadline_, now() + kPatienceForOneOfMany);
+  /// Which may be a name.
+  FileDescriptor at_the_only_one() {
+    std::string why;
+    FileDescriptor socket = try_connect_tcp(
+        servers_[0], again_ ? std::min(deadline_, now() + kPatienceForOneOfMany) : deadline_, why);
+    if (!socket) reasons_.push_back(why);
+    if (!socket || !proves_key(socket, servers_[0], !again_)) return FileDescriptor();
+    return socket;
   }
 
-  /// Who has another key may be anybody, unless there is nobody else to ask.
-  bool proves_key(const FileDescriptor& socket, const Address& server) {
-    const auto refused = prove(socket, server);
-    if (!refused) return true;
-    why_ = refused->what();
-    const bool final = !again_ || refused->code() == Code::unauthorized;
-    if (final && &server == &servers_.back()) fail(refused->code(), why_);
+  FileDescriptor at_the_first_to_answer() {
+    constexpr int kServer = 0;
+    Dialer dialer;
+    TimePoint due{};
+    for (size_t next = 0; next < servers_.size() || dialer.is_dialing(kServer);) {
+      if (next < servers_.size() && now() >= due) {
+        dialer.dial(kServer, servers_[next++]);
+        due = now() + kHeadStart;
+      }
+      const bool more = next < servers_.size();
+      wait_until_ready(dialer.fd(), POLLIN, more ? std::min(due, deadline_) : deadline_);
+      for (Dialed& dialed : dialer.step()) {
+        if (!dialed.socket) {
+          reasons_.push_back(dialed.why);
+          due = now();
+        } else if (proves_key(dialed.socket, dialed.address,
+                              !more && !dialer.is_dialing(kServer))) {
+          return std::move(dialed.socket);
+        }
+      }
+      if (now() >= deadline_) return FileDescriptor();
+    }
+    return FileDescriptor();
+  }
+
+  /// Who has another key may be anybody, unless there is nobody else to ask: `is_last`.
+  bool proves_key(const FileDescriptor& socket, const Address& server, bool is_last) {
+    const auto refused =
+        prove(socket, is_last ? deadline_ : std::min(deadline_, now() + kPatienceForOneOfMany));
+    if (!refused) {
+      found_ = server;
+      return true;
+    }
+    reasons_.push_back(refused->what());
+    refused_ = refused->code();
     return false;
   }
 
-  std::optional<Error> prove(const FileDescriptor& socket, const Address& server) try {
+  std::optional<Error> prove(const FileDescriptor& socket, TimePoint until) try {
     Handshake handshake(Handshake::Role::dialer, key_, {kStorePurpose, rank_, kStoreGeneration});
-    authenticate(socket.get(), handshake, patience(server));
+    authenticate(socket.get(), handshake, until);
     return std::nullopt;
   } catch (const Error& error) {
     return error;
+  }
+
+  void fail_if_hopeless() const {
+    std::string why = fmt::format("{}", fmt::join(reasons_, "; "));
+    if (why.empty()) {
+      why = "nobody answers at ";
+      for (const Address& one : servers_)
+        why += fmt::format("{}{}", &one == &servers_.front() ? "" : ", ", to_text(one));
+    }
+    if (refused_ && (!again_ || *refused_ == Code::unauthorized)) fail(*refused_, why);
+    if (now() >= deadline_) fail(Code::timed_out, why);
+    if (!again_) fail(Code::peer_lost, why);
   }
 
   const std::vector<Address>& servers_;
@@ -74,7 +127,9 @@ class Dialer {
   const int rank_;
   const TimePoint deadline_;
   const bool again_;
-  std::string why_;
+  Address found_;
+  std::vector<std::string> reasons_;
+  std::optional<Code> refused_;  ///< somebody was there, but did not prove the key
 };
 
 }  // namespace
@@ -84,8 +139,8 @@ StoreClient::StoreClient(const Address& server, const JobKey& key, int rank, Dur
 
 StoreClient::StoreClient(const std::vector<Address>& servers, const JobKey& key, int rank,
                          Duration timeout, WhenAbsent when_absent)
-    : channel_(Dialer(servers, key, rank, now() + timeout, when_absent == WhenAbsent::try_again)
-                   .connect(server_),
+    : channel_(Search(servers, key, rank, now() + timeout, when_absent == WhenAbsent::try_again)
+                   .run(server_),
                kLauncher, kStoreGeneration) {}
 
 StoreClient::~StoreClient() { channel_.send_goodbye(); }

@@ -21,8 +21,8 @@ class StoreClient final : public Store {
 
   /// Connects as `rank` within `timeout`. Throws Error{peer_lost, timed_out, unauthorized}.
   StoreClient(const Address& server, const JobKey& key, int rank, Duration timeout);
-  /// The same where only some of the addresses may lead to it: the first at which somebody proves
-  /// the key.
+  /// The same where only some of the addresses, which are numeric, may lead to it: the first at
+  /// which somebody proves the key.
   StoreClient(const std::vector<Address>& servers, const JobKey& key, int rank, Duration timeout,
               WhenAbsent when_absent);
   ~StoreClient() override;

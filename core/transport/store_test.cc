@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <functional>
@@ -177,6 +178,67 @@ TEST(StoreServer, AStrangerGetsNowhereAndTheJobGoesOn) {
   StoreClient client(server.address(), key, 0, 10s);
   client.set("x", as_bytes("1"));
   EXPECT_EQ(client.peek("x"), value_of("1"));
+}
+
+/// Where connections are neither taken nor refused: the queue of one who does not accept is full.
+class Deaf {
+ public:
+  Deaf() : listener_(listen_tcp("127.0.0.1", 0)) {
+    ::listen(listener_.get(), 0);  // again: now it has room for one
+    filling_ = connect_tcp(address(), in(10s));
+  }
+  Address address() const { return {"127.0.0.1", port_of(listener_)}; }
+
+ private:
+  FileDescriptor listener_, filling_;
+};
+
+/// One after the other they would take longer than there is time.
+TEST(StoreClient, IsNotHeldUpByAddressesThatNobodyAnswers) {
+  const JobKey key = make_job_key();
+  const ServerThread server(key);
+  const Deaf deaf;
+  std::vector<Address> addresses(8, deaf.address());
+  addresses.push_back(server.address());
+  StoreClient client(addresses, key, 0, 12s, StoreClient::WhenAbsent::give_up);
+  EXPECT_EQ(client.server(), server.address());
+  client.set("x", as_bytes("1"));
+  EXPECT_EQ(client.peek("x"), value_of("1"));
+}
+
+TEST(StoreClient, PassesByWhoeverHasAnotherKey) {
+  const JobKey key = make_job_key();
+  const ServerThread server(key), stranger(make_job_key());
+  StoreClient client({stranger.address(), server.address()}, key, 0, 10s,
+                     StoreClient::WhenAbsent::give_up);
+  EXPECT_EQ(client.server(), server.address());
+}
+
+TEST(StoreClient, SaysOfEveryAddressWhatIsWrong) {
+  const JobKey key = make_job_key();
+  const ServerThread stranger(make_job_key());
+  const Address closed{"127.0.0.1", port_of(listen_tcp("127.0.0.1", 0))};
+  try {
+    StoreClient({closed, stranger.address()}, key, 0, 10s, StoreClient::WhenAbsent::give_up);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::unauthorized);
+    EXPECT_NE(std::string(error.what()).find(to_text(closed)), std::string::npos) << error.what();
+  }
+}
+
+TEST(StoreClient, GivesUpInTimeWhereNobodyAnswers) {
+  const Deaf deaf;
+  try {
+    StoreClient({deaf.address(), deaf.address()}, make_job_key(), 0, 500ms,
+                StoreClient::WhenAbsent::give_up);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::timed_out);
+    EXPECT_NE(std::string(error.what()).find("nobody answers at " + to_text(deaf.address())),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(StoreServer, NonsenseFromAClientEndsThatClientAlone) {
