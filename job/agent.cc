@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/capi/version.h"
 #include "core/transport/interfaces.h"
+#include "job/agent_branches.h"
 #include "job/agent_frames.h"
 #include "job/command.h"
 #include "job/connect_back.h"
@@ -56,13 +57,14 @@ class Agent {
   void feed_rank_zero();
   void pause_as_needed();
   void watch_launcher();
+  void say(const AgentFrame& frame);
   void say(Kind kind, ByteVector payload);
   void refuse(StartStep step, const std::string& problem, std::vector<std::string> advice);
 
   ProcessDefaults defaults_;
   Console out_{STDOUT_FILENO};
   AgentFrameReader reader_{false};
-  uint32_t host_ = 0;  ///< our own number
+  uint32_t host_ = kNoHost;  ///< our own number
   AgentSetup setup_;
   RankCommand command_;
   Binding binding_;
@@ -70,6 +72,8 @@ class Agent {
   std::optional<ConnectBack> connecting_;
   WayBack way_;  ///< its connection tells when the launcher's host is gone
   std::optional<LocalLink> link_;
+  bool empty_ = false;  ///< nothing is left here
+  AgentBranches branches_{defaults_, [this](const AgentFrame& frame) { say(frame); }};
   std::optional<InputPipe> input_;  ///< where rank 0 is here, until nobody reads it
   bool launcher_pauses_ = false;
   std::optional<int> exit_code_;
@@ -93,7 +97,9 @@ int Agent::run() {
     if (connecting_) look_for_launcher();
     if (link_) pass_on();
     if (input_) feed_rank_zero();
+    branches_.take();
     watch_launcher();
+    if (empty_ && branches_.over()) exit_code_ = 0;
     out_.pump();
     pause_as_needed();
   }
@@ -110,13 +116,14 @@ void Agent::greet() {
 }
 
 void Agent::wait() {
-  std::array<pollfd, 6> watched{{
+  std::array<pollfd, 7> watched{{
       {STDIN_FILENO, POLLIN, 0},
       {out_.has_waiting() ? out_.fd() : -1, POLLOUT, 0},
       {connecting_ ? connecting_->fd() : -1, POLLIN, 0},
       {link_ ? link_->fd() : -1, POLLIN, 0},
       {way_.socket.get(), POLLIN, 0},
       {input_ ? input_->fd() : -1, POLLOUT, 0},
+      {branches_.fd(), POLLIN, 0},
   }};
   TimePoint until = connecting_ ? give_up_at_ : TimePoint::max();
   if (connecting_) until = std::min(until, connecting_->deadline().value_or(until));
@@ -144,10 +151,16 @@ void Agent::take_input() {
 }
 
 void Agent::take_frame(const AgentFrame& frame) {
+  if (host_ != kNoHost && frame.host != host_) {
+    if (!branches_.pass_down(frame)) Reader::malformed("host");
+    return;
+  }
   switch (frame.kind) {
     case Kind::setup:
       host_ = frame.host;
       return prepare(read_setup(frame.payload));
+    case Kind::reach:
+      return branches_.reach(read_reach(frame.payload));
     case Kind::start:
       return start();
     case Kind::signal_all:
@@ -263,7 +276,7 @@ void Agent::pass_on() {
       fail(Code::internal, gone->why);  // ssh carries it to the launcher
     } else {
       say(Kind::nothing_left, {});
-      exit_code_ = 0;
+      empty_ = true;
     }
   }
 }
@@ -277,7 +290,9 @@ void Agent::feed_rank_zero() {
 }
 
 void Agent::pause_as_needed() {
-  if (link_) link_->pause_output(launcher_pauses_ || out_.waiting_bytes() > kMaxUnsentBytes);
+  const bool full = out_.waiting_bytes() > kMaxUnsentBytes;
+  if (link_) link_->pause_output(launcher_pauses_ || full);
+  branches_.pause(full);
 }
 
 /// The kernel asks the launcher's kernel from time to time. No answer is the end; a connection that
@@ -292,10 +307,9 @@ void Agent::watch_launcher() {
   way_.socket.reset();
 }
 
-void Agent::say(Kind kind, ByteVector payload) {
-  const ByteVector bytes = to_bytes(AgentFrame{kind, host_, std::move(payload)});
-  out_.add(as_text(bytes));
-}
+void Agent::say(const AgentFrame& frame) { out_.add(as_text(to_bytes(frame))); }
+
+void Agent::say(Kind kind, ByteVector payload) { say({kind, host_, std::move(payload)}); }
 
 void Agent::refuse(StartStep step, const std::string& problem, std::vector<std::string> advice) {
   say(Kind::refused, to_bytes(AgentRefusal{step, problem, std::move(advice)}));

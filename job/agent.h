@@ -1,7 +1,8 @@
 // What horovodrun is on another host (`horovodrun --agent`, started by ssh): it makes sure that the
 // job can run there, starts the ranks of this host below a supervisor when it is told to, and
-// passes on what they write and how they end. It decides nothing. When its standard input ends, or
-// the launcher's host is gone, so are the ranks.
+// passes on what they write and how they end. It starts agents on further hosts when it is told to,
+// and stands between them and the launcher. It decides nothing. When its standard input ends, or
+// the launcher's host is gone, so are the ranks, and the agents below.
 #pragma once
 
 namespace hvd::job {

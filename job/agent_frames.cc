@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kHeaderBytes = sizeof(uint32_t) + sizeof(uint8_t) + sizeof(uint32_t);
 constexpr size_t kMaxTextBytes = 4 * MiB;
 constexpr size_t kMaxTexts = 1 << 20;
+/// Time for a job to start has this limit too.
+constexpr uint32_t kMaxSshSeconds = 24 * 60 * 60;
 /// Of what was read already, before it is thrown away.
 constexpr size_t kMaxTakenBytes = 1 * MiB;
 
@@ -40,6 +42,21 @@ Place get_place(Reader& in) {
                       &place.cross_rank, &place.cross_size})
     *number = in.get<int32_t>();
   return place;
+}
+
+void put_refusal(Writer& out, const AgentRefusal& refusal) {
+  out.put(refusal.step);
+  out.put_text(refusal.problem);
+  put_texts(out, refusal.advice);
+}
+
+AgentRefusal get_refusal(Reader& in) {
+  AgentRefusal refusal;
+  refusal.step = in.get_enum(StartStep::connect_back);
+  refusal.problem = in.get_text(kMaxTextBytes);
+  refusal.advice = get_texts(in);
+  if (refusal.problem.empty()) Reader::malformed("refusal of an agent");
+  return refusal;
 }
 
 }  // namespace
@@ -84,7 +101,7 @@ std::optional<AgentFrame> AgentFrameReader::next() {
   Reader in(rest);
   const auto bytes = in.get<uint32_t>();
   AgentFrame frame;
-  frame.kind = in.get_enum(AgentFrame::Kind::input_taken);
+  frame.kind = in.get_enum(AgentFrame::Kind::lost);
   frame.host = in.get<uint32_t>();
   if (bytes > kMaxAgentFrameBytes) Reader::malformed("frame of an agent");
   if (in.rest().size() < bytes) return std::nullopt;
@@ -172,21 +189,61 @@ AgentReady read_ready(ConstBytes bytes) {
 
 ByteVector to_bytes(const AgentRefusal& refusal) {
   Writer out;
-  out.put(refusal.step);
-  out.put_text(refusal.problem);
-  put_texts(out, refusal.advice);
+  put_refusal(out, refusal);
   return out.take();
 }
 
 AgentRefusal read_refusal(ConstBytes bytes) {
   Reader in(bytes);
-  AgentRefusal refusal;
-  refusal.step = in.get_enum(StartStep::connect_back);
-  refusal.problem = in.get_text(kMaxTextBytes);
-  refusal.advice = get_texts(in);
+  AgentRefusal refusal = get_refusal(in);
   in.finish();
-  if (refusal.problem.empty()) Reader::malformed("refusal of an agent");
   return refusal;
+}
+
+ByteVector to_bytes(const AgentReach& reach) {
+  Writer out;
+  out.put(reach.first);
+  out.put(reach.last);
+  out.put_text(reach.host);
+  out.put_text(reach.ssh.agent);
+  out.put_text(reach.ssh.identity.value_or(""));
+  out.put(static_cast<uint16_t>(reach.ssh.port.value_or(0)));
+  out.put(static_cast<uint32_t>(reach.ssh.connect_timeout_seconds));
+  return out.take();
+}
+
+AgentReach read_reach(ConstBytes bytes) {
+  Reader in(bytes);
+  AgentReach reach;
+  reach.first = in.get<uint32_t>();
+  reach.last = in.get<uint32_t>();
+  reach.host = in.get_text(kMaxTextBytes);
+  reach.ssh.agent = in.get_text(kMaxTextBytes);
+  if (std::string identity = in.get_text(kMaxTextBytes); !identity.empty())
+    reach.ssh.identity = std::move(identity);
+  if (const auto port = in.get<uint16_t>(); port != 0) reach.ssh.port = port;
+  const auto seconds = in.get<uint32_t>();
+  in.finish();
+  if (reach.host.empty() || reach.first > reach.last || seconds == 0 || seconds > kMaxSshSeconds)
+    Reader::malformed("host to reach");
+  reach.ssh.connect_timeout_seconds = static_cast<int>(seconds);
+  return reach;
+}
+
+ByteVector to_bytes(const AgentEnd& end) {
+  Writer out;
+  put_refusal(out, end.before);
+  out.put_text(end.after);
+  return out.take();
+}
+
+AgentEnd read_end(ConstBytes bytes) {
+  Reader in(bytes);
+  AgentEnd end;
+  end.before = get_refusal(in);
+  end.after = in.get_text(kMaxTextBytes);
+  in.finish();
+  return end;
 }
 
 ByteVector to_bytes(const AgentOutput& output) {

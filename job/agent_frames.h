@@ -16,6 +16,7 @@
 #include "job/binding.h"
 #include "job/hosts.h"
 #include "job/lines.h"
+#include "job/ssh.h"
 #include "job/start_table.h"
 
 namespace hvd::job {
@@ -26,12 +27,14 @@ inline constexpr size_t kMaxNoiseBytes = 64 * KiB;
 /// Of rank 0's standard input, on its way to the pipe that it reads. So it never fills an agent's
 /// memory, and what is said behind it never waits long.
 inline constexpr size_t kInputWindowBytes = 1 * MiB;
+/// Of an agent that has not been told its own.
+inline constexpr uint32_t kNoHost = 0xffffffff;
 /// The largest is a Setup, whose largest part is the environment: Linux allows 2 MiB for that.
 inline constexpr size_t kMaxAgentFrameBytes = 16 * MiB;
 
 struct AgentFrame {
-  /// From the agent: hello, ready, refused, output, exited, not_started, nothing_left, input_taken.
-  /// To it: setup, start, signal_all, pause, input.
+  /// From the agent: hello, ready, refused, output, exited, not_started, nothing_left, input_taken,
+  /// lost. To it: setup, start, signal_all, pause, input, reach.
   enum class Kind : uint8_t {
     hello,
     setup,
@@ -46,6 +49,8 @@ struct AgentFrame {
     pause,
     input,
     input_taken,
+    reach,
+    lost,
   };
   Kind kind{};
   uint32_t host = 0;  ///< in the order of the job's hosts: whose word, or for whom
@@ -122,6 +127,24 @@ struct AgentRefusal {
 };
 ByteVector to_bytes(const AgentRefusal& refusal);
 AgentRefusal read_refusal(ConstBytes bytes);
+
+/// Another host, whose agent is to be started from that of this one.
+struct AgentReach {
+  uint32_t first = 0, last = 0;  ///< its own number, and that of the last host behind it
+  std::string host;
+  SshOptions ssh;  ///< but for the paths, which are found there
+};
+ByteVector to_bytes(const AgentReach& reach);
+AgentReach read_reach(ConstBytes bytes);
+
+/// The ssh to a host has ended.
+struct AgentEnd {
+  AgentRefusal before;  ///< why, if it was not ready
+  std::string after;    ///< why, if its ranks were running
+  bool operator==(const AgentEnd&) const = default;
+};
+ByteVector to_bytes(const AgentEnd& end);
+AgentEnd read_end(ConstBytes bytes);
 
 struct AgentOutput {
   int32_t rank = 0;

@@ -104,10 +104,32 @@ TEST(AgentPayloads, ComeOutAsTheyWentIn) {
   EXPECT_EQ(read_ready(to_bytes(ready)), ready);
   const AgentRefusal refusal{StartStep::program, "no", {"try this", "or that"}};
   EXPECT_EQ(read_refusal(to_bytes(refusal)), refusal);
+  const AgentEnd end{refusal, "the ssh to it was killed"};
+  EXPECT_EQ(read_end(to_bytes(end)), end);
   const AgentOutput output{5, Stream::err, "line\n"};
   EXPECT_EQ(read_output(to_bytes(output)), output);
   const AgentNumbers numbers{3, -9};
   EXPECT_EQ(read_numbers(to_bytes(numbers)), numbers);
+}
+
+AgentReach sample_reach() {
+  AgentReach reach{.first = 3, .last = 9, .host = "node4", .ssh = {}};
+  reach.ssh.agent = "/opt/horovodrun";
+  reach.ssh.port = 2222;
+  reach.ssh.identity = "key";
+  reach.ssh.connect_timeout_seconds = 7;
+  return reach;
+}
+
+TEST(AgentPayloads, SayHowAFurtherHostIsReached) {
+  AgentReach reach = sample_reach();
+  AgentReach read = read_reach(to_bytes(reach));
+  EXPECT_EQ(agent_command(read.ssh, read.host), agent_command(reach.ssh, reach.host));
+  EXPECT_EQ(std::pair(read.first, read.last), std::pair(3U, 9U));
+  reach.ssh.port.reset();
+  reach.ssh.identity.reset();
+  read = read_reach(to_bytes(reach));
+  EXPECT_EQ(agent_command(read.ssh, read.host), agent_command(reach.ssh, reach.host));
 }
 
 /// Readers refuse what they cannot take by Error, and by nothing else.
@@ -124,6 +146,8 @@ void read_as_anything(ConstBytes bytes) {
   tried(read_refusal);
   tried(read_output);
   tried(read_numbers);
+  tried(read_reach);
+  tried(read_end);
   tried([](ConstBytes input) {
     AgentFrameReader reader(false);
     read_all(reader, input, 11);
@@ -131,12 +155,14 @@ void read_as_anything(ConstBytes bytes) {
 }
 
 TEST(AgentPayloads, CutShortOrChangedNeverCrash) {
-  const ByteVector setup = to_bytes(sample_setup());
-  for (size_t place = 0; place < setup.size(); ++place) {
-    read_as_anything(ConstBytes(setup).first(place));
-    ByteVector other = setup;
-    other[place] ^= std::byte{0x81};
-    read_as_anything(other);
+  const ByteVector end = to_bytes(AgentEnd{{StartStep::ssh, "no", {"try this"}}, "why"});
+  for (const ByteVector& whole : {to_bytes(sample_setup()), to_bytes(sample_reach()), end}) {
+    for (size_t place = 0; place < whole.size(); ++place) {
+      read_as_anything(ConstBytes(whole).first(place));
+      ByteVector other = whole;
+      other[place] ^= std::byte{0x81};
+      read_as_anything(other);
+    }
   }
   std::mt19937 random(1);
   for (int round = 0; round < 2000; ++round) {

@@ -1,5 +1,6 @@
-// One host of a job as the launcher sees it, whether its ranks are started here or at the far end
-// of an ssh: what happens there comes out in order, what shall happen there goes in.
+// A host of a job as the launcher sees it, or several that are reached by one way, whether ranks
+// are started here or at the far end of an ssh: what happens there comes out in order, what shall
+// happen there goes in.
 #pragma once
 
 #include <optional>
@@ -28,9 +29,12 @@ struct RankNotStarted {
   int error = 0;
 };
 /// No process of the job is left on this host.
-struct HostEmpty {};
+struct HostEmpty {
+  int host = 0;  ///< in the order of the job's hosts
+};
 /// The way to this host's ranks is gone, and they are ended there.
 struct HostGone {
+  int host = 0;
   std::string why;
   int exit_code = 1;
 };
@@ -49,9 +53,9 @@ class HostLink {
   virtual int fd() const = 0;
   /// Appends what has happened. Never blocks.
   virtual void take(HostNews& news) = 0;
-  /// How far the host has come; after start() of no meaning.
-  virtual StartRow row() const = 0;
-  /// Starts the ranks of a host that is ready. `store`: how this machine reaches it; another one
+  /// Fills in how far its hosts have come, each at its place; after start() of no meaning.
+  virtual void tell_rows(std::vector<StartRow>& rows) const = 0;
+  /// Starts the ranks of hosts that are ready. `store`: how this machine reaches it; another one
   /// has found its own way.
   virtual void start(const Address& store) = 0;
   virtual void signal_all(int signal) = 0;

@@ -22,6 +22,7 @@
 #include "job/caller.h"
 #include "job/driver.h"
 #include "job/environment.h"
+#include "job/host_tree.h"
 #include "job/input_source.h"
 #include "job/last_word.h"
 #include "job/local_link.h"
@@ -61,8 +62,10 @@ class Launch {
  private:
   void watch_signals();
   void make_links();
-  LocalPlan local_plan(const JobHost& host) const;
-  RemotePlan remote_plan(uint32_t index) const;
+  LocalPlan local_plan(int index) const;
+  void make_remote_links();
+  void add_link(std::unique_ptr<HostLink> link);
+  AgentSetup setup_of_all() const;
   void tell_plan();
   std::optional<int> assemble();
   std::vector<StartRow> rows() const;
@@ -72,7 +75,7 @@ class Launch {
   void wait_for_something(std::optional<TimePoint> until);
   std::vector<Event> take_signals();
   std::vector<Chunk> take_news(std::vector<Event>& events);
-  Event translated(int host, const HostEvent& event);
+  Event translated(const HostEvent& event);
   RankExited not_started(const RankNotStarted& event);
   std::vector<Event> take_records();
   void show(const std::vector<Chunk>& chunks, const std::set<int>& ranks, bool listed);
@@ -98,9 +101,11 @@ class Launch {
   const JobKey key_;
   std::optional<StoreServer> store_;
   FileDescriptor signals_, events_;
-  std::vector<std::unique_ptr<HostLink>> links_;  ///< by host
+  AgentSetup setup_;                              ///< for other hosts
+  std::vector<std::unique_ptr<HostLink>> links_;  ///< a host each, or several
   std::set<size_t> moved_links_;                  ///< that have something to say
   std::vector<int> host_of_;                      ///< by rank
+  HostLink* rank_zero_ = nullptr;                 ///< the one that has it
   std::optional<InputSource> input_;              ///< while rank 0 reads it elsewhere
   std::set<std::string> told_;                    ///< keys of last words that have been taken
   std::array<bool, kStreams> console_watched_{};
@@ -156,19 +161,40 @@ void Launch::make_links() {
   for (size_t index = 0; index < job_.hosts.size(); ++index) {
     const JobHost& host = job_.hosts[index];
     host_of_.insert(host_of_.end(), host.places.size(), static_cast<int>(index));
-    if (host.local) {
-      links_.push_back(
-          std::make_unique<LocalLink>(job_.command, local_plan(host), key_, defaults_));
-    } else {
-      links_.push_back(std::make_unique<RemoteLink>(remote_plan(static_cast<uint32_t>(index)),
-                                                    job_.ssh, process_environment(), defaults_));
-    }
-    watch(events_.get(), links_.back()->fd(), static_cast<uint64_t>(Watched::links) + index);
+    if (!host.local) continue;
+    add_link(std::make_unique<LocalLink>(job_.command, local_plan(static_cast<int>(index)), key_,
+                                         defaults_));
+    if (index == 0) rank_zero_ = links_.back().get();
+  }
+  if (!job_.is_local()) make_remote_links();
+}
+
+void Launch::make_remote_links() {
+  setup_ = setup_of_all();
+  std::vector<RemoteHost> hosts;
+  for (size_t index = 0; index < job_.hosts.size(); ++index)
+    if (const JobHost& host = job_.hosts[index]; !host.local)
+      hosts.push_back({static_cast<uint32_t>(index), host.name, host.places});
+  const Environment own = process_environment();
+  for (const Branch& branch : branches(0, hosts.size(), job_.fan_out)) {
+    const auto first = hosts.begin() + static_cast<std::ptrdiff_t>(branch.first);
+    RemotePlan plan{.hosts = {first, first + static_cast<std::ptrdiff_t>(branch.count)},
+                    .fan_out = job_.fan_out,
+                    .ssh = job_.ssh};
+    add_link(std::make_unique<RemoteLink>(std::move(plan), setup_, own, defaults_));
+    if (first->index == 0) rank_zero_ = links_.back().get();
   }
 }
 
-LocalPlan Launch::local_plan(const JobHost& host) const {
+void Launch::add_link(std::unique_ptr<HostLink> link) {
+  watch(events_.get(), link->fd(), static_cast<uint64_t>(Watched::links) + links_.size());
+  links_.push_back(std::move(link));
+}
+
+LocalPlan Launch::local_plan(int index) const {
+  const JobHost& host = job_.hosts[static_cast<size_t>(index)];
   LocalPlan plan;
+  plan.host = index;
   plan.places = host.places;
   plan.meeting.interfaces = job_.options.interfaces;
   plan.meeting.one_host = job_.is_local();
@@ -180,11 +206,8 @@ LocalPlan Launch::local_plan(const JobHost& host) const {
   return plan;
 }
 
-RemotePlan Launch::remote_plan(uint32_t index) const {
-  RemotePlan plan;
-  plan.index = index;
-  plan.host = job_.hosts[index].name;
-  AgentSetup& setup = plan.setup;
+AgentSetup Launch::setup_of_all() const {
+  AgentSetup setup;
   setup.key = key_;
   setup.folder = job_.folder;
   setup.command = job_.command.arguments;
@@ -193,9 +216,8 @@ RemotePlan Launch::remote_plan(uint32_t index) const {
   setup.store_addresses = job_.addresses;
   setup.store_port = store_->port();
   setup.start_timeout_seconds = static_cast<uint32_t>(job_.start_timeout.count());
-  setup.places = job_.hosts[index].places;
   setup.binding = job_.binding;
-  return plan;
+  return setup;
 }
 
 void Launch::tell_plan() {
@@ -259,8 +281,8 @@ std::optional<int> Launch::assemble() {
 }
 
 std::vector<StartRow> Launch::rows() const {
-  std::vector<StartRow> result;
-  for (const auto& link : links_) result.push_back(link->row());
+  std::vector<StartRow> result(job_.hosts.size());
+  for (const auto& link : links_) link->tell_rows(result);
   return result;
 }
 
@@ -279,7 +301,7 @@ void Launch::start_all(const std::string& store_host) {
 
 /// As far as there is room where rank 0 is.
 void Launch::feed_rank_zero() {
-  HostLink& link = *links_.front();
+  HostLink& link = *rank_zero_;
   for (auto room = link.input_room(); room; room = link.input_room()) {
     const auto bytes = input_->read(*room);
     if (!bytes) return;
@@ -356,20 +378,20 @@ std::vector<Chunk> Launch::take_news(std::vector<Event>& events) {
     links_[index]->take(news);
     for (Chunk& chunk : news.output) chunks.push_back(std::move(chunk));
     for (const HostEvent& event : news.events) {
-      events.push_back(translated(static_cast<int>(index), event));
+      events.push_back(translated(event));
       store_moved_ = true;  // the last word of who has ended may be there
     }
   }
   return chunks;
 }
 
-Event Launch::translated(int host, const HostEvent& event) {
+Event Launch::translated(const HostEvent& event) {
   if (const auto* exited = std::get_if<RankExited>(&event)) return *exited;
   if (const auto* missing = std::get_if<RankNotStarted>(&event)) return not_started(*missing);
-  if (std::holds_alternative<HostEmpty>(event)) return NothingLeft{host};
+  if (const auto* empty = std::get_if<HostEmpty>(&event)) return NothingLeft{empty->host};
   const auto& gone = std::get<HostGone>(event);
-  HostLost lost{.host = host, .ranks = {}, .why = gone.why, .exit_code = gone.exit_code};
-  for (const Place& place : job_.hosts[static_cast<size_t>(host)].places)
+  HostLost lost{.host = gone.host, .ranks = {}, .why = gone.why, .exit_code = gone.exit_code};
+  for (const Place& place : job_.hosts[static_cast<size_t>(gone.host)].places)
     lost.ranks.push_back(place.rank);
   return lost;
 }

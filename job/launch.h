@@ -29,6 +29,7 @@ struct Job {
   std::chrono::seconds start_timeout{};
   /// Of other hosts only.
   SshOptions ssh;
+  size_t fan_out = 1;                  ///< how many hosts one machine reaches by itself
   std::string folder;                  ///< where all ranks work
   std::vector<std::string> addresses;  ///< of this machine, where agents may try to reach it
 

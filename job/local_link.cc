@@ -72,11 +72,11 @@ LocalLink::LocalLink(const RankCommand& command, LocalPlan plan, const JobKey& k
       events_(epoll_create1(EPOLL_CLOEXEC)),
       pipe_events_(epoll_create1(EPOLL_CLOEXEC)) {}
 
-StartRow LocalLink::row() const {
-  return {.host = plan_.places.front().host,
-          .local = true,
-          .step = StartStep::ready,
-          .cpus = describe(plan_.binding, plan_.places)};
+void LocalLink::tell_rows(std::vector<StartRow>& rows) const {
+  rows[static_cast<size_t>(plan_.host)] = {.host = plan_.places.front().host,
+                                           .local = true,
+                                           .step = StartStep::ready,
+                                           .cpus = describe(plan_.binding, plan_.places)};
 }
 
 void LocalLink::start(const Address& store) {
@@ -180,7 +180,7 @@ void LocalLink::take_message(const SupervisorMessage& message, HostNews& news) {
       return;
     case SupervisorMessage::Kind::nothing_left:
       for (size_t place = 0; place < pipes_.size(); ++place) drain(place, news.output);
-      news.events.push_back(HostEmpty{});
+      news.events.push_back(HostEmpty{plan_.host});
       supervisor_.socket.reset();
       waitpid(supervisor_.pid, nullptr, 0);
       return;
@@ -197,7 +197,8 @@ void LocalLink::supervisor_lost(HostNews& news) {
   const ExitStatus status = exit_status(wait_status);
   for (size_t place = 0; place < pipes_.size(); ++place) drain(place, news.output);
   kill_descendants([](pid_t, int) {});
-  news.events.push_back(HostGone{fmt::format("the supervisor of the ranks {}", describe(status)),
+  news.events.push_back(HostGone{plan_.host,
+                                 fmt::format("the supervisor of the ranks {}", describe(status)),
                                  status.ok() ? 1 : status.shell_code()});
 }
 

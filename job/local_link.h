@@ -27,6 +27,7 @@ struct RankCommand {
 
 /// What this host adds.
 struct LocalPlan {
+  int host = 0;               ///< in the order of the job's hosts
   std::vector<Place> places;  ///< those of this host
   Meeting meeting;            ///< the address of the Store is filled in at the start
   int rank_zero_input = -1;   ///< descriptor that rank 0 reads; -1: nothing
@@ -44,7 +45,7 @@ class LocalLink final : public HostLink {
 
   int fd() const override { return events_.get(); }
   void take(HostNews& news) override;
-  StartRow row() const override;
+  void tell_rows(std::vector<StartRow>& rows) const override;
   void start(const Address& store) override;
   void signal_all(int signal) override;
   void pause_output(bool paused) override;

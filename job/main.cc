@@ -146,6 +146,7 @@ void prepare_for_other_hosts(Job& job) {
   const auto agent = own.find("OMPI_MCA_plm_rsh_agent");
   if (agent != own.end() && agent->second == kKubexec) {
     job.ssh.kubexec = kKubexec;
+    job.fan_out = job.hosts.size();  // the pods themselves have no kubectl
     return;
   }
   job.ssh.program = find_program("ssh", path_of(own));
@@ -190,6 +191,7 @@ int run(Options options) {
   const bool own = !options.jsrun && knobs.controller == ControllerChoice::gloo;
   job.grace = knobs.grace;
   job.start_timeout = knobs.start_timeout;
+  job.fan_out = static_cast<size_t>(knobs.agent_fan_out);
   for (const std::string& line : tell_of_later(environment)) options.warnings.push_back(line);
   if (own && !options.mpi_args.empty())
     options.warnings.push_back("--mpi-args is for --mpi and --jsrun; it has no effect here");

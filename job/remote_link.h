@@ -1,37 +1,39 @@
-// Ranks on another host: an ssh, and at its far end an agent (agent.h), which does there what
-// LocalLink does here.
+// Ranks on other hosts: an ssh to the first of them, and at its far end an agent (agent.h), which
+// does there what LocalLink does here, and has agents below it for the other ones.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "core/transport/file_descriptor.h"
+#include "job/agent_connection.h"
 #include "job/agent_frames.h"
-#include "job/console.h"
 #include "job/host_link.h"
-#include "job/spawn.h"
-#include "job/ssh.h"
+#include "job/host_tree.h"
 
 namespace hvd::job {
 
-struct RemotePlan {
+struct RemoteHost {
   uint32_t index = 0;  ///< in the order of the job's hosts
-  std::string host;    ///< as the user wrote it
-  AgentSetup setup;
+  std::string name;    ///< as the user wrote it
+  std::vector<Place> places;
+};
+
+struct RemotePlan {
+  std::vector<RemoteHost> hosts;  ///< at least one; their indexes rise
+  size_t fan_out = 1;             ///< how many hosts an agent reaches by itself
+  SshOptions ssh;
 };
 
 class RemoteLink final : public HostLink {
  public:
-  /// Starts the ssh. `environment`: what it gets of variables.
-  RemoteLink(RemotePlan plan, const SshOptions& ssh, const Environment& environment,
+  /// Starts the ssh. `setup`: what all hosts have in common, which is all but their places; it
+  /// outlives this, as the others do. `environment`: what the ssh gets of variables.
+  RemoteLink(RemotePlan plan, const AgentSetup& setup, const Environment& environment,
              const ProcessDefaults& defaults);
-  /// Cuts the agent off if it still speaks: it then ends what it has.
-  ~RemoteLink() override;
 
-  int fd() const override { return events_.get(); }
+  int fd() const override { return connection_.fd(); }
   void take(HostNews& news) override;
-  StartRow row() const override { return row_; }
+  void tell_rows(std::vector<StartRow>& rows) const override;
   void start(const Address& store) override;
   void signal_all(int signal) override;
   void pause_output(bool paused) override;
@@ -39,35 +41,31 @@ class RemoteLink final : public HostLink {
   void give_input(std::string_view bytes) override;
 
  private:
-  void begin(const Environment& environment);
-  bool receive();
-  void listen_to_ssh();
-  void take_frames(HostNews& news);
+  struct Far {
+    RemoteHost host;
+    Branch branch;  ///< of the plan's hosts: itself, and those that are reached from there
+    StartRow row;
+    bool over = false;  ///< nothing is left there, or nothing more is heard of it
+  };
+
+  void add_branch(const Branch& branch, const std::string& from);
+  Far& far(uint32_t index);
   void take_frame(const AgentFrame& frame, HostNews& news);
-  void take_hello(const AgentHello& hello);
-  void take_end(HostNews& news);
-  bool is_ours(int rank) const;
-  void say(AgentFrame::Kind kind, ByteVector payload);
-  void send();
-  void break_off(const std::string& why);
+  void take_hello(Far& far, const AgentHello& hello, HostNews& news);
+  void take_refusal(Far& far, AgentRefusal refusal);
+  void take_end(Far& far, const AgentEnd& end, HostNews& news);
+  void take_taken_input(const AgentNumbers& numbers);
+  void say(const Far& far, AgentFrame::Kind kind, ByteVector payload);
+  void say_to_all(AgentFrame::Kind kind, const ByteVector& payload);
 
   RemotePlan plan_;
-  SshOptions ssh_;
-  const ProcessDefaults& defaults_;
-  Program program_;
-  std::unique_ptr<Spawned> process_;
-  FileDescriptor pidfd_, in_, out_, err_, events_;  ///< in_: what we write, the others we read
-  std::unique_ptr<Console> to_agent_;
-  bool send_watched_ = false;
-  AgentFrameReader reader_{true};
-  StartRow row_;
-  std::string said_;          ///< by ssh, the end of it
-  std::string broken_;        ///< why we stopped listening
+  const AgentSetup& setup_;
+  std::vector<Far> fars_;  ///< in the order of the plan
+  AgentConnection connection_;
   bool input_ended_ = false;  ///< or nobody reads it there
   size_t input_on_its_way_ = 0;
   bool started_ = false;
-  bool empty_ = false;  ///< nothing is left there
-  bool over_ = false;   ///< the ssh has ended
+  bool ended_ = false;  ///< the connection; all have been told so
 };
 
 }  // namespace hvd::job

@@ -17,7 +17,7 @@ constexpr size_t kMaxTold = 32;
 
 std::string_view mark(const StartRow& row, size_t step) {
   const auto at = static_cast<size_t>(row.step);
-  if (row.local && step != static_cast<size_t>(StartStep::program)) return "-";
+  if (row.untried || (row.local && step != static_cast<size_t>(StartStep::program))) return "-";
   if (step < at || row.ready()) return "ok";
   if (step > at) return "-";
   return row.failed() ? "FAILED" : "...";
@@ -48,10 +48,39 @@ std::string_view what_is_missing(StartStep step) {
   return "";
 }
 
+std::string_view step_name(StartStep step) { return kSteps[static_cast<size_t>(step)]; }
+
+/// What was wrong with a host, and from where it was seen.
+std::string what_failed(const StartRow& row) {
+  if (row.untried) return fmt::format("{}: {}", row.host, row.problem);
+  const bool seen_there = !row.from.empty() && row.step <= StartStep::agent;
+  return fmt::format("{}: {}{}: {}", row.host, step_name(row.step),
+                     seen_there ? fmt::format(" from {}", row.from) : "", row.problem);
+}
+
+std::vector<std::string> advice_for(const StartRow& row) {
+  std::vector<std::string> lines = row.advice;
+  if (!row.from.empty() && !row.untried && row.step <= StartStep::agent)
+    lines.push_back(fmt::format(
+        "all this on {}, which reaches it; or let this machine reach more hosts by itself: "
+        "horovodrun --agent-fan-out 1000 ...",
+        row.from));
+  return lines;
+}
+
 }  // namespace
+
+StartRow without_way(StartRow row) {
+  if (row.failed()) return row;
+  row.problem = row.untried ? fmt::format("not tried, since it is reached from {}", row.from)
+                            : fmt::format("{}, from which it is reached, was lost", row.from);
+  row.step = StartStep::ssh;
+  return row;
+}
 
 StartRow timed_out(StartRow row, int64_t seconds) {
   if (row.settled()) return row;
+  if (row.untried) return without_way(std::move(row));
   if (row.step == StartStep::resolve) row.step = StartStep::ssh;
   row.problem = fmt::format("{} within {} s", what_is_missing(row.step), seconds);
   row.advice = {"to allow more time: horovodrun --start-timeout SECONDS ..."};
@@ -76,9 +105,8 @@ std::vector<std::string> start_table(const std::vector<StartRow>& rows) {
   told = 0;
   for (const StartRow& row : rows) {
     if (!row.failed() || told++ >= kMaxTold) continue;
-    lines.push_back(
-        fmt::format("{}: {}: {}", row.host, kSteps[static_cast<size_t>(row.step)], row.problem));
-    for (const std::string& line : row.advice) lines.push_back("    " + line);
+    lines.push_back(what_failed(row));
+    for (const std::string& line : advice_for(row)) lines.push_back("    " + line);
   }
   return lines;
 }
@@ -91,7 +119,7 @@ std::string start_json(const std::vector<StartRow>& rows) {
          {"ready", row.ready()},
          {"step", row.ready() ? "" : std::string(kSteps[static_cast<size_t>(row.step)])},
          {"problem", row.problem},
-         {"advice", row.advice},
+         {"advice", advice_for(row)},
          {"reached_at", row.reached_at},
          {"interface", row.interface}});
   // What ssh has said may be anything.

@@ -14,6 +14,8 @@ enum class StartStep : uint8_t { resolve, ssh, agent, program, connect_back, rea
 struct StartRow {
   std::string host;
   bool local = false;                   ///< needs no steps but `program`
+  bool untried = false;                 ///< the host that reaches it is not there yet
+  std::string from{};                   ///< that host; empty: this one
   StartStep step = StartStep::resolve;  ///< the one that is under way, or has failed
   std::string problem{};                ///< why it has failed; empty: it has not
   std::vector<std::string> advice{};    ///< what would repair it, one a line
@@ -29,6 +31,9 @@ struct StartRow {
 
 /// The row of a host whose time is up.
 StartRow timed_out(StartRow row, int64_t seconds);
+
+/// The row of a host when the one that reaches it has failed or was lost.
+StartRow without_way(StartRow row);
 
 /// The lines of the table, then what went wrong where. At least one row has failed.
 std::vector<std::string> start_table(const std::vector<StartRow>& rows);

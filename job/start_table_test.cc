@@ -61,5 +61,35 @@ TEST(StartTable, IsToldToProgramsAsJson) {
   EXPECT_THAT(text, HasSubstr(R"("advice":["do this"])"));
 }
 
+TEST(StartTable, SaysFromWhichHostAnotherWasReachedInVain) {
+  const StartRow far{.host = "c",
+                     .from = "b",
+                     .step = StartStep::ssh,
+                     .problem = "Connection refused",
+                     .advice = {"start it"}};
+  const StartRow behind = without_way({.host = "d", .untried = true, .from = "c"});
+  const StartRow waited = timed_out({.host = "e", .untried = true, .from = "c"}, 3);
+  EXPECT_THAT(start_table({{.host = "b", .step = StartStep::ready}, far, behind, waited}),
+              ElementsAre("the job was not started: 3 of 4 hosts are not ready",
+                          "  host  resolve  ssh     agent   program  connect back",
+                          "  b     ok       ok      ok      ok       ok",
+                          "  c     ok       FAILED  -       -        -",
+                          "  d     -        -       -       -        -",
+                          "  e     -        -       -       -        -",
+                          "c: ssh from b: Connection refused", "    start it",
+                          "    all this on b, which reaches it; or let this machine reach more "
+                          "hosts by itself: horovodrun --agent-fan-out 1000 ...",
+                          "d: not tried, since it is reached from c",
+                          "e: not tried, since it is reached from c"));
+}
+
+TEST(StartTable, AHostThatWasReadyFailsWithTheOneThatReachesIt) {
+  const StartRow row = without_way({.host = "c", .from = "b", .step = StartStep::ready});
+  EXPECT_TRUE(row.failed());
+  EXPECT_EQ(row.problem, "b, from which it is reached, was lost");
+  const StartRow failed{.host = "c", .from = "b", .step = StartStep::program, .problem = "no"};
+  EXPECT_EQ(without_way(failed), failed);
+}
+
 }  // namespace
 }  // namespace hvd::job

@@ -67,7 +67,8 @@ struct Knobs {
   // The launcher.
   ControllerChoice controller = ControllerChoice::gloo;
   std::chrono::milliseconds grace{
-      1000};  ///< for the other ranks to end by themselves after a failure
+      1000};                   ///< for the other ranks to end by themselves after a failure
+  int64_t agent_fan_out = 64;  ///< hosts that one machine reaches by ssh itself
 };
 
 /// Variables and their values.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from launcher import WATCHDOG_SECONDS, Ended, ended, horovodrun
+from launcher import WATCHDOG_SECONDS, Ended, ended, horovodrun, wait_until
 
 COUNT = 3
 WIRE = "wire"
@@ -54,10 +54,15 @@ def must(*command: str) -> None:
 
 @dataclass
 class Cluster:
-    """Hosts 1 to 3. The launcher runs on host 1."""
+    """Hosts 1 to `count`. The launcher runs on host 1."""
 
     folder: Path
+    count: int
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> range:
+        return range(1, self.count + 1)
 
     # ---- Networks ----
     def name(self, host: int | str) -> str:
@@ -68,11 +73,11 @@ class Cluster:
         must("ip", "netns", "add", switch)
         must("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
         must("ip", "-n", switch, "link", "set", "bridge", "up")
-        for host in range(1, COUNT + 1):
+        for host in self.hosts:
             self._build_host(host, switch)
         self._make_keys()
         Path("/run/sshd").mkdir(exist_ok=True)
-        for host in range(1, COUNT + 1):
+        for host in self.hosts:
             self.start_sshd(host)
 
     def _build_host(self, host: int, switch: str) -> None:
@@ -95,14 +100,14 @@ class Cluster:
         own = Path(f"/etc/netns/{name}")
         own.mkdir(parents=True, exist_ok=True)
         lines = ["127.0.0.1 localhost"]
-        lines += [f"{address(other)} node{other}" for other in range(1, COUNT + 1)]
+        lines += [f"{address(other)} node{other}" for other in self.hosts]
         (own / "hosts").write_text("\n".join(lines) + "\n")
 
     def take_down(self) -> None:
         self.end()
-        for host in range(1, COUNT + 1):
+        for host in self.hosts:
             self.stop_sshd(host)
-        for host in (*range(1, COUNT + 1), "switch"):
+        for host in (*self.hosts, "switch"):
             subprocess.run(["ip", "netns", "del", self.name(host)], capture_output=True)
             shutil.rmtree(f"/etc/netns/{self.name(host)}", ignore_errors=True)
 
@@ -131,6 +136,7 @@ class Cluster:
             "PermitRootLogin prohibit-password\nPasswordAuthentication no\n"
             "KbdInteractiveAuthentication no\nUsePAM no\nUseDNS no\nPrintMotd no\n"
             "PrintLastLog no\nMaxStartups 200\n"
+            f"SetEnv PATH={self.folder}/bin:/usr/bin:/bin\n"  # an agent has the same ssh
         )
         covered = f"mount -t tmpfs none '{hide}' && " if hide else ""
         log = self.folder / f"sshd{host}.log"
@@ -195,6 +201,14 @@ class Cluster:
                 process.communicate()
         self.started.clear()
 
+    def end_and_look(self) -> None:
+        """Nothing of a job may be left on any host, however it ended."""
+        self.end()
+        wait_until(
+            lambda: not any(self.processes(host) for host in self.hosts),
+            "the end of all that the job has started on any host",
+        )
+
     def processes(self, host: int) -> set[int]:
         """All but the sshd itself."""
         listed = subprocess.run(
@@ -209,11 +223,59 @@ def hosts(*slots: int) -> str:
     return ",".join(f"{address(host + 1)}:{count}" for host, count in enumerate(slots))
 
 
-def cluster_or_skip(folder: Path) -> Cluster:
+def shell(folder: Path, text: str) -> str:
+    path = folder / "rank.sh"
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def by_rank(result: Ended) -> dict[int, dict[str, str]]:
+    found: dict[int, dict[str, str]] = {}
+    for line in result.out_lines:
+        head, _, text = line.partition("<stdout>:")
+        key, _, value = text.partition("=")
+        found.setdefault(int(head.strip("[]")), {})[key] = value
+    return found
+
+
+def start_sleepers(
+    cluster: Cluster, folder: Path, count: int, *options: str
+) -> subprocess.Popen[bytes]:
+    script = shell(folder, "setsid sleep 900 &\necho $$ > $HOROVOD_RANK.pid\nexec sleep 900\n")
+    listed = hosts(*[1] * count)
+    process = cluster.start("-np", str(count), "-H", listed, *options, script, cwd=folder)
+
+    def started() -> bool:
+        return all((folder / f"{rank}.pid").exists() for rank in range(count))
+
+    wait_until(started, "all ranks")
+    return process
+
+
+def refused(result: Ended, host: str, *cells: str) -> str:
+    """The row of the host reads so; returns what is said about it."""
+    assert result.code == 1 and result.out == ""
+    assert "the job was not started" in result.said[0]
+    assert result.said[1].split() == [
+        "host",
+        "resolve",
+        "ssh",
+        "agent",
+        "program",
+        "connect",
+        "back",
+    ]
+    rows = [line.split() for line in result.said[2:] if line.startswith("  ")]
+    assert [host, *cells] in rows, result.err
+    return result.err.partition(f"{host}: ")[2]
+
+
+def cluster_or_skip(folder: Path, count: int = COUNT) -> Cluster:
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, count)
     try:
         cluster.build()
     except BaseException:

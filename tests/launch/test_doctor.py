@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from cluster import COUNT, WIRE, Cluster, address, cluster_or_skip, must
-from launcher import Ended, Jobs, horovodrun, wait_until
+from launcher import Ended, Jobs, horovodrun
 
 pytest.importorskip("horovod._core")
 
@@ -24,16 +24,6 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = cluster_or_skip(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.take_down()
-
-
-@pytest.fixture
-def cluster(network: Cluster) -> Iterator[Cluster]:
-    yield network
-    network.end()
-    wait_until(
-        lambda: not any(network.processes(host) for host in range(1, COUNT + 1)),
-        "the end of all that the doctor has started on any host",
-    )
 
 
 def examined(

@@ -13,8 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import COUNT, DEAD, WIRE, Cluster, address, address_v6, cluster_or_skip, hosts
-from launcher import Ended, ended, horovodrun, wait_until
+from cluster import (
+    COUNT,
+    DEAD,
+    WIRE,
+    Cluster,
+    address,
+    address_v6,
+    by_rank,
+    cluster_or_skip,
+    hosts,
+    refused,
+    shell,
+    start_sleepers,
+)
+from launcher import ended, horovodrun, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -22,33 +35,6 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = cluster_or_skip(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.take_down()
-
-
-@pytest.fixture
-def cluster(network: Cluster) -> Iterator[Cluster]:
-    """Nothing of a job may be left on any host, however it ended."""
-    yield network
-    network.end()
-    wait_until(
-        lambda: not any(network.processes(host) for host in range(1, COUNT + 1)),
-        "the end of all that the job has started on any host",
-    )
-
-
-def shell(folder: Path, text: str) -> str:
-    path = folder / "rank.sh"
-    path.write_text("#!/bin/sh\n" + text)
-    path.chmod(0o755)
-    return str(path)
-
-
-def by_rank(result: Ended) -> dict[int, dict[str, str]]:
-    found: dict[int, dict[str, str]] = {}
-    for line in result.out_lines:
-        head, _, text = line.partition("<stdout>:")
-        key, _, value = text.partition("=")
-        found.setdefault(int(head.strip("[]")), {})[key] = value
-    return found
 
 
 def test_ranks_find_their_place_folder_and_environment_on_every_host(
@@ -223,24 +209,13 @@ def test_a_rank_that_is_killed_ends_the_others_with_an_error_that_names_it(
     assert len(followed) == 3, result.err
 
 
-def start_sleepers(cluster: Cluster, folder: Path) -> subprocess.Popen[bytes]:
-    script = shell(folder, "setsid sleep 900 &\necho $$ > $HOROVOD_RANK.pid\nexec sleep 900\n")
-    process = cluster.start("-np", "3", "-H", hosts(1, 1, 1), script, cwd=folder)
-
-    def started() -> bool:
-        return all((folder / f"{rank}.pid").exists() for rank in range(3))
-
-    wait_until(started, "three ranks")
-    return process
-
-
 def test_nothing_survives_a_launcher_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
-    process = start_sleepers(cluster, tmp_path)
+    process = start_sleepers(cluster, tmp_path, 3)
     process.kill()
 
 
 def test_a_signal_to_the_launcher_ends_all(cluster: Cluster, tmp_path: Path) -> None:
-    process = start_sleepers(cluster, tmp_path)
+    process = start_sleepers(cluster, tmp_path, 3)
     process.terminate()
     result = ended(process)
     assert result.code == 128 + signal.SIGTERM
@@ -251,7 +226,7 @@ def test_a_signal_to_the_launcher_ends_all(cluster: Cluster, tmp_path: Path) -> 
 def test_a_host_whose_agent_or_ssh_is_killed_is_lost_and_ends_the_job(
     cluster: Cluster, tmp_path: Path, victim: str
 ) -> None:
-    process = start_sleepers(cluster, tmp_path)
+    process = start_sleepers(cluster, tmp_path, 3)
 
     def is_victim(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -363,24 +338,6 @@ def test_a_terminal_is_read_in_the_foreground_alone(cluster: Cluster, tmp_path: 
 
 
 # ---- What keeps a job from starting ----
-
-
-def refused(result: Ended, host: str, *cells: str) -> str:
-    """The row of the host reads so; returns what is said about it."""
-    assert result.code == 1 and result.out == ""
-    assert "the job was not started" in result.said[0]
-    assert result.said[1].split() == [
-        "host",
-        "resolve",
-        "ssh",
-        "agent",
-        "program",
-        "connect",
-        "back",
-    ]
-    rows = [line.split() for line in result.said[2:] if line.startswith("  ")]
-    assert [host, *cells] in rows, result.err
-    return result.err.partition(f"{host}: ")[2]
 
 
 def test_a_host_without_sshd_is_named_with_what_helps(cluster: Cluster, tmp_path: Path) -> None:

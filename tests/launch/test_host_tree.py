@@ -1,0 +1,122 @@
+"""Hosts reached by way of others: agents below agents, in namespaces with a real sshd each."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import (
+    Cluster,
+    address,
+    by_rank,
+    cluster_or_skip,
+    hosts,
+    refused,
+    shell,
+    start_sleepers,
+)
+from launcher import ended
+
+COUNT = 6
+ALL = hosts(*[1] * COUNT)
+CHAIN = ["--agent-fan-out", "1"]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = cluster_or_skip(tmp_path_factory.mktemp("tree"), COUNT)
+    yield cluster
+    cluster.take_down()
+
+
+@pytest.mark.parametrize(
+    ("fan_out", "from_host"),
+    [(64, [1, 1, 1, 1, 1]), (2, [1, 2, 2, 1, 5]), (1, [1, 2, 3, 4, 5])],
+)
+def test_each_host_is_reached_from_its_place_in_the_tree_and_writes_through_it(
+    cluster: Cluster, tmp_path: Path, fan_out: int, from_host: list[int]
+) -> None:
+    reached_from = "s/^SSH_CONNECTION=\\([^ ]*\\) .*/FROM=\\1/p"
+    text = (
+        f"tr '\\0' '\\n' < /proc/$PPID/environ | sed -n '{reached_from}'\n"
+        "echo HOST=$(hostname); seq 20000 >&2\n"
+    )
+    result = cluster.run(
+        "-np", str(COUNT), "-H", ALL, "--agent-fan-out", str(fan_out),
+        "--output-filename", "out", shell(tmp_path, text), cwd=tmp_path,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    found = by_rank(result)
+    assert [found[rank]["HOST"] for rank in range(COUNT)] == [
+        f"node{host}" for host in cluster.hosts
+    ]
+    assert [found[rank].get("FROM") for rank in range(1, COUNT)] == list(map(address, from_host))
+    expected = "".join(f"{number}\n" for number in range(1, 20001))
+    for rank in range(COUNT):
+        assert (tmp_path / f"out/rank.{rank}/stderr").read_text() == expected
+
+
+def test_the_first_failure_and_the_end_of_the_others_pass_through_the_tree(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    text = "[ $HOROVOD_RANK = 5 ] || exec sleep 900\necho bad luck >&2; exit 7\n"
+    script = shell(tmp_path, text)
+    result = cluster.run("-np", str(COUNT), "-H", ALL, *CHAIN, script, cwd=tmp_path)
+    assert result.code == 7
+    assert result.said[:2] == [
+        f"rank 5 on {address(6)} exited with code 7; its last lines:",
+        "    bad luck",
+    ]
+
+
+@pytest.mark.parametrize("victim", ["--agent", "sshd"])
+def test_with_a_host_are_lost_those_that_are_reached_from_there(
+    cluster: Cluster, tmp_path: Path, victim: str
+) -> None:
+    process = start_sleepers(cluster, tmp_path, 5, *CHAIN)
+
+    def is_victim(pid: int) -> bool:
+        own = Path(f"/proc/{pid}")
+        if (own / "comm").read_text().startswith("hvd-"):
+            return False
+        return (
+            (own / "cmdline").read_bytes().startswith(b"sshd:")
+            if victim == "sshd"
+            else (b"--agent" in (own / "cmdline").read_bytes().split(b"\0"))
+        )
+
+    for pid in filter(is_victim, cluster.processes(3)):
+        os.kill(pid, signal.SIGKILL)
+    result = ended(process)
+    assert result.code == 1
+    assert result.said[0].startswith(f"{address(3)} was lost with rank 2: the ssh to it ")
+    way = f"it was reached by way of {address(3)}"
+    assert result.said[1:3] == [
+        f"{address(4)} was lost with rank 3: {way}",
+        f"{address(5)} was lost with rank 4: {way}",
+    ]
+
+
+def test_nothing_survives_a_launcher_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    start_sleepers(cluster, tmp_path, COUNT, "--agent-fan-out", "2").kill()
+
+
+def test_a_host_that_another_cannot_reach_is_told_with_that_one(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.stop_sshd(4)
+    try:
+        command = [*CHAIN, "touch", "started"]
+        result = cluster.run("-np", str(COUNT), "-H", ALL, *command, cwd=tmp_path)
+    finally:
+        cluster.start_sshd(4)
+    told = refused(result, address(4), "ok", "FAILED", "-", "-", "-")
+    assert told.startswith(f"ssh from {address(3)}: ")
+    assert "Connection refused" in told and f"all this on {address(3)}" in told
+    refused(result, address(3), "ok", "ok", "ok", "ok", "ok")
+    refused(result, address(5), "-", "-", "-", "-", "-")
+    assert f"{address(6)}: not tried, since it is reached from {address(5)}" in result.said
+    assert not (tmp_path / "started").exists()
