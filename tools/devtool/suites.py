@@ -10,13 +10,14 @@ import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
 from devtool.process import Ended, Failed, run_logged, say, step, tail
-from devtool.setup import BUILDS, OLDEST, OLDEST_TENSORFLOW
+from devtool.setup import BUILDS, OLDEST, OLDEST_TENSORFLOW, cores
 
 RESULTS = BUILD / "results"
 #: What the suite `sim` runs, and under how many seeds.
@@ -153,26 +154,32 @@ def many_seeds() -> Count:
 
 
 def fuzz(seconds: int) -> Count:
-    """Each target for `seconds`, from the corpus that is kept; what is found stays in build/."""
+    """Each target for `seconds`, as many at once as there are cores."""
     count = Count()
-    for target in FUZZ_TARGETS:
-        found = BUILD / "fuzz" / "found" / target
-        found.mkdir(parents=True, exist_ok=True)
-        limits = [f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048"]
-        limits += ["-malloc_limit_mb=128", "-max_len=4096"]
-        output = [f"-artifact_prefix={found}-", "-print_final_stats=1", str(found)]
-        program = [str(BUILD / "fuzz" / "tests" / "fuzz" / "fuzz"), f"--target={target}"]
-        corpus = str(ROOT / "tests" / "fuzz" / "corpus" / target)
-        ended = run_logged(
-            [*program, *limits, *output, corpus], f"fuzz-{target}", deadline_s=seconds + 120
-        )
-        say(f"  {target}: {executions(ended.log)} executions")
-        if ended.code == 0:
-            count.passed += 1
-        else:
-            count.fail(f"fuzz.{target}: ended with {ended.code}")
-            say(tail(ended.log))
+    with ThreadPoolExecutor(cores()) as several:
+        runs = [(target, several.submit(fuzz_one, target, seconds)) for target in FUZZ_TARGETS]
+        for target, run in runs:
+            ended = run.result()
+            say(f"  {target}: {executions(ended.log)} executions")
+            if ended.code == 0:
+                count.passed += 1
+            else:
+                count.fail(f"fuzz.{target}: ended with {ended.code}")
+                say(tail(ended.log))
     return count
+
+
+def fuzz_one(target: str, seconds: int) -> Ended:
+    """From the corpus that is kept; what is found stays in build/."""
+    found = BUILD / "fuzz" / "found" / target
+    found.mkdir(parents=True, exist_ok=True)
+    limits = [f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048"]
+    limits += ["-malloc_limit_mb=128", "-max_len=4096"]
+    output = [f"-artifact_prefix={found}-", "-print_final_stats=1", str(found)]
+    program = [str(BUILD / "fuzz" / "tests" / "fuzz" / "fuzz"), f"--target={target}"]
+    corpus = str(ROOT / "tests" / "fuzz" / "corpus" / target)
+    command = [*program, *limits, *output, corpus]
+    return run_logged(command, f"fuzz-{target}", deadline_s=seconds + 120)
 
 
 def executions(log: Path) -> int:
