@@ -54,7 +54,8 @@ STEPS = (
     step(250, "net", "--np", "3,4", "--hosts", "3,4", "--sizes", "8,4M,16M", "--limit", "20"),
     step(90, "start", "--np", "2"),
     step(45, "faults"),
-    step(250, "start", "--np", "8"),
+    step(250, "start", "--np", "8,32,64"),
+    step(100, "start", "--np", "12", "--hosts", "3"),
 )
 
 

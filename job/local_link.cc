@@ -141,12 +141,12 @@ void LocalLink::take_output(std::vector<Chunk>& chunks) {
 bool LocalLink::read_pipe(size_t index, Stream stream, std::vector<Chunk>& chunks) {
   FileDescriptor& pipe = pipes_[index][static_cast<size_t>(stream)];
   if (!pipe) return false;
-  std::string bytes(kReadBytes, '\0');
-  const ssize_t size = read(pipe.get(), bytes.data(), bytes.size());
+  char bytes[kReadBytes];
+  const ssize_t size = read(pipe.get(), bytes, sizeof(bytes));
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (size <= 0) pipe.reset();  // closed by the rank and all its children
-  bytes.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
-  chunks.push_back({plan_.places[index].rank, stream, std::move(bytes)});
+  const std::string_view read_now(bytes, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  chunks.push_back({plan_.places[index].rank, stream, std::string(read_now)});
   return size > 0;
 }
 
