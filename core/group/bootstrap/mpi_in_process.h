@@ -3,11 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace hvd {
 
 enum class MpiState : uint8_t { never_started, running, finalized };
 
 MpiState mpi_in_process();
+
+/// The library of MPI that this process has loaded, the one that runs if there are several; empty
+/// for none.
+std::string loaded_mpi_library();
 
 }  // namespace hvd

@@ -3,28 +3,19 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <fmt/format.h>
-#include <unistd.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <fstream>
 
 #include "core/base/error.h"
+#include "core/group/bootstrap/ancestors.h"
 #include "core/group/bootstrap/variables.h"
 
 namespace hvd::pmix {
 namespace {
 
 constexpr const char* kName = "libpmix.so.2";
-constexpr int kMaxGenerations = 8;  // a daemon, and shells and wrappers below it
-
-/// 0 when there is none, or it may not be looked at.
-pid_t parent_of(pid_t process) {
-  std::ifstream status(fmt::format("/proc/{}/status", process));
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("PPid:")) return static_cast<pid_t>(std::stol(line.substr(5)));
-  }
-  return 0;
-}
 
 /// The library of that name which a process has loaded; empty when it has none.
 std::string loaded_by(pid_t process) {
@@ -60,8 +51,7 @@ std::vector<std::string> library_paths(const Environment& environment) {
   const auto add = [&](const std::string& path) {
     if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
   };
-  pid_t process = ::getppid();
-  for (int i = 0; i < kMaxGenerations && process > 1; ++i, process = parent_of(process)) {
+  for (const pid_t process : ancestors()) {
     if (const std::string path = loaded_by(process); !path.empty()) add(path);
   }
   if (const auto prefix = variable(environment, "PMIX_PREFIX")) {
