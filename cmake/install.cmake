@@ -15,6 +15,10 @@ endif()
 
 target_include_directories(horovod INTERFACE $<INSTALL_INTERFACE:${HVD_PREFIX}include>)
 install(TARGETS horovod EXPORT horovod LIBRARY DESTINATION ${HVD_LIBRARY_DIR})
+get_property(HVD_MPI_PLUGINS GLOBAL PROPERTY HVD_MPI_PLUGINS)
+if(HVD_MPI_PLUGINS)
+  install(TARGETS ${HVD_MPI_PLUGINS} LIBRARY DESTINATION ${HVD_LIBRARY_DIR})
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/horovod DESTINATION ${HVD_PREFIX}include)
 install(EXPORT horovod NAMESPACE horovod:: FILE horovodTargets.cmake DESTINATION ${HVD_CMAKE_DIR})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/horovodConfigVersion.cmake

@@ -27,6 +27,11 @@ for framework in ("torch", "tensorflow", "mxnet"):
         print(framework, "is installed, but horovod." + framework + " is not")
     else:
         print(framework, "yes")
+try:
+    from horovod.common.util import mpi_built
+    print("mpi yes" if mpi_built(verbose=True) else "so MPI cannot move tensors")
+except ImportError as error:
+    print("the package horovod cannot be imported:", error)
 )";
 
 std::string answer_of(const std::string& python) {
@@ -53,6 +58,7 @@ std::string check_build(const std::string& program, const std::string& path, boo
   facts.torch = says_yes("torch");
   facts.tensorflow = says_yes("tensorflow");
   facts.mxnet = says_yes("mxnet");
+  facts.mpi = says_yes("mpi");
   for (size_t begin = 0; begin < answer.size();) {
     const size_t end = std::min(answer.find('\n', begin), answer.size());
     const std::string line = answer.substr(begin, end - begin);
@@ -68,11 +74,11 @@ std::string check_build_text(const BuildFacts& facts, bool verbose) {
   return fmt::format(
       "{}Horovod v{}:\n\n"
       "Available Frameworks:\n    [{}] TensorFlow\n    [{}] PyTorch\n    [{}] MXNet\n\n"
-      "Available Controllers:\n    [ ] MPI\n    [X] Gloo\n\n"
-      "Available Tensor Operations:\n    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [ ] MPI\n"
+      "Available Controllers:\n    [X] MPI\n    [X] Gloo\n\n"
+      "Available Tensor Operations:\n    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{}] MPI\n"
       "    [X] Gloo    \n",
       verbose ? "\n" + facts.reasons : "", kVersion, mark(facts.tensorflow), mark(facts.torch),
-      mark(facts.mxnet));
+      mark(facts.mxnet), mark(facts.mpi));
 }
 
 }  // namespace hvd::job

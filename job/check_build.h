@@ -14,6 +14,7 @@ struct BuildFacts {
   bool torch = false;
   bool tensorflow = false;
   bool mxnet = false;
+  bool mpi = false;       ///< can move tensors; that it can start ranks needs nothing
   std::string reasons{};  ///< lines, for verbose
 };
 std::string check_build_text(const BuildFacts& facts, bool verbose);

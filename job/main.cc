@@ -192,6 +192,10 @@ int run(Options options) {
   job.grace = knobs.grace;
   job.start_timeout = knobs.start_timeout;
   job.fan_out = static_cast<size_t>(knobs.agent_fan_out);
+  if (own && knobs.cpu_operations == CpuOperationsChoice::mpi)
+    fail(Code::invalid_argument,
+         "HOROVOD_CPU_OPERATIONS=mpi needs ranks that mpirun has started: add --mpi, or leave the "
+         "variable away");
   for (const std::string& line : tell_of_later(environment)) options.warnings.push_back(line);
   if (own && !options.mpi_args.empty())
     options.warnings.push_back("--mpi-args is for --mpi and --jsrun; it has no effect here");

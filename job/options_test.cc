@@ -168,10 +168,10 @@ TEST(Options, FlagsOfLaterVersionsAreToldOf) {
 }
 
 TEST(LaterFeatures, AreNamedByFlagAndVariable) {
-  Environment environment{{"HOROVOD_AUTOTUNE", "1"}, {"HOROVOD_CPU_OPERATIONS", "ccl"}};
+  Environment environment{{"HOROVOD_AUTOTUNE", "1"}, {"HOROVOD_CCL_CACHE", "1"}};
   EXPECT_THAT(tell_of_later(environment),
-              ElementsAre("not in this version: HOROVOD_CPU_OPERATIONS=ccl",
-                          "not in this version: --autotune, HOROVOD_AUTOTUNE=1"));
+              ElementsAre("not in this version: --autotune, HOROVOD_AUTOTUNE=1",
+                          "not in this version: HOROVOD_CCL_CACHE=1"));
 }
 
 TEST(LaterFeatures, SettingsOfOneThatIsOffAreDropped) {

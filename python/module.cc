@@ -437,6 +437,7 @@ NB_MODULE(_core, m) {
     released().drop_all();
   });
   m.def("is_initialized", &hvd_is_initialized);
+  m.def("uses_mpi", &hvd_uses_mpi);
   m.def("world", &world);
   m.def("add_process_set", &add_process_set, "ranks"_a);
   m.def(

@@ -20,6 +20,8 @@ namespace hvd {
 
 /// Who starts the ranks: horovodrun itself, or mpirun.
 enum class ControllerChoice : uint8_t { gloo, mpi };
+/// Who moves tensors in host memory: the runtime itself, or MPI.
+enum class CpuOperationsChoice : uint8_t { gloo, mpi };
 enum class TransportChoice : uint8_t { automatic, shm, tcp };
 enum class AlgorithmChoice : uint8_t {
   automatic,
@@ -39,6 +41,7 @@ struct Knobs {
   bool disable_group_fusion = false;
   bool dynamic_process_sets = false;
   // Moving bytes.
+  CpuOperationsChoice cpu_operations = CpuOperationsChoice::gloo;
   TransportChoice transport = TransportChoice::automatic;
   AlgorithmChoice allreduce_algorithm = AlgorithmChoice::automatic;
   bool hierarchical_allreduce = false;
@@ -90,7 +93,7 @@ using KnobField =
     std::variant<std::monostate, bool Knobs::*, int64_t Knobs::*, std::string Knobs::*,
                  std::chrono::microseconds Knobs::*, std::chrono::milliseconds Knobs::*,
                  std::chrono::seconds Knobs::*, LogLevel Knobs::*, TransportChoice Knobs::*,
-                 AlgorithmChoice Knobs::*, ControllerChoice Knobs::*>;
+                 AlgorithmChoice Knobs::*, ControllerChoice Knobs::*, CpuOperationsChoice Knobs::*>;
 
 /// One row of the table. A list of spellings is separated by commas; "" means that there is none.
 struct KnobRow {

@@ -15,7 +15,7 @@ inline constexpr std::array<std::string_view, 3> kTransports{"auto", "shm", "tcp
 inline constexpr std::array<std::string_view, 7> kAlgorithms{
     "auto", "direct", "ring", "recursive_doubling", "halving_doubling", "tree", "parameter_server"};
 inline constexpr std::array<std::string_view, 2> kControllers{"gloo", "mpi"};
-inline constexpr std::array<std::string_view, 3> kCpuOperations{"gloo", "mpi", "ccl"};
+inline constexpr std::array<std::string_view, 2> kCpuOperations{"gloo", "mpi"};
 
 inline constexpr double kTebibyte = 1024.0 * 1024 * 1024 * 1024;
 inline constexpr double kDayInSeconds = 86400;
@@ -62,6 +62,13 @@ inline constexpr KnobRow kKnobRows[] = {
      .scope = Scope::agreed,
      .help = "Process sets may be added and removed after init."},
     // ---- Moving bytes ----
+    {.field = &Knobs::cpu_operations,
+     .env = "HOROVOD_CPU_OPERATIONS",
+     .kind = KnobKind::choice,
+     .choices = kCpuOperations,
+     .scope = Scope::agreed,
+     .help = "Who moves tensors in host memory: gloo is the runtime itself, mpi the MPI whose "
+             "mpirun has started the ranks."},
     {.field = &Knobs::transport,
      .env = "HOROVOD_TRANSPORT",
      .kind = KnobKind::choice,
@@ -253,12 +260,6 @@ inline constexpr KnobRow kKnobRows[] = {
      .choices = kControllers,
      .help = "Who starts the ranks of horovodrun: gloo is horovodrun itself, mpi is mpirun."},
     // ---- Known, and without effect in this version ----
-    {.env = "HOROVOD_CPU_OPERATIONS",
-     .kind = KnobKind::choice,
-     .choices = kCpuOperations,
-     .stage = Stage::later,
-     .initial = "gloo",
-     .help = "Who moves tensors in host memory; gloo is the runtime's own."},
     {.env = "HOROVOD_AUTOTUNE",
      .kind = KnobKind::boolean,
      .flags = "--autotune",

@@ -146,8 +146,8 @@ TEST(Knobs, ALaterFeatureIsToldOfOnlyWhenItIsUsed) {
   EXPECT_THAT(later_in_use({}), ElementsAre());
   EXPECT_THAT(later_in_use({{"HOROVOD_AUTOTUNE", "no"}, {"HOROVOD_CONTROLLER", "GLOO"}}),
               ElementsAre());
-  EXPECT_THAT(later_in_use({{"HOROVOD_AUTOTUNE", "true"}, {"HOROVOD_CPU_OPERATIONS", "mpi"}}),
-              ElementsAre(&row_of("HOROVOD_CPU_OPERATIONS"), &row_of("HOROVOD_AUTOTUNE")));
+  EXPECT_THAT(later_in_use({{"HOROVOD_AUTOTUNE", "true"}, {"HOROVOD_CCL_CACHE", "1"}}),
+              ElementsAre(&row_of("HOROVOD_AUTOTUNE"), &row_of("HOROVOD_CCL_CACHE")));
 }
 
 TEST(Knobs, EveryRowIsCompleteAndNoNameIsTakenTwice) {

@@ -219,6 +219,11 @@ hvd_status hvd_shutdown(void) {
 
 bool hvd_is_initialized(void) { return current() != nullptr; }
 
+bool hvd_uses_mpi(void) {
+  const auto context = current();
+  return context && context->uses_mpi();
+}
+
 hvd_status hvd_get_world(hvd_world* world) {
   return guarded([&] { *world = running()->world(); });
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "core/backend/mpi/mpi_job.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
@@ -141,6 +142,9 @@ Context::Context(const Environment& environment, uint32_t generation, const Star
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
   warn_of_overruled_choice(knobs_, identity);
+  std::optional<mpi::Running> mpi;  // first, since the launcher introduces ranks of MPI best
+  if (knobs_.cpu_operations == CpuOperationsChoice::mpi)
+    mpi = mpi::start_mpi(environment, knobs_, identity);
   place_ = find_meeting_place(identity, environment, generation, knobs_, options.spread);
   Wiring wiring = connect(identity, place_.key, place_.of_this_job(), generation, knobs_,
                           terms_of_sets(options.process_sets, identity.size));
@@ -150,11 +154,14 @@ Context::Context(const Environment& environment, uint32_t generation, const Star
   world_ = world_of(wiring);
   roster_ = wiring.roster();
   spare_cores_ = roster_.cards.empty() || has_core_for_each(roster_.cards, world_.rank);
+  if (mpi)
+    carrier_ = carrier_of_job(*mpi, roster_.identity, place_.of_this_job(), generation, knobs_);
   start_timeline_of_knobs();
   const DriverOptions driving{.spare_cores = spare_cores_, .core = core};
   auto told = [this](const Ending& ending) { tell(ending); };
   driver_ = std::make_unique<Driver>(
-      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, &observer_), driving);
+      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, &observer_, carrier_.get()),
+      driving);
   for (const std::vector<int>& ranks : options.process_sets)
     change_sets(OperationKind::add_process_set, ranks, 0);
 }
@@ -164,6 +171,7 @@ void Context::tell(const Ending& ending) noexcept {
     const std::lock_guard lock(mutex_);
     ending_ = ending;
   }
+  if (carrier_ && ending.code != Code::shut_down) carrier_->abandon();
   if (ending.interrupts) blame(ending);
 }
 
@@ -215,7 +223,7 @@ int32_t Context::add_process_set(std::vector<int> ranks) {
     meet_for_nothing();
     fail(Code::invalid_argument, why);
   }
-  return change_sets(OperationKind::add_process_set, std::move(ranks), 0);
+  return change_sets(OperationKind::add_process_set, ranks, 0);
 }
 
 void Context::remove_process_set(int32_t id) {
@@ -237,10 +245,17 @@ void Context::meet_for_nothing() {
     fail(outcome.code, outcome.text, outcome.rank);
 }
 
-int32_t Context::change_sets(OperationKind kind, std::vector<int> members, GroupNumber target) {
-  const auto changed = agree_on_sets(kind, std::move(members), target);
+int32_t Context::change_sets(OperationKind kind, const std::vector<int>& members,
+                             GroupNumber target) {
+  const auto changed = agree_on_sets(kind, members, target);
   const Outcome& outcome = changed->handle.outcome();
   if (outcome.code != Code::ok) fail(outcome.code, outcome.text, outcome.rank);
+  if (carrier_ && std::ranges::binary_search(members, world_.rank)) {
+    if (kind == OperationKind::add_process_set)
+      carrier_->make_communicator(members);
+    else
+      carrier_->free_communicator(members);
+  }
   return changed->number;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/mpi/mpi_carrier.h"
 #include "core/base/knobs.h"
 #include "core/capi/blocking_group.h"
 #include "core/engine/driver.h"
@@ -42,6 +43,8 @@ class Context {
   ~Context() = default;
 
   const hvd_world& world() const { return world_; }
+  /// MPI moves the tensors.
+  bool uses_mpi() const { return carrier_ != nullptr; }
   /// False in a forked child, which inherits the memory but neither threads nor connections.
   bool belongs_to_this_process() const { return !is_inherited_; }
   /// Called in a forked child, before anything else there can run.
@@ -83,7 +86,7 @@ class Context {
   void start_timeline_of_knobs();
   void require_dynamic_sets(const std::string& doing) const;
   void meet_for_nothing();
-  int32_t change_sets(OperationKind kind, std::vector<int> members, GroupNumber target);
+  int32_t change_sets(OperationKind kind, const std::vector<int>& members, GroupNumber target);
   std::shared_ptr<Operation> agree_on_sets(OperationKind kind, std::vector<int> members,
                                            GroupNumber target);
   std::shared_ptr<Operation> start(Request request);
@@ -107,7 +110,8 @@ class Context {
   std::map<std::vector<int>, int> groups_made_;  ///< by ranks: the order of calls tells them apart
   std::atomic<bool> blamed_{false};
 
-  std::unique_ptr<Driver> driver_;  ///< goes first: its thread uses what is above
+  std::unique_ptr<mpi::MpiCarrier> carrier_;  ///< none: the runtime moves the bytes itself
+  std::unique_ptr<Driver> driver_;            ///< goes first: its thread uses what is above
 };
 
 }  // namespace hvd

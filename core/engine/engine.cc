@@ -93,17 +93,17 @@ Transfer transfer_of(OperationKind kind) {
 }  // namespace
 
 Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
-               std::function<void(const Ending&)> told, Observer* observer)
+               std::function<void(const Ending&)> told, Observer* observer, Carrier* carrier)
     : wiring_(std::move(wiring)),
       knobs_(knobs),
       clock_(clock),
       told_(std::move(told)),
+      carrier_(carrier),
       control_(wiring_, options_of(knobs)),
-      events_(observer, clock, wiring_.identity.rank),
+      events_(observer, clock, wiring_.identity.rank, carrier != nullptr),
       sets_(wiring_.identity.size),
-      runner_(host_rules(knobs), events_) {
-  const auto world = sets_.find(ProcessSets::kWorldId);
-  runner_.add_group(kWorldGroup, wiring_.make_levels(world->ranks, wants_levels(knobs_)));
+      runner_(host_rules(knobs), carrier, events_) {
+  add_group(kWorldGroup, sets_.find(ProcessSets::kWorldId)->ranks);
   watch_everything();
 }
 
@@ -295,10 +295,17 @@ Batch Engine::make_batch(const Action& action) const {
   return batch;
 }
 
+void Engine::add_group(GroupNumber number, const std::vector<int>& members) {
+  const bool levels = carrier_ == nullptr && wants_levels(knobs_);
+  GroupLevels group = wiring_.make_levels(members, levels);
+  if (carrier_ != nullptr) carrier_->enter(*group.all, members);
+  runner_.add_group(number, std::move(group));
+}
+
 void Engine::add_set(Action& action) {
   const auto& members = action.members;
   if (std::binary_search(members.begin(), members.end(), wiring_.identity.rank))
-    runner_.add_group(action.group, wiring_.make_levels(members, wants_levels(knobs_)));
+    add_group(action.group, members);
   requests_.at(action.tag).operation->number = sets_.add(action.group, std::move(action.members));
   finish_waiting(action.tag, {});
 }
@@ -338,7 +345,9 @@ void Engine::finish(Request& request, Outcome outcome) {
 // ---- stalls
 // ----------------------------------------------------------------------------------------
 
+// Who carries for us rings no bell: while a batch runs, one must look again and again.
 std::optional<TimePoint> Engine::deadline() const {
+  if (carrier_ != nullptr && !runner_.idle()) return clock_.now();
   return state_ == State::closing ? closing_until_ : next_tick_;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/host/carrier.h"
 #include "core/base/clock.h"
 #include "core/base/inbox.h"
 #include "core/base/knobs.h"
@@ -36,9 +37,11 @@ struct Ending {
 class Engine {
  public:
   /// `told` hears of the ending before any Handle completes with it; it must not throw.
-  /// `observer`, if any, sees what happens and outlives the Engine.
+  /// `observer`, if any, sees what happens; `carrier`, if any, moves the bytes. Both outlive the
+  /// Engine.
   Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
-         std::function<void(const Ending&)> told, Observer* observer = nullptr);
+         std::function<void(const Ending&)> told, Observer* observer = nullptr,
+         Carrier* carrier = nullptr);
   /// Only when finished().
   ~Engine();
 
@@ -94,6 +97,7 @@ class Engine {
   void enqueue(Action& action);
   Batch make_batch(const Action& action) const;
   void adopt(Runner::Job& job, uint64_t tag);
+  void add_group(GroupNumber number, const std::vector<int>& members);
   void add_set(Action& action);
   void remove_set(const Action& action);
   void finish_waiting(uint64_t tag, Outcome outcome);
@@ -111,6 +115,7 @@ class Engine {
   const Knobs knobs_;
   const Clock& clock_;
   std::function<void(const Ending&)> told_;
+  Carrier* const carrier_;
   Inbox<Request> inbox_;
   std::vector<Request> taken_;
   size_t accepted_ = 0;  ///< of taken_

@@ -31,31 +31,32 @@ std::string_view word_for(const Request& request) {
   HVD_ASSERT(false);
 }
 
-// Readers of traces know the host data plane by this prefix.
-std::string_view word_for_moving(const Batch& batch) {
+// Readers of traces know the host data plane by the prefix GLOO. Adasum never goes by MPI.
+std::string_view word_for_moving(const Batch& batch, bool by_mpi) {
   switch (batch.transfer) {
     case Transfer::allreduce:
-      return batch.op == ReduceOp::adasum ? "GLOO_ADASUM_ALLREDUCE" : "GLOO_ALLREDUCE";
+      if (batch.op == ReduceOp::adasum) return "GLOO_ADASUM_ALLREDUCE";
+      return by_mpi ? "MPI_ALLREDUCE" : "GLOO_ALLREDUCE";
     case Transfer::allgather:
-      return "GLOO_ALLGATHER";
+      return by_mpi ? "MPI_ALLGATHER" : "GLOO_ALLGATHER";
     case Transfer::broadcast:
-      return "GLOO_BCAST";
+      return by_mpi ? "MPI_BCAST" : "GLOO_BCAST";
     case Transfer::alltoall:
-      return "GLOO_ALLTOALL";
+      return by_mpi ? "MPI_ALLTOALL" : "GLOO_ALLTOALL";
     case Transfer::reducescatter:
-      return "GLOO_REDUCESCATTER";
+      return by_mpi ? "MPI_REDUCESCATTER" : "GLOO_REDUCESCATTER";
   }
   HVD_ASSERT(false);
 }
 
-std::string_view word_for(Run::Activity activity, const Batch& batch) {
+std::string_view word_for(Run::Activity activity, const Batch& batch, bool by_mpi) {
   switch (activity) {
     case Run::Activity::sizes:
       return "WAIT_FOR_DATA";
     case Run::Activity::outputs:
       return "ALLOCATE_OUTPUT";
     case Run::Activity::data:
-      return word_for_moving(batch);
+      return word_for_moving(batch, by_mpi);
   }
   HVD_ASSERT(false);
 }
@@ -98,7 +99,7 @@ void EventSource::tell_advancing(std::span<const Request> requests, const Batch&
   activity_ = activity;
   for (const Request& request : requests) {
     Event begun = event(Event::Type::activity, request);
-    begun.what = word_for(activity, batch);
+    begun.what = word_for(activity, batch, by_mpi_);
     observer_->record(std::move(begun));
   }
 }

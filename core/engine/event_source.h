@@ -15,9 +15,9 @@ namespace hvd {
 /// Called by the holder of the driver token. While nobody listens a call costs one branch.
 class EventSource {
  public:
-  /// `observer` may be nullptr: nobody will ever listen.
-  EventSource(Observer* observer, const Clock& clock, int rank)
-      : observer_(observer), clock_(clock), rank_(rank) {}
+  /// `observer` may be nullptr: nobody will ever listen. `by_mpi`: that moves the tensors.
+  EventSource(Observer* observer, const Clock& clock, int rank, bool by_mpi = false)
+      : observer_(observer), clock_(clock), rank_(rank), by_mpi_(by_mpi) {}
 
   /// This rank has submitted the request and tells the others.
   void ready(const Request& request) {
@@ -52,6 +52,7 @@ class EventSource {
   Observer* const observer_;
   const Clock& clock_;
   const int rank_;
+  const bool by_mpi_;
   uint64_t batch_ = 0;                            ///< the last one that was told of ...
   Run::Activity activity_ = Run::Activity::data;  ///< ... and what it did
 };

@@ -101,6 +101,27 @@ TEST(EventSource, OperationsAreNamedByKindAndAdasumByItself) {
                                  "BARRIER", "ADASUM", "JOIN"));
 }
 
+TEST(EventSource, WhatMovesByMpiIsCalledSoButAdasum) {
+  const ManualClock clock;
+  Observer observer;
+  EventSource source(&observer, clock, 0, true);
+  Listener listener(observer);
+  const std::vector<Request> requests(1);
+  ActiveRun run;
+  run.now = Run::Activity::data;
+  Batch batch{.transfer = Transfer::alltoall};
+  for (const Transfer transfer : {Transfer::alltoall, Transfer::allreduce}) {
+    batch.transfer = transfer;
+    ++batch.sequence;
+    source.advancing(requests, batch, run);
+  }
+  batch.op = ReduceOp::adasum;
+  ++batch.sequence;
+  source.advancing(requests, batch, run);
+  EXPECT_THAT(listener.texts(),
+              ElementsAre("2  MPI_ALLTOALL", "2  MPI_ALLREDUCE", "2  GLOO_ADASUM_ALLREDUCE"));
+}
+
 TEST(EventSource, EachActivityOfABatchIsToldOnceForEachOfItsOperations) {
   const ManualClock clock;
   Observer observer;

@@ -26,7 +26,9 @@ class Runner {
     bool closes_group = false;        ///< the set is removed: nothing behind this runs on it
   };
 
-  Runner(const HostRules& rules, EventSource& events) : backend_(rules), events_(events) {}
+  /// `carrier`: see HostBackend; none, or it outlives the Runner.
+  Runner(const HostRules& rules, Carrier* carrier, EventSource& events)
+      : backend_(rules, carrier), events_(events) {}
 
   void add_group(GroupNumber number, GroupLevels group) { groups_[number] = std::move(group); }
   const Group& group(GroupNumber number) const { return *groups_.at(number).all; }

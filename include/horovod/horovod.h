@@ -114,6 +114,8 @@ typedef struct {
   uint32_t generation;
 } hvd_world;
 HVD_API hvd_status hvd_get_world(hvd_world* world);
+/* Whether MPI moves the tensors (HOROVOD_CPU_OPERATIONS=mpi). False when no job runs. */
+HVD_API bool hvd_uses_mpi(void);
 
 /* Process sets: groups of ranks that operations run on. Id 0 is the world. Adding and removing is
  * collective over all ranks of the job and blocks; freed ids are used again, oldest first.

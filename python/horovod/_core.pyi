@@ -47,6 +47,9 @@ def init(
 
 def shutdown() -> None: ...
 def is_initialized() -> bool: ...
+def uses_mpi() -> bool:
+    """Whether MPI moves the tensors. False when no job runs."""
+
 def world() -> World: ...
 def add_process_set(ranks: Sequence[int]) -> int:
     """Collective over all ranks, blocks; returns the id of the new set."""

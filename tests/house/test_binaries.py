@@ -20,6 +20,8 @@ FRAMEWORKS = re.compile(
     r"N?K?(2at|3c10|5torch|10tensorflow|3tsl|3xla|5mxnet|7nnvm)|"
     r"(THP|TF_|TFE_|MX|NN|nccl|cuda|cu[A-Z]|MPI_|mpi_)\w*"
 )
+#: What MPI moves tensors by, for each kind of MPI that was there when the package was built.
+PLUGINS = {"libhorovod_mpi_openmpi", "libhorovod_mpi_mpich"}
 PYTHON = re.compile(r"_?Py\w+")
 
 
@@ -53,7 +55,8 @@ def is_of_a_framework(symbol: str) -> bool:
 
 
 def test_the_package_has_the_module_the_library_and_the_launcher() -> None:
-    assert set(binaries()) == {"_core", "libhorovod", "libhorovod_tensorflow", "horovodrun"}
+    found = set(binaries()) - PLUGINS
+    assert found == {"_core", "libhorovod", "libhorovod_tensorflow", "horovodrun"}
 
 
 @pytest.mark.parametrize("name", ["_core", "libhorovod", "libhorovod_tensorflow", "horovodrun"])
@@ -85,6 +88,16 @@ def test_the_op_library_shows_what_the_package_asks() -> None:
 def test_the_module_shows_its_entry_and_the_exceptions_of_nanobind() -> None:
     shown = symbols(binaries()["_core"], "--defined-only")
     assert {name for name in shown if "8nanobind" not in name} == {"PyInit__core"}
+
+
+def test_a_plugin_links_to_no_mpi_and_shows_its_table_alone() -> None:
+    plugins = {name: path for name, path in binaries().items() if name in PLUGINS}
+    if not plugins:
+        pytest.skip("built without MPI: install libopenmpi-dev and libmpich-dev")
+    for name, path in plugins.items():
+        assert needed(path) - SYSTEM == set(), name
+        assert symbols(path, "--defined-only") == {"hvd_mpi_table"}, name
+        assert "MPI_Iallreduce" in symbols(path, "--undefined-only"), name
 
 
 def test_names_of_frameworks_are_recognised() -> None:

@@ -264,9 +264,9 @@ def test_check_build_has_its_exact_layout(jobs: Jobs) -> None:
         pattern = (
             r"Horovod v\S+:\n\nAvailable Frameworks:\n    \[[X ]\] TensorFlow\n"
             r"    \[[X ]\] PyTorch\n    \[ \] MXNet\n\n"
-            r"Available Controllers:\n    \[ \] MPI\n    \[X\] Gloo\n\n"
+            r"Available Controllers:\n    \[X\] MPI\n    \[X\] Gloo\n\n"
             r"Available Tensor Operations:\n    \[ \] NCCL\n    \[ \] DDL\n    \[ \] CCL\n"
-            r"    \[ \] MPI\n    \[X\] Gloo    \n"
+            r"    \[[X ]\] MPI\n    \[X\] Gloo    \n"
         )
         assert re.fullmatch(pattern, result.out), result.out
     assert jobs.run("-cb", "--verbose").out.startswith("\n")

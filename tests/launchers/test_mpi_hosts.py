@@ -12,6 +12,8 @@ from installed import Mpi, mpi4py, mpich_4, mpich_5, open_mpi_4, open_mpi_5
 from rank_jobs import Job
 from started import expect_end_with_the_dead, expect_sums, start
 
+from horovod.common.util import mpi_built
+
 MAKERS = {"openmpi4": open_mpi_4, "openmpi5": open_mpi_5, "mpich4": mpich_4, "mpich5": mpich_5}
 
 
@@ -61,6 +63,15 @@ def test_a_job_can_end_and_begin_again(mpi: Mpi, hosts: Hosts, tmp_path: Path) -
     job = run(mpi, hosts, [1, 1, 1], tmp_path, "twice")
     expect_sums(job, [1, 1, 1])
     assert [told[1] for told in job.told] == [told[0] for told in job.told]
+
+
+@pytest.mark.skipif(not mpi_built(), reason="built without MPI: see tools/debian-packages.txt")
+def test_tensors_go_by_mpi(mpi: Mpi, hosts: Hosts, tmp_path: Path) -> None:
+    """MPI starts before the ranks meet, and goes on from one job to the next."""
+    job = run(mpi, hosts, [2, 1, 1], tmp_path, "twice", HOROVOD_CPU_OPERATIONS="mpi")
+    expect_sums(job, [2, 1, 1])
+    assert [told[1] for told in job.told] == [told[0] for told in job.told]
+    assert all(told[0]["by_mpi"] for told in job.told)
 
 
 def test_who_dies_ends_the_job(mpi: Mpi, hosts: Hosts, tmp_path: Path) -> None:

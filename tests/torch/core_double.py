@@ -132,6 +132,9 @@ class Double:
     def is_initialized(self) -> bool:
         return self.running
 
+    def uses_mpi(self) -> bool:
+        return False
+
     def world(self) -> World:
         if not self.running:
             raise ValueError("Horovod is not initialised: call hvd.init() first")

@@ -58,8 +58,7 @@ class AlltoallRun final : public SizedRun {
     work.dtype = DType::int64;
     work.output.add(all, rows_.size() * sizeof(int64_t));
     work.input = only_block(blocks, rank(), work.output.part(rank() * blocks[0], blocks[0]));
-    work.plan = plans_.plan_of({Transfer::allgather}, group_, work.dtype, blocks);
-    passes_.add(group_, std::move(work));
+    passes_.add(plans_, group_, {Transfer::allgather}, blocks, std::move(work));
   }
 
   void allocate_outputs() override {
@@ -106,8 +105,7 @@ class AlltoallRun final : public SizedRun {
           work.output.add_absent(bytes);
       }
     }
-    work.plan = plans_.plan_of({Transfer::alltoall}, group_, work.dtype, blocks);
-    passes_.add(group_, std::move(work));
+    passes_.add(plans_, group_, {Transfer::alltoall}, blocks, std::move(work));
   }
 
   /// The piece behind the `done` bytes, and `done` after it.

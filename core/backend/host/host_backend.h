@@ -21,7 +21,10 @@ HostRules host_rules(const Knobs& knobs);
 /// Driven by one thread. Outlives its Runs.
 class HostBackend final : public Backend {
  public:
-  explicit HostBackend(const HostRules& rules) : rules_(rules) {}
+  /// `carrier`: who moves the bytes instead of the Executor, and outlives the backend; Adasum's
+  /// sums stay with the Executor.
+  explicit HostBackend(const HostRules& rules, Carrier* carrier = nullptr)
+      : rules_(rules), plans_(carrier) {}
 
   std::string_view name() const override { return "host"; }
   std::unique_ptr<Run> start(GroupLevels& groups, Batch batch) override;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/backend/host/carrier.h"
 #include "core/base/assert.h"
 #include "core/group/staging.h"
 
@@ -27,21 +28,49 @@ Passes::Passes(uint64_t batch, uint32_t most_passes)
 
 void Passes::add(Group& group, Work work) { passes_.push_back({&group, std::move(work)}); }
 
+void Passes::add(Plans& plans, Group& group, const PassKind& kind, const Blocks& blocks,
+                 Work work) {
+  if (Carrier* const carrier = plans.carrier()) {
+    Pass carried{.group = &group};
+    carried.carried = carrier->start(group, kind, blocks, std::move(work));
+    passes_.push_back(std::move(carried));
+  } else {
+    work.plan = plans.plan_of(kind, group, work.dtype, blocks);
+    add(group, std::move(work));
+  }
+}
+
 Run::Progress Passes::advance() {
-  if (!executor_) {
+  if (!executor_ && carried_ == nullptr) {
     if (all_started()) return Run::Progress::done;
     start_next();
+  }
+  const Run::Progress progress = advance_current();
+  if (progress != Run::Progress::done) return progress;
+  return all_started() ? Run::Progress::done : Run::Progress::moved;
+}
+
+Run::Progress Passes::advance_current() {
+  if (carried_ != nullptr) {
+    const Run::Progress progress = carried_->advance();
+    if (progress == Run::Progress::done) carried_ = nullptr;
+    return progress;
   }
   const Run::Progress progress = progress_of(executor_->advance());
   if (progress != Run::Progress::done) return progress;
   units_of_last_ = executor_->units();
   executor_.reset();
-  return all_started() ? Run::Progress::done : Run::Progress::moved;
+  return progress;
 }
 
 void Passes::start_next() {
   HVD_ASSERT(units_of_last_ <= units_apart_);  // else two passes would use the same numbers
   Pass& pass = passes_[started_];
+  if (pass.carried) {
+    ++started_;
+    carried_ = pass.carried.get();
+    return;
+  }
   pass.work.batch = batch_;
   pass.work.first_unit = static_cast<uint32_t>(started_) * units_apart_;
   ++started_;
@@ -70,8 +99,7 @@ void add_gather(Passes& passes, Plans& plans, Group& group, const std::vector<Ga
     work.output.add(block);
   }
   work.input = only_block(bytes, static_cast<size_t>(group.rank()), input);
-  work.plan = plans.plan_of({Transfer::allgather}, group, dtype, bytes);
-  passes.add(group, std::move(work));
+  passes.add(plans, group, {Transfer::allgather}, bytes, std::move(work));
 }
 
 }  // namespace hvd

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -28,6 +29,8 @@ class Passes {
   /// `work` needs neither `batch` nor `first_unit`. Added in the same order on all ranks, also
   /// where this one has nothing to move.
   void add(Group& group, Work work);
+  /// The same for what a Carrier can take: `work` needs no plan either.
+  void add(Plans& plans, Group& group, const PassKind& kind, const Blocks& blocks, Work work);
 
   /// Moves about one segment and returns; `done` when nothing is left of what was added. Throws
   /// Error{peer_lost}.
@@ -36,17 +39,20 @@ class Passes {
  private:
   struct Pass {
     Group* group = nullptr;
-    Work work;
+    Work work{};
+    std::unique_ptr<Run> carried{};  ///< instead of the work
   };
   bool all_started() const { return started_ == passes_.size(); }
   void start_next();
+  Run::Progress advance_current();
 
   uint64_t batch_;
   uint32_t units_apart_;
   SmallVector<Pass, 1> passes_;
   size_t started_ = 0;
   uint32_t units_of_last_ = 0;
-  std::optional<Executor> executor_;
+  std::optional<Executor> executor_;  ///< of the current pass ...
+  Run* carried_ = nullptr;            ///< ... or who carries that
 };
 
 /// A list of `block_bytes` of which only the block `present` has memory: that of `memory`.

@@ -33,9 +33,15 @@ Layout split_for(const Group& group, const Schedule& schedule, size_t bytes, DTy
 Layout blocks_for(const Group& group, const Schedule& schedule, std::span<const size_t> blocks,
                   DType dtype);
 
+class Carrier;
+
 /// Owned and used by one thread.
 class Plans {
  public:
+  /// `carrier`: who takes the passes that need no plan of ours; none where all of them do.
+  explicit Plans(Carrier* carrier = nullptr) : carrier_(carrier) {}
+
+  Carrier* carrier() const { return carrier_; }
   /// The same on all ranks, as far as the arguments are.
   std::shared_ptr<const Plan> plan_of(const PassKind& kind, const Group& group, DType dtype,
                                       const Blocks& blocks);
@@ -54,6 +60,7 @@ class Plans {
   };
   const Kept* find(const Kept& wanted) const;
 
+  Carrier* carrier_;
   std::vector<Kept> kept_;
   size_t oldest_ = 0;  ///< to be replaced once there are kMostKept
 };

@@ -67,10 +67,9 @@ std::unique_ptr<Run> allreduce_run(Plans& plans, Group& group, const Batch& batc
   const size_t bytes = tensors.outputs.bytes();
   Work work = reduction(batch, std::move(tensors.inputs), std::move(tensors.outputs));
   work.postscale = factor_after(batch, group.size());
-  work.plan = plans.plan_of({Transfer::allreduce, rules}, group, batch.dtype, {bytes});
   auto run = std::make_unique<FixedRun>(batch, 1);
   run->keep(std::move(tensors.stand_ins));
-  run->passes().add(group, std::move(work));
+  run->passes().add(plans, group, {Transfer::allreduce, rules}, {bytes}, std::move(work));
   return run;
 }
 
@@ -122,8 +121,7 @@ std::unique_ptr<Run> reducescatter_run(Plans& plans, Group& group, const Batch& 
   auto run = std::make_unique<FixedRun>(batch, 1);
   Work work = reduction(batch, input, only_block(blocks, static_cast<size_t>(group.rank()), own));
   work.postscale = factor_after(batch, group.size());
-  work.plan = plans.plan_of({Transfer::reducescatter}, group, batch.dtype, blocks);
-  run->passes().add(group, std::move(work));
+  run->passes().add(plans, group, {Transfer::reducescatter}, blocks, std::move(work));
   return run;
 }
 
@@ -137,9 +135,9 @@ std::unique_ptr<Run> broadcast_run(Plans& plans, Group& group, const Batch& batc
     if (batch.root == group.rank()) add_input(work.input, tensor.input, bytes);
   }
   if (batch.root != group.rank()) work.input.add_absent(work.output.bytes());
-  work.plan = plans.plan_of({.transfer = Transfer::broadcast, .root = batch.root}, group,
-                            batch.dtype, {work.output.bytes()});
-  run->passes().add(group, std::move(work));
+  const Blocks bytes{work.output.bytes()};
+  run->passes().add(plans, group, {.transfer = Transfer::broadcast, .root = batch.root}, bytes,
+                    std::move(work));
   return run;
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/backend/mpi/fake_mpi_testing.h"
 #include "core/kernel/reference.h"
 #include "core/transport/mem_link.h"
 
@@ -20,7 +21,9 @@ constexpr int kQuietTurns = 200;
 }  // namespace
 
 std::string name_of(const JobOptions& options) {
-  std::string name = options.levels ? "in levels:" : "ranks on hosts:";
+  std::string name = options.levels           ? "in levels:"
+                     : options.mpi_call_bytes ? "by MPI, ranks:"
+                                              : "ranks on hosts:";
   for (const int ranks : options.ranks_per_host) name += fmt::format(" {}", ranks);
   return fmt::format("{}, seed {}", name, options.seed);
 }
@@ -37,6 +40,12 @@ std::vector<JobOptions> flat_jobs() {
   }
   jobs.push_back({.ranks_per_host = {2, 1}, .seed = 20});
   jobs.push_back({.ranks_per_host = {3, 2}, .seed = 21});
+  for (const int ranks : {1, 2, 3, 8}) {
+    for (const size_t call_bytes : {size_t{2000}, size_t{1} << 30}) {
+      jobs.push_back(
+          {.ranks_per_host = {ranks}, .seed = 40 + jobs.size(), .mpi_call_bytes = call_bytes});
+    }
+  }
   return jobs;
 }
 
@@ -56,6 +65,21 @@ Job::Job(const JobOptions& options) : random_(options.seed) {
   std::vector<int> all(ranks_.size());
   std::iota(all.begin(), all.end(), 0);
   for (Rank& rank : ranks_) rank.groups = rank.wiring.make_levels(all, options.levels);
+  if (options.mpi_call_bytes > 0) begin_mpi(options.mpi_call_bytes);
+}
+
+// MPI calls the ranks by other numbers, and in another order.
+void Job::begin_mpi(size_t most_bytes_of_call) {
+  const mpi::Table& table = fresh_fake_mpi();
+  std::vector<int> all(ranks_.size()), mpi_ranks;
+  std::iota(all.begin(), all.end(), 0);
+  for (const int rank : all) mpi_ranks.push_back(100 - rank);
+  for (const int rank : all) {
+    ranks_[rank].carrier = std::make_unique<mpi::MpiCarrier>(table, mpi_ranks, most_bytes_of_call);
+    act_as(mpi_ranks[rank]);
+    ranks_[rank].carrier->make_communicator(all);
+    ranks_[rank].carrier->enter(*ranks_[rank].groups.all, all);
+  }
 }
 
 void Job::wire(const Topology& topology, const JobOptions& options) {
@@ -87,14 +111,16 @@ void Job::wire(const Topology& topology, const JobOptions& options) {
 }
 
 bool Job::run(const HostRules& rules, std::vector<std::vector<Batch>> batches) {
-  HostBackend backend(rules);
+  std::vector<std::unique_ptr<HostBackend>> backends;
   for (size_t i = 0; i < ranks_.size(); ++i) {
+    backends.push_back(std::make_unique<HostBackend>(rules, ranks_[i].carrier.get()));
     ranks_[i].batches = std::move(batches[i]);
     ranks_[i].next = 0;
   }
   const auto finished = [](const Rank& rank) { return rank.next == rank.batches.size(); };
   for (int quiet = 0; !std::ranges::all_of(ranks_, finished);) {
-    quiet = step(backend, ranks_[random_() % ranks_.size()]) ? 0 : quiet + 1;
+    const size_t next = random_() % ranks_.size();
+    quiet = step(*backends[next], ranks_[next]) ? 0 : quiet + 1;
     if (quiet > kQuietTurns * size()) return false;
   }
   return true;

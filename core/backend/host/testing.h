@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/backend/host/host_backend.h"
+#include "core/backend/mpi/mpi_carrier.h"
 #include "core/base/bytes.h"
 #include "core/group/bootstrap/wiring.h"
 #include "core/group/segment_memory.h"
@@ -21,11 +22,13 @@ struct JobOptions {
   /// Small, so that a few hundred elements are several segments.
   size_t staging_bytes = 16 * KiB;
   bool levels = false;
+  /// Not 0: the bytes go by a fake MPI that takes so many in a call.
+  size_t mpi_call_bytes = 0;
 };
 
 std::string name_of(const JobOptions& options);
 int ranks_of(const JobOptions& options);
-/// 1 to 8 ranks on one host, each on a host of its own, and mixed.
+/// 1 to 8 ranks on one host, each on a host of its own, and mixed; and some by MPI.
 std::vector<JobOptions> flat_jobs();
 /// Jobs with levels, and the rules that use them.
 std::vector<JobOptions> level_jobs();
@@ -38,6 +41,8 @@ class Job {
 
   int size() const { return static_cast<int>(ranks_.size()); }
   GroupLevels& groups(int rank) { return ranks_[rank].groups; }
+  /// Where the job goes by MPI.
+  mpi::MpiCarrier& carrier(int rank) { return *ranks_[rank].carrier; }
 
   /// Runs a row of batches, `batches[rank][i]`, to the end: a step of one rank at a time, in an
   /// order drawn from the seed. False when nobody can go on.
@@ -47,11 +52,13 @@ class Job {
   struct Rank {
     Wiring wiring;
     GroupLevels groups;
+    std::unique_ptr<mpi::MpiCarrier> carrier;
     std::vector<Batch> batches;
     size_t next = 0;
     std::unique_ptr<Run> run;
   };
   void wire(const Topology& topology, const JobOptions& options);
+  void begin_mpi(size_t most_bytes_of_call);
   bool step(HostBackend& backend, Rank& rank);
 
   std::mt19937_64 random_;

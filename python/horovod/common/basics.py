@@ -125,16 +125,21 @@ class HorovodBasics:
         core.stop_timeline()
 
     def mpi_threads_supported(self) -> bool:
-        """Raises ValueError: MPI is not enabled; before `init` as everything else."""
+        """Whether MPI may be called by several threads: always where it moves the data.
+
+        Raises ValueError before `init`, and where MPI does not move the data.
+        """
         core.world()
-        raise ValueError("MPI is not enabled: not in this version")
+        if not core.uses_mpi():
+            raise ValueError("MPI is not enabled: HOROVOD_CPU_OPERATIONS=mpi was not set at init")
+        return True
 
     def mpi_enabled(self) -> bool:
-        """Whether MPI moves the data: not in this version."""
-        return False
+        """Whether MPI moves the data of the job that runs (HOROVOD_CPU_OPERATIONS=mpi)."""
+        return core.uses_mpi()
 
     def mpi_built(self) -> bool:
-        """Whether operations can run over MPI: not in this version."""
+        """Whether operations can run over MPI."""
         return util.mpi_built()
 
     def gloo_enabled(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import importlib.util
 import itertools
 import os
@@ -21,8 +22,16 @@ T = TypeVar("T")
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Whether operations can run over MPI: not in this version."""
-    return False
+    """Whether operations can run over MPI: whether there is a part for one beside `_core`."""
+    module = importlib.util.find_spec("horovod._core")
+    folder = os.path.dirname(module.origin or "") if module is not None else ""
+    found = glob.glob(os.path.join(folder, "libhorovod_mpi_*.so"))
+    if verbose and not found:
+        print(
+            f"there is no libhorovod_mpi_*.so in {folder}: it is built where mpicc of Open MPI or "
+            "MPICH is found while Horovod is installed"
+        )
+    return bool(found)
 
 
 def gloo_built(verbose: bool = False) -> bool:

@@ -1,0 +1,251 @@
+#include "core/backend/mpi/mpi_pass.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/assert.h"
+#include "core/kernel/kernel.h"
+
+namespace hvd::mpi {
+namespace {
+
+/// What MPI is given where there is nothing to send, or nothing to receive.
+std::byte none_sent{}, none_received{};
+
+size_t end_of(const Extent& extent) { return extent.offset + extent.bytes; }
+
+/// Calls `visit(MutableBytes piece, size_t done)` for the memory of `extents` one after the other;
+/// `done` counts the bytes before it.
+template <class Visit>
+void for_each_piece(const GatherList& list, const std::vector<Extent>& extents, Visit visit) {
+  size_t done = 0;
+  for (const Extent& extent : extents) {
+    if (extent.bytes == 0) continue;
+    list.for_each(extent.offset, extent.bytes,
+                  [&](MutableBytes piece, size_t before) { visit(piece, done + before); });
+    done += extent.bytes;
+  }
+}
+
+/// Where the extents lie, if they follow one another in memory; nullptr if they do not.
+std::byte* only_piece(const GatherList& list, const std::vector<Extent>& extents) {
+  std::byte* first = nullptr;
+  bool one = true;
+  for_each_piece(list, extents, [&](MutableBytes piece, size_t done) {
+    if (first == nullptr) first = piece.data();
+    one &= first + done == piece.data();
+  });
+  return one ? first : nullptr;
+}
+
+void scale_or_copy(DType dtype, std::byte* to, const std::byte* from, double factor, size_t bytes) {
+  if (factor != 1.0)
+    kernel::scale(dtype, to, from, factor, bytes / element_bytes(dtype));
+  else if (to != from)
+    std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+MpiPass::MpiPass(MpiCarrier& carrier, const Group& group, const PassKind& kind,
+                 const Blocks& blocks, Work work)
+    : carrier_(carrier), group_(group), kind_(kind), work_(std::move(work)) {
+  find_extents(blocks);
+  count_rounds(blocks);
+}
+
+MpiPass::~MpiPass() {
+  if (!under_way_) return;
+  carrier_.abandon();
+  static_cast<void>(sent_.room.release());
+  static_cast<void>(received_.room.release());
+}
+
+bool MpiPass::reduces() const {
+  return kind_.transfer == Transfer::allreduce || kind_.transfer == Transfer::reducescatter;
+}
+
+// ---- what goes where
+// -------------------------------------------------------------------------------
+
+void MpiPass::find_extents(const Blocks& blocks) {
+  const auto ranks = static_cast<size_t>(group_.size()), own = static_cast<size_t>(group_.rank());
+  std::vector<Extent> all;
+  for (const size_t bytes : blocks) all.push_back({all.empty() ? 0 : end_of(all.back()), bytes});
+  switch (kind_.transfer) {
+    case Transfer::allreduce:
+      sent_.whole = received_.whole = all;
+      break;
+    case Transfer::broadcast:
+      (group_.rank() == kind_.root ? sent_ : received_).whole = all;
+      break;
+    case Transfer::allgather:
+      sent_.whole = {all[own]};
+      received_.whole = all;
+      break;
+    case Transfer::reducescatter:
+      sent_.whole = all;
+      received_.whole = {all[own]};
+      break;
+    case Transfer::alltoall:
+      for (size_t peer = 0; peer < ranks; ++peer) {
+        sent_.whole.push_back(all[own * ranks + peer]);
+        received_.whole.push_back(all[peer * ranks + own]);
+      }
+      break;
+  }
+}
+
+// The same on all ranks, since the blocks are.
+void MpiPass::count_rounds(const Blocks& blocks) {
+  const bool one_block = blocks.size() == 1;
+  const size_t most =
+      carrier_.most_bytes_of_call() / (one_block ? 1 : static_cast<size_t>(group_.size()));
+  stretch_ = most - most % element_bytes(work_.dtype);
+  HVD_ASSERT(stretch_ > 0);
+  for (const size_t bytes : blocks) rounds_ = std::max(rounds_, (bytes + stretch_ - 1) / stretch_);
+}
+
+// ---- a round
+// ---------------------------------------------------------------------------------------
+
+Run::Progress MpiPass::advance() {
+  if (under_way_) {
+    int done = 0;
+    carrier_.require(carrier_.table().test(&request_, &done), "MPI_Test");
+    if (done == 0) return Progress::waiting;
+    under_way_ = false;
+    finish_round();
+    ++round_;
+  }
+  if (round_ == rounds_) return Progress::done;
+  const std::optional<Handle> communicator = carrier_.communicator_of(group_);
+  if (!communicator) return Progress::waiting;
+  begin_round(*communicator);
+  return Progress::moved;
+}
+
+void MpiPass::begin_round(Handle communicator) {
+  cut(sent_);
+  cut(received_);
+  place_all();
+  pack();
+  carrier_.require(call(communicator), name_of_call());
+  under_way_ = true;
+}
+
+void MpiPass::cut(Side& side) const {
+  const size_t begin = round_ * stretch_, unit = reduces() ? element_bytes(work_.dtype) : 1;
+  side.now.clear();
+  side.counts.clear();
+  side.displacements.clear();
+  side.bytes = 0;
+  for (const Extent& whole : side.whole) {
+    const size_t skipped = std::min(begin, whole.bytes);
+    const size_t bytes = std::min(stretch_, whole.bytes - skipped);
+    side.now.push_back({whole.offset + skipped, bytes});
+    side.counts.push_back(static_cast<int>(bytes / unit));
+    side.displacements.push_back(static_cast<int>(side.bytes / unit));
+    side.bytes += bytes;
+  }
+}
+
+// What is sent is never what is received into: MPI would have to be told by all ranks alike, and
+// these cannot know of each other what is in place.
+void MpiPass::place_all() {
+  const bool scaled = reduces() && work_.prescale != 1.0;
+  sent_.data = sent_.bytes == 0 ? &none_sent : only_piece(work_.input, sent_.now);
+  received_.data = received_.bytes == 0 ? &none_received : only_piece(work_.output, received_.now);
+  sent_.packed = sent_.bytes > 0 && (sent_.data == nullptr || scaled || overlap());
+  received_.packed = received_.data == nullptr;
+  if (sent_.packed) take_room_for(sent_);
+  if (received_.packed) take_room_for(received_);
+}
+
+bool MpiPass::overlap() const {
+  return received_.data != nullptr && sent_.data < received_.data + received_.bytes &&
+         received_.data < sent_.data + sent_.bytes;
+}
+
+void MpiPass::take_room_for(Side& side) {
+  side.room = carrier_.take_room(side.bytes);
+  side.data = side.room.data();
+}
+
+void MpiPass::pack() {
+  if (!sent_.packed) return;
+  const double factor = reduces() ? work_.prescale : 1.0;
+  for_each_piece(work_.input, sent_.now, [&](MutableBytes piece, size_t done) {
+    scale_or_copy(work_.dtype, sent_.data + done, piece.data(), factor, piece.size());
+  });
+}
+
+const char* MpiPass::name_of_call() const {
+  switch (kind_.transfer) {
+    case Transfer::allreduce:
+      return "MPI_Iallreduce";
+    case Transfer::broadcast:
+      return "MPI_Ibcast";
+    case Transfer::allgather:
+      return "MPI_Iallgatherv";
+    case Transfer::reducescatter:
+      return "MPI_Ireduce_scatter";
+    case Transfer::alltoall:
+      return "MPI_Ialltoallv";
+  }
+  HVD_ASSERT(false);
+}
+
+int MpiPass::call(Handle communicator) {
+  const Table& table = carrier_.table();
+  const ReduceOp reduction = work_.op == ReduceOp::adasum ? ReduceOp::sum : work_.op;  // one rank
+  const int dtype = static_cast<int>(work_.dtype), op = static_cast<int>(reduction);
+  const std::byte* const input = sent_.data;
+  std::byte* const output = received_.data;
+  switch (kind_.transfer) {
+    case Transfer::allreduce:
+      return table.allreduce(communicator, input, output, sent_.counts[0], dtype, op, &request_);
+    case Transfer::reducescatter:
+      return table.reduce_scatter(communicator, input, output, sent_.counts.data(), dtype, op,
+                                  &request_);
+    case Transfer::broadcast: {
+      const Side& side = group_.rank() == kind_.root ? sent_ : received_;
+      return table.broadcast(communicator, side.data, side.counts[0], kind_.root, &request_);
+    }
+    case Transfer::allgather:
+      return table.allgather(communicator, input, sent_.counts[0], output, received_.counts.data(),
+                             received_.displacements.data(), &request_);
+    case Transfer::alltoall:
+      return table.alltoall(communicator, input, sent_.counts.data(), sent_.displacements.data(),
+                            output, received_.counts.data(), received_.displacements.data(),
+                            &request_);
+  }
+  HVD_ASSERT(false);
+}
+
+void MpiPass::finish_round() {
+  unpack();
+  if (kind_.transfer == Transfer::broadcast && group_.rank() == kind_.root) copy_own_broadcast();
+  carrier_.give_back(std::move(sent_.room));
+  carrier_.give_back(std::move(received_.room));
+  sent_.room = AlignedBuffer();
+  received_.room = AlignedBuffer();
+}
+
+void MpiPass::unpack() {
+  const double factor = reduces() ? work_.postscale : 1.0;
+  if (!received_.packed && factor == 1.0) return;
+  for_each_piece(work_.output, received_.now, [&](MutableBytes piece, size_t done) {
+    scale_or_copy(work_.dtype, piece.data(), received_.data + done, factor, piece.size());
+  });
+}
+
+void MpiPass::copy_own_broadcast() {
+  if (work_.input == work_.output) return;
+  for_each_piece(work_.output, sent_.now, [&](MutableBytes piece, size_t done) {
+    std::memmove(piece.data(), sent_.data + done, piece.size());
+  });
+}
+
+}  // namespace hvd::mpi
