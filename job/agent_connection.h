@@ -32,21 +32,19 @@ class AgentConnection {
   void say(const AgentFrame& frame);
   /// While paused, what comes stays where it is.
   void pause(bool paused);
-  /// What comes from there is of no use.
-  void break_off(const std::string& why);
 
   /// The ssh has ended, and all that came has been taken.
   bool over() const { return over_; }
   /// Of one that is over: what the user may be told about it, before the start and after it.
   const AgentEnd& end() const { return end_; }
-  const std::string& host() const { return host_; }
-  const SshOptions& ssh() const { return ssh_; }
 
  private:
   void begin(const Environment& environment);
   bool receive();
   void listen_to_ssh();
   void take_frames(const std::function<void(const AgentFrame&)>& each);
+  /// What comes from there is of no use.
+  void break_off(const std::string& why);
   void take_end();
   void send();
 

@@ -55,6 +55,8 @@ class HostLink {
   virtual void take(HostNews& news) = 0;
   /// Fills in how far its hosts have come, each at its place; after start() of no meaning.
   virtual void tell_rows(std::vector<StartRow>& rows) const = 0;
+  /// All of its hosts are ready, or will not be.
+  virtual bool settled() const = 0;
   /// Starts the ranks of hosts that are ready. `store`: how this machine reaches it; another one
   /// has found its own way.
   virtual void start(const Address& store) = 0;

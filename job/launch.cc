@@ -254,7 +254,8 @@ int Launch::run() {
 /// run anywhere when a host is not ready in time: the exit code, then.
 std::optional<int> Launch::assemble() {
   const TimePoint deadline = now() + job_.start_timeout;
-  while (now() < deadline && !std::ranges::all_of(rows(), &StartRow::settled)) {
+  while (now() < deadline &&
+         !std::ranges::all_of(links_, [](const auto& one) { return one->settled(); })) {
     wait_for_something(deadline);
     for (const Event& event : take_signals())
       if (const auto* stop = std::get_if<Interrupted>(&event)) return 128 + stop->signal;

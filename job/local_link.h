@@ -46,6 +46,7 @@ class LocalLink final : public HostLink {
   int fd() const override { return events_.get(); }
   void take(HostNews& news) override;
   void tell_rows(std::vector<StartRow>& rows) const override;
+  bool settled() const override { return true; }
   void start(const Address& store) override;
   void signal_all(int signal) override;
   void pause_output(bool paused) override;

@@ -132,7 +132,7 @@ void RemoteLink::take_end(Far& far, const AgentEnd& end, HostNews& news) {
   for (Far& one : branch) {
     const bool first = &one == &far;
     if (!started_) {
-      if (!first) one.row = without_way(std::move(one.row));
+      if (!first) one.row = without_way(std::move(one.row), far.host.name);
     } else if (!std::exchange(one.over, true)) {
       news.events.push_back(HostGone{
           static_cast<int>(one.host.index),
@@ -150,6 +150,10 @@ void RemoteLink::take_taken_input(const AgentNumbers& numbers) {
 
 void RemoteLink::tell_rows(std::vector<StartRow>& rows) const {
   for (const Far& one : fars_) rows[one.host.index] = one.row;
+}
+
+bool RemoteLink::settled() const {
+  return std::ranges::all_of(fars_, [](const Far& one) { return one.row.settled(); });
 }
 
 void RemoteLink::start(const Address&) {

@@ -34,6 +34,7 @@ class RemoteLink final : public HostLink {
   int fd() const override { return connection_.fd(); }
   void take(HostNews& news) override;
   void tell_rows(std::vector<StartRow>& rows) const override;
+  bool settled() const override;
   void start(const Address& store) override;
   void signal_all(int signal) override;
   void pause_output(bool paused) override;

@@ -60,7 +60,7 @@ std::string what_failed(const StartRow& row) {
 
 std::vector<std::string> advice_for(const StartRow& row) {
   std::vector<std::string> lines = row.advice;
-  if (!row.from.empty() && !row.untried && row.step <= StartStep::agent)
+  if (!lines.empty() && !row.from.empty() && !row.untried && row.step <= StartStep::agent)
     lines.push_back(fmt::format(
         "all this on {}, which reaches it; or let this machine reach more hosts by itself: "
         "horovodrun --agent-fan-out 1000 ...",
@@ -70,17 +70,17 @@ std::vector<std::string> advice_for(const StartRow& row) {
 
 }  // namespace
 
-StartRow without_way(StartRow row) {
+StartRow without_way(StartRow row, const std::string& lost) {
   if (row.failed()) return row;
   row.problem = row.untried ? fmt::format("not tried, since it is reached from {}", row.from)
-                            : fmt::format("{}, from which it is reached, was lost", row.from);
+                            : fmt::format("{}, by way of which it is reached, was lost", lost);
   row.step = StartStep::ssh;
   return row;
 }
 
 StartRow timed_out(StartRow row, int64_t seconds) {
   if (row.settled()) return row;
-  if (row.untried) return without_way(std::move(row));
+  if (row.untried) return without_way(row, row.from);
   if (row.step == StartStep::resolve) row.step = StartStep::ssh;
   row.problem = fmt::format("{} within {} s", what_is_missing(row.step), seconds);
   row.advice = {"to allow more time: horovodrun --start-timeout SECONDS ..."};

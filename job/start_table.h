@@ -32,8 +32,8 @@ struct StartRow {
 /// The row of a host whose time is up.
 StartRow timed_out(StartRow row, int64_t seconds);
 
-/// The row of a host when the one that reaches it has failed or was lost.
-StartRow without_way(StartRow row);
+/// The row of a host when `lost`, on the way to it, has failed or was lost.
+StartRow without_way(StartRow row, const std::string& lost);
 
 /// The lines of the table, then what went wrong where. At least one row has failed.
 std::vector<std::string> start_table(const std::vector<StartRow>& rows);

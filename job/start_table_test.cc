@@ -9,6 +9,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 StartRow row(const char* host, StartStep step, const char* problem = "") {
@@ -67,7 +68,7 @@ TEST(StartTable, SaysFromWhichHostAnotherWasReachedInVain) {
                      .step = StartStep::ssh,
                      .problem = "Connection refused",
                      .advice = {"start it"}};
-  const StartRow behind = without_way({.host = "d", .untried = true, .from = "c"});
+  const StartRow behind = without_way({.host = "d", .untried = true, .from = "c"}, "c");
   const StartRow waited = timed_out({.host = "e", .untried = true, .from = "c"}, 3);
   EXPECT_THAT(start_table({{.host = "b", .step = StartStep::ready}, far, behind, waited}),
               ElementsAre("the job was not started: 3 of 4 hosts are not ready",
@@ -84,11 +85,13 @@ TEST(StartTable, SaysFromWhichHostAnotherWasReachedInVain) {
 }
 
 TEST(StartTable, AHostThatWasReadyFailsWithTheOneThatReachesIt) {
-  const StartRow row = without_way({.host = "c", .from = "b", .step = StartStep::ready});
+  const StartRow row = without_way({.host = "c", .from = "b", .step = StartStep::ready}, "a");
   EXPECT_TRUE(row.failed());
-  EXPECT_EQ(row.problem, "b, from which it is reached, was lost");
+  EXPECT_THAT(start_table({row}),
+              Contains("c: ssh from b: a, by way of which it is reached, was lost"));
+  EXPECT_THAT(start_table({row}), Not(Contains(HasSubstr("all this"))));
   const StartRow failed{.host = "c", .from = "b", .step = StartStep::program, .problem = "no"};
-  EXPECT_EQ(without_way(failed), failed);
+  EXPECT_EQ(without_way(failed, "b"), failed);
 }
 
 }  // namespace
