@@ -93,7 +93,7 @@ std::string Exchange::by_fence(const Errand& errand) const {
 
 std::string Exchange::by_publishing(const Errand& errand) const {
   if (errand.is_rank_0) {
-    Info text = info(errand.name, kString);
+    Info text = info(published_key(errand), kString);
     text.value.string = errand.text.c_str();
     complete("PMIx_Publish", "it does not answer", errand.deadline,
              [&](void* object) { return library_.publish(&text, 1, done, object); });
@@ -101,11 +101,15 @@ std::string Exchange::by_publishing(const Errand& errand) const {
   }
   Info wait = info("pmix.wait", kInt);  // until it is published
   wait.value.number = 1;
-  std::string key = errand.name;
+  std::string key = published_key(errand);
   std::array<char*, 2> keys{key.data(), nullptr};
   return complete("PMIx_Lookup", "rank 0 has not called init", errand.deadline, [&](void* object) {
     return library_.look_up(keys.data(), &wait, 1, found, object);
   });
+}
+
+std::string Exchange::published_key(const Errand& errand) const {
+  return fmt::format("{}-{}", errand.name, self_.job);
 }
 
 void Exchange::require(Status status, const char* call) const {

@@ -35,6 +35,9 @@ class Exchange {
   void finish() const;
 
  private:
+  /// What is published is known to all jobs of a daemon: those of one that stays (prte), and those
+  /// that a job starts itself (MPI_Comm_spawn).
+  std::string published_key(const Errand& errand) const;
   void require(Status status, const char* call) const;
   /// `call` is given an object for its callback, which it owns unless it fails. `absent`: what is
   /// so when it does not come back.

@@ -1,5 +1,7 @@
 #include "core/group/bootstrap/pmix_helper.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
@@ -134,6 +136,27 @@ class Servant {
   std::optional<Exchange> exchange_;
 };
 
+/// Where the kernel has no close_range, or a container forbids it.
+void close_listed_above(int last_kept) {
+  std::vector<int> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
+  if (!folder) return;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    const int fd = std::atoi(entry->d_name);  // "." and ".." become 0, which is kept
+    if (fd > last_kept && fd != ::dirfd(folder.get())) found.push_back(fd);
+  }
+  for (const int fd : found) ::close(fd);
+}
+
+/// Standard input and output become /dev/null and not free, or what is opened next would take their
+/// place. So does standard error: what PMIx has to tell, the rank tells.
+void leave_standard_descriptors() {
+  const int null = ::open("/dev/null", O_RDWR);
+  if (null < 0) return;
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
+  if (null > STDERR_FILENO) ::close(null);
+}
+
 /// What belongs to the program is not to be held open by the helper, and signals are not for it: it
 /// ends when the rank does.
 int leave_all_behind(int socket) {
@@ -142,7 +165,8 @@ int leave_all_behind(int socket) {
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   constexpr int kOwn = STDERR_FILENO + 1;
   if (socket != kOwn) ::dup2(socket, kOwn);
-  ::close_range(kOwn + 1, ~0U, 0);
+  if (::close_range(kOwn + 1, ~0U, 0) != 0) close_listed_above(kOwn);
+  leave_standard_descriptors();
   return kOwn;
 }
 

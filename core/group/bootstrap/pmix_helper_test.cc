@@ -1,13 +1,19 @@
 #include "core/group/bootstrap/pmix_helper.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstddef>
 #include <string>
 
 #include "core/base/error.h"
@@ -54,6 +60,23 @@ TEST(PmixHelper, HasWhatRank0GivesIt) {
   EXPECT_EQ(publish_by_helper(kLibrary, errand), "here");
 }
 
+/// As under a daemon that stays, where each has published under a name of its own.
+TEST(PmixExchange, KeepsTwoJobsOfOneDaemonApart) {
+  const Library library = load_library(kLibrary);
+  const Exchange one(library), other(library);
+  Errand errand = look_up("line");
+  const auto publish = [&](const Exchange& from, const std::string& text) {
+    errand.is_rank_0 = true;
+    errand.text = text;
+    from.by_publishing(errand);
+    errand.is_rank_0 = false;
+  };
+  publish(one, "of the one");
+  publish(other, "of the other");
+  EXPECT_EQ(one.by_publishing(errand), "of the one");
+  EXPECT_EQ(other.by_publishing(errand), "of the other");
+}
+
 TEST(PmixHelper, SaysWhatHasNotCome) {
   const std::string before = helper();
   const Error error = error_of("absent");
@@ -76,17 +99,57 @@ TEST(PmixHelper, ThatDiesIsReplaced) {
   EXPECT_NE(helper(), before);
 }
 
-/// Whoever reads from a pipe of the program waits for its end.
-TEST(PmixHelper, HoldsNothingOfTheProgramOpen) {
-  error_of("death");  // the next one is forked while the pipe is there
+/// Whoever reads from a pipe of the program waits for its end. True when that comes while there is
+/// a helper that was forked when the pipe was open, also under the numbers of `standard`.
+bool is_let_go(const std::vector<int>& standard) {
   std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe(ends.data()), 0);
+  if (::pipe(ends.data()) != 0) return false;
+  std::vector<int> saved;
+  for (const int fd : standard) {
+    saved.push_back(::fcntl(fd, F_DUPFD_CLOEXEC, 100));
+    ::dup2(ends[1], fd);
+  }
   helper();
+  for (size_t i = 0; i < standard.size(); ++i) {
+    ::dup2(saved[i], standard[i]);
+    ::close(saved[i]);
+  }
   ::close(ends[1]);
   pollfd reader{ends[0], POLLIN, 0};
-  EXPECT_EQ(::poll(&reader, 1, 10000), 1);
-  EXPECT_NE(reader.revents & POLLHUP, 0);
+  const bool ended = ::poll(&reader, 1, 10000) == 1 && (reader.revents & POLLHUP) != 0;
   ::close(ends[0]);
+  return ended;
+}
+
+TEST(PmixHelper, HoldsNothingOfTheProgramOpen) {
+  error_of("death");  // the next one is forked while the pipe is there
+  EXPECT_TRUE(is_let_go({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}));
+}
+
+/// From here on this process has none, nor have those that it forks.
+bool forbid_close_range() {
+  std::array<sock_filter, 4> program{
+      {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog filter{.len = program.size(), .filter = program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(PmixHelper, HoldsNothingOpenWhereThereIsNoCloseRange) {
+  constexpr int kNoFilter = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!forbid_close_range()) ::_exit(kNoFilter);
+    ::_exit(is_let_go({}) ? 0 : 1);  // its helper is its own
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNoFilter) GTEST_SKIP() << "seccomp filters are not allowed here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 /// By whatever way that one goes. A forked process has one of its own.

@@ -1,7 +1,10 @@
 // A libpmix that knows nobody, for tests: what is looked up by the name "process" is the number of
-// the process that asks, "absent" is never found, "silence" never returns, and "death" ends it.
+// the process that asks, "silence" never returns, "death" ends it, and anything else is found once
+// it has been published. Each PMIx_Init is one of another job.
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -16,9 +19,23 @@ using hvd::pmix::Published;
 using hvd::pmix::Status;
 using hvd::pmix::Value;
 
+namespace {
+
+std::map<std::string, std::string, std::less<>>& published() {
+  static auto* all = new std::map<std::string, std::string, std::less<>>;
+  return *all;
+}
+
+}  // namespace
+
 extern "C" {
 
-Status PMIx_Init(Process*, Info*, size_t) { return hvd::pmix::kSuccess; }
+Status PMIx_Init(Process* self, Info*, size_t) {
+  static int jobs = 0;
+  const std::string name = "job@" + std::to_string(++jobs);
+  std::ranges::copy(name, self->job);
+  return hvd::pmix::kSuccess;
+}
 Status PMIx_Put(uint8_t, const char*, Value*) { return hvd::pmix::kSuccess; }
 Status PMIx_Commit() { return hvd::pmix::kSuccess; }
 Status PMIx_Fence_nb(const Process*, size_t, const Info*, size_t, Done, void*) {
@@ -30,17 +47,22 @@ Status PMIx_Get_nb(const Process*, const char*, const Info*, size_t, Got, void*)
 Status PMIx_Finalize(const Info*, size_t) { return hvd::pmix::kSuccess; }
 const char* PMIx_Error_string(Status) { return "an error"; }
 
-Status PMIx_Publish_nb(const Info*, size_t, Done done, void* object) {
+Status PMIx_Publish_nb(const Info* all, size_t, Done done, void* object) {
+  published().insert_or_assign(all->key, all->value.string);
   done(hvd::pmix::kSuccess, object);
   return hvd::pmix::kSuccess;
 }
 
 Status PMIx_Lookup_nb(char** keys, const Info*, size_t, Found found, void* object) {
   const std::string_view key = keys[0];
-  if (key == "silence") ::pause();
-  if (key == "death") ::_exit(1);
-  if (key != "process") return hvd::pmix::kSuccess;
-  const std::string text = std::to_string(::getpid());
+  if (key.starts_with("silence-")) ::pause();
+  if (key.starts_with("death-")) ::_exit(1);
+  std::string text = std::to_string(::getpid());
+  if (!key.starts_with("process-")) {
+    const auto known = published().find(key);
+    if (known == published().end()) return hvd::pmix::kSuccess;
+    text = known->second;
+  }
   Published one{};
   one.value = {.type = hvd::pmix::kString, .string = text.c_str()};
   found(hvd::pmix::kSuccess, &one, 1, object);
