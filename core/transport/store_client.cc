@@ -75,14 +75,16 @@ class Search {
       }
       const bool more = next < servers_.size();
       wait_until_ready(dialer.fd(), POLLIN, more ? std::min(due, deadline_) : deadline_);
-      for (Dialed& dialed : dialer.step()) {
+      std::vector<Dialed> ended = dialer.step();
+      std::ranges::stable_partition(ended, [](const Dialed& one) { return !one.socket; });
+      for (Dialed& dialed : ended) {
+        const bool is_last = !more && !dialer.is_dialing(kServer) && &dialed == &ended.back();
         if (!dialed.socket) {
           reasons_.push_back(dialed.why);
-          due = now();
-        } else if (proves_key(dialed.socket, dialed.address,
-                              !more && !dialer.is_dialing(kServer))) {
+        } else if (proves_key(dialed.socket, dialed.address, is_last)) {
           return std::move(dialed.socket);
         }
+        due = now();  // this one is no reason any more to wait with the next
       }
       if (now() >= deadline_) return FileDescriptor();
     }

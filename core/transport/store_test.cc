@@ -188,6 +188,8 @@ class Deaf {
     filling_ = connect_tcp(address(), in(10s));
   }
   Address address() const { return {"127.0.0.1", port_of(listener_)}; }
+  /// From now on connections are taken, and nothing is said.
+  void hear() { filling_ = accept_one(listener_); }
 
  private:
   FileDescriptor listener_, filling_;
@@ -212,6 +214,25 @@ TEST(StoreClient, PassesByWhoeverHasAnotherKey) {
   StoreClient client({stranger.address(), server.address()}, key, 0, 10s,
                      StoreClient::WhenAbsent::give_up);
   EXPECT_EQ(client.server(), server.address());
+}
+
+/// The first, whose connection comes late, is found to be there together with the third, while the
+/// second has been waited for.
+TEST(StoreClient, IsNotHeldUpByWhoIsSilentWhileAnotherHasAnsweredToo) {
+  const JobKey key = make_job_key();
+  const ServerThread server(key);
+  Deaf late;
+  const FileDescriptor silent = listen_tcp("127.0.0.1", 0);
+  const std::vector<Address> addresses{
+      late.address(), {"127.0.0.1", port_of(silent)}, server.address()};
+  std::thread waker([&] {
+    if (wait_until_ready(silent.get(), POLLIN, in(10s))) late.hear();
+  });
+  const auto search = [&] {
+    return StoreClient(addresses, key, 0, 20s, StoreClient::WhenAbsent::give_up).server();
+  };
+  EXPECT_NO_THROW(EXPECT_EQ(search(), server.address()));
+  waker.join();
 }
 
 TEST(StoreClient, SaysOfEveryAddressWhatIsWrong) {
