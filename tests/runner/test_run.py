@@ -24,7 +24,7 @@ import horovod
 import horovod.runner
 from horovod.runner import RankFailed
 from horovod.runner._channel import Channel, Closed, secret_of
-from horovod.runner._job import Job
+from horovod.runner._job import Job, finds_hosts
 
 
 def rank() -> int:
@@ -142,6 +142,46 @@ def test_a_rank_that_dies_is_named_with_its_signal() -> None:
 def test_a_rank_that_leaves_without_a_result_is_an_error() -> None:
     with pytest.raises(RankFailed, match="1 results only"):
         horovod.run(lambda: os._exit(0) if rank() == 1 else None, num_proc=2)
+
+
+@pytest.mark.skipif(
+    [name for _, name in socket.if_nameindex()] == ["lo"],
+    reason="this machine has no network interface but the loopback",
+)
+@pytest.mark.parametrize("by", ["LSF", "an operator"])
+def test_ranks_reach_the_caller_from_hosts_that_the_launcher_finds_itself(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other host is this one, behind a stand-in for ssh that runs what it is told."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nwhile [ "$1" != away ]; do shift; done\nshift\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    if by == "LSF":
+        monkeypatch.setenv("LSB_JOBID", "1")
+        monkeypatch.setenv("LSB_MCPU_HOSTS", "away 2")
+    else:
+        (tmp_path / "hostfile").write_text("away slots=2\n")
+        monkeypatch.setenv("K_MPI_JOB_ROLE", "launcher")
+        monkeypatch.setenv("OMPI_MCA_orte_default_hostfile", str(tmp_path / "hostfile"))
+    found = horovod.run(lambda: os.environ["HOROVOD_HOSTNAME"], num_proc=2)
+    assert found == ["away", "away"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "finds"),
+    [
+        ({}, False),
+        ({"LSB_JOBID": ""}, False),
+        ({"LSB_JOBID": "7"}, True),
+        ({"K_MPI_JOB_ROLE": "worker"}, False),
+        ({"K_MPI_JOB_ROLE": "launcher"}, True),
+        ({"OMPI_MCA_plm_rsh_agent": "ssh"}, False),
+        ({"OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh"}, True),
+    ],
+)
+def test_where_the_launcher_finds_hosts_itself(environment: dict[str, str], finds: bool) -> None:
+    assert finds_hosts(environment) == finds
 
 
 def test_what_the_launcher_refuses_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -81,14 +82,42 @@ def test_a_rank_that_ends_is_named_and_ends_the_job(rank_variable: str) -> None:
         assert failed.exit_code == 5
 
 
-def test_the_code_of_mpirun_is_told(rank_variable: str) -> None:
+def test_the_code_of_mpirun_is_told(rank_variable: str, tmp_path: Path) -> None:
     def work() -> None:
-        if os.environ[rank_variable] == "1":
-            os._exit(5)
+        """Rank 0 is at its end before rank 1 fails: MPICH's mpirun need not be ended."""
+        other_is_done = tmp_path / "done"
+        if os.environ[rank_variable] == "0":
+            other_is_done.touch()
+            return
+        until = time.monotonic() + 30
+        while not other_is_done.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        os._exit(5)
 
     with pytest.raises(RankFailed, match="Exit code: 5") as caught:
         horovod.run(work, num_proc=2, use_mpi=True)
     assert (caught.value.rank, caught.value.exit_code) == (1, 5)
+
+
+@pytest.mark.skipif(
+    [name for _, name in socket.if_nameindex()] == ["lo"],
+    reason="this machine has no network interface but the loopback",
+)
+def test_ranks_on_the_hosts_of_an_operator_reach_the_caller(
+    rank_variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other host is this one, behind a stand-in for ssh that runs what it is told."""
+    ssh = tmp_path / "programs" / "ssh"
+    ssh.write_text('#!/bin/sh\nwhile [ "$1" != away ]; do shift; done\nshift\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    (tmp_path / "hostfile").write_text("away slots=2\n")
+    monkeypatch.setenv("K_MPI_JOB_ROLE", "launcher")
+    monkeypatch.setenv("OMPI_MCA_orte_default_hostfile", str(tmp_path / "hostfile"))
+
+    def work() -> int:
+        return int(os.environ[rank_variable])
+
+    assert horovod.run(work, num_proc=2, use_mpi=True) == [0, 1]
 
 
 def test_the_key_is_on_no_command_line_and_not_handed_on_by_ranks() -> None:

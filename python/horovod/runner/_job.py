@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Literal
 
 from horovod.runner import _program
@@ -50,14 +50,16 @@ class Job:
         other_hosts: bool = False,
         environment: dict[str, str] | None = None,
     ) -> None:
-        """Starts `horovodrun FLAGS COMMAND`. `other_hosts`: ranks may come from elsewhere."""
+        """Starts `horovodrun FLAGS COMMAND`. `other_hosts`: ranks may come from elsewhere, as they
+        may where the launcher finds hosts by itself."""
+        environment = environment or dict(os.environ)
         key = secrets.token_bytes(32)
         self._secret = secret_of(key)
         self._output = output
         self._ranks: dict[int, Channel] = {}
         self._strangers: dict[Channel, float] = {}  # until when they may remain it
         self._selector = selectors.DefaultSelector()
-        self._listener = _listen(other_hosts)
+        self._listener = _listen(other_hosts or finds_hosts(environment))
         self._open_streams = 0
         self._closed = False
         self.words: list[str] = []  #: what the launcher itself has said
@@ -76,7 +78,7 @@ class Job:
         key: bytes,
         flags: Sequence[str],
         command: Sequence[str],
-        environment: dict[str, str] | None,
+        environment: dict[str, str],
     ) -> subprocess.Popen[bytes]:
         """A session of its own: an interrupt of the terminal or the notebook is ours to pass on."""
         port = self._listener.getsockname()[1]
@@ -91,7 +93,7 @@ class Job:
                 stderr=subprocess.PIPE,
                 pass_fds=[file],
                 start_new_session=True,
-                env={**(environment or os.environ), PORT_VARIABLE: str(port)},
+                env={**environment, PORT_VARIABLE: str(port)},
             )
         finally:
             os.close(file)
@@ -258,6 +260,16 @@ class Job:
             channel.close()
             del self._ranks[rank]
             said.append((rank, ("gone",)))
+
+
+def finds_hosts(environment: Mapping[str, str]) -> bool:
+    """Whether the launcher, given no hosts, takes those of an allocation of LSF, or those in the
+    host file of Kubeflow's MPI operator (of its second or its first version)."""
+    return (
+        environment.get("LSB_JOBID", "") != ""
+        or environment.get("K_MPI_JOB_ROLE") == "launcher"
+        or environment.get("OMPI_MCA_plm_rsh_agent") == "/etc/mpi/kubexec.sh"
+    )
 
 
 def _listen(other_hosts: bool) -> socket.socket:
