@@ -9,8 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +25,8 @@
 #include "core/transport/file_descriptor.h"
 #include "job/caller.h"
 #include "job/command.h"
+#include "job/descendants.h"
+#include "job/driver.h"
 #include "job/jsrun.h"
 #include "job/mpirun.h"
 #include "job/spawn.h"
@@ -101,61 +105,107 @@ int exit_code_of(int status) {
 
 /// A terminal sends its signals to the whole foreground, so to the child as well; what a process
 /// sends, it sends to us alone. MPICH's mpirun may call a job that was ended by a signal a success;
-/// whoever waits for us shall not.
+/// whoever waits for us shall not. What does not end on SIGTERM within `patience` is killed, with
+/// all that it has started.
 class Waiting {
  public:
-  Waiting(pid_t pid, const sigset_t& watched, FileDescriptor caller)
-      : pid_(pid), signals_(signalfd(-1, &watched, SFD_CLOEXEC)), caller_(std::move(caller)) {
+  Waiting(pid_t pid, const sigset_t& watched, FileDescriptor caller, std::chrono::seconds patience)
+      : pid_(pid),
+        signals_(signalfd(-1, &watched, SFD_CLOEXEC)),
+        caller_(std::move(caller)),
+        patience_(patience) {
     if (!signals_) fail_errno("watching signals");
   }
 
   int run() {
-    for (;;) {
+    while (!status_) {
       std::array<pollfd, 2> events{{{signals_.get(), POLLIN, 0},
                                     {caller_ ? caller_.get() : -1, POLLIN, 0}}};  // -1: left out
-      if (poll(events.data(), events.size(), -1) < 0) continue;                   // EINTR
-      if (events[1].revents != 0) end_without_caller();
-      if (events[0].revents == 0) continue;
-      if (const auto code = take_signal()) return *code;
+      const int count = poll(events.data(), events.size(), milliseconds_left());
+      if (count < 0) continue;  // EINTR
+      if (count > 0 && events[1].revents != 0) end_without_caller();
+      if (count > 0 && events[0].revents != 0) take_signal();
+      if (!status_ && kill_at_ && Clock::now() >= *kill_at_) kill_all();
     }
+    const int code = exit_code_of(*status_);
+    return code == 0 && ended_by_ != 0 ? 128 + ended_by_ : code;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void end_without_caller() {
     caller_.reset();
-    ended_by_ = SIGTERM;
-    kill(pid_, SIGTERM);
+    pass_on(SIGTERM);
   }
 
-  /// The exit code, once the child has ended.
-  std::optional<int> take_signal() {
+  void take_signal() {
     signalfd_siginfo info{};
-    if (read(signals_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+    if (read(signals_.get(), &info, sizeof info) != sizeof info) return;
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGCHLD) return exit_code();
-    if (signal != SIGUSR1 && signal != SIGUSR2) ended_by_ = signal;
-    if (info.ssi_code <= 0) kill(pid_, signal);
-    return std::nullopt;
+    if (signal == SIGCHLD) {
+      reap([this](pid_t pid, int status) { take_end(pid, status); });
+    } else if (info.ssi_code <= 0) {
+      pass_on(signal);
+    } else {
+      note(signal);
+    }
   }
 
-  std::optional<int> exit_code() const {
-    int status = 0;
-    if (waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
-    const int code = exit_code_of(status);
-    return code == 0 && ended_by_ != 0 ? 128 + ended_by_ : code;
+  void pass_on(int signal) {
+    note(signal);
+    if (!status_) kill(pid_, signal);
+  }
+
+  void note(int signal) {
+    if (signal != SIGUSR1 && signal != SIGUSR2) ended_by_ = signal;
+    if (signal == SIGTERM && !kill_at_) kill_at_ = Clock::now() + patience_;
+  }
+
+  /// Said when it is done: there may be nobody to read it, and then we end too.
+  void kill_all() {
+    kill_at_.reset();
+    kill_descendants([this](pid_t pid, int status) { take_end(pid, status); });
+    std::fputs(fmt::format("horovodrun: the launcher of the ranks had not ended {} s after SIGTERM "
+                           "and was killed; --grace-seconds gives it longer\n",
+                           patience_.count())
+                   .c_str(),
+               stderr);
+  }
+
+  void take_end(pid_t pid, int status) {
+    if (pid == pid_) status_ = status;
+  }
+
+  /// For poll(): -1 is for ever.
+  int milliseconds_left() const {
+    if (!kill_at_) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_at_ - Clock::now());
+    return static_cast<int>(std::max<int64_t>(left.count(), 0));
   }
 
   pid_t pid_;
   FileDescriptor signals_;
   FileDescriptor caller_;  ///< of the process that the job ends with, if there is one
+  const std::chrono::seconds patience_;
   int ended_by_ = 0;
+  std::optional<int> status_;  ///< of the child, once it has ended
+  std::optional<Clock::time_point> kill_at_;
 };
+
+/// From SIGTERM to SIGKILL: what horovodrun's own ranks have from the first failure on.
+std::chrono::seconds patience_with(const ForeignLauncher& launcher) {
+  const Duration both = knobs_from(launcher.environment).grace + DriverOptions().patience;
+  return std::chrono::ceil<std::chrono::seconds>(both);
+}
 
 int run_to_end(const std::string& program, const ForeignLauncher& launcher,
                const std::optional<int>& caller) {
   FileDescriptor caller_process;
   if (caller) caller_process = open_process(*caller);
   const Image image(launcher.arguments, launcher.environment);
+  const std::chrono::seconds patience = patience_with(launcher);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // what is left of it is ours to kill
   const sigset_t watched = watched_signals();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &watched, &before);
@@ -170,7 +220,7 @@ int run_to_end(const std::string& program, const ForeignLauncher& launcher,
     std::fflush(stderr);
     _exit(kNotStarted);
   }
-  return Waiting(pid, watched, std::move(caller_process)).run();
+  return Waiting(pid, watched, std::move(caller_process), patience).run();
 }
 
 int run(const std::string& program, const ForeignLauncher& launcher, const Options& options) {

@@ -1,6 +1,7 @@
 // A job that another launcher starts (mpirun, jsrun): horovodrun says what it is to do, waits, and
 // ends as it does. Signals that are sent to horovodrun are passed on; if it is killed, or the
-// process that called for the job ends, the other gets SIGTERM.
+// process that called for the job ends, the other gets SIGTERM. One that does not end then is
+// killed.
 #pragma once
 
 #include <vector>

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,37 @@ def test_no_rank_is_left_when_horovodrun_is_killed(jobs: Jobs, mpi: str) -> None
     pids = pids_in(jobs.folder, 2)
     process.kill()
     wait_gone(pids)
+
+
+STUBBORN = """
+if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
+trap "" TERM
+sh -c 'echo $$ > rank.part; mv rank.part rank.pid; exec sleep 1000' &
+echo $$ > self.part; mv self.part self.pid
+wait
+"""
+
+
+@pytest.mark.parametrize("by", ["signal", "end of the caller"])
+def test_an_mpirun_that_ignores_sigterm_is_killed_with_its_children(jobs: Jobs, by: str) -> None:
+    caller = subprocess.Popen(["sleep", "1000"])
+    try:
+        flags = ["--grace-seconds", "0", "--caller", str(caller.pid)]
+        env = stand_in(jobs, "mpirun", STUBBORN)
+        process = jobs.start("--mpi", "-np", "1", *flags, "true", env=env)
+        pids = pids_in(jobs.folder, 2)
+        if by == "signal":
+            process.send_signal(signal.SIGTERM)
+        else:
+            caller.kill()
+            caller.wait()
+        result = ended(process)
+        assert result.code == 128 + signal.SIGKILL
+        assert any("5 s after SIGTERM" in line for line in result.said), result.err
+        wait_gone(pids)
+    finally:
+        caller.kill()
+        caller.wait()
 
 
 def test_no_mpi_is_an_error_that_says_what_to_do(jobs: Jobs) -> None:
