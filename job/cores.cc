@@ -113,12 +113,14 @@ std::optional<double> quota_of_line(const std::string& root, std::string_view li
 
 std::optional<double> read_quota(const std::string& root) {
   const std::string text = read_small_file(root + "/proc/self/cgroup");
+  std::optional<double> least;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
-    if (const auto quota = quota_of_line(root, line)) return quota;
+    const auto quota = quota_of_line(root, line);
+    if (quota && (!least || *quota < *least)) least = quota;
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
   }
-  return std::nullopt;
+  return least;
 }
 
 }  // namespace

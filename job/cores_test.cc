@@ -175,6 +175,15 @@ TEST(Quota, IsReadFromTheFirstVersionOfCgroupsToo) {
   EXPECT_EQ(tree.read({0}).quota, 4.0);
 }
 
+TEST(Quota, IsTheLeastOfBothVersions) {
+  Tree tree;
+  tree.write("/proc/self/cgroup", "4:cpu:/a\n0::/b");
+  tree.write("/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "400000");
+  tree.write("/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000");
+  tree.write("/sys/fs/cgroup/b/cpu.max", "300000 100000");
+  EXPECT_EQ(tree.read({0}).quota, 3.0);
+}
+
 TEST(Cpus, AreReadAsTheKernelWritesThem) {
   EXPECT_THAT(parse_cpus("0-2,8,10-11\n"), ElementsAre(0, 1, 2, 8, 10, 11));
   EXPECT_THAT(parse_cpus(""), IsEmpty());

@@ -6,6 +6,8 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 from cluster import COUNT, WIRE, Cluster, address, cluster_or_skip, must
-from launcher import Ended, Jobs, horovodrun
+from launcher import Ended, Jobs, horovodrun, wait_until
 
 pytest.importorskip("horovod._core")
 
@@ -123,6 +125,56 @@ def test_a_knob_that_cannot_be_is_a_problem_and_the_rest_is_examined(
     assert "ok       Python" in result.stdout
 
 
+@pytest.mark.parametrize("manager", ["LSF", "an operator of Kubernetes"])
+def test_inside_a_job_of_other_hosts_this_host_alone_is_examined(
+    manager: str, tmp_path: Path
+) -> None:
+    (tmp_path / "hosts").write_text("node.invalid slots=1\n")
+    env = {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "node.invalid 1"}
+    if manager != "LSF":
+        env = {"K_MPI_JOB_ROLE": "launcher"}
+        env["OMPI_MCA_orte_default_hostfile"] = str(tmp_path / "hosts")
+    doctor = ["-m", "horovod.doctor", "--frameworks=", f"--program={horovodrun()}", "--json"]
+    result = subprocess.run(
+        [sys.executable, *doctor], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, **env}, timeout=120,
+    )  # fmt: skip
+    (block,) = json.loads(result.stdout)
+    assert block["title"] == socket.gethostname()
+    assert any(what.startswith("Horovod ") for what in said(block, "ok"))
+
+
+def test_an_interrupted_doctor_waits_for_its_job(tmp_path: Path) -> None:
+    """The stand-in for horovodrun takes a second to end, and then looks for the folder."""
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, signal, sys, time\n"
+        "folder = pathlib.Path(sys.argv[sys.argv.index('--output-filename') + 1]).parent\n"
+        "def end(number, frame):\n"
+        "    time.sleep(1)\n"
+        "    pathlib.Path('seen').write_text(str(folder.exists()))\n"
+        "    sys.exit(130)\n"
+        "signal.signal(signal.SIGINT, end)\n"
+        "pathlib.Path('ready').touch()\n"
+        "signal.pause()\n"
+    )
+    program.chmod(0o755)
+    # A shell may have started the tests with interruptions ignored.
+    begin = "import signal, sys; from horovod.doctor.command import main; "
+    begin += "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main())"
+    command = [sys.executable, "-c", begin, "--frameworks=", f"--program={program}"]
+    process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
+    try:
+        wait_until((tmp_path / "ready").exists, "the job of the doctor")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (tmp_path / "seen").read_text() == "True"
+
+
 # ---- several -----------------------------------------------------------------------------------
 
 
@@ -137,7 +189,8 @@ def test_three_hosts_are_measured_pair_by_pair_over_the_wire(
         [address(1), address(3), WIRE],
         [address(2), address(3), WIRE],
     ]
-    assert said(blocks["between hosts"], "problem") == []
+    # How fast a way is depends on what else runs here.
+    assert not [what for what in said(blocks["between hosts"], "problem") if " broke: " in what]
     assert any(line.startswith("clocks within") for line in said(blocks["between hosts"], "ok"))
 
 

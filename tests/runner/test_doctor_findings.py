@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from horovod.doctor import environment, frameworks, host, hosts
+from horovod.doctor import environment, frameworks, host, hosts, wire
 from horovod.doctor.collect import collect
 from horovod.doctor.facts import GIB, MIB, Facts, Framework, Interface, as_json, from_json
 from horovod.doctor.finding import Block, Finding, advice, count, merged, ok, problem, report
@@ -66,6 +70,9 @@ TROUBLES: list[tuple[dict[str, Any], str, str, str]] = [
      "problem", "keras 3.5.0 does not load", "export KERAS_BACKEND=torch"),
     ({"frameworks": [replace(TORCH, failed="torch", problem="not after 120 s", is_slow=True)]},
      "advice", "torch 2.9.1: not after 120 s", "-X importtime -c 'import torch'"),
+    ({"frameworks": [replace(TORCH, failed="torch, horovod.torch", problem="it was killed",
+                             at_exit=True)]},
+     "advice", "torch 2.9.1: it was killed", "-X faulthandler -c 'import torch, horovod.torch'"),
     ({"frameworks": [TORCH, Framework("mxnet", "1.9.1")]}, "advice",
      "there is no horovod.mxnet", "keep such scripts"),
     ({"strange_variables": [("HOROVOD_FUSION_TRESHOLD", "HOROVOD_FUSION_THRESHOLD")]}, "advice",
@@ -73,6 +80,7 @@ TROUBLES: list[tuple[dict[str, Any], str, str, str]] = [
      'export HOROVOD_FUSION_THRESHOLD="$HOROVOD_FUSION_TRESHOLD"'),
     ({"strange_variables": [("HOROVOD_MINE", "")]}, "advice", "HOROVOD_MINE", "unset HOROVOD_MINE"),
     ({"open_files": 256}, "problem", "256 open files, of 288 for a rank among 8", "ulimit -n 4096"),
+    ({"open_files": 256, "open_files_most": 1024}, "problem", "256 open files", "ulimit -n 1024"),
     ({"open_files": 256, "open_files_most": 256}, "problem", "256 open files", "limits.conf"),
     ({"processes": 100}, "problem", "4 ranks on 8 cores may start 192", "ulimit -u 192"),
     ({"core_quota": 2.5}, "problem", "2.5 cores' time for 4 ranks", "docker run --cpus=4"),
@@ -151,7 +159,8 @@ def test_variables_that_nothing_reads_are_found_by_name_with_the_nearest_one() -
     [
         ("raise RuntimeError('of another machine')", "torch 9.9 does not load: RuntimeError: of "
          "another machine"),
-        ("import os; os.abort()", "torch 9.9 does not load: it was killed by SIGABRT"),
+        ("import os; os.abort()", "torch 9.9 does not load: it was killed by signal 6 (Aborted) "
+         "while loading"),
         ("import time; time.sleep(60)", "torch 9.9: it had not loaded after 1 s"),
         ("__version__ = '1.13'", "torch 1.13 is too old for horovod.torch: "),
         ("__version__ = '9.8'\nclass Tensor: register_post_accumulate_grad_hook = 1",
@@ -173,6 +182,65 @@ def test_a_stand_in_that_does_not_load_is_told_with_its_last_line(
     frameworks.wait(probes)
     found = worse(host.findings(replace(HEALTHY, frameworks=there)))
     assert any(one.what.startswith(what) for one in found), found
+
+
+def test_a_crash_after_all_has_loaded_is_advice_and_no_failure_to_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", "adapter"):
+        (tmp_path / f"{name}.py").write_text("import atexit, os\natexit.register(os.abort)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setitem(frameworks.ADAPTERS, "torch", "adapter")
+    there, probes = frameworks.start(["torch"])
+    frameworks.wait(probes)
+    (torch,) = [one for one in there if one.name == "torch"]
+    (found,) = worse(host.findings(replace(HEALTHY, frameworks=[torch])))
+    assert found.severity == "advice"
+    assert found.what.endswith(
+        "an interpreter had loaded it, and was killed by signal 6 (Aborted) at its end"
+    )
+    assert "import torch, adapter" in found.fix[0]
+
+
+def test_the_python_of_another_environment_is_not_taken_for_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are links to the same program."""
+    make = [sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"]
+    subprocess.run(make, check=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "venv/bin"))
+    assert collect(1, 1, only=[]).other_python == str(tmp_path / "venv/bin/python")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert collect(1, 1, only=[]).other_python == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "max 100000"}, None),
+        ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/cpu.max": "250000 100000",
+          "sys/fs/cgroup/a/b/cpu.max": "150000 50000"}, 2.5),
+        # Of the first version each group has a period of its own.
+        ({"proc/self/cgroup": "4:cpu,cpuacct:/a\n0::/",
+          "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000",
+          "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+          "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "150000",
+          "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "50000"}, 2.0),
+        ({"proc/self/cgroup": "4:cpu:/", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+          "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
+    ],
+)  # fmt: skip
+def test_the_quota_of_cores_is_the_least_of_all_groups_above(
+    files: dict[str, str], quota: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    monkeypatch.setattr("horovod.doctor.collect._ROOT", tmp_path)
+    assert collect(1, 1, only=[]).core_quota == quota
 
 
 def test_what_a_failure_kept_from_being_tried_is_tried_alone(
@@ -242,6 +310,22 @@ def test_versions_that_differ_are_told_with_their_hosts(
     found = worse(hosts.compare(three(**change)))
     (one,) = [one for one in found if one.what == what]
     assert one.severity == severity and one.why and one.fix
+
+
+@pytest.mark.parametrize(
+    ("version", "fix"),
+    [
+        ("2.10.0", '"torch==2.10.0"'),  # which is later, though not as text
+        ("2.10.0+cu126", '"torch==2.10.0"'),
+        ("2.9.1+cpu", '--force-reinstall "torch==2.9.1"'),
+    ],
+)
+def test_the_remedy_of_versions_that_differ_is_the_latest_as_pip_knows_it(
+    version: str, fix: str
+) -> None:
+    change = {"frameworks": [replace(TORCH, version=version), HEALTHY.frameworks[1]]}
+    (found,) = worse(hosts.compare(three(**change)))
+    assert found.fix[0].startswith(f"pip install {fix} ")
 
 
 def test_what_is_the_same_is_told_in_one_line() -> None:
@@ -352,6 +436,43 @@ def test_every_pair_is_measured_once_and_nobody_twice_at_a_time(size: int) -> No
 def test_of_many_hosts_each_is_measured_with_some() -> None:
     plan = rounds(200)
     assert len(plan) == 31 and all(len(pairs) == 100 for pairs in plan)
+
+
+class _Wire:
+    """A clock, and a group whose bytes take their time: 1 GB/s but for what `late` adds."""
+
+    def __init__(self, late: Callable[[int, int], float]) -> None:
+        self.now = 0.0
+        self._late = late
+        self._calls: Counter[int] = Counter()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def broadcast(self, memory: object, count: int, root: int) -> None:
+        self._calls[count] += 1
+        self.now += 1e-5 + count / 1e9 + self._late(count, self._calls[count])
+
+
+@pytest.mark.parametrize("order", [wire._THERE, wire._BACK])
+@pytest.mark.parametrize(
+    ("late", "least", "most"),
+    [
+        (lambda count, call: 0.0, 0.9e9, 1.1e9),
+        (lambda count, call: 0.1 * (count == 1 << 18 and call == 1), 0.7e9, 1.1e9),  # a hiccup
+        (lambda count, call: 0.5 * (count == 1 << 24 and call == 1), 0.9e9, 1.1e9),
+        # Beyond the first 64 KiB: 10 MB/s.
+        (lambda count, call: 0.099e-6 * count * (count > 1 << 16), 0.9e7, 1.1e7),
+    ],
+)
+def test_a_rate_is_the_best_of_the_largest_size(
+    order: int, late: Callable[[int, int], float], least: float, most: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    group = _Wire(late)
+    monkeypatch.setattr(wire, "time", group)
+    pair = wire._Pair(group)  # type: ignore[arg-type]
+    assert least < pair._rate(order, 2e-5, 0.2) < most
 
 
 def test_what_ranks_tell_is_found_among_other_output() -> None:

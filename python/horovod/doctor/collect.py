@@ -18,6 +18,8 @@ from horovod import __version__
 from horovod.doctor import environment, frameworks, network
 from horovod.doctor.facts import MIB, Facts
 
+#: Above /proc and /sys of cgroups; tests have trees of their own.
+_ROOT = Path("/")
 #: A driver that hangs shall not hold up the rest.
 _PROGRAM_SECONDS = 10
 _FLAVOURS = (
@@ -70,7 +72,8 @@ def _native_problem() -> str:
 def _other_python() -> str:
     """Scripts are usually started by the `python` of PATH."""
     found = shutil.which("python") or shutil.which("python3")
-    if found is None or os.path.samefile(found, sys.executable):
+    # Not by what links lead to: the Python of a virtual environment is a link to the system's.
+    if found is None or os.path.abspath(found) == os.path.abspath(sys.executable):
         return ""
     ask = "import importlib.util, sys; sys.exit(importlib.util.find_spec('horovod') is None)"
     return found if _run(found, "-c", ask)[0] != 0 else ""
@@ -126,12 +129,12 @@ def _read(path: str | Path) -> str:
 def _cgroup_folders(controller: str) -> list[Path]:
     """Of both versions, from our own group up to the root: each may have a limit."""
     found = []
-    for line in _read("/proc/self/cgroup").splitlines():
+    for line in _read(_ROOT / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            root = Path("/sys/fs/cgroup")
+            root = _ROOT / "sys/fs/cgroup"
         elif controller in controllers.split(","):
-            root = Path("/sys/fs/cgroup") / controller
+            root = _ROOT / "sys/fs/cgroup" / controller
         else:
             continue
         own = Path(path.lstrip("/"))
@@ -150,14 +153,14 @@ def _cgroup(name: str, controller: str) -> int | None:
 
 
 def _core_quota() -> float | None:
+    """The least that our own group or one above grants; each has a period of its own."""
     quotas = []
-    for text in _cgroup_values("cpu.max", "cpu"):
-        amount, _, period = text.partition(" ")
-        if amount.isdecimal() and period.isdecimal():
-            quotas.append(int(amount) / int(period))
-    amounts = _cgroup("cpu.cfs_quota_us", "cpu"), _cgroup("cpu.cfs_period_us", "cpu")
-    if amounts[0] and amounts[1]:
-        quotas.append(amounts[0] / amounts[1])
+    for folder in _cgroup_folders("cpu"):
+        second_version = _read(folder / "cpu.max").split()
+        first_version = [_read(folder / f"cpu.cfs_{part}_us") for part in ("quota", "period")]
+        for words in (second_version, first_version):
+            if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
+                quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -23,6 +24,8 @@ from horovod.runner import _program
 
 #: More than the slowest host needs, so only a host that hangs meets it.
 _SECONDS = 300
+#: For ranks to end by themselves when one has failed.
+_GRACE_SECONDS = 60
 #: Of more hosts, those about which the same is said are told together.
 _MOST_BLOCKS = 4
 #: What is written for others than the doctor, and what starts the ranks in another way.
@@ -177,10 +180,10 @@ class _Examination:
     def _job(self, listed: Sequence[Listed], module: str, words: Sequence[str]) -> Outcome:
         """Runs the module on one rank a host."""
         options = self._options
-        flags = ["--gloo", "--caller", str(os.getpid()), "--grace-seconds", "60"]
+        flags = ["--gloo", "--caller", str(os.getpid()), "--grace-seconds", str(_GRACE_SECONDS)]
         flags += ["-np", str(len(listed))]
-        if [one.here for one in listed] != [True]:
-            flags += ["-H", ",".join(f"{_bracketed(one.name)}:1" for one in listed)]
+        # Also for this host alone: without -H the job would be of a batch system's hosts.
+        flags += ["-H", ",".join(f"{_bracketed(one.name)}:1" for one in listed)]
         for name in ("ssh_port", "ssh_identity_file", "network_interfaces"):
             value = getattr(options, name)
             flags += [f"--{name.replace('_', '-')}", value] if value else []
@@ -206,6 +209,11 @@ def _ended(command: Sequence[str], folder: Path) -> Outcome:
         process.terminate()
         _, said = process.communicate()
         said += f"\nhorovodrun: not done after {_SECONDS} s".encode()
+    except KeyboardInterrupt:
+        # It was interrupted too, and writes to the folder until its ranks have ended.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=2 * _GRACE_SECONDS)
+        raise
     lines = said.decode(errors="replace").splitlines()
     mark = "horovodrun: "
     outcome = Outcome(process.returncode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +19,11 @@ class Framework:
     name: str
     version: str = ""
     adapter: str = ""  #: our module for it; empty: there is none in this version
-    failed: str = ""  #: the module that did not load, of the two
+    failed: str = ""  #: the module that did not load, of the two; at exit: all that were
     problem: str = ""  #: the last line of why
     is_loaded: bool = True  #: False: nobody has tried
     is_slow: bool = False  #: its time was up
+    at_exit: bool = False  #: all had loaded, and the interpreter failed when it ended
 
 
 @dataclass
@@ -80,6 +82,12 @@ class Facts:
             if address in one.addresses:
                 return one
         return None
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """To compare by: 2.9.1 is before 2.10.0. Empty where it begins with no number."""
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
 def as_json(facts: Facts) -> str:

@@ -91,10 +91,13 @@ def _version(name: str) -> str:
         return ""
 
 
+def _modules(frameworks: Iterable[Framework]) -> list[str]:
+    return [module for one in frameworks for module in (one.name, one.adapter)]
+
+
 def _probe(frameworks: list[Framework]) -> Probe:
-    modules = [module for one in frameworks for module in (one.name, one.adapter)]
     output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
-    command = [sys.executable, "-c", _PROBE, *modules]
+    command = [sys.executable, "-c", _PROBE, *_modules(frameworks)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
     return Probe(frameworks, process, output, errors, time.monotonic() + SECONDS)
 
@@ -111,6 +114,9 @@ def _take(probe: Probe) -> list[Framework]:
                 one.version = version[0]
     if code == 0:
         return []
+    if told and told[-1][:2] == ["loaded", _modules(probe.frameworks)[-1]]:
+        _failed_at_exit(probe, code)
+        return []
     stopped_at = told[-1][1] if told else probe.frameworks[0].name
     index = next(
         index for index, one in enumerate(probe.frameworks) if stopped_at in (one.name, one.adapter)
@@ -121,10 +127,26 @@ def _take(probe: Probe) -> list[Framework]:
         guilty.is_slow = True
         guilty.problem = f"it had not loaded after {SECONDS} s"
     elif code < 0:
-        guilty.problem = f"it was killed by {signal.Signals(-code).name} while loading"
+        guilty.problem = f"it was killed by {_signal_text(-code)} while loading"
     else:
         guilty.problem = said[-1] if said else f"it ended with code {code} while loading"
     return probe.frameworks[index + 1 :]
+
+
+def _failed_at_exit(probe: Probe, code: int | None) -> None:
+    """Whose fault it is cannot be told, so the one that was loaded last tells it."""
+    last = probe.frameworks[-1]
+    last.at_exit = True
+    last.failed = ", ".join(_modules(probe.frameworks))
+    if code is None:
+        last.problem = f"an interpreter had loaded it, and had not ended after {SECONDS} s"
+    else:
+        how = f"was killed by {_signal_text(-code)}" if code < 0 else f"ended with code {code}"
+        last.problem = f"an interpreter had loaded it, and {how} at its end"
+
+
+def _signal_text(number: int) -> str:
+    return f"signal {number} ({signal.strsignal(number) or 'unknown'})"
 
 
 def _exit_code(probe: Probe) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from horovod.doctor.facts import GIB, MIB, Facts, Framework
+from horovod.doctor.facts import GIB, MIB, Facts, Framework, version_numbers
 from horovod.doctor.finding import Finding, advice, ok, problem
 
 #: Each rank has sockets to its peers, a few files of its framework, and its data.
@@ -26,11 +26,6 @@ _OLDEST = {"torch": (2, 1), "tensorflow": (2, 15)}
 
 def findings(facts: Facts) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(facts)]
-
-
-def _version_of(text: str) -> tuple[int, ...]:
-    found = re.match(r"\d+(\.\d+)*", text)
-    return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
 def amount(count: int) -> str:
@@ -76,9 +71,11 @@ def _frameworks(facts: Facts) -> Iterator[Finding]:
         )
     for one in facts.frameworks:
         oldest = _OLDEST.get(one.name, ())
-        if one.is_slow:
+        if one.at_exit:
+            yield _fails_at_exit(one, facts.interpreter)
+        elif one.is_slow:
             yield _slow(one, facts.interpreter)
-        elif one.problem and one.version and _version_of(one.version) < oldest:
+        elif one.problem and one.version and version_numbers(one.version) < oldest:
             yield _too_old(one, facts.interpreter, ".".join(map(str, oldest)))
         elif one.problem:
             yield _does_not_load(one, facts)
@@ -93,6 +90,14 @@ def _frameworks(facts: Facts) -> Iterator[Finding]:
                 "scripts that import it cannot run",
                 "keep such scripts on the package that they run with now",
             )
+
+
+def _fails_at_exit(one: Framework, interpreter: str) -> Finding:
+    return advice(
+        f"{one.name} {one.version}: {one.problem}",
+        "a script may end like this after its work is done, and its job counts as failed",
+        f"to see where: {interpreter} -X faulthandler -c 'import {one.failed}'",
+    )
 
 
 def _slow(one: Framework, interpreter: str) -> Finding:
@@ -150,13 +155,14 @@ def _open_files(facts: Facts) -> Iterator[Finding]:
         shown = "unlimited" if facts.open_files is None else str(facts.open_files)
         yield ok(f"open files {shown}")
         return
-    raisable = facts.open_files_most is None or facts.open_files_most >= needed
+    most = facts.open_files_most
+    wanted = max(needed, 4096)
     yield problem(
         f"a process may have {facts.open_files} open files, of {needed} for a rank among {ranks}",
         "ranks end with 'Too many open files' when they connect or read data",
-        f"ulimit -n {needed if not raisable else max(needed, 4096)}"
-        if raisable
-        else f"in /etc/security/limits.conf: '* hard nofile {max(needed, 4096)}', then log in anew",
+        f"ulimit -n {wanted if most is None else min(wanted, most)}"
+        if most is None or most >= needed
+        else f"in /etc/security/limits.conf: '* hard nofile {wanted}', then log in anew",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from horovod.doctor.facts import Facts, Interface
+from horovod.doctor.facts import Facts, Interface, version_numbers
 from horovod.doctor.finding import Finding, advice, ok, problem
 from horovod.doctor.wire import Reached, Way
 
@@ -58,7 +58,10 @@ def _framework(hosts: Hosts, name: str) -> list[Finding]:
         return next((one.version for one in facts.frameworks if one.name == name), "missing")
 
     versions = [version(facts) for facts in hosts.values()]
-    newest = max((one for one in versions if one != "missing"), default="")
+    # What follows a + tells of one build, which pip does not find everywhere.
+    public = {one.partition("+")[0] for one in versions if one != "missing"}
+    newest = max(sorted(public), key=version_numbers, default="")
+    again = "--force-reinstall " if len(public) == 1 and "missing" not in versions else ""
     return _compared(
         hosts,
         name,
@@ -67,12 +70,12 @@ def _framework(hosts: Hosts, name: str) -> list[Finding]:
         "models, states and results of different versions differ, and some fail to load"
         if "missing" not in versions
         else "a rank on a host without it ends when it is imported",
-        f'pip install "{name}=={newest}"   (on all hosts, in the same environment)',
+        f'pip install {again}"{name}=={newest}"   (on all hosts, in the same environment)',
     )
 
 
 def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+    return ".".join(version.partition("+")[0].split(".")[:2])
 
 
 def _compared(

@@ -30,6 +30,8 @@ _HOSTS_ONE_BY_ONE = 6
 _MOST_ROUNDS = 31
 _LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 25
 _MOST_PINGS = 50
+#: Another program may have had the processor in one of them.
+_LEAST_REPEATS = 2
 _ORDER = struct.Struct("=qq")  #: what to do, and with how many bytes
 _CLOCK = struct.Struct("=d")
 _PING, _THERE, _BACK, _END = range(4)
@@ -122,9 +124,11 @@ class _Pair:
         way.round_trip_seconds = best
 
     def _rate(self, order: int, round_trip: float, seconds: float) -> float:
-        """Doubles what is sent until that takes a good part of the time."""
+        """Doubles what is sent while twice as much fits into the time, then repeats that. Only the
+        most counts: a network that is limited may let a little through at full speed."""
         until = time.monotonic() + seconds
         count = _LEAST_BYTES
+        best, repeats = 0.0, 0
         while True:
             begin = time.monotonic()
             self._order(order, count)
@@ -132,10 +136,14 @@ class _Pair:
             if order == _THERE:
                 self._group.broadcast(self._memory, _CLOCK.size, 1)
             took = time.monotonic() - begin
-            # Twice as much takes twice as long.
-            if time.monotonic() + 2 * took > until or count == _MOST_BYTES:
-                return count / max(took - round_trip, took / 10)
-            count *= 2
+            left = until - time.monotonic()
+            best = max(best, count / max(took - round_trip, took / 2))
+            repeats += 1
+            if count < _MOST_BYTES and left > 2 * _LEAST_REPEATS * took:
+                count *= 2
+                best, repeats = 0.0, 0
+            elif repeats >= _LEAST_REPEATS and left < took:
+                return best
 
 
 def _reached(rank: int) -> list[Reached]:
