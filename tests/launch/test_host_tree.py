@@ -88,7 +88,7 @@ def test_with_a_host_are_lost_those_that_are_reached_from_there(
             else (b"--agent" in (own / "cmdline").read_bytes().split(b"\0"))
         )
 
-    for pid in filter(is_victim, cluster.processes(3)):
+    for pid in list(filter(is_victim, cluster.processes(3))):  # before any of them is gone
         os.kill(pid, signal.SIGKILL)
     result = ended(process)
     assert result.code == 1
