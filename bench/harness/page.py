@@ -71,7 +71,11 @@ SECTIONS = {
         "`tf.numpy_function`, which calls Python and sends nothing. Memory is that of a rank "
         "beside the user's tensors and torch; it is compared with its target alone.",
     ),
-    "start": ("Start-up", "From the command to its end."),
+    "start": (
+        "Start-up",
+        "From the command to its end. Several hosts are network namespaces, which all launchers "
+        "enter by the same stand-in for ssh; torchrun is started on all of them at once.",
+    ),
     "faults": (
         "Faults",
         "From `kill -9` of a rank in the middle of an allreduce to the error on the slowest "
