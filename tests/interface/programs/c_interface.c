@@ -24,6 +24,7 @@ static int32_t start(void) {
   EXPECT(world.local_size == world.size && world.local_rank == world.rank);
   EXPECT(world.cross_size == 1 && world.cross_rank == 0 && world.homogeneous);
   EXPECT(world.generation == 1 && hvd_is_initialized());
+  EXPECT(!hvd_uses_mpi()); /* nobody has asked for it */
   return world.rank;
 }
 
