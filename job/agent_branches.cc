@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "job/command.h"
+#include "job/watch.h"
 
 namespace hvd::job {
 
@@ -27,9 +28,7 @@ void AgentBranches::reach(const AgentReach& reach) {
   branch.first = reach.first;
   branch.last = reach.last;
   branch.agent = std::make_unique<AgentConnection>(reach.host, std::move(ssh), own, defaults_);
-  epoll_event event{.events = EPOLLIN, .data = {.fd = branch.agent->fd()}};
-  if (epoll_ctl(events_.get(), EPOLL_CTL_ADD, branch.agent->fd(), &event) != 0)
-    fail_errno("watching an agent");
+  watch(events_, branch.agent->fd());
 }
 
 bool AgentBranches::pass_down(const AgentFrame& frame) {

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "job/report.h"
+#include "job/watch.h"
 
 namespace hvd::job {
 namespace {
@@ -22,17 +23,6 @@ constexpr size_t kReadBytes = 64 * KiB;
 constexpr int kReadsAtOnce = 16;
 /// What is kept of the complaints of an ssh.
 constexpr size_t kMaxSaidBytes = 16 * KiB;
-
-void watch(const FileDescriptor& epoll, const FileDescriptor& fd, uint32_t events = EPOLLIN) {
-  epoll_event event{.events = events, .data = {.fd = fd.get()}};
-  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0)
-    fail_errno("watching a descriptor");
-}
-
-/// Also of one that is not watched.
-void unwatch(const FileDescriptor& epoll, const FileDescriptor& fd) {
-  if (fd) epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
-}
 
 /// Ours never blocks; the other one is for the child, and must be closed once it has it.
 struct Pipe {
@@ -79,7 +69,7 @@ void AgentConnection::begin(const Environment& environment) {
   out_ = std::move(out.ours);
   err_ = std::move(err.ours);
   to_agent_ = std::make_unique<Console>(in_.get());
-  for (const FileDescriptor* fd : {&pidfd_, &out_, &err_}) watch(events_, *fd);
+  for (const FileDescriptor* fd : {&pidfd_, &out_, &err_}) watch(events_, fd->get());
 }
 
 AgentConnection::~AgentConnection() {
@@ -108,7 +98,7 @@ bool AgentConnection::receive() {
   const ssize_t size = read(out_.get(), bytes, sizeof(bytes));
   if (size > 0 && broken_.empty()) reader_.add({bytes, static_cast<size_t>(size)});
   if (size == 0) {
-    unwatch(events_, out_);
+    unwatch(events_, out_.get());
     out_.reset();
   }
   return size > 0;
@@ -120,7 +110,7 @@ void AgentConnection::listen_to_ssh() {
     const ssize_t size = read(err_.get(), text, sizeof(text));
     if (size < 0) return;
     if (size == 0) {
-      unwatch(events_, err_);
+      unwatch(events_, err_.get());
       err_.reset();
       return;
     }
@@ -151,8 +141,8 @@ void AgentConnection::take_end() {
   int wait_status = 0;
   waitpid(process_->pid(), &wait_status, 0);
   const ExitStatus status = exit_status(wait_status);
-  for (const FileDescriptor* fd : {&pidfd_, &out_, &err_}) unwatch(events_, *fd);
-  if (std::exchange(send_watched_, false)) unwatch(events_, in_);
+  for (const FileDescriptor* fd : {&pidfd_, &out_, &err_}) unwatch(events_, fd->get());
+  if (std::exchange(send_watched_, false)) unwatch(events_, in_.get());
 
   AgentRefusal& before = end_.before;
   StartRow row = diagnosis(ssh_, host_, status, said_, reader_.noise());
@@ -179,9 +169,9 @@ void AgentConnection::pause(bool paused) {
   for (const FileDescriptor* fd : {&pidfd_, &out_}) {
     if (!*fd) continue;
     if (paused) {
-      unwatch(events_, *fd);
+      unwatch(events_, fd->get());
     } else {
-      watch(events_, *fd);
+      watch(events_, fd->get());
     }
   }
 }
@@ -192,9 +182,9 @@ void AgentConnection::send() {
   if (send_watched_ == to_agent_->has_waiting()) return;
   send_watched_ = !send_watched_;
   if (send_watched_) {
-    watch(events_, in_, EPOLLOUT);
+    watch(events_, in_.get(), 0, EPOLLOUT);
   } else {
-    unwatch(events_, in_);
+    unwatch(events_, in_.get());
   }
 }
 

@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "job/environment.h"
+#include "job/spawn.h"
 
 namespace hvd::job {
 namespace {
@@ -26,13 +28,6 @@ except Exception as error:
     sys.exit(1)
 sys.exit(main())
 )";
-
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (std::string& word : words) result.push_back(word.data());
-  result.push_back(nullptr);
-  return result;
-}
 
 }  // namespace
 
@@ -59,9 +54,8 @@ int run_doctor(const DoctorPlan& plan, const Options& options, const Environment
          fmt::format("there is no python3 beside {} or in PATH, so no script can run: apt-get "
                      "install python3",
                      plan.program));
-  std::vector<std::string> words = doctor_command(plan, options);
-  std::vector<std::string> variables;
-  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  const std::vector<std::string> words = doctor_command(plan, options);
+  const std::vector<std::string> variables = assignments(environment);
   execve(plan.python.c_str(), pointers(words).data(), pointers(variables).data());
   fail(Code::internal, fmt::format("{} cannot be started: {}", plan.python, std::strerror(errno)));
 }

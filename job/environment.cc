@@ -74,6 +74,13 @@ std::string hostfile_of_operator(const Environment& environment) {
   return named == environment.end() ? "/etc/mpi/hostfile" : named->second;
 }
 
+std::vector<std::string> assignments(const Environment& environment) {
+  std::vector<std::string> result;
+  result.reserve(environment.size());
+  for (const auto& [name, value] : environment) result.push_back(fmt::format("{}={}", name, value));
+  return result;
+}
+
 Environment rank_variables(const Place& place) {
   const auto text = [](int value) { return fmt::format("{}", value); };
   return {{"HOROVOD_HOSTNAME", place.host},

@@ -34,6 +34,9 @@ Environment meeting_variables(const Environment& job, const Meeting& meeting);
 /// is no such pod.
 std::string hostfile_of_operator(const Environment& environment);
 
+/// `NAME=value` of each, as exec takes them.
+std::vector<std::string> assignments(const Environment& environment);
+
 /// What one rank is told about its place.
 Environment rank_variables(const Place& place);
 

@@ -29,6 +29,7 @@
 #include "job/output.h"
 #include "job/remote_link.h"
 #include "job/report.h"
+#include "job/watch.h"
 
 namespace hvd::job {
 namespace {
@@ -42,11 +43,6 @@ constexpr std::chrono::seconds kFarewell{10};
 
 /// What the loop watches; from `links` on, a link each.
 enum class Watched : uint64_t { signals, caller, store, out_console, err_console, input, links };
-
-void watch(int epoll, int fd, uint64_t tag) {
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) fail_errno("watching a descriptor");
-}
 
 int count_ranks(const Job& job) {
   int ranks = 0;
@@ -135,9 +131,9 @@ Launch::Launch(const Job& job)
   watch_signals();
   if (job.options.caller) caller_ = open_process(*job.options.caller);
   make_links();
-  watch(events_.get(), signals_.get(), static_cast<uint64_t>(Watched::signals));
-  if (caller_) watch(events_.get(), caller_.get(), static_cast<uint64_t>(Watched::caller));
-  watch(events_.get(), store_->fd(), static_cast<uint64_t>(Watched::store));
+  watch(events_, signals_.get(), static_cast<uint64_t>(Watched::signals));
+  if (caller_) watch(events_, caller_.get(), static_cast<uint64_t>(Watched::caller));
+  watch(events_, store_->fd(), static_cast<uint64_t>(Watched::store));
 }
 
 /// A signal that whoever started us has set to be ignored (nohup) stays ignored.
@@ -187,7 +183,7 @@ void Launch::make_remote_links() {
 }
 
 void Launch::add_link(std::unique_ptr<HostLink> link) {
-  watch(events_.get(), link->fd(), static_cast<uint64_t>(Watched::links) + links_.size());
+  watch(events_, link->fd(), static_cast<uint64_t>(Watched::links) + links_.size());
   links_.push_back(std::move(link));
 }
 

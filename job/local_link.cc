@@ -17,17 +17,13 @@
 #include "core/transport/interfaces.h"
 #include "job/descendants.h"
 #include "job/report.h"
+#include "job/watch.h"
 
 namespace hvd::job {
 namespace {
 
 constexpr size_t kReadBytes = 64 * KiB;
 constexpr uint64_t kSupervisor = 0, kPipes = 1;
-
-void watch(int epoll, int fd, uint64_t tag) {
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
-  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) fail_errno("watching a descriptor");
-}
 
 /// The job's key in memory that nobody can change. Ranks inherit it; it has no name anywhere.
 FileDescriptor sealed_key(const JobKey& key) {
@@ -37,13 +33,6 @@ FileDescriptor sealed_key(const JobKey& key) {
       fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
     fail_errno("keeping the job's key");
   return file;
-}
-
-std::vector<std::string> assignments(const Environment& environment) {
-  std::vector<std::string> result;
-  result.reserve(environment.size());
-  for (const auto& [name, value] : environment) result.push_back(fmt::format("{}={}", name, value));
-  return result;
 }
 
 /// The interface of this machine that has the address; "" when none has.
@@ -93,8 +82,8 @@ void LocalLink::start(const Address& store) {
   for (const Place& place : plan_.places) add_program(task, place, common);
   supervisor_ = start_supervisor(task);
   write_ends_.clear();
-  watch(events_.get(), supervisor_.socket.get(), kSupervisor);
-  if (!paused_) watch(events_.get(), pipe_events_.get(), kPipes);
+  watch(events_, supervisor_.socket.get(), kSupervisor);
+  if (!paused_) watch(events_, pipe_events_.get(), kPipes);
 }
 
 void LocalLink::add_program(SupervisorTask& task, const Place& place, const Environment& common) {
@@ -109,7 +98,7 @@ void LocalLink::add_program(SupervisorTask& task, const Place& place, const Envi
     if (pipe2(pipe, O_CLOEXEC) != 0) fail_errno("making a pipe");
     fcntl(pipe[0], F_SETFL, O_NONBLOCK);
     pipes_[index][stream] = FileDescriptor(pipe[0]);
-    watch(pipe_events_.get(), pipe[0], index * kStreams + stream);
+    watch(pipe_events_, pipe[0], index * kStreams + stream);
     ends[stream] = write_ends_.emplace_back(pipe[1], AtFork::keep).get();
   }
   const bool reads = place.rank == 0 && plan_.rank_zero_input >= 0;
@@ -209,8 +198,11 @@ void LocalLink::signal_all(int signal) {
 
 void LocalLink::pause_output(bool paused) {
   if (std::exchange(paused_, paused) == paused || supervisor_.pid < 0) return;
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = kPipes}};
-  epoll_ctl(events_.get(), paused ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, pipe_events_.get(), &event);
+  if (paused) {
+    unwatch(events_, pipe_events_.get());
+  } else {
+    watch(events_, pipe_events_.get(), kPipes);
+  }
 }
 
 }  // namespace hvd::job

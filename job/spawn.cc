@@ -19,14 +19,6 @@ namespace {
 /// What a handful of system calls need, with room.
 constexpr size_t kStackBytes = size_t{64} << 10;
 
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  result.reserve(texts.size() + 1);
-  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
 /// As the kernel takes them.
 std::vector<cpu_set_t> mask_of(const std::vector<int>& cpus) {
   if (cpus.empty()) return {};
@@ -62,6 +54,14 @@ bool is_program(const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
 
 // The child shares our memory, as after vfork, but we do not wait for it: 64 processes start in the
 // time that the slower of two cores needs, not one after the other. It has a stack of its own.

@@ -34,6 +34,9 @@ struct Program {
   std::vector<int> cpus{};  ///< that it may use; none: those of the parent
 };
 
+/// An array that ends with null, as exec wants it. `texts` outlives it.
+std::vector<char*> pointers(const std::vector<std::string>& texts);
+
 /// A child, and the memory in which it runs until it has become the program: keep it until the
 /// child has ended.
 class Spawned {

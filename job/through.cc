@@ -27,6 +27,7 @@
 #include "job/command.h"
 #include "job/descendants.h"
 #include "job/driver.h"
+#include "job/environment.h"
 #include "job/jsrun.h"
 #include "job/mpirun.h"
 #include "job/spawn.h"
@@ -38,15 +39,10 @@ constexpr int kNotStarted = 127;
 /// All flavours name themselves in the first lines.
 constexpr size_t kVersionBytes = 65536;
 
-/// Arrays that end with null, as exec wants them.
+/// What exec wants to have, made before the fork.
 struct Image {
-  Image(const std::vector<std::string>& words, const Environment& variables) {
-    for (const auto& [name, value] : variables) lines.push_back(name + "=" + value);
-    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-    for (const std::string& line : lines) environment.push_back(const_cast<char*>(line.c_str()));
-    arguments.push_back(nullptr);
-    environment.push_back(nullptr);
-  }
+  Image(const std::vector<std::string>& words, const Environment& variables)
+      : lines(assignments(variables)), arguments(pointers(words)), environment(pointers(lines)) {}
   std::vector<std::string> lines;
   std::vector<char*> arguments, environment;
 };

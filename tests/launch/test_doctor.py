@@ -10,22 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import COUNT, WIRE, Cluster, address, cluster_or_skip, must
+from cluster import COUNT, WIRE, Cluster, address, must
 from launcher import Ended, Jobs, horovodrun, wait_until
 
 pytest.importorskip("horovod._core")
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = cluster_or_skip(tmp_path_factory.mktemp("cluster"))
-    yield cluster
-    cluster.take_down()
 
 
 def examined(

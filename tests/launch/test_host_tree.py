@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from cluster import (
     Cluster,
     address,
     by_rank,
-    cluster_or_skip,
     hosts,
     refused,
     shell,
@@ -23,13 +21,6 @@ from launcher import ended
 COUNT = 6
 ALL = hosts(*[1] * COUNT)
 CHAIN = ["--agent-fan-out", "1"]
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = cluster_or_skip(tmp_path_factory.mktemp("tree"), COUNT)
-    yield cluster
-    cluster.take_down()
 
 
 @pytest.mark.parametrize(

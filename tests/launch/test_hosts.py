@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,20 +20,12 @@ from cluster import (
     address,
     address_v6,
     by_rank,
-    cluster_or_skip,
     hosts,
     refused,
     shell,
     start_sleepers,
 )
 from launcher import ended, horovodrun, wait_until
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = cluster_or_skip(tmp_path_factory.mktemp("cluster"))
-    yield cluster
-    cluster.take_down()
 
 
 def test_ranks_find_their_place_folder_and_environment_on_every_host(
