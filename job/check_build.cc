@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "core/capi/version.h"
-#include "job/command.h"
+#include "job/process/command.h"
 
 namespace hvd::job {
 namespace {

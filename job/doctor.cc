@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "job/environment.h"
-#include "job/spawn.h"
+#include "job/options/environment.h"
+#include "job/process/spawn.h"
 
 namespace hvd::job {
 namespace {

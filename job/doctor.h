@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "job/environment.h"
-#include "job/options.h"
+#include "job/options/environment.h"
+#include "job/options/options.h"
 
 namespace hvd::job {
 

@@ -1,7 +1,6 @@
 #include "job/launch.h"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -13,23 +12,19 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <set>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/transport/store_server.h"
-#include "job/caller.h"
-#include "job/driver.h"
-#include "job/environment.h"
-#include "job/host_tree.h"
-#include "job/input_source.h"
-#include "job/last_word.h"
-#include "job/local_link.h"
-#include "job/output.h"
-#include "job/remote_link.h"
-#include "job/report.h"
-#include "job/watch.h"
+#include "job/driver/driver.h"
+#include "job/driver/last_word.h"
+#include "job/driver/report.h"
+#include "job/links.h"
+#include "job/process/caller.h"
+#include "job/process/watch.h"
+#include "job/stream/input_source.h"
+#include "job/stream/output.h"
 
 namespace hvd::job {
 namespace {
@@ -44,12 +39,6 @@ constexpr std::chrono::seconds kFarewell{10};
 /// What the loop watches; from `links` on, a link each.
 enum class Watched : uint64_t { signals, caller, store, out_console, err_console, input, links };
 
-int count_ranks(const Job& job) {
-  int ranks = 0;
-  for (const JobHost& host : job.hosts) ranks += static_cast<int>(host.places.size());
-  return ranks;
-}
-
 class Launch {
  public:
   explicit Launch(const Job& job);
@@ -57,14 +46,7 @@ class Launch {
 
  private:
   void watch_signals();
-  void make_links();
-  LocalPlan local_plan(int index) const;
-  void make_remote_links();
-  void add_link(std::unique_ptr<HostLink> link);
-  AgentSetup setup_of_all() const;
-  void tell_plan();
   std::optional<int> assemble();
-  std::vector<StartRow> rows() const;
   void start_all(const std::string& store_host);
   void feed_rank_zero();
   void turn();
@@ -97,13 +79,10 @@ class Launch {
   const JobKey key_;
   std::optional<StoreServer> store_;
   FileDescriptor signals_, events_;
-  AgentSetup setup_;                              ///< for other hosts
-  std::vector<std::unique_ptr<HostLink>> links_;  ///< a host each, or several
-  std::set<size_t> moved_links_;                  ///< that have something to say
-  std::vector<int> host_of_;                      ///< by rank
-  HostLink* rank_zero_ = nullptr;                 ///< the one that has it
-  std::optional<InputSource> input_;              ///< while rank 0 reads it elsewhere
-  std::set<std::string> told_;                    ///< keys of last words that have been taken
+  std::optional<Links> links_;
+  std::set<size_t> moved_links_;      ///< that have something to say
+  std::optional<InputSource> input_;  ///< while rank 0 reads it elsewhere
+  std::set<std::string> told_;        ///< keys of last words that have been taken
   std::array<bool, kStreams> console_watched_{};
   bool output_paused_ = false;
   bool store_moved_ = false;
@@ -113,7 +92,7 @@ class Launch {
 
 Launch::Launch(const Job& job)
     : job_(job),
-      size_(count_ranks(job)),
+      size_(job.ranks()),
       driver_({.ranks = size_,
                .hosts = static_cast<int>(job.hosts.size()),
                .grace = job.grace,
@@ -130,7 +109,11 @@ Launch::Launch(const Job& job)
   events_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   watch_signals();
   if (job.options.caller) caller_ = open_process(*job.options.caller);
-  make_links();
+  if (job.options.verbose)
+    for (const std::string& line : describe(job, store_->port())) output_.say(line);
+  links_.emplace(job, key_, store_->port(), defaults_);
+  for (size_t index = 0; index < links_->size(); ++index)
+    watch(events_, (*links_)[index].fd(), static_cast<uint64_t>(Watched::links) + index);
   watch(events_, signals_.get(), static_cast<uint64_t>(Watched::signals));
   if (caller_) watch(events_, caller_.get(), static_cast<uint64_t>(Watched::caller));
   watch(events_, store_->fd(), static_cast<uint64_t>(Watched::store));
@@ -152,90 +135,6 @@ void Launch::watch_signals() {
   signals_ = FileDescriptor(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-void Launch::make_links() {
-  if (job_.options.verbose) tell_plan();
-  for (size_t index = 0; index < job_.hosts.size(); ++index) {
-    const JobHost& host = job_.hosts[index];
-    host_of_.insert(host_of_.end(), host.places.size(), static_cast<int>(index));
-    if (!host.local) continue;
-    add_link(std::make_unique<LocalLink>(job_.command, local_plan(static_cast<int>(index)), key_,
-                                         defaults_));
-    if (index == 0) rank_zero_ = links_.back().get();
-  }
-  if (!job_.is_local()) make_remote_links();
-}
-
-void Launch::make_remote_links() {
-  setup_ = setup_of_all();
-  std::vector<RemoteHost> hosts;
-  for (size_t index = 0; index < job_.hosts.size(); ++index)
-    if (const JobHost& host = job_.hosts[index]; !host.local)
-      hosts.push_back({static_cast<uint32_t>(index), host.name, host.places});
-  const Environment own = process_environment();
-  for (const Branch& branch : branches(0, hosts.size(), job_.fan_out)) {
-    const auto first = hosts.begin() + static_cast<std::ptrdiff_t>(branch.first);
-    RemotePlan plan{.hosts = {first, first + static_cast<std::ptrdiff_t>(branch.count)},
-                    .fan_out = job_.fan_out,
-                    .ssh = job_.ssh};
-    add_link(std::make_unique<RemoteLink>(std::move(plan), setup_, own, defaults_));
-    if (first->index == 0) rank_zero_ = links_.back().get();
-  }
-}
-
-void Launch::add_link(std::unique_ptr<HostLink> link) {
-  watch(events_, link->fd(), static_cast<uint64_t>(Watched::links) + links_.size());
-  links_.push_back(std::move(link));
-}
-
-LocalPlan Launch::local_plan(int index) const {
-  const JobHost& host = job_.hosts[static_cast<size_t>(index)];
-  LocalPlan plan;
-  plan.host = index;
-  plan.places = host.places;
-  plan.meeting.interfaces = job_.options.interfaces;
-  plan.meeting.one_host = job_.is_local();
-  if (may_read(STDIN_FILENO)) plan.rank_zero_input = STDIN_FILENO;
-  plan.binding = binding_here(host.places, job_.binding);
-  if (is_refused(plan.binding, job_.binding))
-    fail(Code::invalid_argument,
-         fmt::format("{}: {}; {}", host.name, plan.binding.why_not, kNotBoundAdvice));
-  return plan;
-}
-
-AgentSetup Launch::setup_of_all() const {
-  AgentSetup setup;
-  setup.key = key_;
-  setup.folder = job_.folder;
-  setup.command = job_.command.arguments;
-  setup.environment = job_.command.environment;
-  setup.interfaces = job_.options.interfaces;
-  setup.store_addresses = job_.addresses;
-  setup.store_port = store_->port();
-  setup.start_timeout_seconds = static_cast<uint32_t>(job_.start_timeout.count());
-  setup.binding = job_.binding;
-  return setup;
-}
-
-void Launch::tell_plan() {
-  for (const JobHost& host : job_.hosts)
-    output_.say(fmt::format("{} processes on {}: ranks {} to {}", host.places.size(), host.name,
-                            host.places.front().rank, host.places.back().rank));
-  output_.say(fmt::format("command: {} (found as {})", fmt::join(job_.options.command, " "),
-                          job_.command.program));
-  for (const auto& [name, value] : job_.options.knobs)
-    output_.say(fmt::format("exports {}={} (from a flag or the config file)", name, value));
-  std::vector<std::string> names;
-  for (const auto& [name, value] : rank_variables(job_.hosts.front().places.front()))
-    names.push_back(name);
-  output_.say(fmt::format("exports {} to each rank", fmt::join(names, ", ")));
-  if (!job_.is_local()) return;
-  Meeting meeting;
-  meeting.store = {kLoopback, store_->port()};
-  meeting.interfaces = job_.options.interfaces;
-  for (const auto& [name, value] : meeting_variables(job_.command.environment, meeting))
-    output_.say(fmt::format("exports {}={}", name, value));
-}
-
 int Launch::run() {
   if (job_.is_local()) {
     start_all(kLoopback);
@@ -250,8 +149,7 @@ int Launch::run() {
 /// run anywhere when a host is not ready in time: the exit code, then.
 std::optional<int> Launch::assemble() {
   const TimePoint deadline = now() + job_.start_timeout;
-  while (now() < deadline &&
-         !std::ranges::all_of(links_, [](const auto& one) { return one->settled(); })) {
+  while (now() < deadline && !links_->settled()) {
     wait_for_something(deadline);
     for (const Event& event : take_signals())
       if (const auto* stop = std::get_if<Interrupted>(&event)) return 128 + stop->signal;
@@ -259,7 +157,7 @@ std::optional<int> Launch::assemble() {
     take_news(none);
     if (store_moved_) store_->step();
   }
-  std::vector<StartRow> result = rows();
+  std::vector<StartRow> result = links_->rows();
   for (StartRow& row : result) row = timed_out(std::move(row), job_.start_timeout.count());
   if (job_.options.tell_start) std::ofstream(*job_.options.tell_start) << start_json(result);
   if (std::ranges::any_of(result, &StartRow::failed)) {
@@ -277,17 +175,11 @@ std::optional<int> Launch::assemble() {
   return std::nullopt;
 }
 
-std::vector<StartRow> Launch::rows() const {
-  std::vector<StartRow> result(job_.hosts.size());
-  for (const auto& link : links_) link->tell_rows(result);
-  return result;
-}
-
 void Launch::start_all(const std::string& store_host) {
   if (job_.options.verbose)
-    for (const StartRow& row : rows())
+    for (const StartRow& row : links_->rows())
       output_.say(fmt::format("CPUs of {}: {}", row.host, row.cpus));
-  for (const auto& link : links_) link->start({store_host, store_->port()});
+  links_->start({store_host, store_->port()});
   if (job_.hosts.front().local) return;
   input_.emplace(STDIN_FILENO);
   epoll_event event{.events = EPOLLIN | EPOLLET,
@@ -298,7 +190,7 @@ void Launch::start_all(const std::string& store_host) {
 
 /// As far as there is room where rank 0 is.
 void Launch::feed_rank_zero() {
-  HostLink& link = *rank_zero_;
+  HostLink& link = links_->rank_zero();
   for (auto room = link.input_room(); room; room = link.input_room()) {
     const auto bytes = input_->read(*room);
     if (!bytes) return;
@@ -372,7 +264,7 @@ std::vector<Chunk> Launch::take_news(std::vector<Event>& events) {
   std::vector<Chunk> chunks;
   for (const size_t index : moved_links_) {
     HostNews news;
-    links_[index]->take(news);
+    (*links_)[index].take(news);
     for (Chunk& chunk : news.output) chunks.push_back(std::move(chunk));
     for (const HostEvent& event : news.events) {
       events.push_back(translated(event));
@@ -436,8 +328,7 @@ void Launch::perform(const Announce& announce) {
   const bool expected =
       announce.kind == Announce::Kind::stopped && announce.status.signal == SIGTERM;
   if (expected && !job_.options.verbose) return;
-  const auto host = static_cast<size_t>(host_of_[static_cast<size_t>(announce.rank)]);
-  const std::string where = job_.hosts.size() == 1 ? "" : job_.hosts[host].name;
+  const std::string where = job_.hosts.size() == 1 ? "" : job_.host_of(announce.rank).name;
   for (const std::string& line : report(announce, output_.tail(announce.rank), where))
     output_.say(line);
 }
@@ -457,7 +348,7 @@ void Launch::perform(const Abandon& abandon) {
 void Launch::perform(const SignalAll& all) {
   if (job_.options.verbose)
     output_.say(fmt::format("sending SIG{} to what is left", sigabbrev_np(all.signal)));
-  for (const auto& link : links_) link->signal_all(all.signal);
+  links_->signal_all(all.signal);
 }
 
 /// While a console takes nothing, look at it instead of at what would make it fuller.
@@ -473,7 +364,7 @@ void Launch::watch_consoles() {
   }
   if (output_paused_ == output_.is_full()) return;
   output_paused_ = output_.is_full();
-  for (const auto& link : links_) link->pause_output(output_paused_);
+  links_->pause_output(output_paused_);
 }
 
 int Launch::finish(int exit_code) {

@@ -46,13 +46,13 @@ ALLOWED: dict[str, set[str]] = {
         "core/transport/gate.cc",  # a stranger ends his own connection and nothing else
         "core/transport/store_client.cc",  # another address may be the right one
         "core/transport/store_server.cc",  # a client that goes does not end the server
-        "job/agent_connection.cc",  # what comes from another host ends its own ssh, nothing else
-        "job/config_file.cc",  # yaml-cpp throws
+        "job/remote/agent_connection.cc",  # what another host says ends its own ssh, nothing else
+        "job/options/config_file.cc",  # yaml-cpp throws
         "job/main.cc",  # nothing passes the launcher's main but an exit code
-        "job/options.cc",  # CLI11 throws
+        "job/options/options.cc",  # CLI11 throws
         "python/module.cc",  # what a function of Python raises is raised when init has ended
     },
-    "sleep": {"job/descendants.cc"},  # between two looks at processes that are being ended
+    "sleep": {"job/process/descendants.cc"},  # between two looks at processes that are being ended
     "conditional": {  # Highway compiles these files once for each kind of CPU
         "core/kernel/convert.cc",
         "core/kernel/copy.cc",

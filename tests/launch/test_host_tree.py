@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,9 @@ from cluster import (
     shell,
     start_sleepers,
 )
-from launcher import ended
+from launcher import ended, wait_until
 
+KIB, MIB = 1 << 10, 1 << 20
 COUNT = 6
 ALL = hosts(*[1] * COUNT)
 CHAIN = ["--agent-fan-out", "1"]
@@ -61,6 +65,67 @@ def test_the_first_failure_and_the_end_of_the_others_pass_through_the_tree(
         f"rank 5 on {address(6)} exited with code 7; its last lines:",
         "    bad luck",
     ]
+
+
+def is_named(pid: int, name: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == name
+    except FileNotFoundError:  # it has ended
+        return False
+
+
+def until_it_stands(count: Callable[[], int]) -> int:
+    """Waits until it has not grown for a second."""
+    seen, since = count(), time.monotonic()
+
+    def stands() -> bool:
+        nonlocal seen, since
+        now = count()
+        if now != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() > since + 1
+
+    wait_until(stands, "output to stand")
+    return seen
+
+
+def field(pid: int, file: str, name: str) -> int:
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{name}:")]
+    return int(line.split()[1])
+
+
+def test_output_that_nobody_reads_waits_where_it_was_written(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    written = 16 * MIB
+    script = shell(tmp_path, f"yes $(printf %0999d $HOROVOD_RANK) | head -c {written}\n")
+    process = cluster.start("-np", str(COUNT), "-H", ALL, *CHAIN, script, cwd=tmp_path)
+
+    def launchers() -> list[int]:
+        """That of the job, and the agents."""
+        found = [pid for host in cluster.hosts for pid in cluster.processes(host)]
+        return [pid for pid in found if is_named(pid, "horovodrun")]
+
+    wait_until(lambda: len(launchers()) == COUNT, "all agents")
+    pids = launchers()
+
+    def read_by_all() -> int:
+        return sum(field(pid, "io", "rchar") for pid in pids)
+
+    wait_until(lambda: read_by_all() > 1 * MIB, "some output")
+    stands = until_it_stands(read_by_all)
+    assert stands < COUNT * written / 4
+    peaks = {pid: field(pid, "status", "VmHWM") * KIB for pid in pids}
+    assert max(peaks.values()) < 20 * MIB, peaks
+    result = ended(process)
+    assert (result.code, result.err) == (0, "")
+    shown = Counter[str]()  # a line that was unfinished meanwhile is two there
+    for line in result.out_lines:
+        prefix, _, text = line.partition(":")
+        shown[prefix] += len(text)
+    line_ends = written // 1000
+    assert shown == {f"[{rank}]<stdout>": written - line_ends for rank in range(COUNT)}
 
 
 @pytest.mark.parametrize("victim", ["--agent", "sshd"])

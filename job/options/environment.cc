@@ -1,0 +1,95 @@
+#include "job/options/environment.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace hvd::job {
+namespace {
+
+// Marks go into a trace; the flag alone asks for none.
+constexpr std::string_view kTimeline = "HOROVOD_TIMELINE";
+constexpr std::string_view kMarkCycles = "HOROVOD_TIMELINE_MARK_CYCLES";
+
+// All ranks are on this machine: they need no other.
+const std::string kLoopbackInterface = "lo";
+
+/// Functions of the user's shell, what the launcher's own devices are, and secrets stay behind.
+bool stays_behind(std::string_view name) {
+  return name.starts_with("BASH_FUNC_") || name.starts_with("OLDPWD") ||
+         name.starts_with("HOROVOD_SECRET_KEY") ||
+         name.find("CUDA_VISIBLE_DEVICES") != std::string_view::npos;
+}
+
+/// True when the variable is set, and to this.
+bool is(const Environment& environment, const char* name, std::string_view value) {
+  const auto found = environment.find(name);
+  return found != environment.end() && found->second == value;
+}
+
+}  // namespace
+
+Environment job_environment(const Environment& launcher, const Options& options) {
+  Environment result;
+  for (const auto& [name, value] : launcher)
+    if (!stays_behind(name)) result.emplace(name, value);
+  for (const auto& [name, value] : options.knobs) {
+    if (name != kMarkCycles || options.knobs.contains(kTimeline) || result.contains(kTimeline))
+      result.insert_or_assign(name, value);
+  }
+  if (options.no_infiniband) result.insert_or_assign("NCCL_IB_DISABLE", std::string(1, '1'));
+  return result;
+}
+
+Environment meeting_variables(const Environment& job, const Meeting& meeting) {
+  Environment result{{"HOROVOD_CONTROLLER", "gloo"},
+                     {"HOROVOD_CPU_OPERATIONS", "gloo"},
+                     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", meeting.store.host},
+                     {"HOROVOD_GLOO_RENDEZVOUS_PORT", fmt::format("{}", meeting.store.port)},
+                     {"HOROVOD_KEY_FD", fmt::format("{}", kKeyDescriptor)},
+                     {"PYTHONUNBUFFERED", "1"}};
+  if (!meeting.interfaces.empty()) {
+    const auto& allowed = meeting.interfaces;
+    const bool found = std::ranges::find(allowed, meeting.interface) != allowed.end();
+    result.emplace("HOROVOD_GLOO_IFACE", found ? meeting.interface : allowed.front());
+    result.emplace("NCCL_SOCKET_IFNAME", fmt::format("{}", fmt::join(allowed, ",")));
+    return result;
+  }
+  const auto unless_set = [&](const char* name) {
+    const std::string& used = meeting.one_host ? kLoopbackInterface : meeting.interface;
+    if (!job.contains(name) && !used.empty()) result.emplace(name, used);
+  };
+  // On several hosts the runtime itself looks at all interfaces, the one of the Store first.
+  if (meeting.one_host) unless_set("HOROVOD_GLOO_IFACE");
+  unless_set("NCCL_SOCKET_IFNAME");
+  return result;
+}
+
+std::string hostfile_of_operator(const Environment& environment) {
+  const bool second_version = is(environment, "K_MPI_JOB_ROLE", "launcher");
+  const bool first_version = is(environment, "OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh");
+  if (!second_version && !first_version) return "";
+  const auto named = environment.find("OMPI_MCA_orte_default_hostfile");
+  return named == environment.end() ? "/etc/mpi/hostfile" : named->second;
+}
+
+std::vector<std::string> assignments(const Environment& environment) {
+  std::vector<std::string> result;
+  result.reserve(environment.size());
+  for (const auto& [name, value] : environment) result.push_back(fmt::format("{}={}", name, value));
+  return result;
+}
+
+Environment rank_variables(const Place& place) {
+  const auto text = [](int value) { return fmt::format("{}", value); };
+  return {{"HOROVOD_HOSTNAME", place.host},
+          {"HOROVOD_RANK", text(place.rank)},
+          {"HOROVOD_SIZE", text(place.size)},
+          {"HOROVOD_LOCAL_RANK", text(place.local_rank)},
+          {"HOROVOD_LOCAL_SIZE", text(place.local_size)},
+          {"HOROVOD_CROSS_RANK", text(place.cross_rank)},
+          {"HOROVOD_CROSS_SIZE", text(place.cross_size)}};
+}
+
+}  // namespace hvd::job

@@ -1,0 +1,112 @@
+#include "job/options/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hvd::job {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsEmpty;
+using ::testing::Key;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+TEST(JobEnvironment, LeavesShellFunctionsDevicesAndSecretsBehind) {
+  const Environment launcher{{"BASH_FUNC_x%%", "f"},
+                             {"OLDPWD", "/"},
+                             {"CUDA_VISIBLE_DEVICES", "0"},
+                             {"OLD_CUDA_VISIBLE_DEVICES", "0"},
+                             {"HOROVOD_SECRET_KEY", "s"},
+                             {"PATH", "/bin"},
+                             {"PWD", "/"}};
+  EXPECT_THAT(job_environment(launcher, {}), UnorderedElementsAre(Key("PATH"), Key("PWD")));
+}
+
+TEST(JobEnvironment, HasWhatFlagsSetInsteadOfWhatWasThere) {
+  Options options;
+  options.knobs = {{"HOROVOD_CYCLE_TIME", "2"}};
+  EXPECT_THAT(job_environment({{"HOROVOD_CYCLE_TIME", "1"}}, options),
+              UnorderedElementsAre(Pair("HOROVOD_CYCLE_TIME", "2")));
+}
+
+TEST(JobEnvironment, MarksCyclesOnlyInATimeline) {
+  Options options;
+  options.knobs = {{"HOROVOD_TIMELINE_MARK_CYCLES", "1"}};
+  EXPECT_THAT(job_environment({}, options), IsEmpty());
+  EXPECT_THAT(job_environment({{"HOROVOD_TIMELINE", "t.json"}}, options), SizeIs(2));
+  options.knobs.emplace("HOROVOD_TIMELINE", "u.json");
+  EXPECT_THAT(job_environment({}, options), SizeIs(2));
+}
+
+Meeting meeting_at(uint16_t port) {
+  Meeting meeting;
+  meeting.store = {"10.0.0.7", port};
+  return meeting;
+}
+
+TEST(JobEnvironment, TellsNcclToLeaveInfinibandAlone) {
+  Options options;
+  options.no_infiniband = true;
+  EXPECT_THAT(job_environment({{"NCCL_IB_DISABLE", "0"}}, options),
+              UnorderedElementsAre(Pair("NCCL_IB_DISABLE", "1")));
+}
+
+TEST(MeetingVariables, OnOneHostKeepTheInterfacesThatTheUserHasSet) {
+  EXPECT_THAT(meeting_variables({{"NCCL_SOCKET_IFNAME", "ib0"}}, meeting_at(5)),
+              Not(Contains(Key("NCCL_SOCKET_IFNAME"))));
+  const Environment found = meeting_variables({}, meeting_at(5));
+  EXPECT_THAT(found, Contains(Pair("NCCL_SOCKET_IFNAME", "lo")));
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_IFACE", "lo")));
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.7")));
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_RENDEZVOUS_PORT", "5")));
+}
+
+TEST(MeetingVariables, OnSeveralHostsNameTheProvedInterfaceToNcclAlone) {
+  Meeting meeting = meeting_at(5);
+  meeting.one_host = false;
+  meeting.interface = "eth1";
+  const Environment found = meeting_variables({}, meeting);
+  EXPECT_THAT(found, Contains(Pair("NCCL_SOCKET_IFNAME", "eth1")));
+  EXPECT_THAT(found, Not(Contains(Key("HOROVOD_GLOO_IFACE"))));
+}
+
+TEST(MeetingVariables, NameTheInterfacesOfTheFlagTheProvedOneFirst) {
+  Meeting meeting = meeting_at(5);
+  meeting.interfaces = {"eth0", "eth1"};
+  const Environment user{{"HOROVOD_GLOO_IFACE", "lo"}};
+  Environment found = meeting_variables(user, meeting);
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_IFACE", "eth0")));
+  EXPECT_THAT(found, Contains(Pair("NCCL_SOCKET_IFNAME", "eth0,eth1")));
+  meeting.interface = "eth1";
+  found = meeting_variables(user, meeting);
+  EXPECT_THAT(found, Contains(Pair("HOROVOD_GLOO_IFACE", "eth1")));
+}
+
+TEST(HostfileOfOperator, IsFoundInThePodOfItsLauncherOnly) {
+  EXPECT_EQ(hostfile_of_operator({{"K_MPI_JOB_ROLE", "launcher"}}), "/etc/mpi/hostfile");
+  EXPECT_EQ(hostfile_of_operator({{"K_MPI_JOB_ROLE", "worker"}}), "");
+  EXPECT_EQ(hostfile_of_operator({{"OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"}}),
+            "/etc/mpi/hostfile");
+  EXPECT_EQ(hostfile_of_operator({{"OMPI_MCA_plm_rsh_agent", "ssh"}}), "");
+  EXPECT_EQ(hostfile_of_operator({}), "");
+}
+
+TEST(HostfileOfOperator, IsTheOneThatTheOperatorNames) {
+  const std::pair<const std::string, std::string> named{"OMPI_MCA_orte_default_hostfile", "/hosts"};
+  EXPECT_EQ(hostfile_of_operator({{"K_MPI_JOB_ROLE", "launcher"}, named}), "/hosts");
+  EXPECT_EQ(hostfile_of_operator({named}), "") << "it may be that of an mpirun of the user";
+}
+
+TEST(RankVariables, TellThePlace) {
+  EXPECT_THAT(rank_variables({"h", 3, 8, 1, 2, 0, 4}),
+              UnorderedElementsAre(Pair("HOROVOD_HOSTNAME", "h"), Pair("HOROVOD_RANK", "3"),
+                                   Pair("HOROVOD_SIZE", "8"), Pair("HOROVOD_LOCAL_RANK", "1"),
+                                   Pair("HOROVOD_LOCAL_SIZE", "2"), Pair("HOROVOD_CROSS_RANK", "0"),
+                                   Pair("HOROVOD_CROSS_SIZE", "4")));
+}
+
+}  // namespace
+}  // namespace hvd::job

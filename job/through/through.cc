@@ -1,0 +1,314 @@
+#include "job/through/through.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/transport/file_descriptor.h"
+#include "job/driver/driver.h"
+#include "job/options/environment.h"
+#include "job/process/caller.h"
+#include "job/process/command.h"
+#include "job/process/descendants.h"
+#include "job/process/spawn.h"
+#include "job/through/jsrun.h"
+#include "job/through/mpirun.h"
+
+namespace hvd::job {
+namespace {
+
+constexpr int kNotStarted = 127;
+/// All flavours name themselves in the first lines.
+constexpr size_t kVersionBytes = 65536;
+
+/// What exec wants to have, made before the fork.
+struct Image {
+  Image(const std::vector<std::string>& words, const Environment& variables)
+      : lines(assignments(variables)), arguments(pointers(words)), environment(pointers(lines)) {}
+  std::vector<std::string> lines;
+  std::vector<char*> arguments, environment;
+};
+
+pid_t forked() {
+  const pid_t pid = fork();
+  if (pid < 0) fail_errno("starting a process");
+  return pid;
+}
+
+/// Standard output and error of the program.
+std::string output_of(const std::string& program, const std::vector<std::string>& words,
+                      const Environment& environment) {
+  const Image image(words, environment);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail_errno("making a pipe");
+  FileDescriptor reader(ends[0]), writer(ends[1], AtFork::keep);
+  const pid_t pid = forked();
+  if (pid == 0) {
+    if (dup2(writer.get(), STDOUT_FILENO) >= 0 && dup2(writer.get(), STDERR_FILENO) >= 0)
+      execve(program.c_str(), image.arguments.data(), image.environment.data());
+    _exit(kNotStarted);
+  }
+  writer = FileDescriptor();
+  std::string text;
+  std::array<char, 4096> chunk{};
+  while (text.size() < kVersionBytes) {
+    const ssize_t count = read(reader.get(), chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    text.append(chunk.data(), static_cast<size_t>(count));
+  }
+  reader = FileDescriptor();
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return text;
+}
+
+/// Signals that end a job, but those that whoever started us has set to be ignored (nohup), and the
+/// end of a child.
+sigset_t watched_signals() {
+  sigset_t watched;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&watched, signal);
+  }
+  return watched;
+}
+
+int exit_code_of(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/// A terminal sends its signals to the whole foreground, so to the child as well; what a process
+/// sends, it sends to us alone. MPICH's mpirun may call a job that was ended by a signal a success;
+/// whoever waits for us shall not. What does not end on SIGTERM within `patience` is killed, with
+/// all that it has started.
+class Waiting {
+ public:
+  Waiting(pid_t pid, const sigset_t& watched, FileDescriptor caller, std::chrono::seconds patience)
+      : pid_(pid),
+        signals_(signalfd(-1, &watched, SFD_CLOEXEC)),
+        caller_(std::move(caller)),
+        patience_(patience) {
+    if (!signals_) fail_errno("watching signals");
+  }
+
+  int run() {
+    while (!status_) {
+      std::array<pollfd, 2> events{{{signals_.get(), POLLIN, 0},
+                                    {caller_ ? caller_.get() : -1, POLLIN, 0}}};  // -1: left out
+      const int count = poll(events.data(), events.size(), milliseconds_left());
+      if (count < 0) continue;  // EINTR
+      if (count > 0 && events[1].revents != 0) end_without_caller();
+      if (count > 0 && events[0].revents != 0) take_signal();
+      if (!status_ && kill_at_ && Clock::now() >= *kill_at_) kill_all();
+    }
+    const int code = exit_code_of(*status_);
+    return code == 0 && ended_by_ != 0 ? 128 + ended_by_ : code;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void end_without_caller() {
+    caller_.reset();
+    pass_on(SIGTERM);
+  }
+
+  void take_signal() {
+    signalfd_siginfo info{};
+    if (read(signals_.get(), &info, sizeof info) != sizeof info) return;
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) {
+      reap([this](pid_t pid, int status) { take_end(pid, status); });
+    } else if (info.ssi_code <= 0) {
+      pass_on(signal);
+    } else {
+      note(signal);
+    }
+  }
+
+  void pass_on(int signal) {
+    note(signal);
+    if (!status_) kill(pid_, signal);
+  }
+
+  void note(int signal) {
+    if (signal != SIGUSR1 && signal != SIGUSR2) ended_by_ = signal;
+    if (signal == SIGTERM && !kill_at_) kill_at_ = Clock::now() + patience_;
+  }
+
+  /// Said when it is done: there may be nobody to read it, and then we end too.
+  void kill_all() {
+    kill_at_.reset();
+    kill_descendants([this](pid_t pid, int status) { take_end(pid, status); });
+    std::fputs(fmt::format("horovodrun: the launcher of the ranks had not ended {} s after SIGTERM "
+                           "and was killed; --grace-seconds gives it longer\n",
+                           patience_.count())
+                   .c_str(),
+               stderr);
+  }
+
+  void take_end(pid_t pid, int status) {
+    if (pid == pid_) status_ = status;
+  }
+
+  /// For poll(): -1 is for ever.
+  int milliseconds_left() const {
+    if (!kill_at_) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_at_ - Clock::now());
+    return static_cast<int>(std::max<int64_t>(left.count(), 0));
+  }
+
+  pid_t pid_;
+  FileDescriptor signals_;
+  FileDescriptor caller_;  ///< of the process that the job ends with, if there is one
+  const std::chrono::seconds patience_;
+  int ended_by_ = 0;
+  std::optional<int> status_;  ///< of the child, once it has ended
+  std::optional<Clock::time_point> kill_at_;
+};
+
+/// From SIGTERM to SIGKILL: what horovodrun's own ranks have from the first failure on.
+std::chrono::seconds patience_with(const ForeignLauncher& launcher) {
+  const Duration both = knobs_from(launcher.environment).grace + DriverOptions().patience;
+  return std::chrono::ceil<std::chrono::seconds>(both);
+}
+
+int run_to_end(const std::string& program, const ForeignLauncher& launcher,
+               const std::optional<int>& caller) {
+  FileDescriptor caller_process;
+  if (caller) caller_process = open_process(*caller);
+  const Image image(launcher.arguments, launcher.environment);
+  const std::chrono::seconds patience = patience_with(launcher);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // what is left of it is ours to kill
+  const sigset_t watched = watched_signals();
+  sigset_t before;
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  const pid_t self = getpid();
+  const pid_t pid = forked();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (getppid() == self)
+      execve(program.c_str(), image.arguments.data(), image.environment.data());
+    fmt::print(stderr, "horovodrun: {} could not be started: {}\n", program, std::strerror(errno));
+    std::fflush(stderr);
+    _exit(kNotStarted);
+  }
+  return Waiting(pid, watched, std::move(caller_process), patience).run();
+}
+
+int run(const std::string& program, const ForeignLauncher& launcher, const Options& options) {
+  for (const std::string& warning : launcher.warnings)
+    fmt::print(stderr, "horovodrun: {}\n", warning);
+  for (const std::string& folder : launcher.folders) {
+    std::error_code problem;
+    std::filesystem::create_directories(folder, problem);
+    if (problem)
+      fail(Code::invalid_argument,
+           fmt::format("--output-filename: {} cannot be made: {}", folder, problem.message()));
+  }
+  if (options.verbose)
+    fmt::print(stderr, "horovodrun: {} ({})\n", fmt::join(launcher.arguments, " "), program);
+  return run_to_end(program, launcher, options.caller);
+}
+
+/// A file that is there as long as this.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    std::error_code problem;
+    path_ = (std::filesystem::temp_directory_path(problem) / "horovodrun-ranks-XXXXXX").string();
+    const FileDescriptor file(mkstemp(path_.data()));
+    if (file.get() < 0 ||
+        write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+      fail_errno(fmt::format("writing the rank file {}", path_));
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+Environment foreign_environment(const Environment& job, const Options& options) {
+  Environment result = job;
+  for (const char* name :
+       {"HOROVOD_HOSTNAME", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
+        "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_KEY_FD",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"})
+    result.erase(name);
+  result.insert_or_assign("HOROVOD_CONTROLLER", "mpi");
+  result.emplace("PYTHONUNBUFFERED", "1");
+  if (options.interfaces.empty()) return result;
+  result.insert_or_assign("HOROVOD_GLOO_IFACE", options.interfaces.front());
+  result.insert_or_assign("NCCL_SOCKET_IFNAME",
+                          fmt::format("{}", fmt::join(options.interfaces, ",")));
+  return result;
+}
+
+int launch_through_mpirun(const Options& options, const std::vector<Host>& hosts,
+                          const Environment& job) {
+  constexpr const char* kInstall =
+      "install one, as by apt-get install openmpi-bin, or leave it to horovodrun: --gloo";
+  const std::string program = find_program("mpirun", path_of(job));
+  if (program.empty())
+    fail(Code::invalid_argument,
+         fmt::format("--mpi: no MPI was found: there is no mpirun in PATH; {}", kInstall));
+  const std::string version = output_of(program, {"mpirun", "--version"}, job);
+  const auto flavour = flavour_of(version);
+  if (!flavour)
+    fail(Code::invalid_argument,
+         fmt::format("--mpi: {} --version says '{}': it is none of Open MPI, Spectrum MPI, MPICH "
+                     "and Intel MPI; {}",
+                     program, first_line(version), kInstall));
+  const Environment environment = foreign_environment(job, options);
+  return run(program, through_mpirun(*flavour, options, hosts, environment), options);
+}
+
+int launch_through_jsrun(const Options& options, const std::vector<Host>& hosts,
+                         const Environment& job) {
+  if (!is_in_lsf(job))
+    fail(Code::invalid_argument,
+         "--jsrun: no LSF job was found (LSB_JOBID is not set); start it inside a job of bsub, or "
+         "choose another launcher: --gloo or --mpi");
+  const std::string program = find_program("jsrun", path_of(job));
+  if (program.empty())
+    fail(Code::invalid_argument,
+         "--jsrun: there is no jsrun in PATH; load the module that has it, or choose another "
+         "launcher: --gloo or --mpi");
+  const Environment environment = foreign_environment(job, options);
+  if (!needs_rank_file(options))
+    return run(program, through_jsrun(options, "", environment), options);
+  const TemporaryFile ranks(rank_file(place(hosts, options.num_proc), lsf_allocation(job)));
+  return run(program, through_jsrun(options, ranks.path(), environment), options);
+}
+
+}  // namespace hvd::job
