@@ -126,8 +126,9 @@ class Cluster:
         ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/ssh_config "$@"\n')
         ssh.chmod(0o755)
 
-    def start_sshd(self, host: int, hide: Path | None = None) -> None:
-        """`hide`: a folder that is empty for whoever comes to this host."""
+    def start_sshd(self, host: int, hide: Path | None = None, instead: str | None = None) -> None:
+        """`hide`: a folder that is empty for whoever comes to this host. `instead`: what is run of
+        the shell's words here in place of the command that was sent."""
         config = self.folder / f"sshd{host}.conf"
         config.write_text(
             f"Port 22\nListenAddress {address(host)}\nListenAddress {address_v6(host)}\n"
@@ -137,6 +138,7 @@ class Cluster:
             "KbdInteractiveAuthentication no\nUsePAM no\nUseDNS no\nPrintMotd no\n"
             "PrintLastLog no\nMaxStartups 200\n"
             f"SetEnv PATH={self.folder}/bin:/usr/bin:/bin\n"  # an agent has the same ssh
+            + (f"ForceCommand {instead}\n" if instead else "")
         )
         covered = f"mount -t tmpfs none '{hide}' && " if hide else ""
         log = self.folder / f"sshd{host}.log"
@@ -145,6 +147,10 @@ class Cluster:
         while not (self.folder / f"sshd{host}.pid").exists():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.01)
+
+    def signal_sshd(self, host: int, number: int) -> None:
+        """To the daemon alone."""
+        os.kill(int((self.folder / f"sshd{host}.pid").read_text()), number)
 
     def stop_sshd(self, host: int) -> None:
         """The daemon; connections that are open stay."""
