@@ -26,6 +26,10 @@ def test_all_ranks_meet(size: int) -> None:
     expect_sums(begin(torchrun(size), size))
 
 
+def test_torch_distributed_works_beside() -> None:
+    expect_sums(begin(torchrun(2), 2, "beside_torch"))
+
+
 def test_by_its_older_name_too() -> None:
     expect_sums(begin(torchrun(2, name="launch"), 2))
 
@@ -41,11 +45,12 @@ def test_some_ranks_are_a_job_without_the_others() -> None:
     assert [job.told[rank][0]["sum"] for rank in (0, 3)] == [3, 3]
 
 
-def test_agents_on_two_hosts_meet_in_the_store_of_torch() -> None:
+@pytest.mark.parametrize("what", ["plain", "beside_torch"])
+def test_agents_on_two_hosts_meet_in_the_store_of_torch(what: str) -> None:
     """They are on one machine here, which nobody is told."""
     nodes = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
     agents = [{"PET_NODE_RANK": str(node)} for node in range(2)]
-    job = begin([*each_with(agents), *torchrun(2, *nodes)], 4)
+    job = begin([*each_with(agents), *torchrun(2, *nodes)], 4, what)
     expect_sums(job, [2, 2])
 
 
