@@ -52,10 +52,8 @@ STEPS = (
     step(50, "overhead"),
     step(230, "net", "--np", "2", "--sizes", "8,4M,16M,64M"),
     step(250, "net", "--np", "3,4", "--hosts", "3,4", "--sizes", "8,4M,16M", "--limit", "20"),
-    step(90, "start", "--np", "2"),
     step(45, "faults"),
-    step(250, "start", "--np", "8,32,64"),
-    step(100, "start", "--np", "12", "--hosts", "3"),
+    step(1400, "start"),
 )
 
 

@@ -1,12 +1,16 @@
 """How long a job takes that has nothing to do: horovodrun beside mpirun and torchrun.
 
-    ./dev bench start [--np 2 8 32 64] [--hosts 1 3] [--rounds 9] [--json FILE]
+    ./dev bench start [--hosts 1 3] [--np 2 8 32 64] [--rounds 9] [--json FILE]
 
-From the command to its end: of `true`; of a program in C++ that starts its library and makes one
-allreduce of 8 bytes; and of a Python script with torch that does so. With several hosts these are
-network namespaces (needs root), which every launcher enters by the same stand-in for ssh, so that
-what ssh itself takes is not in the numbers; torchrun, which has no launcher for hosts, is started
-on all of them at once. Numbers of ranks that cannot be spread evenly are left out.
+From the command to its end. Without --np: 2, 8, 32 and 64 ranks on one host, 12 over three hosts.
+`true`: a program that does nothing. `first allreduce`: one in C++ that starts its library and makes
+one allreduce of 8 bytes. `first allreduce, torch`: a Python script with torch that does so; ranks
+that would not fit into memory are told as missing, and above 8 ranks three rounds must do.
+`memory`: the most that horovodrun and an agent hold while ranks write faster than somebody reads.
+
+Several hosts are network namespaces (needs root), which every launcher enters by the same stand-in
+for ssh, so that what ssh itself takes is not in the numbers; torchrun, which has no launcher for
+hosts, is started on all of them at once. Ranks that cannot be spread evenly are left out.
 """
 
 from __future__ import annotations
@@ -14,25 +18,34 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import hosted, namespaces, options, ours, peers, pictures, results
+from harness import footprint, hosted, namespaces, options, ours, peers, pictures, results
 from harness.jobs import Ended, Launch, Missing, run
-from harness.places import PEERS, PROGRAMS
-from harness.results import Document, Row, Work
+from harness.places import PEERS, PROGRAMS, cores
+from harness.results import MEMORY, TARGET, Document, Row, Work, limit
 from harness.rounds import Contestant, run_rounds, tell
 from harness.tables import report
 
+NP = {1: [2, 8, 32, 64], 3: [12]}  #: by hosts, where nothing else is asked for
+EACH = 4  #: ranks of a host, of other numbers of hosts
 LIMIT_S = 60
+TORCH_LIMIT_S = 5  #: more, for each rank that a core has: so long takes the import, and twice that
 FIRST_CALL = ["--kind", "allreduce", "--sizes", "8", "--seconds", "0"]
 TORCH = {"OMP_NUM_THREADS": "1"}
 KINDS = ("true", "first allreduce", "first allreduce, torch")
 RATE = "10gbit"
-#: Processes that import torch at once: each takes seconds of a core and 300 MB.
-MOST_OF_TORCH = 8
+MIB = 1 << 20
+#: What a process that has imported torch does not share with the others.
+TORCH_BYTES = 220 * MIB
+#: Above this, ranks with torch import it for minutes, and differ little from round to round.
+FEW_OF_TORCH, ROUNDS_OF_MANY = 8, 3
+MEMORY_ROUNDS = 3
+MOST_BYTES = 20 * MIB  #: of a launcher or an agent: what we want to stay below
 WITHOUT_MPI = ("oneccl", "gloo", "torch")
 
 
@@ -83,33 +96,45 @@ def jobs(build: Path, what: str, np: int, hosts: int) -> Mapping[str, Launch]:
     if what == "first allreduce, torch":
         script = str(PROGRAMS / "first_allreduce.py")
         mine = ours.python_job(build, np, script, ["ours"])
+        if hosts > 1:
+            over = over_hosts(build, hosts)
+            command = [*over.launcher(np), sys.executable, script, "ours"]
+            mine = Launch(command, {**mine.env, **over.env(np)})
         return {
             "ours": replace(mine, env={**mine.env, **TORCH}),
             "torchrun, Gloo": torchrun(np, hosts, [script, "gloo"]),
         }
     found = {}
     for peer in entered(build, hosts):
-        command = ["true"] if what == "true" else [str(peer.prepare()), *FIRST_CALL]
+        try:
+            program = str(peer.prepare())
+        except Missing as why:
+            found[peer.name] = Launch(["sh", "-c", 'echo "missing: $0" >&2; false', str(why)], {})
+            continue
+        command = ["true"] if what == "true" else [program, *FIRST_CALL]
         found[peer.name] = Launch([*peer.launcher(np), *command], peer.env(np))
     if what == "true":
         found["torchrun"] = torchrun(np, hosts, ["--no-python", "true"])
     return found
 
 
+def place_of(hosts: int) -> str:
+    return "one host" if hosts == 1 else f"{hosts} hosts"
+
+
 def works(np: Sequence[int], hosts: int) -> list[Work]:
-    place = "one host" if hosts == 1 else f"{hosts} hosts"
     even = [ranks for ranks in np if ranks % hosts == 0]
-    return [
-        Work(place, "start", what, ranks)
-        for ranks in even
-        for what in KINDS
-        if "torch" not in what or (hosts == 1 and ranks <= MOST_OF_TORCH)
-    ]
+    return [Work(place_of(hosts), "start", what, ranks) for what in KINDS for ranks in even]
+
+
+def with_torch(work: Work) -> bool:
+    return work.type.endswith("torch")
 
 
 def timed(launch: Launch, work: Work) -> Ended:
     """One job as one row: the time of the whole of it."""
-    ended = run(launch, LIMIT_S)
+    longer = TORCH_LIMIT_S * work.np / cores() if with_torch(work) else 0
+    ended = run(launch, LIMIT_S + longer)
     if ended.code != 0:
         return replace(ended, rows=[])
     us = ended.seconds * 1e6
@@ -121,36 +146,96 @@ def contestant(name: str, launch: Launch, work: Work) -> Contestant:
     return Contestant(name, lambda sizes: timed(launch, work), name == results.OURS)
 
 
-def measure(work: Work, hosts: int, arguments: argparse.Namespace, found: Document) -> None:
-    tell(str(work))
+def lacks_memory(work: Work) -> str | None:
+    """Why the ranks of `work` do not fit beside each other."""
+    needed = work.np * TORCH_BYTES if with_torch(work) else 0
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    (free_kib,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    if needed <= free_kib * 1024:
+        return None
+    return f"left out: {needed / 2**30:.0f} GiB are needed, {free_kib / MIB:.0f} are free"
+
+
+def compete(work: Work, hosts: int, arguments: argparse.Namespace) -> tuple[list[Row], list[Row]]:
+    """The rows of all who entered, and of those who are missing."""
     contest = jobs(arguments.ours.resolve(), work.type, work.np, hosts)
+    if why := lacks_memory(work):
+        return [], [{**vars(work), "peer": name, "why": why} for name in contest]
+    many = with_torch(work) and work.np > FEW_OF_TORCH
+    rounds = min(arguments.rounds, ROUNDS_OF_MANY) if many else arguments.rounds
     entered = [contestant(name, launch, work) for name, launch in contest.items()]
-    outcome = run_rounds(entered, arguments.rounds)
+    outcome = run_rounds(entered, rounds)
     missing = [{**vars(work), "peer": name, "why": why} for name, why in outcome.missing.items()]
     rows = results.collapse(outcome)
-    rows += results.of_before(options.document_before(arguments), rows)
-    found.replace([work], rows, missing)
-    if arguments.json:
-        found.save(arguments.json)
+    return rows + results.of_before(options.document_before(arguments), rows), missing
+
+
+def memory(
+    np: int, hosts: int, arguments: argparse.Namespace
+) -> tuple[list[Work], list[Row], list[Row]]:
+    """What horovodrun and an agent hold, beside what we want: works, rows, and what is missing."""
+    roles = [footprint.LAUNCHER] + ([footprint.AGENT] if hosts > 1 else [])
+    found = {role: Work(place_of(hosts), MEMORY, role, np) for role in roles}
+    mine = entered(arguments.ours.resolve(), hosts)[0]
+    launch = Launch([*mine.launcher(np), *footprint.writing(np)], mine.env(np))
+    rounds = range(1, min(arguments.rounds, MEMORY_ROUNDS) + 1)
+    try:
+        held = {number: footprint.most_bytes(launch, LIMIT_S) for number in rounds}
+    except Missing as why:
+        lost = [{**vars(work), "peer": results.OURS, "why": str(why)} for work in found.values()]
+        return list(found.values()), [], lost
+    rows = []
+    for role, work in found.items():
+        each = {str(number): held[number].get(role, 0) for number in rounds}
+        typical = {"median_us": statistics.median(each.values()), "min_us": min(each.values())}
+        rows.append({"peer": results.OURS, **vars(work), "bytes": 0, **typical, "rounds": each})
+        rows.append(limit(TARGET, work, 0, MOST_BYTES))
+    return list(found.values()), rows, []
+
+
+def in_order(row: Row) -> tuple[bool, int, str, int]:
+    """Rows as one reads them: one host before several, kinds as above, few ranks before many."""
+    place = row["transport"]
+    kind = KINDS.index(row["type"]) if row["type"] in KINDS else len(KINDS)
+    return place != "one host", kind, row["type"], row["np"]
+
+
+def measure_on(hosts: int, arguments: argparse.Namespace, found: Document) -> list[Work]:
+    """All that is asked for on so many hosts; stored after each work."""
+    np = arguments.np or NP.get(hosts, [EACH * hosts])
+
+    def store(works: list[Work], rows: list[Row], missing: list[Row]) -> list[Work]:
+        found.replace(works, rows, missing)
+        found.rows.sort(key=in_order)
+        if arguments.json:
+            found.save(arguments.json)
+        return works
+
+    measured: list[Work] = []
+    for work in works(np, hosts):
+        tell(str(work))
+        measured += store([work], *compete(work, hosts, arguments))
+    for ranks in (ranks for ranks in np if ranks % hosts == 0):
+        tell(f"memory, np {ranks}")
+        measured += store(*memory(ranks, hosts, arguments))
+    return measured
 
 
 def main() -> int:
-    parser = options.parser(__doc__, [2, 8, 32, 64], None)
-    parser.add_argument("--hosts", **options.listed(int), default=[1])
+    parser = options.parser(__doc__, [], None)
+    parser.add_argument("--hosts", **options.listed(int), default=[1, 3])
     arguments = options.parse(parser)
     found = results.document("start", arguments)
-    measured = []
+    measured: list[Work] = []
     for hosts in arguments.hosts:
         wired = namespaces.hosts(hosts, RATE) if hosts > 1 else contextlib.nullcontext()
         try:
             with wired:
-                for work in works(arguments.np, hosts):
-                    measure(work, hosts, arguments, found)
-                    measured.append(work)
+                measured += measure_on(hosts, arguments, found)
         except Missing as reason:
             print(f"missing: {hosts} hosts: {reason}")
     if arguments.plot:
-        pictures.draw(found, measured, arguments.plot)
+        pictures.draw(found, [work for work in measured if work.kind != MEMORY], arguments.plot)
     print(report(found, measured))
     return 0 if measured else 1
 

@@ -74,7 +74,8 @@ SECTIONS = {
     "start": (
         "Start-up",
         "From the command to its end. Several hosts are network namespaces, which all launchers "
-        "enter by the same stand-in for ssh; torchrun is started on all of them at once.",
+        "enter by the same stand-in for ssh; torchrun is started on all of them at once. Memory is "
+        "the most that was resident while ranks wrote more than was read.",
     ),
     "faults": (
         "Faults",

@@ -24,7 +24,7 @@ usage: ./dev COMMAND
   bench step              the gradients of whole networks from torch, beside DDP
   bench train             a training to the same loss, beside DDP
   bench overhead          of our optimizer at one process; of the smallest allreduce
-  bench start             horovodrun beside mpirun and torchrun
+  bench start             horovodrun beside mpirun and torchrun; the memory that it takes
   bench faults            kill -9 in the middle of an allreduce: time to the error on the survivors
   bench report            docs/performance.md from what the above have stored by --json
   fmt                     format C++ and Python
