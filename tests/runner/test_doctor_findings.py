@@ -95,10 +95,6 @@ TROUBLES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"shm_free_bytes": 100 * MIB}, "advice", "/dev/shm has 100 MiB free of 32 GiB", "du -sh"),
     ({"has_infiniband": True, "locked_bytes": 64 * 1024}, "advice", "memory may be locked",
      "ulimit -l unlimited"),
-    ({"gpus": ["H100"] * 8, "slots": 1}, "advice", "8 GPUs: this version reduces tensors in host "
-     "memory only", "CUDA_VISIBLE_DEVICES="),
-    ({"gpu_problem": "No devices were found"}, "problem",
-     "its driver does not answer: No devices were found", "nvidia-smi"),
     ({"interfaces": [replace(WIRE, errors=1000)]}, "advice",
      "eth0 has received 1000 of 1000000 packets with errors", "ip -s -s link show eth0"),
     ({"mpi": ["unknown (/opt/bin/mpirun)"]}, "advice", "(/opt/bin/mpirun)", "mpirun --version"),
@@ -115,11 +111,6 @@ def test_each_trouble_is_one_finding_with_a_reason_and_a_remedy(
     assert what in found.what
     assert any(fix in step for step in found.fix), found.fix
     assert found.why
-
-
-def test_more_ranks_than_gpus_are_told_besides() -> None:
-    found = worse(host.findings(replace(HEALTHY, gpus=["H100", "H100"], gpu_driver="550")))
-    assert [one.what for one in found][1:] == ["4 ranks for 2 GPUs"]
 
 
 def test_little_shared_memory_harms_only_data_loaders() -> None:

@@ -18,7 +18,7 @@ from horovod import __version__
 from horovod.doctor import environment, frameworks, network
 from horovod.doctor.facts import MIB, Facts
 
-#: Above /proc and /sys of cgroups; tests have trees of their own.
+#: Above /proc, /sys and /dev of cgroups and GPUs; tests have trees of their own.
 _ROOT = Path("/")
 #: A driver that hangs shall not hold up the rest.
 _PROGRAM_SECONDS = 10
@@ -186,11 +186,11 @@ def _memory(facts: Facts) -> None:
 
 
 def _gpus(facts: Facts) -> None:
-    devices = list(Path("/proc/driver/nvidia/gpus").glob("*"))
-    devices = devices or list(Path("/dev").glob("nvidia[0-9]*"))
+    devices = list((_ROOT / "proc/driver/nvidia/gpus").glob("*"))
+    devices = devices or list((_ROOT / "dev").glob("nvidia[0-9]*"))
     if not devices:
         return
-    facts.gpu_driver = _read("/sys/module/nvidia/version")
+    facts.gpu_driver = _read(_ROOT / "sys/module/nvidia/version")
     program = shutil.which("nvidia-smi")
     if program is None:
         facts.gpu_problem = "nvidia-smi is not in PATH"

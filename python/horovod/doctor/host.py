@@ -319,12 +319,26 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         "an operation on a tensor of a GPU is refused",
         "export CUDA_VISIBLE_DEVICES=   (the script runs on the CPU), or tensor.cpu()",
     )
+    if not facts.nccl:
+        yield advice(
+            "no NCCL is found, neither in the packages of this Python nor by the loader",
+            "torch.distributed and strategies of TensorFlow reduce on GPUs by it; Horovod itself "
+            "does without",
+            f"{facts.interpreter} -m pip install nvidia-nccl-cu{_cuda_major(facts)}",
+        )
     if 0 < len(facts.gpus) < facts.slots:
         yield advice(
             f"{facts.slots} ranks for {len(facts.gpus)} GPUs",
             "scripts that choose the GPU of their local rank fail on the ranks beyond",
             f"as many slots as GPUs: -H {facts.hostname}:{len(facts.gpus)}",
         )
+
+
+def _cuda_major(facts: Facts) -> int:
+    """What torch was built with (2.9.1+cu130); 12, which all drivers of these years take, where its
+    version says nothing."""
+    builds = [re.search(r"\+cu(\d+)\d$", one.version) for one in facts.frameworks]
+    return next((int(build[1]) for build in builds if build), 12)
 
 
 def _mpi(facts: Facts) -> Iterator[Finding]:

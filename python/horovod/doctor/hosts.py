@@ -44,6 +44,7 @@ def compare(hosts: Hosts) -> list[Finding]:
     )
     for name in sorted({one.name for facts in hosts.values() for one in facts.frameworks}):
         found += _framework(hosts, name)
+    found += _nccl({name: facts for name, facts in hosts.items() if facts.gpus})
     if len({facts.kernel for facts in hosts.values()}) == 1:  # another one does no harm
         found.append(ok(f"Linux {next(iter(hosts.values())).kernel}"))
     same = [one.what for one in found if one.severity == "ok"]
@@ -71,6 +72,22 @@ def _framework(hosts: Hosts, name: str) -> list[Finding]:
         if "missing" not in versions
         else "a rank on a host without it ends when it is imported",
         f'pip install {again}"{name}=={newest}"   (on all hosts, in the same environment)',
+    )
+
+
+def _nccl(hosts: Hosts) -> list[Finding]:
+    """Of the hosts that have GPUs."""
+    versions = {name: facts.nccl.partition(" ")[0] for name, facts in hosts.items()}
+    newest = max(sorted(set(versions.values())), key=version_numbers, default="")
+    if not newest:
+        return []
+    return _compared(
+        hosts,
+        "NCCL",
+        lambda one: one.nccl.partition(" ")[0] or "missing",
+        advice,
+        "ranks with different versions of it refuse each other; Horovod itself does without",
+        f'pip install "nvidia-nccl-cu12=={newest}"   (on all hosts; cu13 with CUDA 13)',
     )
 
 
