@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from launcher import wait_gone, wait_until
@@ -19,65 +15,7 @@ pytest.importorskip("nbclient", reason="nbclient is not installed")
 
 import nbclient
 import nbformat
-from jupyter_client.manager import KernelManager, start_new_kernel
-
-SECONDS = 60
-
-
-@dataclass
-class Outcome:
-    text: str = ""  #: streams, and the plain text of what was displayed last
-    html: str = ""
-    error: str = ""
-    updates: int = 0
-    displayed: dict[str, str] = field(default_factory=dict)
-
-
-class Notebook:
-    """A kernel, and the cells that it was given."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.manager: KernelManager
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.manager, self.client = start_new_kernel(cwd=str(folder), env=environment)
-        assert not self.run("%load_ext horovod").error
-
-    def send(self, source: str) -> str:
-        request: str = self.client.execute(source)
-        return request
-
-    def run(self, source: str) -> Outcome:
-        return self.take(self.send(source))
-
-    def take(self, request: str) -> Outcome:
-        """All that comes of a request until the kernel is idle."""
-        outcome = Outcome()
-        while True:
-            message = self.client.get_iopub_msg(timeout=SECONDS)
-            if message["parent_header"].get("msg_id") != request:
-                continue
-            content: dict[str, Any] = message["content"]
-            kind = message["msg_type"]
-            if kind == "stream":
-                outcome.text += content["text"]
-            elif kind in ("display_data", "update_display_data"):
-                outcome.updates += kind == "update_display_data"
-                name = content["transient"]["display_id"]
-                outcome.displayed[name] = content["data"]["text/plain"]
-                outcome.html = content["data"]["text/html"]
-            elif kind == "error":
-                outcome.error = "\n".join(content["traceback"])
-            elif kind == "status" and content["execution_state"] == "idle":
-                outcome.text += "\n".join(outcome.displayed.values())
-                return outcome
-
-    def pids(self) -> list[int]:
-        return [int(text) for text in re.findall(r"process (\d+)", self.run("%hvd status").text)]
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
+from kernels import SECONDS, Notebook, Outcome
 
 
 @pytest.fixture
