@@ -9,13 +9,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 GRACE_SECONDS = 10
 
 
-def main() -> int:
-    variables = json.loads(sys.argv[1])
-    processes = [subprocess.Popen(sys.argv[2:], env={**os.environ, **one}) for one in variables]
+def wait_for(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+    """Returns the first status that is not 0; then nobody has more than a while left."""
     code = 0
     deadline = None
     while any(process.poll() is None for process in processes):
@@ -27,6 +27,13 @@ def main() -> int:
                 process.kill()
         time.sleep(0.01)
     return code or next((process.returncode for process in processes if process.returncode), 0)
+
+
+def main() -> int:
+    variables = json.loads(sys.argv[1])
+    return wait_for(
+        [subprocess.Popen(sys.argv[2:], env={**os.environ, **one}) for one in variables]
+    )
 
 
 if __name__ == "__main__":
