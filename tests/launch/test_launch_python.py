@@ -80,6 +80,14 @@ def test_what_makes_no_sense_ends_the_parser(arguments: list[str]) -> None:
         launch.parse_args(arguments)
 
 
+def test_a_job_of_lsf_says_itself_how_many_processes_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LSB_JOBID", "7")
+    args = launch.parse_args(["--jsrun", "python", "train.py"])
+    assert (args.num_proc, args.command) == (None, ["python", "train.py"])
+
+
 def test_a_comma_in_the_old_flag_is_deprecated() -> None:
     with pytest.warns(DeprecationWarning, match="--network-interfaces"):
         args = launch.parse_args(["-np", "1", "--network-interface", "a,b", "x"])
@@ -91,6 +99,17 @@ def test_the_built_in_launcher_is_used_unless_another_is_chosen() -> None:
     assert launch.is_gloo_used(use_gloo=True)
     assert not launch.is_gloo_used(use_mpi=True)
     assert not launch.is_gloo_used(use_jsrun=True)
+
+
+def test_a_variable_chooses_the_launcher_where_no_flag_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "MPI")
+    assert not launch.is_gloo_used()
+    assert launch.is_gloo_used(use_gloo=True)
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "gloo")
+    assert launch.is_gloo_used()
+    assert not launch.is_gloo_used(use_mpi=True)
 
 
 def test_check_build_is_the_text_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,15 +34,19 @@ def check_build(verbose: bool = False) -> str:
 def is_gloo_used(
     use_gloo: bool | None = None, use_mpi: bool | None = None, use_jsrun: bool | None = None
 ) -> bool:
-    """Says whether the built-in launcher starts the job: always, unless another one is chosen."""
-    return bool(use_gloo) or not (use_mpi or use_jsrun)
+    """Says whether the built-in launcher starts the job: always, unless another one is chosen, by
+    a flag or, without one, by HOROVOD_CONTROLLER."""
+    if use_gloo or use_mpi or use_jsrun:
+        return bool(use_gloo)
+    return os.environ.get("HOROVOD_CONTROLLER", "").lower() != "mpi"
 
 
 def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line of `horovodrun` (that of this process when `arguments` is None).
 
     A setting that is not given is None (False for plain switches); `command` is the list of what
-    follows the flags. Raises: ValueError for a number out of range.
+    follows the flags. In a job of LSF -np may be left out: its allocation says how many. Raises:
+    ValueError for a number out of range.
     """
     parser = argparse.ArgumentParser(
         prog="horovodrun",
@@ -57,7 +61,8 @@ def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if args.command[:1] == ["--"]:
         del args.command[0]
-    if args.num_proc is None and not args.check_build and not args.doctor:
+    needs_number = not (args.check_build or args.doctor or os.environ.get("LSB_JOBID"))
+    if args.num_proc is None and needs_number:
         parser.error("-np is needed: the number of processes to start")
     for row in rows:
         _check_range(row, args)
