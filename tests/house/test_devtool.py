@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ JUNIT = """<testsuites><testsuite>
 <testcase classname="a" name="passes"/>
 <testcase classname="a" name="fails"><failure/></testcase>
 <testcase classname="a" name="breaks"><error/></testcase>
-<testcase classname="a" name="skips"><skipped/></testcase>
+<testcase classname="a" name="skips"><skipped message="no such launcher&#10;see below"/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -56,6 +57,7 @@ def test_pytest_cases_are_counted(tmp_path: Path) -> None:
     (tmp_path / "r.xml").write_text(JUNIT)
     count = count_junit(tmp_path / "r.xml")
     assert (count.passed, count.failed, count.skipped) == (1, 2, 1)
+    assert count.reasons == {"no such launcher": 1}
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,15 @@ def test_a_suite_that_does_not_build_is_one_failure(monkeypatch: pytest.MonkeyPa
     two = functools.partial(Count, passed=2)
     total = run_suites([Suite("a", "", "broken", two), Suite("b", "", "whole", two)])
     assert (total.passed, total.failed) == (2, 1)
+
+
+def test_what_was_skipped_is_told_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(setup.BUILDS, "whole", lambda: "")
+    parts = [Count(passed=1, skipped=2, reasons=Counter({"no mpirun": 2})) for _ in range(2)]
+    run_suites([Suite(name, "", "whole", lambda: parts.pop()) for name in "ab"])
+    assert "skipped: 4: no mpirun\n" in capsys.readouterr().out
 
 
 def test_a_step_that_fails_shows_the_end_of_its_log() -> None:

@@ -155,7 +155,8 @@ def _running_in(folder: Path) -> Iterator[Lab]:
         while not ready(environment):
             if time.monotonic() > deadline:
                 logs = [log.read_text(errors="replace")[-800:] for log in folder.glob("*.log")]
-                pytest.skip("Slurm does not start here:\n" + "\n".join(logs))
+                # All that it needs is here (why_not), so a skip would hide a whole section.
+                pytest.fail("Slurm does not start:\n" + "\n".join(logs))
             time.sleep(0.1)
         yield Lab(enter, {"SLURM_CONF": environment["SLURM_CONF"]})
     finally:

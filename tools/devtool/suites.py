@@ -9,6 +9,7 @@ import re
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,12 +32,14 @@ class Count:
     failed: int = 0
     skipped: int = 0
     failures: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)  #: why cases were skipped
 
     def add(self, other: Count) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
         self.failures += other.failures
+        self.reasons += other.reasons
 
     def fail(self, what: str) -> None:
         self.failed += 1
@@ -72,8 +75,9 @@ def count_junit(report: Path) -> Count:
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
             count.fail(f"{case.get('classname')}::{case.get('name')}")
-        elif case.find("skipped") is not None:
+        elif (skipped := case.find("skipped")) is not None:
             count.skipped += 1
+            count.reasons[skipped.get("message", "no reason given").splitlines()[0]] += 1
         else:
             count.passed += 1
     return count
@@ -270,6 +274,8 @@ def run_suites(suites: Sequence[Suite]) -> Count:
     say("\nsuites")
     for line in lines:
         say(line)
+    for reason, cases in total.reasons.items():
+        say(f"  skipped: {cases}: {reason}")
     for failure in total.failures:
         say(f"  failed: {failure}")
     return total
