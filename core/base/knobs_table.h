@@ -138,7 +138,7 @@ inline constexpr KnobRow kKnobRows[] = {
     {.field = &Knobs::interface_name,
      .env = "HOROVOD_GLOO_IFACE",
      .kind = KnobKind::text,
-     .help = "Network interface to use; without it, the one that has the host's name."},
+     .help = "Network interface to use; without it, all: who can be reached by which is tried."},
     // ---- Finding each other ----
     {.field = &Knobs::secret_file,
      .env = "HOROVOD_SECRET_FILE",
