@@ -54,6 +54,7 @@ class Stand:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
 
 
@@ -92,6 +93,21 @@ def test_a_job_that_ends_by_itself_is_not_queued_again(stand: Stand) -> None:
     job = stand.start("exit 0")
     job.communicate(timeout=SECONDS)
     assert job.returncode == 0
+    assert not stand.asked.exists()
+
+
+def test_a_job_that_is_cancelled_does_not_come_back(stand: Stand) -> None:
+    """scancel sends SIGTERM, to the script or only to its step."""
+    job = stand.start(SAVES)
+    assert job.stdout is not None
+    assert job.stdout.readline() == "there\n"
+    job.send_signal(signal.SIGTERM)
+    job.wait(timeout=SECONDS)
+    os.killpg(job.pid, signal.SIGKILL)  # as Slurm does with what is left
+    job.communicate(timeout=SECONDS)
+    ended_step = stand.start("kill -TERM $$")
+    ended_step.communicate(timeout=SECONDS)
+    assert ended_step.returncode == 143
     assert not stand.asked.exists()
 
 
