@@ -99,7 +99,7 @@ def entry(image: Image, pod: Pod, folder: Path, hosts: str) -> str:
             f"ln -sfn {ROOT}/examples {where}/opt/horovod/examples",
             f"ln -sfn {ROOT}/deploy/docker/bin {where}/opt/horovod/bin",
             f"cp {ROOT}/deploy/docker/ssh_config {where}/etc/ssh/ssh_config.d/horovod.conf",
-            f"mkdir -p {where}/run/sshd",
+            f"rm -rf {where}/run/sshd",  # what makes it at boot is not in an image
             f"sed -i 's,^\\(root:.*:\\)/root:,\\1{HOME}:,' {where}/etc/passwd",
         ]
     for source, target in pod.files.items():
@@ -208,6 +208,9 @@ def mpijob(folder: Path, image: Image) -> Ended:
     config.mkdir()
     lines = [f"{worker_name} slots={spec['slotsPerWorker']}\n" for worker_name in names]
     (config / "hostfile").write_text("".join(lines))
+    running_ones = "".join(f"echo {worker_name}\n" for worker_name in names)
+    (config / "discover_hosts.sh").write_text(f"#!/bin/sh\n{running_ones}")
+    (config / "discover_hosts.sh").chmod(0o555)
     role = {"K_MPI_JOB_ROLE": "worker"}
     pods = [Pod(one, command_of(worker), role, secret, "Server listening") for one in names]
     variables = {

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 from dockerfile import Build, Ignored, Image, in_image, instructions, is_below
-from pods import why_no_pods
+from pods import mpijob, why_no_pods
 
 from devtool.paths import ROOT
 
 FOLDER = ROOT / "deploy" / "docker"
 FILES = [FOLDER / "Dockerfile", FOLDER / "Dockerfile.cuda"]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+#: What compiles without an MPI has no plugin for one.
+MPI_HEADERS = {"libmpich-dev", "libopenmpi-dev"}
 PIP_FILES = [Path("/etc/pip.conf"), Path.home() / ".config/pip/pip.conf"]
 
 
@@ -55,6 +57,21 @@ def test_images_are_built_apart_and_run_as_a_user(file: Path) -> None:
     last = found[len(words) - words[::-1].index("FROM") - 1 :]
     assert next(one.rest for one in reversed(last) if one.word == "USER") != "root"
     assert not any("-dev" in one.rest for one in last if one.word == "RUN")
+
+
+def packages_of_the_build(file: Path) -> set[str]:
+    """What the first stage installs."""
+    found = instructions(file.read_text())
+    line = next(one.rest for one in found if one.rest.startswith("apt-get"))
+    return {word for word in line.partition("install")[2].split() if not word.startswith("-")}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_images_are_compiled_with_packages_that_development_has_too(file: Path) -> None:
+    listed = (ROOT / "tools" / "debian-packages.txt").read_text().split()
+    packages = packages_of_the_build(file)
+    assert packages - {"ca-certificates", "g++"} <= set(listed)
+    assert packages >= MPI_HEADERS
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -172,3 +189,20 @@ def test_the_image_has_no_compiler_and_is_small(image: Image) -> None:
     size_mib = int(used.stdout.split()[0])
     print(f"the image has {size_mib} MiB")
     assert size_mib < 1600, "mostly torch"
+
+
+@pytest.mark.slow
+def test_the_image_has_the_plugins_for_mpi_and_no_mpi(image: Image) -> None:
+    _, _, operations = run_in(image, ["horovodrun", "--check-build"]).partition("Operations:")
+    assert "[X] MPI" in operations
+    plugins = [path.name for path in (image.root / "opt/venv").rglob("*horovod_mpi_*.so")]
+    assert sorted(plugins) == ["libhorovod_mpi_mpich.so", "libhorovod_mpi_openmpi.so"]
+    assert not list((image.root / "usr/bin").glob("mpi*"))
+
+
+@pytest.mark.slow
+def test_an_mpijob_trains_in_it_as_a_user(image: Image, tmp_path: Path) -> None:
+    ended = mpijob(tmp_path, image)
+    assert ended.returncode == 0, ended.output
+    assert ended.output.count("epoch 1: ") == 1, ended.output
+    assert ended.output.count("Accepted publickey for horovod") == 2, ended.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -29,32 +30,37 @@ from devtool.paths import ROOT
 FOLDER = ROOT / "deploy" / "kubernetes"
 SCHEMAS = ROOT / "build" / "deploy" / "schemas"
 REQUIREMENTS = ["kubernetes-validate==1.37.0", "kubeflow_trainer_api==2.3.0"]
-#: The fields of kubeflow.org/v2beta1, which nobody publishes as a package: name to what is below
-#: it, None for a value. A pod template is checked as a core kind.
-POD = "pod template"
-REPLICA = {"replicas": None, "restartPolicy": None, "template": POD}
-SCHEDULING = ("minAvailable", "minResources", "priorityClass", "queue", "scheduleTimeoutSeconds")
+#: kubeflow.org/v2beta1, which nobody publishes as a package. What a field holds: fields again, a
+#: type, or the values that the operator accepts. A pod template is checked as a core kind.
+REPLICA = {"replicas": int, "restartPolicy": {"Never", "OnFailure"}, "template": dict}
+SCHEDULING = {
+    "minAvailable": int,
+    "minResources": dict,
+    "priorityClass": str,
+    "queue": str,
+    "scheduleTimeoutSeconds": int,
+}
 RUN_POLICY = {
-    "activeDeadlineSeconds": None,
-    "backoffLimit": None,
-    "cleanPodPolicy": None,
-    "managedBy": None,
-    "schedulingPolicy": dict.fromkeys(SCHEDULING),
-    "suspend": None,
-    "ttlSecondsAfterFinished": None,
+    "activeDeadlineSeconds": int,
+    "backoffLimit": int,
+    "cleanPodPolicy": {"All", "None", "Running"},
+    "managedBy": {"kubeflow.org/mpi-operator", "kueue.x-k8s.io/multikueue"},
+    "schedulingPolicy": SCHEDULING,
+    "suspend": bool,
+    "ttlSecondsAfterFinished": int,
 }
 MPI_JOB = {
-    "apiVersion": None,
-    "kind": None,
-    "metadata": {"name": None, "namespace": None, "labels": {}, "annotations": {}},
+    "apiVersion": {"kubeflow.org/v2beta1"},
+    "kind": {"MPIJob"},
+    "metadata": {"name": str, "namespace": str, "labels": dict, "annotations": dict},
     "spec": {
-        "launcherCreationPolicy": None,
-        "mpiImplementation": None,
+        "launcherCreationPolicy": {"AtStartup", "WaitForWorkersReady"},
+        "mpiImplementation": {"Intel", "MPICH", "OpenMPI"},
         "mpiReplicaSpecs": {"Launcher": REPLICA, "Worker": REPLICA},
-        "runLauncherAsWorker": None,
+        "runLauncherAsWorker": bool,
         "runPolicy": RUN_POLICY,
-        "slotsPerWorker": None,
-        "sshAuthMountPath": None,
+        "slotsPerWorker": int,
+        "sshAuthMountPath": str,
     },
 }
 
@@ -86,14 +92,17 @@ def problems(python: Path, documents: list[dict[str, Any]], folder: Path) -> str
     return "" if ended.returncode == 0 and "WARN" not in said else said
 
 
-def unknown_fields(value: Any, known: Any, at: str = "") -> list[str]:
-    if not isinstance(value, dict) or known == POD or known == {}:
-        return []
-    if known is None:
-        return [f"{at} has something below it"]
-    found = [f"{at}.{name}" for name in value if name not in known]
+def misfits(value: Any, known: Any, at: str = "") -> list[str]:
+    """What of a manifest the operator would not know or not accept."""
+    if isinstance(known, set):
+        return [] if value in known else [f"{at}: {value!r} is none of {sorted(known)}"]
+    if isinstance(known, type):
+        return [] if type(value) is known else [f"{at}: {value!r} is no {known.__name__}"]
+    if not isinstance(value, dict):
+        return [f"{at}: {value!r} has no fields"]
+    found = [f"{at}.{name} is unknown" for name in value if name not in known]
     for name in value.keys() & known.keys():
-        found += unknown_fields(value[name], known[name], f"{at}.{name}")
+        found += misfits(value[name], known[name], f"{at}.{name}")
     return found
 
 
@@ -122,12 +131,54 @@ def test_pods_of_the_mpijob_fit_the_schemas_of_kubernetes(schemas: Path, tmp_pat
     assert problems(schemas, templates, tmp_path) == ""
 
 
-def test_the_mpijob_has_fields_of_its_version_only() -> None:
+def test_the_mpijob_has_what_its_version_accepts() -> None:
     (job,) = manifest("mpijob.yaml")
-    assert job["apiVersion"] == "kubeflow.org/v2beta1"
-    assert unknown_fields(job, MPI_JOB) == []
-    job["spec"]["slots"] = 1
-    assert unknown_fields(job, MPI_JOB) == [".spec.slots"]
+    assert misfits(job, MPI_JOB) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["spec", "slots"], 1),
+        (["spec", "slotsPerWorker"], "1"),
+        (["spec", "runLauncherAsWorker"], 0),
+        (["spec", "mpiImplementation"], "OpenMpi"),
+        (["spec", "runPolicy", "cleanPodPolicy"], "running"),
+        (["spec", "runPolicy"], None),
+        (["spec", "mpiReplicaSpecs", "Worker", "replicas"], 2.0),
+        (["spec", "mpiReplicaSpecs", "Launcher", "restartPolicy"], "Always"),
+    ],
+    ids=lambda part: part[-1] if isinstance(part, list) else "",
+)
+def test_the_check_of_the_mpijob_sees(path: list[str], value: object) -> None:
+    (job,) = manifest("mpijob.yaml")
+    above = job
+    for name in path[:-1]:
+        above = above[name]
+    above[path[-1]] = value
+    (found,) = misfits(job, MPI_JOB)
+    assert found.startswith("." + ".".join(path))
+
+
+def images() -> list[str]:
+    """Those of all manifests."""
+    text = "".join(file.read_text() for file in sorted(FOLDER.glob("*.yaml")))
+    return re.findall(r"image: (\S+)", text)
+
+
+def test_the_manifests_name_the_image_that_is_built() -> None:
+    """By a tag that is not `latest`, so that a node which has it need not ask a registry."""
+    for file in (ROOT / "docs" / "deploy.md", ROOT / "deploy" / "docker" / "Dockerfile"):
+        (built,) = re.findall(r"docker build .*-t (\S+)", file.read_text())
+        assert re.fullmatch(r"\w+:(?!latest)\w+", built)
+        assert set(images()) == {built}, file
+
+
+def test_one_lost_rank_of_an_indexed_job_counts_once_however_many_pods_end() -> None:
+    _, job = manifest("indexed-job.yaml")
+    assert job["spec"]["backoffLimitPerIndex"] > 0
+    assert job["spec"]["maxFailedIndexes"] == 0, "the others would wait for a pod that never comes"
+    assert "backoffLimit" not in job["spec"]
 
 
 def test_the_mpijob_starts_as_many_ranks_as_it_has_slots() -> None:
