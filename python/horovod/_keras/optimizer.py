@@ -288,9 +288,13 @@ class Options:
                 "optimizer gradient_accumulation_steps"
             )
         if backend == "torch":
-            return Helper(reducers.TorchReducer(self._how(_torch_compression)), self.scale_local)
+            from horovod.torch.compression import Compression as OfTorch
+
+            return Helper(reducers.TorchReducer(self._how(OfTorch)), self.scale_local)
         if backend == "jax":
-            return Helper(reducers.JaxReducer(self._how(_no_compression)), self.scale_local)
+            from horovod._keras.compression import Compression as OfJax
+
+            return Helper(reducers.JaxReducer(self._how(OfJax)), self.scale_local)
         raise ValueError(f"Keras on {backend} is not supported: use tensorflow, torch or jax")
 
     def _for_tensorflow(self) -> Any:
@@ -319,10 +323,10 @@ class Options:
             self.scale_local,
         )
 
-    def _how(self, translate: Callable[[Any], Any]) -> reducers.How:
+    def _how(self, compressors: Any) -> reducers.How:
         return reducers.How(
             self.label,
-            translate(self.compression),
+            _named_alike(compressors, self.compression),
             self.op,
             self.predivide,
             self.groups,
@@ -330,20 +334,14 @@ class Options:
         )
 
 
-def _torch_compression(compression: Any) -> Any:
-    """PyTorch's Compressor of the same name; a Compressor of the user's is taken as it is."""
-    from horovod.torch.compression import Compression
+def _named_alike(known: Any, compression: Any) -> Any:
+    """Of `known`, a backend's Compression, the Compressor of the same name.
 
-    name = getattr(compression, "__name__", "NoneCompressor")
-    known = {c.__name__: c for c in (Compression.none, Compression.fp16, Compression.bf16)}
-    return known.get(name, compression) or Compression.none
-
-
-def _no_compression(compression: Any) -> Any:
-    name = getattr(compression, "__name__", "NoneCompressor")
-    if name != "NoneCompressor":
-        raise ValueError("compression is for Keras on TensorFlow and PyTorch")
-    return None
+    A Compressor of the user's is taken as it is; without one nothing is compressed.
+    """
+    of_backend = {c.__name__: c for c in (known.none, known.fp16, known.bf16)}
+    name = getattr(compression, "__name__", "")
+    return of_backend.get(name, compression) or known.none
 
 
 def distributed_class(keras: Any, parent: type) -> type:

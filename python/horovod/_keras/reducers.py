@@ -101,8 +101,15 @@ class JaxReducer(Reducer):
         import jax
         from jax.experimental import io_callback
 
-        shapes = [jax.ShapeDtypeStruct(g.shape, g.dtype) for g in gradients]
-        return list(io_callback(self._on_host(name), shapes, *gradients, ordered=True))
+        compressor = self.how.compression
+        compressed = [compressor.compress(gradient) for gradient in gradients]
+        sent = [tensor for tensor, _ in compressed]
+        shapes = [jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for tensor in sent]
+        received = io_callback(self._on_host(name), shapes, *sent, ordered=True)
+        return [
+            compressor.decompress(tensor, ctx)
+            for tensor, (_, ctx) in zip(received, compressed, strict=True)
+        ]
 
     def _on_host(self, name: str) -> Callable[..., list[Any]]:
         how = self.how

@@ -14,19 +14,12 @@ def _compression() -> Any:
 
         return OfTorch
     if backend_of(keras) == "jax":
-        return _NoCompression
+        from horovod._keras.compression import Compression as OfJax
+
+        return OfJax
     from horovod.tensorflow.compression import Compression as OfTensorFlow
 
     return OfTensorFlow
-
-
-class _NoCompression:
-    """On JAX gradients travel as they are."""
-
-    class NoneCompressor:
-        """Sends tensors as they are."""
-
-    none = NoneCompressor
 
 
 Compression = _compression()
