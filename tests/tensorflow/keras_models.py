@@ -71,6 +71,12 @@ def is_keras_3(keras: Any) -> bool:
     return bool(importlib.import_module("horovod._keras.backend").is_keras_3(keras))
 
 
+def kinds_of_sgd(keras: Any) -> list[Any]:
+    """Keras 2 has two, which know different methods of ours."""
+    old = None if is_keras_3(keras) else getattr(keras.optimizers, "legacy", None)
+    return [keras.optimizers.SGD, *([old.SGD] if old else [])]
+
+
 def objects(value: Any) -> list[Any]:
     """What every rank gave."""
     return list(importlib.import_module("horovod.common._objects").allgather_object(value))

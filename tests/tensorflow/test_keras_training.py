@@ -16,6 +16,7 @@ from keras_models import (
     bindings,
     close,
     is_keras_3,
+    kinds_of_sgd,
     model_of,
     objects,
     on_every_keras,
@@ -69,12 +70,6 @@ def scales(hvd: Any, keras: Any) -> list[Any]:
         made.append(scale(hvd.DistributedOptimizer(kind(0.1)), initial_scale=8.0))
         made.append(hvd.DistributedOptimizer(scale(kind(0.1), initial_scale=8.0)))
     return made
-
-
-def kinds_of_sgd(keras: Any) -> list[Any]:
-    """Keras 2 has two, which know different methods of ours."""
-    old = None if is_keras_3(keras) else getattr(keras.optimizers, "legacy", None)
-    return [keras.optimizers.SGD, *([old.SGD] if old else [])]
 
 
 def scale_of(optimizer: Any) -> float:

@@ -5,6 +5,7 @@ Each change is made once, and does what Keras does unless a distributed optimize
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,10 @@ def make(keras: Any) -> None:
     if not is_keras_3(keras):
         return
     if backend_of(keras) == "tensorflow":
-        _replace(keras.Model, "_resolve_auto_jit_compile", _without_xla)
+        if hasattr(keras.Model, "_resolve_auto_jit_compile"):
+            _replace(keras.Model, "_resolve_auto_jit_compile", _without_xla)
+        else:
+            _replace(keras.Model, "compile", _without_xla_by_argument)
     _replace(keras.optimizers.LossScaleOptimizer, "apply", _reduced_before)
     _replace(keras.optimizers.LossScaleOptimizer, "stateless_apply", _reduced_before_stateless)
 
@@ -53,6 +57,20 @@ def _without_xla(usual: Method) -> Method:
         return bool(usual(model))
 
     return resolve
+
+
+def _without_xla_by_argument(usual: Method) -> Method:
+    """The same for a Keras that decides otherwise what "auto" means: what it decided is undone."""
+
+    def compile(model: Any, *args: Any, **kwargs: Any) -> Any:
+        result = usual(model, *args, **kwargs)
+        optimizer = getattr(model, "optimizer", None)
+        is_ours = _is_distributed(optimizer) or _is_distributed(_inner(optimizer))
+        if is_ours and kwargs.get("jit_compile", "auto") == "auto":
+            model.jit_compile = False
+        return result
+
+    return functools.wraps(usual)(compile)
 
 
 def keep_model_out_of_xla(keras: Any, model: Any) -> None:

@@ -8,8 +8,16 @@ from typing import Any
 
 from horovod._keras import changes, reducers
 from horovod._keras.backend import backend_of, is_keras_3
+from horovod._keras.given import Given
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
+
+_UNCLEAR = (
+    "apply_gradients: reduced gradients of these variables were computed by this optimizer, and "
+    "now others come. If these are made of them (clipped, scaled), say so by "
+    "skip_gradients_aggregation=True, or compute and apply in one tf.function; if they are not, "
+    "compute what is only looked at by a tape of its own"
+)
 
 
 class CallableList(list):  # type: ignore[type-arg]
@@ -25,8 +33,12 @@ class Distributed:
     _HAS_AGGREGATE_GRAD = True
     #: With Keras 2 and TensorFlow a LocalGradientAggregationHelperEager, else what is alike.
     _horovod: Any
-    #: Of the variables whose reduced gradients a caller has been given, and not applied yet.
-    _horovod_given: frozenset[int] = frozenset()
+    #: What `_horovod` is made of; of a class that `distributed_class` has made.
+    _horovod_options: Options
+    #: The reduced gradients that a caller has been given, and not applied yet.
+    _horovod_given: Given
+    #: Reducing what is equal everywhere leaves it as it is.
+    _horovod_is_repeatable = False
     #: The wrapped optimizer is applying them, and must not reduce them again.
     _horovod_is_applying = False
 
@@ -36,9 +48,24 @@ class Distributed:
         found = super().variables  # type: ignore[misc]
         return CallableList(found() if callable(found) else found)
 
+    @classmethod
+    def from_config(cls, config: Any, *args: Any, **kwargs: Any) -> Any:
+        """As of the wrapped class; distributed alike, without local variables yet."""
+        made = super().from_config(config, *args, **kwargs)  # type: ignore[misc]
+        made._horovod_begin()
+        return made
+
+    def _horovod_begin(self) -> None:
+        """From here on this optimizer is a distributed one."""
+        options = self._horovod_options
+        self._horovod = options.helper()
+        self._horovod_given = Given()
+        self._horovod_is_repeatable = options.op == Average and options.passes == 1
+
     def register_local_var(self, var: Any) -> None:
         """From now on the gradient of `var` is not reduced."""
         self._horovod.register_local_var(var)
+        self._horovod_is_repeatable = False  # it is scaled
 
     def _allreduce(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """The gradients of a step, reduced over all ranks."""
@@ -57,31 +84,27 @@ class Distributed:
     def _reduced(
         self, grads: Sequence[Any], variables: Sequence[Any], is_done: bool = False
     ) -> list[Any]:
-        """Unless it has been done, as the caller may say."""
+        """All but those that have been reduced already, as the caller may say."""
         if self._horovod_is_applying:
             return list(grads)
-        is_done = self._come_back(grads, variables) or is_done
-        return list(grads) if is_done else self._allreduce(grads, variables)
-
-    def _come_back(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
-        """Whether these are gradients that compute_gradients gave away, reduced; asked once.
-
-        On their way they may have been clipped or scaled, so they are known by their variables.
-        Gradients of other variables show that what was given away will not come back.
-        """
-        with_gradient = zip(grads, variables, strict=True)
-        own = frozenset(id(v) for gradient, v in with_gradient if gradient is not None)
-        given = self._horovod_given
-        self._horovod_given = given - own if own <= given else frozenset()
-        return bool(own) and own <= given
+        result = list(grads)
+        known, is_unclear = self._horovod_given.come_back(grads, variables)
+        left = [p for p, is_known in enumerate(known) if not is_known]
+        if is_done or (any(known) and all(grads[p] is None for p in left)):
+            return result
+        if is_unclear and not self._horovod_is_repeatable:
+            raise ValueError(_UNCLEAR)
+        reduced = self._allreduce([grads[p] for p in left], [variables[p] for p in left])
+        for place, gradient in zip(left, reduced, strict=True):
+            result[place] = gradient
+        return result
 
     def _reduced_to_give(self, grads_and_vars: Any) -> list[Any]:
         """Pairs, reduced for a caller, whose next apply_gradients takes them as they are."""
         pairs = list(grads_and_vars)
         grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
         reduced = self._allreduce(grads, variables) if pairs else []
-        given = (id(v) for g, v in zip(reduced, variables, strict=True) if g is not None)
-        self._horovod_given |= frozenset(given)
+        self._horovod_given.add(reduced, variables)
         return list(zip(reduced, variables, strict=True))
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> list[Any]:
@@ -145,10 +168,9 @@ class Distributed2(Distributed):
         if not pairs:
             return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
         grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
-        is_done = kwargs.get("skip_gradients_aggregation") or not kwargs.get(
-            "experimental_aggregate_gradients", True
-        )
-        grads = self._reduced(grads, variables, bool(is_done))
+        grads = self._reduced(grads, variables, _says_done(kwargs))
+        if not hasattr(super(), "aggregate_gradients"):
+            kwargs.pop("skip_gradients_aggregation", None)  # which older optimizers do not know
         parent: Callable[..., Any] = super().apply_gradients  # type: ignore[misc]
         together = list(zip(grads, variables, strict=True))
 
@@ -159,8 +181,23 @@ class Distributed2(Distributed):
         return self._horovod.apply_gradients(apply, self)
 
 
+def _says_done(kwargs: dict[str, Any]) -> bool:
+    """Whether apply_gradients is told, in the words of Keras 2, that reducing has been done."""
+    wants = kwargs.get("experimental_aggregate_gradients", True)
+    return bool(kwargs.get("skip_gradients_aggregation")) or not wants
+
+
 class Distributed3(Distributed):
     """For Keras 3, where everything comes by apply; on JAX by stateless_apply."""
+
+    def apply_gradients(self, grads_and_vars: Any, **kwargs: Any) -> Any:
+        """As of Keras 3; as it is with `skip_gradients_aggregation=True` of Keras 2."""
+        if not _says_done(kwargs):
+            return super().apply_gradients(grads_and_vars)  # type: ignore[misc]
+        pairs = list(grads_and_vars)
+        self._horovod_given.come_back([g for g, _ in pairs], [v for _, v in pairs])
+        with self._horovod_applying():
+            return super().apply_gradients(pairs)  # type: ignore[misc]
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """Reduces the gradients, unless that has been done, and applies them."""
@@ -344,11 +381,12 @@ def _named_alike(known: Any, compression: Any) -> Any:
     return of_backend.get(name, compression) or known.none
 
 
-def distributed_class(keras: Any, parent: type) -> type:
+def distributed_class(parent: type, options: Options) -> type:
     """A class of the same name that inherits from `parent`."""
-    front = Distributed3 if hasattr(parent, "apply") and is_keras_3(keras) else Distributed2
-    made = type(parent.__name__, (front, parent), {"__module__": parent.__module__})
-    return made
+    is_3 = hasattr(parent, "apply") and is_keras_3(options.keras)
+    front = Distributed3 if is_3 else Distributed2
+    known = {"__module__": parent.__module__, "_horovod_options": options}
+    return type(parent.__name__, (front, parent), known)
 
 
 def wrap(optimizer: Any, options: Options, name: str | None) -> Any:
@@ -364,11 +402,9 @@ def wrap(optimizer: Any, options: Options, name: str | None) -> Any:
     rate = _rate_of(optimizer)
     if callable(rate) and not hasattr(rate, "assign"):
         config["learning_rate"] = rate  # itself: a function, or a schedule that Keras cannot find
-    made: Any = distributed_class(options.keras, type(optimizer))
-    distributed = made.from_config(config)
-    distributed._horovod = options.helper()
+    made: Any = distributed_class(type(optimizer), options)
     changes.make(options.keras)
-    return distributed
+    return made.from_config(config)
 
 
 def _rate_of(optimizer: Any) -> Any:
@@ -380,7 +416,7 @@ def _rate_of(optimizer: Any) -> Any:
 def convert(optimizer: Any, options: Options) -> Any:
     """Makes `optimizer` itself distributed, with all that it holds; for one that was loaded."""
     if not isinstance(optimizer, Distributed):
-        optimizer.__class__ = distributed_class(options.keras, type(optimizer))
-        optimizer._horovod = options.helper()
+        optimizer.__class__ = distributed_class(type(optimizer), options)
+        optimizer._horovod_begin()
         changes.make(options.keras)
     return optimizer

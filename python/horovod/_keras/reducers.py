@@ -63,9 +63,13 @@ class Reducer:
         raise NotImplementedError
 
     def scaled(self, gradient: Any) -> Any:
-        """A gradient that stays here, as large as if it had been averaged with zeros."""
-        size = self.how.process_set.size()
-        return gradient if gradient is None or not size else gradient / size
+        """A gradient that stays here, as large as if it had been averaged with zeros.
+
+        As it is on a rank that reduces with nobody.
+        """
+        if gradient is None or not self.how.is_distributed():
+            return gradient
+        return gradient / self.how.process_set.size()
 
 
 class TorchReducer(Reducer):
