@@ -319,12 +319,29 @@ def test_names_are_those_of_nodes() -> None:
         assert named.op.name == "scope/mine"
         assert node.op.type == "HorovodAllreduce"
 
-    @tf.function
-    def in_a_scope_of_its_own(x: Any) -> Any:
-        with tf.name_scope(f"scope_{hvd.rank()}"):
-            return hvd.allreduce(x, op=hvd.Sum, name="common", ignore_name_scope=True)
+    calls = {
+        "allreduce": lambda x, **k: hvd.allreduce(x, op=hvd.Sum, **k),
+        "allgather": hvd.allgather,
+        "alltoall": hvd.alltoall,
+        "broadcast": lambda x, **k: hvd.broadcast(x, 0, **k),
+        "reducescatter": lambda x, **k: hvd.reducescatter(x, op=hvd.Sum, **k),
+        "grouped_allreduce": lambda x, **k: hvd.grouped_allreduce([x, x], op=hvd.Sum, **k),
+        "grouped_allgather": lambda x, **k: hvd.grouped_allgather([x, x], **k),
+    }
+    for name, call in calls.items():
 
-    assert in_a_scope_of_its_own(tf.ones(1)).numpy() == hvd.size()
+        @tf.function
+        def in_a_scope_of_its_own(x: Any, name: str = name, call: Any = call) -> Any:
+            with tf.GradientTape() as tape, tf.name_scope(f"scope_{hvd.rank()}"):
+                tape.watch(x)
+                y = call(x, name=f"common_{name}", ignore_name_scope=True)
+            return y, tape.gradient(y, x)
+
+        x = tf.ones(hvd.size())
+        result, gradient = in_a_scope_of_its_own(x)
+        assert gradient.shape == x.shape
+        if name == "allreduce":
+            assert result.numpy()[0] == hvd.size() and gradient.numpy()[0] == hvd.size()
 
 
 @on_ranks(*EVERYWHERE)

@@ -30,8 +30,17 @@ def _text(attribute: Any) -> str:
     return attribute.decode() if isinstance(attribute, bytes) else str(attribute)
 
 
-def _where(op: Any) -> dict[str, Any]:
+def _set(op: Any) -> dict[str, Any]:
     return {"process_set_id": op.get_attr("process_set_id")}
+
+
+def _where(op: Any) -> dict[str, Any]:
+    """Of a collective.
+
+    A tape opens the scopes of the forward pass again, so where those do not count for an operation,
+    they must not count for its gradient.
+    """
+    return {**_set(op), "ignore_name_scope": op.get_attr("ignore_name_scope")}
 
 
 def _same(op: Any) -> dict[str, Any]:
@@ -63,7 +72,7 @@ def _own_rows(op: Any, averages: list[Any]) -> list[Any]:
     """Of what all ranks gave, in their order, the rows of this one."""
     rows = tf.stack([tf.shape(tensor)[0] for tensor in op.inputs])
     counts = ops.horovod_allgather(rows[tf.newaxis], **_where(op), **_name(op, "rows"))
-    own = ops.horovod_rank(**_where(op))
+    own = ops.horovod_rank(**_set(op))
     first = tf.reduce_sum(counts[:own], axis=0)
     return [
         average[first[index] : first[index] + rows[index]] for index, average in enumerate(averages)
@@ -108,7 +117,7 @@ def _alltoall(op: Any, gradient: Any, _: Any) -> Any:
 
 def _factor(op: Any, dtype: Any) -> Any:
     factor = float(_attribute(op, "prescale_factor")) * float(_attribute(op, "postscale_factor"))
-    size = ops.horovod_size(**_where(op)) if op.get_attr("reduce_op") == Sum else 1
+    size = ops.horovod_size(**_set(op)) if op.get_attr("reduce_op") == Sum else 1
     return tf.cast(factor, dtype) * tf.cast(size, dtype)
 
 
