@@ -50,31 +50,51 @@ def _end_nodes() -> None:
     ctypes.CDLL(PATH).hvd_tensorflow_drain(_SECONDS_TO_END)
 
 
+_REINSTALL = "reinstall Horovod: pip install --no-cache-dir --force-reinstall horovod"
+
+
+def _misfit(why: str) -> HorovodVersionMismatchError:
+    """What is raised where this TensorFlow cannot be used; in one sentence, with the reason."""
+    error = HorovodVersionMismatchError("tensorflow", "2.15 or later", tf.__version__)
+    error.msg = (
+        f"Horovod does not fit the installed tensorflow {tf.__version__}: {why}; install a "
+        f"tensorflow that fits, of those from 2.15 on, or {_REINSTALL}"
+    )
+    error.args = (error.msg,)
+    return error
+
+
 def _load() -> Any:
-    reinstall = "reinstall Horovod: pip install --no-cache-dir --force-reinstall horovod"
     try:
         loaded = tf.load_op_library(PATH)
     except tf.errors.NotFoundError as error:
         raise ImportError(
             f"the op library for TensorFlow could not be loaded from {PATH} ({error.message}); "
-            f"{reinstall}"
+            f"{_REINSTALL}"
         ) from error
     problem = ctypes.CDLL(PATH).hvd_tensorflow_problem
     problem.restype = ctypes.c_char_p
     why = problem().decode()
     if why:
-        mismatch = HorovodVersionMismatchError("tensorflow", "2.15 or later", tf.__version__)
-        raise mismatch from ImportError(f"the op library {PATH} does not fit: {why}")
+        raise _misfit(f"{PATH} cannot be used, since {why}")
     return loaded
 
 
 def _leave_unordered() -> None:
-    """Inside a tf.function stateful ops run in a row, except those of this list."""
+    """Inside a tf.function stateful ops run in a row, except those of this list.
+
+    In a row, an operation that waits for other ranks would keep them waiting for the next one.
+    Raises: HorovodVersionMismatchError where there is no such list.
+    """
     from tensorflow.python.framework import auto_control_deps
 
     listed = getattr(auto_control_deps, "ASYNC_STATEFUL_OPS", None)
-    if listed is not None:
-        auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(listed) | _UNORDERED
+    if listed is None:
+        raise _misfit(
+            "inside a tf.function it would run operations one after another, each of which waits "
+            "for other ranks (its auto_control_deps has no list ASYNC_STATEFUL_OPS)"
+        )
+    auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(listed) | _UNORDERED
 
 
 ops = _load()
