@@ -57,6 +57,37 @@ if hvd.rank() == 0:
 print("read", len(seen))
 """
 
+#: All processes of the training job draw from one run of the dataset.
+TOGETHER = """
+import sys
+import tensorflow as tf
+import horovod.tensorflow as hvd
+from horovod.tensorflow.data.compute_service import TfDataServiceConfig
+hvd.init()
+config = TfDataServiceConfig.read(sys.argv[1], wait_for_file_creation=True)
+if sys.argv[2] == "any":
+    data = tf.data.Dataset.range(20)
+    data = data.send_to_data_service(config, hvd.rank(), reuse_dataset=True)
+    every = hvd.allgather_object([int(n) for n in data])
+    assert sorted(every[0] + every[1]) == list(range(20)), every
+else:
+    data = tf.data.Dataset.range(1000).repeat()
+    data = data.send_to_data_service(
+        config, hvd.rank(), hvd.size(), "parallel_epochs", reuse_dataset=True, round_robin=True
+    )
+    every = hvd.allgather_object([int(n) for n in data.take(6)])
+    assert every[1] == [n + 1 for n in every[0]], every  # neighbours, of one worker each time
+hvd.barrier()
+if hvd.rank() == 0:
+    config.compute_client().shutdown()
+"""
+
+
+@pytest.mark.skipif(launcher() is None, reason="not built")
+@pytest.mark.parametrize("turns", ["any", "in turns"])
+def test_processes_draw_from_one_run_of_a_dataset(turns: str, tmp_path: Path) -> None:
+    read(TOGETHER, [turns], [], tmp_path)
+
 
 @pytest.mark.skipif(launcher() is None, reason="not built")
 @pytest.mark.parametrize(
@@ -65,16 +96,19 @@ print("read", len(seen))
 def test_a_training_job_reads_what_a_compute_job_prepares(
     side: str, dispatchers: int, tmp_path: Path
 ) -> None:
-    config, script = tmp_path / "config.json", tmp_path / "train.py"
-    script.write_text(TRAIN)
+    options = ["--dispatcher-side", side, "--dispatchers", str(dispatchers)]
+    read(TRAIN, [], options, tmp_path)
+
+
+def read(program: str, arguments: list[str], options: list[str], folder: Path) -> None:
+    """Runs `program` as a training job beside a compute job with `options`."""
+    config, script = folder / "config.json", folder / "train.py"
+    script.write_text(program)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     run = [str(launcher()), "-np", "2", sys.executable]
     worker = ["-m", "horovod.tensorflow.data.compute_worker", str(config)]
     compute = subprocess.Popen(
-        [
-            *(*run, *worker, "--dispatcher-side", side),
-            *("--dispatchers", str(dispatchers), "--timeout", "120"),
-        ],
+        [*run, *worker, *options, "--timeout", "120"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -82,7 +116,7 @@ def test_a_training_job_reads_what_a_compute_job_prepares(
     )
     try:
         training = subprocess.run(
-            [*run, str(script), str(config)],
+            [*run, str(script), str(config), *arguments],
             env=environment,
             capture_output=True,
             text=True,

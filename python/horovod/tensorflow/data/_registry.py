@@ -8,10 +8,12 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import AuthenticationError
 from multiprocessing.managers import BaseManager
 from typing import Any, TypeVar
 
 from horovod.common.exceptions import HorovodInternalError
+from horovod.tensorflow.data._address import interface_addresses, own_address
 
 T = TypeVar("T")
 Addresses = Mapping[str, Sequence[tuple[str, int]]]
@@ -99,29 +101,30 @@ class _Caller(BaseManager):
 _Caller.register("registry")
 
 
-def own_address() -> str:
-    """Under which other hosts reach this one, as far as it knows."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
-
-
 def serve(registry: Registry, key: bytes) -> Addresses:
-    """Serves until the process ends. Returns where, by interface."""
+    """Serves until the process ends. Returns where, by interface, the likeliest address first."""
     _Server.register("registry", callable=lambda: registry)
     server = _Server(("", 0), authkey=key).get_server()
     port = int(server.address[1])  # type: ignore[index]
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return {"host": [(own_address(), port)], "lo": [("127.0.0.1", port)]}
+    likely, known = own_address(), interface_addresses()
+    others = {name: there for name, there in known.items() if there != likely}
+    last = [name for name, there in others.items() if there.startswith("127.")]
+    names = [*(name for name in others if name not in last), *last]
+    places = {name: [(others[name], port)] for name in names}
+    return {"host": [(likely, port)], **places}
 
 
 class Client:
-    """Calls the registry. The methods of `Registry`, and its errors."""
+    """Calls the registry. The methods of `Registry`, and its errors.
+
+    `address`: of this host, for those who are told it by the registry.
+    """
 
     def __init__(self, addresses: Addresses, key: bytes, verbose: int = 1) -> None:
         self._verbose = verbose
-        self._registry: Any = _connect(addresses, key)
+        self._registry, there = _connect(addresses, key)
+        self.address = own_address(there)
 
     def __getattr__(self, name: str) -> Any:
         if self._verbose > 1:
@@ -129,14 +132,20 @@ class Client:
         return getattr(self._registry, name)
 
 
-def _connect(addresses: Addresses, key: bytes) -> Any:
+#: Time for a host to answer; at an address of no use here it may be that nobody does.
+_SECONDS_TO_ANSWER = 5
+
+
+def _connect(addresses: Addresses, key: bytes) -> tuple[Any, str]:
+    """The registry, and the address at which it answers."""
     problems = []
     for interface, places in addresses.items():
         for host, port in places:
             manager = _Caller((host, port), authkey=key)
             try:
+                socket.create_connection((host, port), _SECONDS_TO_ANSWER).close()
                 manager.connect()
-                return manager.registry()  # type: ignore[attr-defined]
-            except (OSError, EOFError) as error:
+                return manager.registry(), host  # type: ignore[attr-defined]
+            except (OSError, EOFError, AuthenticationError) as error:
                 problems.append(f"{interface} {host}:{port}: {error}")
     raise HorovodInternalError(f"the compute service does not answer: {'; '.join(problems)}")

@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.basics import HorovodBasics
-from horovod.tensorflow.data._registry import Client, own_address
+from horovod.tensorflow.data._registry import Client
 
 _basics = HorovodBasics(__file__)
 _SIDES = ("compute", "training")
@@ -28,7 +28,12 @@ _SIDES = ("compute", "training")
 
 @dataclasses.dataclass(frozen=True)
 class TfDataServiceConfig:
-    """How a training job finds the compute job. `dispatcher_side`: which of the two dispatches."""
+    """How a training job finds the compute job.
+
+    `dispatcher_side`: which of the two dispatches, "compute" or "training". `addresses`: those of
+    the compute job, by interface, as hosts and ports. `timeout`: how long one waits for another,
+    in seconds. Raises: ValueError for another side.
+    """
 
     dispatchers: int
     workers_per_dispatcher: int
@@ -81,12 +86,12 @@ def _dispatcher_of(compute_config: TfDataServiceConfig, rank: int) -> int:
     return 0 if compute_config.dispatchers == 1 else rank
 
 
-def _start_dispatcher() -> tuple[Any, str]:
-    """A dispatcher, and its address for other hosts."""
+def _start_dispatcher(own_address: str) -> tuple[Any, str]:
+    """A dispatcher, and where other hosts find it on this one."""
     service = tf.data.experimental.service
     server = service.DispatchServer(service.DispatcherConfig(port=0))
     port = server.target.rpartition(":")[2]
-    return server, f"grpc://{own_address()}:{port}"
+    return server, f"grpc://{own_address}:{port}"
 
 
 @contextlib.contextmanager
@@ -96,12 +101,14 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
     On dispatcher_side "training" the dispatcher runs here and ends with the context; when there is
     one for all, in rank 0, which must stay in the context until all have read. The compute job ends
     with the last dispatcher.
+    Raises: TimeoutError when the dispatcher or its workers have not come within the `timeout` of
+    the configuration; HorovodInternalError when the compute job does not answer.
     """
     client = compute_config.compute_client()
     dispatcher = _dispatcher_of(compute_config, rank)
     with contextlib.ExitStack() as leaving:
         if compute_config.dispatcher_side == "training" and dispatcher == rank:
-            server, address = _start_dispatcher()
+            server, address = _start_dispatcher(client.address)
             leaving.callback(server._stop)
             client.register_dispatcher(dispatcher, address)
             leaving.callback(client.end_dispatcher, dispatcher)
@@ -124,6 +131,7 @@ def send_to_data_service(
     `reuse_dataset`: all processes draw from one run of it; with `round_robin` in turns, for which
     `size` is needed.
     Raises: RuntimeError when the training side dispatches; then `tf_data_service` is to be used.
+    What that one raises.
     """
     if compute_config.dispatcher_side == "training":
         raise RuntimeError(
@@ -153,10 +161,10 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
     server = None
     is_first = rank % compute_config.workers_per_dispatcher == 0
     if compute_config.dispatcher_side == "compute" and is_first:
-        server, address = _start_dispatcher()
+        server, address = _start_dispatcher(client.address)
         client.register_dispatcher(dispatcher, address)
     address = client.wait_for_dispatcher_registration(dispatcher, compute_config.timeout)
-    worker = _start_worker(address)
+    worker = _start_worker(address, client.address)
     client.register_worker_for_dispatcher(dispatcher, rank)
     client.wait_for_dispatcher_end(dispatcher)
     worker._stop()
@@ -165,12 +173,12 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
         server._stop()
 
 
-def _start_worker(dispatcher_address: str) -> Any:
+def _start_worker(dispatcher_address: str, own_address: str) -> Any:
     service = tf.data.experimental.service
     return service.WorkerServer(
         service.WorkerConfig(
             dispatcher_address=dispatcher_address.removeprefix("grpc://"),
-            worker_address=f"{own_address()}:%port%",
+            worker_address=f"{own_address}:%port%",
             port=0,
         )
     )
