@@ -95,7 +95,14 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """`allreduce` of several tensors of one dtype, as one operation. Differentiable."""
+    """`allreduce` of several tensors of one dtype, as one operation. Differentiable.
+
+    `tensors`: each of equal shape on all ranks; IndexedSlices are made dense, so there is nothing
+    for `device_sparse` to place. Other arguments as of `allreduce`.
+    Returns: the reduced tensors, of the same shapes, in the same order; [] of none.
+    Raises: NotImplementedError for Adasum on a number of ranks that is no power of two; errors of
+    TensorFlow when it runs, as the module `mpi_ops` says.
+    """
     op = handle_average_backwards_compatibility(op, average)
     check_ranks(op, process_set)
     if not tensors:
@@ -130,7 +137,11 @@ def reducescatter(
 ) -> Any:
     """This rank's rows of what `allreduce` would give. Differentiable.
 
-    The first (rows modulo ranks) ranks get one row more. `op`: Average or Sum.
+    `tensor`: of equal shape [rows, ...] on all ranks, not a scalar. `op`: Average or Sum.
+    `device_dense`: where the nodes are placed. Other arguments as of `allreduce`.
+    Returns: a tensor [rows / ranks, ...]; the first (rows modulo ranks) ranks get one row more.
+    Raises: when it runs, AbortedError for another op, InvalidArgumentError for a scalar, and the
+    other errors of the module `mpi_ops`.
     """
     with on_device(device_dense):
         compressed, ctx = compression.compress(as_tensor(tensor))
@@ -149,7 +160,12 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """`reducescatter` of several tensors of one dtype, as one operation. Differentiable."""
+    """`reducescatter` of several tensors of one dtype, as one operation. Differentiable.
+
+    `tensors`: each of equal shape [rows, ...] on all ranks; rows may differ from tensor to tensor.
+    Returns: of each this rank's rows, in the same order; [] of none.
+    Raises: as `reducescatter`.
+    """
     if not tensors:
         return []
     with on_device(device_dense):

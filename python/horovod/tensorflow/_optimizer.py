@@ -34,15 +34,18 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
 
     `optimizer`: of `tf.compat.v1.train`, whose `compute_gradients` then gives reduced gradients; or
     of Keras, see `horovod.tensorflow.keras.DistributedOptimizer`. `name`: by default `Distributed`
-    and the optimizer's class. `compression`: shrinks gradients on their way. `sparse_as_dense`:
+    and the optimizer's class. `use_locking`: of the wrapper, as v1 optimizers take it; the wrapped
+    one has its own. `device_dense`, `device_sparse`: where the nodes are placed that reduce dense
+    gradients and IndexedSlices. `compression`: shrinks gradients on their way. `sparse_as_dense`:
     sends IndexedSlices as dense tensors. `backward_passes_per_step`: gradients are summed over so
     many passes before they are sent and applied, averaged with `average_aggregated_gradients`.
     `op`: Average, Sum or Adasum. `gradient_predivide_factor` f: with Average, multiplies by 1/f
     before and by f/size after the sum. `groups`: n cuts the gradients into n groups that travel
     together; a list of lists of variables gives the groups. `num_groups`: its deprecated spelling.
+    `process_set`: the ranks that train together; on others the optimizer is the wrapped one.
     `scale_local_gradients`: gradients of `register_local_var` are divided by the number of ranks.
     With op=Adasum each rank steps by its own gradients, and the Adasum of these steps is what is
-    done everywhere.
+    done everywhere; there are no local variables then, and one pass a step.
     Raises: ValueError for arguments that do not fit, for Adasum with an optimizer of Keras, and for
     a process set that is not registered. NotImplementedError for Adasum on a number of ranks that
     is no power of two.

@@ -84,13 +84,16 @@ def DistributedGradientTape(  # noqa: N802 (the documented name)
 ) -> Any:
     """A tape with what `gradtape` has recorded, whose `gradient` is reduced over all ranks.
 
-    `compression`: shrinks gradients on their way. `sparse_as_dense`: sends IndexedSlices as dense
-    tensors. `gradient_predivide_factor` f: with Average, multiplies by 1/f before and by f/size
-    after the sum. `groups`: n cuts the gradients into n groups that travel together; a list of
-    lists of variables gives the groups. `num_groups`: its deprecated spelling.
+    `device_dense`, `device_sparse`: where the nodes are placed that reduce dense gradients and
+    IndexedSlices. `compression`: shrinks gradients on their way. `sparse_as_dense`: sends
+    IndexedSlices as dense tensors. `op`: as of `allreduce`. `gradient_predivide_factor` f: with
+    Average, multiplies by 1/f before and by f/size after the sum. `groups`: n cuts the
+    gradients into n groups that travel together; a list of lists of variables gives the groups.
+    `num_groups`: its deprecated spelling. `process_set`: the ranks that train together; on others
+    gradients stay as they are.
     `scale_local_gradients`: those of `register_local_source` are divided by the number of ranks.
     Returns: a tape of a class that inherits from that of `gradtape`. At size 1 nothing is sent.
-    Raises: ValueError for arguments that do not fit.
+    Raises: ValueError for arguments that do not fit, and for a process set that is not registered.
     """
     reducer = Reducer(
         "DistributedGradientTape_Allreduce",

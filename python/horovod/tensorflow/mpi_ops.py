@@ -182,7 +182,10 @@ def grouped_allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """`allgather` of several tensors of one dtype, as one operation."""
+    """`allgather` of several tensors of one dtype, as one operation.
+
+    `tensors`: each as `allgather` takes it. Returns: a list of what it would give, in this order.
+    """
     tensors = _tensors(tensors)
     gathered: list[Any] = ops.horovod_grouped_allgather(
         tensors,

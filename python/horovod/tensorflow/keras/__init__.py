@@ -206,25 +206,40 @@ def allreduce(
     """A number, array or tensor, reduced over all ranks; by default the average. No gradient.
 
     `average`: the older way to say `op`. `compression`: none, fp16 or bf16.
-    Returns: a NumPy array or number, also where `value` is a node of a v1 graph.
-    Raises: ValueError for another compression, and for `op` beside `average`.
+    `value`: of equal shape and type on all ranks.
+    Returns: a NumPy array or number of that shape, also where `value` is a node of a v1 graph.
+    Raises: ValueError for another compression, for `op` beside `average`, and for
+    types that cannot be reduced; HorovodMismatchError when ranks disagree; HorovodInternalError
+    when a rank is lost.
     """
     op = front.resolved_op(op, average)
     return front.allreduce(_keras, value, name, op, prescale_factor, postscale_factor, compression)
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
-    """The arrays or tensors of all ranks, one after the other, as a NumPy array."""
+    """The arrays or tensors of all ranks, one after the other, as a NumPy array.
+
+    `value`: [rows, ...], of equal shape on all ranks but for the rows. Returns: [all rows, ...].
+    Raises: as `allreduce`.
+    """
     return front.allgather(_keras, value, name)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-    """The number, array or tensor of `root_rank`, as NumPy's."""
+    """The number, array or tensor of `root_rank`, as NumPy's.
+
+    `value`: of equal shape and type on all ranks, of any type. Raises: as `allreduce`.
+    """
     return front.broadcast(_keras, value, root_rank, name)
 
 
 def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
-    """This rank's rows of what `allreduce` gives, as a NumPy array."""
+    """This rank's rows of what `allreduce` gives, as a NumPy array.
+
+    `value`: [rows, ...], of equal shape on all ranks. Returns: [rows / ranks, ...]; the first
+    (rows modulo ranks) ranks get one row more. `op`: Average or Sum.
+    Raises: ValueError for a scalar; else as `allreduce`.
+    """
     return front.reducescatter(_keras, value, name, op)
 
 
@@ -238,6 +253,8 @@ def load_model(
     """A saved model whose optimizer, with its state, is a DistributedOptimizer.
 
     `custom_optimizers`: classes of optimizers that Keras does not know. `custom_objects`: goes
-    before them. `legacy_opts`: for scripts that give it, the file says which class it is.
+    before them. `compression`: of the optimizer, which is otherwise as `DistributedOptimizer` makes
+    it by default. `legacy_opts`: for scripts that give it, the file says which class it is.
+    Raises: what the `load_model` of Keras raises.
     """
     return front.load_model(_keras, filepath, custom_optimizers, custom_objects, compression)
