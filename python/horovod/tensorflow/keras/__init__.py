@@ -115,9 +115,11 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
 ) -> Any:
     """Wraps `optimizer` so that each step uses the gradients of all ranks.
 
-    `name`: by default `Distributed` and the optimizer's class. `compression`: shrinks gradients on
-    their way. `sparse_as_dense`: sends IndexedSlices as dense tensors. `gradient_predivide_factor`
-    f: with Average, multiplies by 1/f before and by f/size after the sum. `op`: Average or Sum.
+    `name`: by default `Distributed` and the optimizer's class. `device_dense`, `device_sparse`: on
+    TensorFlow, where the nodes are placed that reduce dense gradients and IndexedSlices.
+    `compression`: shrinks gradients on their way. `sparse_as_dense`: sends IndexedSlices as dense
+    tensors. `gradient_predivide_factor` f: with Average, multiplies by 1/f before and by f/size
+    after the sum. `op`: Average or Sum.
     `backward_passes_per_step`: gradients are summed over so many passes before they are sent and
     applied, averaged with `average_aggregated_gradients`; on TensorFlow.
     `groups`: n cuts the gradients into n groups that travel together; a list of lists of variables
