@@ -23,6 +23,9 @@ namespace hvd::job {
 namespace {
 
 constexpr size_t kReadBytes = 64 * KiB;
+/// Pipes that are read in one turn, so that many ranks that write at once bring 1 MiB and not more
+/// before somebody looks whether there is room. The kernel lists those first that waited longest.
+constexpr size_t kPipesATurn = 16;
 constexpr uint64_t kSupervisor = 0, kPipes = 1;
 
 /// The job's key in memory that nobody can change. Ranks inherit it; it has no name anywhere.
@@ -118,7 +121,7 @@ void LocalLink::take(HostNews& news) {
 }
 
 void LocalLink::take_output(std::vector<Chunk>& chunks) {
-  epoll_event ready[64];
+  epoll_event ready[kPipesATurn];
   const int count = epoll_wait(pipe_events_.get(), ready, std::size(ready), 0);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = ready[i].data.u64;

@@ -5,6 +5,9 @@
 namespace hvd::job {
 namespace {
 
+/// Room that each stream of each rank keeps for its next bytes.
+constexpr size_t kKeptBytes = 4096;
+
 /// How many of the first `limit` bytes of UTF-8 text are whole characters; all when it is something
 /// else.
 size_t whole_characters(std::string_view text) {
@@ -36,6 +39,7 @@ void LineCutter::add(std::string_view bytes, std::vector<Piece>& pieces) {
     end = rest_.find_first_of("\r\n", begin);
   }
   rest_.erase(0, begin);
+  if (rest_.capacity() > kKeptBytes + rest_.size()) rest_.shrink_to_fit();
   scanned_ = end == std::string::npos ? rest_.size() : end - begin;
   if (scanned_ >= kLimit) emit(whole_characters(rest_), false, pieces);
 }

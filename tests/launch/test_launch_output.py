@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from launcher import Jobs, ended, wait_until
 
+MIB = 1 << 20
+
 TIME = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-3][0-9] [0-9:]{8} [0-9]{4}"
 
 
@@ -109,6 +111,24 @@ def test_a_reader_that_pauses_does_not_keep_the_job_from_ending(jobs: Jobs) -> N
     process.terminate()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "their end")
     assert ended(process).code == 128 + 15
+
+
+def test_many_ranks_that_write_at_once_take_little_of_the_launchers_memory(jobs: Jobs) -> None:
+    """It reads as fast as they write, if somebody reads from it."""
+    ranks, written = 64, 2 * MIB
+    script = jobs.script(f"yes $(printf %079d $HOROVOD_RANK) | head -c {written}\n")
+    process = jobs.start("-np", str(ranks), script)
+    assert process.stdout is not None
+    peak, read, sampled = 0, 0, 0
+    while got := os.read(process.stdout.fileno(), MIB):
+        read += len(got)
+        if read - sampled > MIB and read < ranks * written:  # it has not ended yet
+            sampled = read
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            (peak,) = (int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+    assert ended(process).code == 0
+    assert read > ranks * written and sampled > ranks * written / 2
+    assert peak < 18 * MIB  # 22 when all pipes were read in one turn
 
 
 def test_verbose_tells_what_is_done_and_never_the_key(jobs: Jobs) -> None:
