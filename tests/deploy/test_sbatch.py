@@ -33,13 +33,14 @@ def await_text(file: Path, text: str) -> str:
 
 class Stand:
     """Programs in the place of Slurm's. srun says that it has started, runs what it is given, and
-    scontrol notes what it was asked."""
+    scontrol shows the job as a test has it and notes what else it was asked."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked = folder / "asked"
         self._program("srun", 'while [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"')
-        self._program("scontrol", f'echo "$@" >> {self.asked}')
+        show = 'if [ "$2" = show ]; then echo "$JOB"; exit; fi'
+        self._program("scontrol", f'{show}\necho "$@" >> {self.asked}')
 
     def _program(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -97,7 +98,7 @@ def test_a_job_that_ends_by_itself_is_not_queued_again(stand: Stand) -> None:
 
 
 def test_a_job_that_is_cancelled_does_not_come_back(stand: Stand) -> None:
-    """scancel sends SIGTERM, to the script or only to its step."""
+    """scancel sends SIGTERM."""
     job = stand.start(SAVES)
     assert job.stdout is not None
     assert job.stdout.readline() == "there\n"
@@ -105,10 +106,26 @@ def test_a_job_that_is_cancelled_does_not_come_back(stand: Stand) -> None:
     job.wait(timeout=SECONDS)
     os.killpg(job.pid, signal.SIGKILL)  # as Slurm does with what is left
     job.communicate(timeout=SECONDS)
-    ended_step = stand.start("kill -TERM $$")
-    ended_step.communicate(timeout=SECONDS)
-    assert ended_step.returncode == 143
     assert not stand.asked.exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "preempted", "asked"),
+    [
+        ("RUNNING", "2026-01-01T00:00:00", "requeue 17\n"),
+        ("RUNNING", "None", ""),
+        ("CANCELLED", "2026-01-01T00:00:00", ""),  # it was preempted before, and is cancelled now
+    ],
+)
+def test_a_job_whose_ranks_were_ended_comes_back_if_its_nodes_were_taken(
+    stand: Stand, state: str, preempted: str, asked: str
+) -> None:
+    said = f"JobId=17 JobState={state} Reason=None PreemptTime={preempted} SuspendTime=None"
+    job = stand.start("kill -TERM $$", JOB=said)
+    job.communicate(timeout=SECONDS)
+    assert job.returncode == 143
+    assert (stand.asked.read_text() if asked else "") == asked
+    assert stand.asked.exists() == bool(asked)
 
 
 def test_a_job_that_fails_while_it_saves_has_failed(stand: Stand) -> None:
