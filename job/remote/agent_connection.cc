@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kReadBytes = 64 * KiB;
 /// Of one agent at one time, so that the others are heard too.
-constexpr int kReadsAtOnce = 16;
+constexpr int kReadsAtOnce = 4;
 /// What is kept of the complaints of an ssh.
 constexpr size_t kMaxSaidBytes = 16 * KiB;
 
