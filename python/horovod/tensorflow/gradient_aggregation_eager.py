@@ -144,7 +144,8 @@ class LocalGradientAggregationHelperEager:
         return tf.Variable(tf.zeros(shape, dtype), trainable=False)
 
     def _end_step(self, sums: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        reduced = self._step(sums, variables)
+        # Nodes of this branch, also for what is not reduced: it does not wait for others of before.
+        reduced = [tf.identity(gradient) for gradient in self._step(sums, variables)]
         if self.average_aggregated_gradients:
             reduced = [gradient / self.backward_passes_per_step for gradient in reduced]
         with tf.control_dependencies([] if tf.executing_eagerly() else reduced):
