@@ -37,14 +37,57 @@ def test_mismatches_are_failed_preconditions_that_name_both_ranks() -> None:
     disagree(
         lambda: hvd.allreduce(x, name="m", op=hvd.Sum),
         lambda: hvd.allreduce(x, name="m", op=hvd.Max),
+        *("sum", "max"),
     )
     disagree(
-        lambda: hvd.broadcast(x, 0, name="allreduce"), lambda: hvd.broadcast(x, 1, name="allreduce")
+        lambda: hvd.allreduce(x, name="m", op=hvd.Sum),
+        lambda: hvd.allgather(x, name="m"),
+        *("allreduce", "allgather"),
+    )
+    for factor in ("prescale_factor", "postscale_factor"):
+        disagree(
+            lambda: hvd.allreduce(x, name="m", op=hvd.Sum),
+            lambda factor=factor: hvd.allreduce(x, name="m", op=hvd.Sum, **{factor: 0.25}),
+            *(factor.removesuffix("_factor"), "1", "0.25"),
+        )
+    disagree(
+        lambda: hvd.broadcast(x, 0, name="m"),
+        lambda: hvd.broadcast(x, last(), name="m"),
+        *("root", "0", str(last())),
     )
     disagree(
         lambda: hvd.allgather(tf.ones([2, 3]), name="m"),
         lambda: hvd.allgather(tf.ones([2, 4]), name="m"),
+        *("3]", "4]"),
     )
+
+
+@on_ranks(2, 4)
+def test_mismatches_of_what_is_dealt_out_and_of_groups_name_both_ranks() -> None:
+    x = tf.ones([hvd.size(), 2])
+    wide = tf.ones([hvd.size(), 3])
+    disagree(lambda: hvd.alltoall(x, name="m"), lambda: hvd.alltoall(wide, name="m"), *("2]", "3]"))
+    disagree(
+        lambda: hvd.alltoall(x, name="m"),
+        lambda: hvd.alltoall(tf.cast(x, tf.int32), name="m"),
+        *("float32", "int32"),
+    )
+    disagree(
+        lambda: hvd.reducescatter(x, name="m"),
+        lambda: hvd.reducescatter(wide, name="m"),
+        *(f"[{hvd.size()}, 2]", f"[{hvd.size()}, 3]"),
+    )
+    disagree(
+        lambda: hvd.reducescatter(x, name="m", op=hvd.Average),
+        lambda: hvd.reducescatter(x, name="m", op=hvd.Sum),
+        *("average", "sum"),
+    )
+    for grouped in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+        disagree(
+            lambda grouped=grouped: grouped([tf.ones([4]), x]),
+            lambda grouped=grouped: grouped([tf.ones([4]), wide]),
+            *("2]", "3]"),
+        )
 
 
 @on_ranks(2)
@@ -156,6 +199,33 @@ def test_a_rank_that_dies_in_a_step_ends_the_others_with_an_error() -> None:
         job = run_job(size, dying)
         expected = [[] if rank == 1 else ["survived"] for rank in range(size)]
         assert job.told == expected, job.output
+
+
+def dying_in_a_session() -> None:
+    hvd.init()
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        weights = [v1.get_variable(name, initializer=tf.zeros([3])) for name in ("a", "b")]
+        optimizer = hvd.DistributedOptimizer(v1.train.MomentumOptimizer(0.1, 0.9))
+        pairs = optimizer.compute_gradients(tf.add_n([tf.reduce_sum(w) for w in weights]))
+        train = optimizer.apply_gradients(pairs, v1.train.get_or_create_global_step())
+        hooks = [hvd.BroadcastGlobalVariablesHook(0)]
+        with (
+            pytest.raises(tf.errors.UnknownError, match=r"Horovod.*rank 1"),
+            v1.train.MonitoredTrainingSession(hooks=hooks) as session,
+        ):
+            session.run(train)
+            if hvd.rank() == 1:  # with the first of two gradients, and without the second
+                session.run(pairs[0][0])
+                os.kill(os.getpid(), signal.SIGKILL)
+            for _ in range(100):
+                session.run(train)
+    tell("survived")
+
+
+def test_a_rank_that_dies_in_a_step_of_a_session_ends_the_others_with_an_error() -> None:
+    job = run_job(2, dying_in_a_session)
+    assert job.told == [["survived"], []], job.output
 
 
 def leaving() -> None:

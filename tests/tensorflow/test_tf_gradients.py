@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tf_ranks import EVERYWHERE, on_ranks
-from tf_reference import my_groups, process_sets, same, value
+from tf_reference import every, expected, my_groups, process_sets, same, value
 
 import horovod.tensorflow as hvd
+from horovod.tensorflow.mpi_ops import _grouped_broadcast
 
 STEP = 1e-4
 
 
 def weights(shape: Any, salt: int) -> Any:
     """Of the loss of this rank: a sum of products."""
-    return tf.constant(value(hvd.rank(), shape, tf.float64, salt))
+    return value(hvd.rank(), shape, tf.float64, salt)
 
 
 def by_hand(loss: Callable[[Any], Any], x: Any, scale: float) -> Any:
@@ -56,6 +57,14 @@ def check(operation: Callable[[Any], Any], x: Any, scale: float = 1.0) -> None:
     wanted = by_hand(loss, x, scale)
     for run in (lambda t: gradient_of(loss, t), tf.function(lambda t: gradient_of(loss, t))):
         np.testing.assert_allclose(run(tf.constant(x)).numpy(), wanted, 1e-6, 1e-8)
+    np.testing.assert_allclose(gradient_in_a_session(loss, x), wanted, 1e-6, 1e-8)
+
+
+def gradient_in_a_session(loss: Callable[[Any], Any], x: Any) -> Any:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tensor = tf.compat.v1.placeholder(x.dtype, x.shape)
+        (gradient,) = tf.gradients(loss(tensor), tensor)
+        return session.run(tf.convert_to_tensor(gradient), {tensor: x})
 
 
 def gradient_of(loss: Callable[[Any], Any], tensor: Any) -> Any:
@@ -69,20 +78,75 @@ def gradient_of(loss: Callable[[Any], Any], tensor: Any) -> Any:
 def test_gradients_are_those_of_finite_differences() -> None:
     size = hvd.size()
     x = value(hvd.rank(), (2 * size, 2), tf.float64, 7)
-    check(lambda t: hvd.allreduce(t, op=hvd.Sum, prescale_factor=0.5, name="sum"), x)
-    check(lambda t: hvd.allreduce(t, op=hvd.Average, name="average"), x)
-    check(lambda t: hvd.grouped_allreduce([t, 2 * t], op=hvd.Sum, name="grouped"), x)
+    both: Any = {"prescale_factor": 0.5, "postscale_factor": 3.0}
+    check(lambda t: hvd.allreduce(t, op=hvd.Sum, name="sum", **both), x)
+    check(lambda t: hvd.allreduce(t, op=hvd.Average, name="average", **both), x)
+    check(lambda t: hvd.grouped_allreduce([t, 2 * t], op=hvd.Sum, name="grouped", **both), x)
     # Gathering and sending are averaged over ranks.
     check(lambda t: hvd.allgather(t, name="gather"), x, 1 / size)
     check(lambda t: hvd.grouped_allgather([t, 3 * t], name="gathers"), x, 1 / size)
     check(lambda t: hvd.broadcast(t, size - 1, name="send"), x, 1 / size)
+    check(lambda t: _grouped_broadcast([t, 3 * t], size - 1, "sends"), x, 1 / size)
     check(lambda t: hvd.alltoall(t, name="deal"), x)
-    splits = tf.constant([1] * size)
-    check(lambda t: hvd.alltoall(t, splits, name="deal_some")[0], x)
+    check(lambda t: hvd.alltoall(t, [1] * size, name="deal_some")[0], x)
     # The sum that is scattered counts once on each rank.
-    check(lambda t: hvd.reducescatter(t, op=hvd.Sum, prescale_factor=0.5, name="rs"), x, size)
-    check(lambda t: hvd.reducescatter(t, op=hvd.Average, name="ra"), x, size)
-    check(lambda t: hvd.grouped_reducescatter([t, 2 * t], op=hvd.Average), x, size)
+    for op in (hvd.Sum, hvd.Average):
+        check(lambda t, op=op: hvd.reducescatter(t, op=op, name="scatter", **both), x, size)
+        check(lambda t, op=op: hvd.grouped_reducescatter([t, 2 * t], op=op, **both), x, size)
+
+
+@on_ranks(2, 4)
+def test_gradients_on_process_sets_are_those_of_finite_differences() -> None:
+    """Of several operations at once, whose gradients differ from the sum of losses alike."""
+    half = hvd.size() // 2
+    with process_sets(list(range(half)), list(range(half, 2 * half))) as sets:
+        (group,) = [one for one in sets if one.included()]
+        x = value(hvd.rank(), (2 * half, 2), tf.float64, 8)
+        root, where = group.ranks[-1], {"process_set": group}
+        check(
+            lambda t: [
+                hvd.allreduce(t, op=hvd.Sum, **where),
+                *hvd.grouped_allreduce([t, 2 * t], op=hvd.Average, **where),
+                hvd.alltoall(t, **where),
+            ],
+            x,
+        )
+        check(
+            lambda t: [
+                hvd.allgather(t, **where),
+                *hvd.grouped_allgather([t, 3 * t], **where),
+                hvd.broadcast(t, root, **where),
+                *_grouped_broadcast([t, 3 * t], root, **where),
+            ],
+            x,
+            1 / half,
+        )
+        check(
+            lambda t: [
+                hvd.reducescatter(t, op=hvd.Sum, **where),
+                *hvd.grouped_reducescatter([t, 2 * t], op=hvd.Average, **where),
+            ],
+            x,
+            half,
+        )
+
+
+@on_ranks(*EVERYWHERE)
+def test_gradients_of_other_ops_are_reduced_by_the_same_op() -> None:
+    """By definition: they are not derivatives."""
+    mine = tf.constant(value(hvd.rank(), (4,), tf.float64))
+    for op in (hvd.Min, hvd.Max, hvd.Product):
+        wanted = expected(every((4,), tf.float64, 3), op)
+        for reduce in (
+            lambda t, op=op: hvd.allreduce(t, op=op),
+            lambda t, op=op: hvd.grouped_allreduce([t], op=op)[0],
+        ):
+
+            def loss(t: Any, reduce: Any = reduce) -> Any:
+                return tf.reduce_sum(reduce(t) * weights((4,), 3))
+
+            same(gradient_of(loss, mine), wanted, op)
+            same(tf.function(lambda t, of=loss: gradient_of(of, t))(mine), wanted, op)
 
 
 @on_ranks(*EVERYWHERE)

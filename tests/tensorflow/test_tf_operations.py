@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from tf_reference import (
 )
 
 import horovod.tensorflow as hvd
+from horovod.tensorflow.mpi_ops import _grouped_broadcast
 
 OP = {tf.bool: hvd.Max}  # other types: Sum
 
@@ -46,8 +48,13 @@ def test_allreduce_takes_every_shape_and_op() -> None:
             wanted = expected(every(shape, tf.float64), op)
             mine = tf.constant(value(hvd.rank(), shape, tf.float64))
             same(hvd.allreduce(mine, op=op), wanted, (shape, op))
-    integers = expected(every((9,), tf.int32), hvd.Average)
-    same(hvd.allreduce(tf.constant(value(hvd.rank(), (9,), tf.int32))), integers)
+    ops = (hvd.Average, hvd.Min, hvd.Max, hvd.Product)
+    for dtype in (tf.float32, tf.int32):
+        same_in_every_mode(
+            lambda x: [hvd.allreduce(x, op=op, name=f"op_{op}") for op in ops],
+            [value(hvd.rank(), (3, 3), dtype)],
+            [expected(every((3, 3), dtype), op) for op in ops],
+        )
 
 
 @on_ranks(*EVERYWHERE)
@@ -62,13 +69,33 @@ def test_scale_factors_are_exact_doubles() -> None:
         np.testing.assert_allclose(run(scaled, mine), wanted, 1e-14, 1e-15)
 
 
+def adasum(arrays: list[Any]) -> Any:
+    """Of neighbours first, then of theirs: S12."""
+    if len(arrays) == 1:
+        return arrays[0]
+    wide = [array.astype(np.float64) for array in arrays]
+    halves = []
+    for a, b in zip(wide[::2], wide[1::2], strict=True):
+        dot, a_squared, b_squared = np.vdot(a, b), np.vdot(a, a), np.vdot(b, b)
+        halves.append((1 - dot / (2 * a_squared)) * a + (1 - dot / (2 * b_squared)) * b)
+    return adasum(halves).astype(arrays[0].dtype)
+
+
 @on_ranks(*EVERYWHERE)
-def test_adasum_of_equal_tensors_is_the_tensor() -> None:
-    same_in_every_mode(
-        lambda x: hvd.allreduce(x, op=hvd.Adasum),
-        [np.arange(6.0, dtype=np.float32)],
-        np.arange(6.0, dtype=np.float32),
-    )
+def test_adasum_follows_its_formula_in_every_mode() -> None:
+    for dtype in (tf.float16, tf.float32, tf.float64):
+        every_one, every_other = every((7,), dtype), every((2, 3), dtype, 1)
+        same_in_every_mode(
+            lambda x, y: [
+                hvd.allreduce(x, op=hvd.Adasum, name="alone"),
+                *hvd.grouped_allreduce([x, y], op=hvd.Adasum, name="grouped"),
+            ],
+            [every_one[hvd.rank()], every_other[hvd.rank()]],
+            [adasum(every_one), adasum(every_one), adasum(every_other)],
+            dtype,
+        )
+    equal = np.arange(6.0, dtype=np.float32)
+    same(hvd.allreduce(tf.constant(equal), op=hvd.Adasum), equal)
 
 
 @on_ranks(4)
@@ -90,20 +117,45 @@ def test_adasum_of_three_ranks_is_not_implemented() -> None:
 @on_ranks(*EVERYWHERE)
 def test_groups_are_reduced_gathered_and_scattered() -> None:
     shapes = [(4,), (2, 3), (7, 1)]
-    mine = [value(hvd.rank(), shape) for shape in shapes]
-    sums = [expected(every(shape), hvd.Sum) for shape in shapes]
-    same_in_every_mode(lambda *x: hvd.grouped_allreduce(list(x), op=hvd.Sum), mine, sums)
-    same_in_every_mode(
-        lambda *x: hvd.grouped_allgather(list(x)),
-        mine,
-        [np.concatenate(every(shape)) for shape in shapes],
-    )
-    same_in_every_mode(
-        lambda *x: hvd.grouped_reducescatter(list(x), op=hvd.Sum),
-        mine,
-        [my_rows(total) for total in sums],
-    )
-    assert hvd.grouped_allreduce([]) == []
+    for dtype in (tf.float32, tf.bfloat16, tf.float64, tf.uint8, tf.int64, tf.bool):
+        op = OP.get(dtype, hvd.Sum)
+        mine = [value(hvd.rank(), shape, dtype) for shape in shapes]
+        totals = [expected(every(shape, dtype), op) for shape in shapes]
+        same_in_every_mode(
+            lambda *x, op=op: hvd.grouped_allreduce(list(x), op=op), mine, totals, dtype
+        )
+        same_in_every_mode(
+            lambda *x: hvd.grouped_allgather(list(x)),
+            mine,
+            [np.concatenate(every(shape, dtype)) for shape in shapes],
+            dtype,
+        )
+        if dtype != tf.bool:
+            same_in_every_mode(
+                lambda *x: hvd.grouped_reducescatter(list(x), op=hvd.Sum),
+                mine,
+                [my_rows(total) for total in totals],
+                dtype,
+            )
+    assert hvd.grouped_allreduce([]) == [] == hvd.grouped_reducescatter([])
+
+
+def several_as_one(*x: Any) -> list[Any]:
+    """Several tensors through each operation that takes several."""
+    return [
+        *hvd.grouped_allreduce(list(x)),
+        *hvd.grouped_allgather(list(x)),
+        *hvd.grouped_reducescatter(list(x)),
+    ]
+
+
+@on_ranks(1)
+def test_groups_are_single_operations() -> None:
+    specs = [tf.TensorSpec([2])] * 3
+    graph = tf.function(several_as_one).get_concrete_function(*specs).graph
+    kinds = [op.type for op in graph.get_operations() if op.type.startswith("Horovod")]
+    names = ("Allreduce", "Allgather", "Reducescatter")
+    assert kinds == [f"HorovodGrouped{name}" for name in names]
 
 
 @on_ranks(*EVERYWHERE)
@@ -147,75 +199,98 @@ def test_reducescatter_takes_every_type_that_can_be_added() -> None:
     same(hvd.reducescatter(tf.constant(value(hvd.rank(), (5,)))), average)
 
 
-@on_ranks(*EVERYWHERE)
-def test_operations_run_on_every_process_set() -> None:
-    with my_groups() as groups:
-        for group in groups:
-            mine = value(hvd.rank(), (5, 2))
-            total = expected(every((5, 2), process_set=group), hvd.Average)
-            same_in_every_mode(lambda x, g=group: hvd.allreduce(x, process_set=g), [mine], total)
-            gathered = np.concatenate(every((5, 2), process_set=group))
-            same_in_every_mode(lambda x, g=group: hvd.allgather(x, process_set=g), [mine], gathered)
-            root = group.ranks[-1]
-            same(hvd.broadcast(mine, root, process_set=group), value(root, (5, 2)))
-            same(hvd.reducescatter(mine, process_set=group), my_rows(total, group))
-            number = group.process_set_id
-            assert hvd.size_op(number).numpy() == group.size()
-            assert hvd.process_set_included_op(number).numpy() == 1
+def as_parts(slices: Any) -> list[Any]:
+    return [slices.values, slices.indices]
 
 
 @on_ranks(*EVERYWHERE)
 def test_sparse_slices_are_gathered() -> None:
+    with my_groups() as groups:
+        for group in groups:
+            mine = value(hvd.rank(), (hvd.rank() + 1, 2))
+            every_rows = [value(rank, (rank + 1, 2)) for rank in group.ranks]
+            every_place = [np.arange(rank, 2 * rank + 1) for rank in group.ranks]
+            for op, divisor in ((hvd.Sum, 1), (hvd.Average, group.size())):
+                same_in_every_mode(
+                    lambda rows, places, op=op, group=group: as_parts(
+                        hvd.allreduce(
+                            tf.IndexedSlices(rows, places, tf.constant([8, 2])),
+                            op=op,
+                            process_set=group,
+                        )
+                    ),
+                    [mine, np.arange(hvd.rank(), 2 * hvd.rank() + 1)],
+                    [np.concatenate(every_rows) / np.float32(divisor), np.concatenate(every_place)],
+                    (op, group),
+                )
     rank, size = hvd.rank(), hvd.size()
-    slices = tf.IndexedSlices(
-        tf.constant([[1.0, 2.0]]) * (rank + 1), tf.constant([rank]), tf.constant([8, 2])
-    )
-    rows = np.array([[1.0, 2.0]] * size, np.float32) * np.arange(1, size + 1)[:, None]
-    for op, divisor in ((hvd.Sum, 1), (hvd.Average, size)):
-        found = hvd.allreduce(slices, op=op)
-        assert found.indices.numpy().tolist() == list(range(size))
-        same(found.values, (rows / divisor).astype(np.float32))
     whole = tf.IndexedSlices(tf.constant([[-3, 3]]), tf.constant([rank]), tf.constant([8, 2]))
     same(hvd.allreduce(whole).values, np.trunc([[-3 / size, 3 / size]] * size).astype(np.int32))
-
-    @tf.function
-    def in_a_graph() -> Any:
-        return hvd.allreduce(slices, op=hvd.Sum).values
-
-    assert in_a_graph().shape == (size, 2)
-    with pytest.raises(NotImplementedError):
-        hvd.allreduce(slices, op=hvd.Max)
-    with pytest.raises(NotImplementedError):
-        hvd.allreduce(slices, op=hvd.Sum, prescale_factor=2.0)
+    for refused in ({"op": hvd.Max}, {"op": hvd.Sum, "prescale_factor": 2.0}):
+        with pytest.raises(NotImplementedError):
+            hvd.allreduce(whole, **refused)
 
 
 @on_ranks(*EVERYWHERE)
 def test_compression_goes_there_and_back() -> None:
-    mine = tf.constant(value(hvd.rank(), (40,)))
-    wanted = expected(every((40,)), hvd.Average)
-    for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
-        found = hvd.allreduce(mine, compression=compression)
-        assert found.dtype == tf.float32
-        np.testing.assert_allclose(found, wanted, 0, 2e-2)
-        (grouped,) = hvd.grouped_allreduce([mine], compression=compression)
-        np.testing.assert_allclose(grouped, wanted, 0, 2e-2)
+    """What travels keeps 11 or 8 bits, what comes back has its type again."""
+    lengths = [hvd.size(), 1, hvd.size(), hvd.size(), 1, 1]
+    for step, kept, compression in (
+        (2.0**-12, 0.0, hvd.Compression.fp16),
+        (2.0**-10, 2.0**-10, hvd.Compression.fp16),
+        (2.0**-10, 0.0, hvd.Compression.bf16),
+        (2.0**-7, 2.0**-7, hvd.Compression.bf16),
+        (2.0**-12, 2.0**-12, hvd.Compression.none),
+    ):
+        same_in_every_mode(
+            lambda x, how=compression: [
+                hvd.allreduce(x, compression=how),
+                hvd.reducescatter(x, compression=how),
+                *hvd.grouped_allreduce([x, x], compression=how),
+                *hvd.grouped_reducescatter([x, x], compression=how),
+            ],
+            [np.full(hvd.size(), 1 + step, np.float32)],
+            [np.full(n, 1 + kept, np.float32) for n in lengths],
+            compression,
+        )
 
 
 @on_ranks(*EVERYWHERE)
 def test_shapes_are_inferred() -> None:
     @tf.function(input_signature=[tf.TensorSpec((4, 3)), tf.TensorSpec((None, 3))])
     def shapes(fixed: Any, free: Any) -> Any:
-        found = [
-            hvd.allreduce(fixed).shape,
-            hvd.allreduce(free).shape,
-            hvd.allgather(fixed).shape,
-            hvd.broadcast(fixed, 0).shape,
-            hvd.reducescatter(fixed).shape,
-            hvd.alltoall(fixed, tf.constant([1] * hvd.size()))[1].shape,
-            hvd.rank_op().shape,
-        ]
-        wanted = [(4, 3), (None, 3), (None, 3), (4, 3), (None, 3), (None,), ()]
-        assert [tuple(shape) for shape in found] == wanted, found
+        pair = [fixed, free]
+        splits = tf.constant([1] * hvd.size())
+        found = {
+            "allreduce": (hvd.allreduce(fixed), hvd.allreduce(free)),
+            "allgather": (hvd.allgather(fixed),),
+            "broadcast": (hvd.broadcast(fixed, 0),),
+            "reducescatter": (hvd.reducescatter(fixed),),
+            "alltoall": (hvd.alltoall(fixed), *hvd.alltoall(fixed, splits)),
+            "grouped_allreduce": hvd.grouped_allreduce(pair),
+            "grouped_allgather": hvd.grouped_allgather(pair),
+            "grouped_reducescatter": hvd.grouped_reducescatter(pair),
+            "grouped_broadcast": _grouped_broadcast(pair, 0),
+            "join": (hvd.join(),),
+            "answers": (hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op()),
+            "included": (hvd.process_set_included_op(),),
+        }
+        free_rows, as_given = (None, 3), [(4, 3), (None, 3)]
+        wanted = {
+            "allreduce": as_given,
+            "allgather": [free_rows],
+            "broadcast": [(4, 3)],
+            "reducescatter": [free_rows],
+            "alltoall": [free_rows, free_rows, (None,)],
+            "grouped_allreduce": as_given,
+            "grouped_allgather": [free_rows] * 2,
+            "grouped_reducescatter": [free_rows] * 2,
+            "grouped_broadcast": as_given,
+            "join": [()],
+            "answers": [()] * 4,
+            "included": [()],
+        }
+        assert {what: [tuple(x.shape) for x in some] for what, some in found.items()} == wanted
         return fixed
 
     shapes.get_concrete_function()
@@ -308,6 +383,39 @@ def test_join_waits_for_all_and_names_the_last() -> None:
     assert 0 <= int(tf.function(hvd.join)()) < hvd.size()
 
 
+@on_ranks(2, 4)
+def test_a_joined_rank_changes_no_allreduce_and_all_else_is_refused() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    x = tf.ones(size)
+    refused: dict[str, Callable[[], Any]] = {
+        "allgather": lambda: hvd.allgather(x, name="m"),
+        "broadcast": lambda: hvd.broadcast(x, 1, name="m"),
+        "alltoall": lambda: hvd.alltoall(x, name="m"),
+        "reducescatter": lambda: hvd.reducescatter(x, name="m"),
+        "grouped allgather": lambda: hvd.grouped_allgather([x, x]),
+        "grouped reducescatter": lambda: hvd.grouped_reducescatter([x, x]),
+    }
+    if rank != 0:
+        hvd.allreduce(x, name="rank 0 has joined")
+        for dtype in (tf.float32, tf.int32):
+            present = every((4, 3), dtype)[1:]
+            wanted = {op: expected(present, op) for op in (hvd.Sum, hvd.Min, hvd.Max, hvd.Product)}
+            wanted[hvd.Average] = expected([*present, np.zeros_like(present[0])], hvd.Average)
+            for op, result in wanted.items():
+                same_in_every_mode(
+                    lambda t, op=op: hvd.allreduce(t, op=op),
+                    [present[rank - 1]],
+                    result,
+                    (dtype, op),
+                )
+        for call in refused.values():
+            for run in (call, tf.function(call)):
+                with pytest.raises(tf.errors.FailedPreconditionError, match="joined"):
+                    run()
+        assert hvd.allreduce(x, op=hvd.Sum).numpy().tolist() == [size - 1] * size
+    assert hvd.join() > 0
+
+
 @on_ranks(*EVERYWHERE)
 def test_names_are_those_of_nodes() -> None:
     with tf.Graph().as_default():
@@ -318,6 +426,14 @@ def test_names_are_those_of_nodes() -> None:
         assert node.op.name == "scope/HorovodAllreduce_some_input_0"
         assert named.op.name == "scope/mine"
         assert node.op.type == "HorovodAllreduce"
+        y = tf.compat.v1.placeholder(tf.float32, [2], name="other/input")
+        for grouped, kind in (
+            (hvd.grouped_allreduce, "Allreduce"),
+            (hvd.grouped_allgather, "Allgather"),
+            (hvd.grouped_reducescatter, "Reducescatter"),
+        ):
+            first, *_ = grouped([x, x, y])
+            assert first.op.name == f"HorovodGrouped{kind}_some_input_0_other_input_0"
 
     calls = {
         "allreduce": lambda x, **k: hvd.allreduce(x, op=hvd.Sum, **k),
