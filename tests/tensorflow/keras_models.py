@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
@@ -16,10 +17,18 @@ ROWS = 4  #: of each rank in each step
 STEPS = 3
 
 
+def _keras_2() -> tuple[str, dict[str, str]]:
+    """A package of its own, but beside a TensorFlow whose Keras still is Keras 2."""
+    alone = importlib.util.find_spec("keras") and not importlib.util.find_spec("tf_keras")
+    if alone and importlib.metadata.version("keras").startswith("2."):
+        return "keras", {}
+    return "tf_keras", {"TF_USE_LEGACY_KERAS": "1"}
+
+
 #: Each Keras: the module that must be there, and the environment in which it is the one.
 KERASES: dict[str, tuple[str, dict[str, str]]] = {
     "tensorflow": ("tensorflow", {}),
-    "keras-2": ("tf_keras", {"TF_USE_LEGACY_KERAS": "1"}),
+    "keras-2": _keras_2(),
     "torch": ("torch", {"KERAS_BACKEND": "torch"}),
     "jax": ("jax", {"KERAS_BACKEND": "jax"}),
 }
@@ -32,7 +41,7 @@ def on_every_keras(
 
     What is decorated is called with each of our packages and its module of Keras.
     """
-    decorate = on_jobs(sizes, [_environment(name) for name in only])
+    decorate = on_jobs(sizes, kerases(only))
 
     def decorate_two(body: Callable[[Any, Any], None]) -> Callable[..., None]:
         @functools.wraps(body)
@@ -45,11 +54,15 @@ def on_every_keras(
     return decorate_two
 
 
-def _environment(name: str) -> Any:
-    needed, env = KERASES[name]
-    is_missing = importlib.util.find_spec(needed) is None
-    skip = pytest.mark.skipif(is_missing, reason=f"no {needed}")
-    return pytest.param(tuple(env.items()), id=name, marks=skip)
+def kerases(only: Sequence[str] = tuple(KERASES)) -> list[Any]:
+    """Params of pytest: the environment of each, once where two names mean the same Keras."""
+    found: dict[tuple[tuple[str, str], ...], Any] = {}
+    for name in only:
+        needed, env = KERASES[name]
+        is_missing = importlib.util.find_spec(needed) is None
+        skip = pytest.mark.skipif(is_missing, reason=f"no {needed}")
+        found.setdefault(tuple(env.items()), pytest.param(tuple(env.items()), id=name, marks=skip))
+    return list(found.values())
 
 
 def bindings() -> list[tuple[Any, Any]]:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from keras_models import (
-    KERASES,
     backend,
     bindings,
     close,
     is_keras_3,
+    kerases,
     kinds_of_sgd,
     model_of,
     objects,
@@ -77,7 +77,7 @@ def scale_of(optimizer: Any) -> float:
     return float(np.asarray(optimizer.loss_scale if found is None else found))
 
 
-@on_every_keras(2)
+@on_every_keras(2, 4)
 def test_an_infinite_gradient_of_one_rank_skips_the_step_on_all(hvd: Any, keras: Any) -> None:
     for optimizer in scales(hvd, keras):
         model = model_of(keras)
@@ -93,7 +93,7 @@ def test_an_infinite_gradient_of_one_rank_skips_the_step_on_all(hvd: Any, keras:
             same_everywhere(seen[-1])
         assert scale_of(optimizer) == 4
         close(seen[1], seen[0], 0, 0)
-        alone = train(keras, keras.optimizers.SGD(0.1), range(2), steps=1)
+        alone = train(keras, keras.optimizers.SGD(0.1), range(hvd.size()), steps=1)
         close(seen[0], alone)
         assert not np.allclose(seen[2][0], seen[1][0])
 
@@ -141,7 +141,7 @@ def saved_as(keras: Any) -> list[str]:
     return [".keras", ".h5"] if is_keras_3(keras) else [".keras", ".h5", ""]
 
 
-@on_every_keras(1, 2)
+@on_every_keras(1, 2, 4)
 def test_models_are_saved_loaded_and_go_on(hvd: Any, keras: Any) -> None:
     mine = [hvd.rank()]
     model = model_of(keras)
@@ -419,9 +419,7 @@ def surviving() -> None:
     tell("survived")
 
 
-@pytest.mark.parametrize("name", ["torch", "jax"])
-def test_a_rank_that_dies_in_fit_leaves_the_others_training(name: str) -> None:
-    needed, environment = KERASES[name]
-    pytest.importorskip(needed)
-    job = run_job(2, surviving, **environment)
+@pytest.mark.parametrize("env", kerases())
+def test_a_rank_that_dies_in_fit_leaves_the_others_training(env: Any) -> None:
+    job = run_job(2, surviving, **dict(env))
     assert job.told == [["survived"], []], job.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from keras_models import bindings, model_of, objects, on_every_keras, rows, same_everywhere
+from keras_models import (
+    bindings,
+    close,
+    kerases,
+    model_of,
+    objects,
+    on_every_keras,
+    rows,
+    same_everywhere,
+    train,
+)
 from tf_ranks import launcher, on_ranks, run_job, tell
 
 import horovod.tensorflow as hvd_tf
@@ -121,15 +130,24 @@ def keras_without_eager() -> None:
         )
         same_everywhere(model.get_weights())
         same_everywhere([history.history["mae"]])
+        wanted = train(keras, kinds.SGD(0.1, momentum=0.9), range(hvd.size()))
+        wrapped = hvd.DistributedOptimizer(kinds.SGD(0.1, momentum=0.9))
+        close(train(keras, wrapped, [hvd.rank()]), wanted)
         np.testing.assert_allclose(history.history["lr"][-1], 0.1 * hvd.size(), 1e-5)
+        weight = keras.backend.variable([float(hvd.rank())])
+        loss = keras.backend.sum(weight) * (hvd.rank() + 1.0)
+        (gradient,) = hvd.DistributedOptimizer(kinds.SGD(0.1)).get_gradients(loss, [weight])
+        assert keras.backend.get_value(gradient).tolist() == [(hvd.size() + 1) / 2]
+        tf.keras.backend.get_session().run(tf.global_variables_initializer())
+        hvd.broadcast_global_variables(hvd.size() - 1)
+        assert keras.backend.get_value(weight).tolist() == [hvd.size() - 1]
         mean = hvd.allreduce(keras.backend.constant([float(hvd.rank())]), name="node")
         assert mean.tolist() == [(hvd.size() - 1) / 2]
     tell("done")
 
 
 @pytest.mark.skipif(launcher() is None, reason="not built")
-def test_keras_2_fits_without_eager_execution() -> None:
-    if importlib.util.find_spec("tf_keras") is None:
-        pytest.skip("no tf_keras")
-    job = run_job(2, keras_without_eager, TF_USE_LEGACY_KERAS="1")
+@pytest.mark.parametrize("env", kerases(["keras-2"]))
+def test_keras_2_fits_without_eager_execution(env: Any) -> None:
+    job = run_job(2, keras_without_eager, **dict(env))
     assert job.told == [["done"], ["done"]], job.output

@@ -43,6 +43,19 @@ def test_broadcast_variables_in_a_function_and_on_a_set() -> None:
 
     send()
     assert variable.numpy() == 0
+    others = [tf.Variable([1.0, 2.0]), tf.Variable(3), tf.Variable(4)]
+    for inplace in (False, True):
+
+        @tf.function
+        def send_all(inplace: bool = inplace) -> None:
+            hvd.broadcast_variables([variable, *others], 0, inplace=inplace)
+
+        graph = send_all.get_concrete_function().graph
+        sent = [op for op in graph.get_operations() if op.type.startswith("Horovod")]
+        assert [(op.type, op.get_attr("T")) for op in sent] == [
+            ("HorovodGroupedBroadcast", tf.float32),
+            ("HorovodGroupedBroadcast", tf.int32),
+        ]
     with process_sets([0, 1]) as sets:
         if sets and sets[0].included():
             variable.assign([float(hvd.rank())])
@@ -199,3 +212,16 @@ def test_elastic_run_takes_our_unknown_errors_for_lost_ranks() -> None:
     # The job has begun anew, as later tests want it.
     hvd.shutdown()
     hvd.init(process_sets="dynamic")
+
+
+@on_ranks(1)
+def test_references_stand_for_variables() -> None:
+    one, other = tf.Variable(1.0), tf.Variable(1.0)
+    of_keras = tf.keras.layers.Dense(1)
+    of_keras.build((None, 1))
+    references = hvd.util.vars_to_refs([one, [other, of_keras.kernel]])
+    assert references == hvd.util.vars_to_refs((one, (other, of_keras.kernel)))
+    assert len({references, hvd.util.vars_to_refs([other, [one]])}) == 2
+    found = hvd.util.refs_to_vars(references)
+    assert found[0] is one and found[1][0] is other
+    assert found[1][1] is getattr(of_keras.kernel, "value", None) or found[1][1] is of_keras.kernel
