@@ -3,8 +3,9 @@
     horovodrun -np 4 python examples/keras/image_folder.py --data-dir photos --epochs 5
 
 A fifth of each class is kept for the report at the end. Without --data-dir it makes itself a small
-set of images, of Fashion-MNIST. --weights takes a file of weights for the network, without its last
-layer.
+set of images, of Fashion-MNIST. --weights takes a file of weights for the network without its last
+layer, as `keras.applications.ResNet50(include_top=False, pooling="avg")` saves them; without it
+nothing is downloaded, and all layers are trained from scratch.
 """
 
 from __future__ import annotations
@@ -154,6 +155,9 @@ def fit(model: Any, train: Any, args: argparse.Namespace) -> PrintSpeed:
 def main() -> None:
     args = parse_arguments()
     hvd.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:  # one for each process
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     with data_folder(args) as folder:
         train = pipeline(folder, "training", args, horizontal_flip=True, zoom_range=0.1)
         validation = pipeline(folder, "validation", args)

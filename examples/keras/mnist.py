@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import clothes
 import keras
+import tensorflow as tf
 
 import horovod.keras as hvd
 
@@ -25,6 +26,9 @@ parser.add_argument("--checkpoint-dir", type=Path)
 args = parser.parse_args()
 
 hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+if gpus:  # one for each process
+    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 x, y = (part[: args.train_images] for part in clothes.load("train"))
 x_test, y_test = clothes.load("t10k")
 

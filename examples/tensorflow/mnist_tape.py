@@ -26,6 +26,9 @@ parser.add_argument("--checkpoint-dir", type=Path)
 args = parser.parse_args()
 
 hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+if gpus:  # one for each process
+    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 images, labels = clothes.load("train")
 data = tf.data.Dataset.from_tensor_slices((images / 255, labels.astype("int64")))
 data = data.shard(hvd.size(), hvd.rank()).repeat().shuffle(10000, seed=1).batch(args.batch_size)
