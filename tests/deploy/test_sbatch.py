@@ -190,9 +190,9 @@ def start_now(environment: dict[str, str], job: str) -> None:
 
     deadline = time.monotonic() + SECONDS
     while True:
-        state = ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%T %r")
-        if state.startswith("RUNNING"):
+        shown = ask("scontrol", "show", "job", job)
+        if "JobState=RUNNING" in shown and "Restarts=1" in shown:  # and not still the first start
             return
-        assert time.monotonic() < deadline, ask("scontrol", "show", "job", job)
+        assert time.monotonic() < deadline, shown
         ask("scontrol", "update", f"JobId={job}", "StartTime=now")
         time.sleep(0.2)
