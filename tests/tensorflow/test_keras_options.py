@@ -223,6 +223,12 @@ def test_an_epoch_that_goes_on_has_fewer_steps(hvd: Any, keras: Any) -> None:
     assert steps == [1, 4, 4]
 
 
+@on_every_keras(1, only=("tensorflow", "keras-2"))
+def test_global_variables_are_of_v1_graphs_only(hvd: Any, keras: Any) -> None:
+    with pytest.raises(RuntimeError, match="eager"):
+        hvd.broadcast_global_variables(0)
+
+
 # ---- load_model
 
 

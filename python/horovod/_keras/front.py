@@ -125,7 +125,8 @@ def broadcast_global_variables(keras: Any, root_rank: int) -> Any:
     """Of a v1 graph, at once."""
     from horovod.tensorflow.functions import broadcast_global_variables as as_a_node
 
-    return session().run(as_a_node(root_rank))
+    operation = as_a_node(root_rank)  # eagerly a RuntimeError, where Keras 3 has no session
+    return session().run(operation)
 
 
 def load_model(
