@@ -272,7 +272,8 @@ def allreduce(
             compressed, None, name, op, prescale_factor, postscale_factor, process_set
         )
         reduced = synchronize(handle)
-    return compression.decompress(reduced, context)
+    decompressed: torch.Tensor = compression.decompress(reduced, context)
+    return decompressed
 
 
 def _grouped_allreduce_async(

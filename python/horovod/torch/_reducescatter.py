@@ -184,7 +184,8 @@ def reducescatter(
         reduced = apply(HorovodReducescatter, compressed, name, op, process_set, *factors)
     else:
         reduced = result(_start("reducescatter", [compressed], name, op, factors, process_set))
-    return compression.decompress(reduced, context)
+    decompressed: torch.Tensor = compression.decompress(reduced, context)
+    return decompressed
 
 
 def grouped_reducescatter(
