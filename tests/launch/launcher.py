@@ -106,7 +106,7 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 def is_alive(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # also between opening and reading it
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 

@@ -70,7 +70,7 @@ def test_the_first_failure_and_the_end_of_the_others_pass_through_the_tree(
 def is_named(pid: int, name: str) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == name
-    except FileNotFoundError:  # it has ended
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
         return False
 
 
