@@ -18,6 +18,7 @@ PACKAGES = ROOT / "tools" / "debian-packages.txt"
 OLDEST = ROOT / ".venv-oldest"  # with the oldest torch that is supported
 OLDEST_TENSORFLOW = ROOT / ".venv-tensorflow-2.15"  # the same of TensorFlow
 REQUIREMENTS = ROOT / "tools" / "requirements.txt"
+WHEELS = BUILD / "wheels"
 #: A file that one clone has compiled need not be compiled again by another.
 SHARED_CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "true"}
 WITH_CCACHE = {
@@ -107,27 +108,40 @@ def package_fingerprint() -> str:
     return digest.hexdigest()
 
 
+def build_wheel(fingerprint: str) -> Path:
+    """The package, built once for all environments, whatever frameworks these have."""
+    stamp = WHEELS / "fingerprint"
+    if not stamp.is_file() or stamp.read_text() != fingerprint:
+        shutil.rmtree(WHEELS, ignore_errors=True)
+        must(
+            [
+                venv_program("pip"),
+                "wheel",
+                "--no-build-isolation",
+                "--no-deps",
+                f"--config-settings=build-dir={BUILD / 'wheel'}",
+                f"--wheel-dir={WHEELS}",
+                str(ROOT),
+            ],
+            "wheel",
+            env={**WITH_CCACHE, "CMAKE_BUILD_PARALLEL_LEVEL": str(cores())},
+        )
+        stamp.write_text(fingerprint)
+    (wheel,) = WHEELS.glob("*.whl")
+    return wheel
+
+
 def install_package(venv: Path = VENV) -> str:
-    """`pip install .` with the tools that are in the environment, unless nothing has changed."""
+    """The wheel, built with the tools that are in `.venv`, unless nothing has changed."""
     stamp = venv / ".package"
     wanted = package_fingerprint()
     installed = stamp.is_file() and (venv / "bin" / "horovodrun").is_file()
     if installed and stamp.read_text() == wanted:
         return "unchanged"
     stamp.unlink(missing_ok=True)
-    must(
-        [
-            venv_program("pip", venv),
-            "install",
-            "--no-build-isolation",
-            "--no-deps",
-            "--force-reinstall",
-            f"--config-settings=build-dir={BUILD / 'wheel'}-{venv.name.strip('.')}",
-            str(ROOT),
-        ],
-        f"package{venv.name}",
-        env={**WITH_CCACHE, "CMAKE_BUILD_PARALLEL_LEVEL": str(cores())},
-    )
+    wheel = build_wheel(wanted)
+    options = ["--no-deps", "--force-reinstall"]
+    must([venv_program("pip", venv), "install", *options, str(wheel)], f"package{venv.name}")
     stamp.write_text(wanted)
     return f"horovod is in {venv.relative_to(ROOT)}"
 
