@@ -20,7 +20,7 @@ import contextlib
 import os
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,8 +91,8 @@ def torchrun(np: int, hosts: int, command: Sequence[str]) -> Launch:
     return Launch([*hosted.spawned(hosts)(hosts), *on_each], TORCH)
 
 
-def jobs(build: Path, what: str, np: int, hosts: int) -> Mapping[str, Launch]:
-    """By contestant."""
+def jobs(build: Path, what: str, np: int, hosts: int) -> tuple[dict[str, Launch], dict[str, str]]:
+    """By contestant; and why others are missing."""
     if what == "first allreduce, torch":
         script = str(PROGRAMS / "first_allreduce.py")
         mine = ours.python_job(build, np, script, ["ours"])
@@ -100,22 +100,20 @@ def jobs(build: Path, what: str, np: int, hosts: int) -> Mapping[str, Launch]:
             over = over_hosts(build, hosts)
             command = [*over.launcher(np), sys.executable, script, "ours"]
             mine = Launch(command, {**mine.env, **over.env(np)})
-        return {
-            "ours": replace(mine, env={**mine.env, **TORCH}),
-            "torchrun, Gloo": torchrun(np, hosts, [script, "gloo"]),
-        }
-    found = {}
+        mine = replace(mine, env={**mine.env, **TORCH})
+        return {"ours": mine, "torchrun, Gloo": torchrun(np, hosts, [script, "gloo"])}, {}
+    found, absent = {}, {}
     for peer in entered(build, hosts):
         try:
             program = str(peer.prepare())
         except Missing as why:
-            found[peer.name] = Launch(["sh", "-c", 'echo "missing: $0" >&2; false', str(why)], {})
+            absent[peer.name] = str(why)
             continue
         command = ["true"] if what == "true" else [program, *FIRST_CALL]
         found[peer.name] = Launch([*peer.launcher(np), *command], peer.env(np))
     if what == "true":
         found["torchrun"] = torchrun(np, hosts, ["--no-python", "true"])
-    return found
+    return found, absent
 
 
 def place_of(hosts: int) -> str:
@@ -158,13 +156,14 @@ def lacks_memory(work: Work) -> str | None:
 
 def compete(work: Work, hosts: int, arguments: argparse.Namespace) -> tuple[list[Row], list[Row]]:
     """The rows of all who entered, and of those who are missing."""
-    contest = jobs(arguments.ours.resolve(), work.type, work.np, hosts)
+    contest, absent = jobs(arguments.ours.resolve(), work.type, work.np, hosts)
     if why := lacks_memory(work):
         return [], [{**vars(work), "peer": name, "why": why} for name in contest]
     many = with_torch(work) and work.np > FEW_OF_TORCH
     rounds = min(arguments.rounds, ROUNDS_OF_MANY) if many else arguments.rounds
     entered = [contestant(name, launch, work) for name, launch in contest.items()]
     outcome = run_rounds(entered, rounds)
+    outcome.missing.update(absent)
     missing = [{**vars(work), "peer": name, "why": why} for name, why in outcome.missing.items()]
     rows = results.collapse(outcome)
     return rows + results.of_before(options.document_before(arguments), rows), missing

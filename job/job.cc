@@ -35,7 +35,7 @@ std::vector<std::string> describe(const Job& job, uint16_t store_port) {
   lines.push_back(fmt::format("exports {} to each rank", fmt::join(names, ", ")));
   if (!job.is_local()) return lines;
   Meeting meeting;
-  meeting.store = {"127.0.0.1", store_port};
+  meeting.store = {kLoopback, store_port};
   meeting.interfaces = job.options.interfaces;
   for (const auto& [name, value] : meeting_variables(job.command.environment, meeting))
     lines.push_back(fmt::format("exports {}={}", name, value));

@@ -14,6 +14,9 @@
 
 namespace hvd::job {
 
+/// How a job that is_local() reaches itself.
+inline constexpr const char* kLoopback = "127.0.0.1";
+
 struct JobHost {
   std::string name;
   bool local = false;

@@ -30,7 +30,6 @@ namespace hvd::job {
 namespace {
 
 constexpr int kAnyPort = 0;
-constexpr const char* kLoopback = "127.0.0.1";
 constexpr int kNotStarted = 126;  // as shells say it
 constexpr int kNoJob = 1;
 /// After SIGKILL, for the agents of other hosts to say that nothing is left.

@@ -165,7 +165,7 @@ void tell_of_caller(const Options& options, bool on_this_host, Environment& envi
   environment.insert_or_assign("HOROVOD_CALLER_KEY", digits);
   environment.insert_or_assign(
       "HOROVOD_CALLER_HOSTS",
-      on_this_host ? "127.0.0.1" : fmt::format("{}", fmt::join(own_addresses(options), ",")));
+      on_this_host ? kLoopback : fmt::format("{}", fmt::join(own_addresses(options), ",")));
 }
 
 /// Another launcher knows the hosts under the names that it was given.

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "job/driver/report.h"
+#include "job/options/environment.h"
 #include "job/process/watch.h"
 
 namespace hvd::job {
@@ -57,7 +58,7 @@ void AgentConnection::begin(const Environment& environment) {
   Pipe in = make_pipe(false), out = make_pipe(true), err = make_pipe(true);
   program_.arguments = agent_command(ssh_, host_);
   program_.path = program_.arguments.front();
-  for (const auto& [name, value] : environment) program_.environment.push_back(name + "=" + value);
+  program_.environment = assignments(environment);
   program_.in = in.theirs.get();
   program_.out = out.theirs.get();
   program_.err = err.theirs.get();

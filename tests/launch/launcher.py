@@ -111,6 +111,13 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def proc_number(pid: int, file: str, name: str) -> int:
+    """The number behind `name:` in a file of /proc/PID; KiB where it is of memory."""
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"{name}:")]
+    return int(line.split()[1])
+
+
 def pids_in(folder: Path, count: int) -> list[int]:
     """Waits for `count` files named `<anything>.pid`, each with the number of a process."""
 

@@ -19,7 +19,7 @@ from cluster import (
     shell,
     start_sleepers,
 )
-from launcher import ended, wait_until
+from launcher import ended, proc_number, wait_until
 
 KIB, MIB = 1 << 10, 1 << 20
 COUNT = 6
@@ -89,12 +89,6 @@ def until_it_stands(count: Callable[[], int]) -> int:
     return seen
 
 
-def field(pid: int, file: str, name: str) -> int:
-    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith(f"{name}:")]
-    return int(line.split()[1])
-
-
 def test_output_that_nobody_reads_waits_where_it_was_written(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -111,12 +105,12 @@ def test_output_that_nobody_reads_waits_where_it_was_written(
     pids = launchers()
 
     def read_by_all() -> int:
-        return sum(field(pid, "io", "rchar") for pid in pids)
+        return sum(proc_number(pid, "io", "rchar") for pid in pids)
 
     wait_until(lambda: read_by_all() > 1 * MIB, "some output")
     stands = until_it_stands(read_by_all)
     assert stands < COUNT * written / 4
-    peaks = {pid: field(pid, "status", "VmHWM") * KIB for pid in pids}
+    peaks = {pid: proc_number(pid, "status", "VmHWM") * KIB for pid in pids}
     assert max(peaks.values()) < 20 * MIB, peaks
     result = ended(process)
     assert (result.code, result.err) == (0, "")

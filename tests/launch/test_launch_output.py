@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from launcher import Jobs, ended, wait_until
+from launcher import Jobs, ended, proc_number, wait_until
 
 MIB = 1 << 20
 
@@ -124,8 +124,7 @@ def test_many_ranks_that_write_at_once_take_little_of_the_launchers_memory(jobs:
         read += len(got)
         if read - sampled > MIB and read < ranks * written:  # it has not ended yet
             sampled = read
-            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            (peak,) = (int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+            peak = proc_number(process.pid, "status", "VmHWM") << 10
     assert ended(process).code == 0
     assert read > ranks * written and sampled > ranks * written / 2
     assert peak < 18 * MIB  # 22 when all pipes were read in one turn

@@ -35,6 +35,13 @@ def backend_of(keras: Any) -> str:
     return str(keras.config.backend())
 
 
+def compression_of(keras: Any) -> Any:
+    """The Compression of what it runs on."""
+    modules = {"torch": "horovod.torch.compression", "jax": "horovod._keras.compression"}
+    name = modules.get(backend_of(keras), "horovod.tensorflow.compression")
+    return importlib.import_module(name).Compression
+
+
 def is_v1_graph(keras: Any) -> bool:
     """Whether values are nodes of a v1 graph, which only a session can compute."""
     if backend_of(keras) != "tensorflow" or is_keras_3(keras):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from horovod._keras import changes, reducers
-from horovod._keras.backend import backend_of, is_keras_3
+from horovod._keras.backend import backend_of, compression_of, is_keras_3
 from horovod._keras.given import Given
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
@@ -325,13 +325,9 @@ class Options:
                 "optimizer gradient_accumulation_steps"
             )
         if backend == "torch":
-            from horovod.torch.compression import Compression as OfTorch
-
-            return Helper(reducers.TorchReducer(self._how(OfTorch)), self.scale_local)
+            return Helper(reducers.TorchReducer(self._how()), self.scale_local)
         if backend == "jax":
-            from horovod._keras.compression import Compression as OfJax
-
-            return Helper(reducers.JaxReducer(self._how(OfJax)), self.scale_local)
+            return Helper(reducers.JaxReducer(self._how()), self.scale_local)
         raise ValueError(f"Keras on {backend} is not supported: use tensorflow, torch or jax")
 
     def _for_tensorflow(self) -> Any:
@@ -360,10 +356,10 @@ class Options:
             self.scale_local,
         )
 
-    def _how(self, compressors: Any) -> reducers.How:
+    def _how(self) -> reducers.How:
         return reducers.How(
             self.label,
-            _named_alike(compressors, self.compression),
+            _named_alike(compression_of(self.keras), self.compression),
             self.op,
             self.predivide,
             self.groups,

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
-import struct
 
-_SIOCGIFADDR = 0x8915  #: ioctl of Linux: the IPv4 address of an interface
+from horovod.common._interfaces import addresses_by_interface
+
 _OF_NO_HOST = "192.0.2.1"  #: is for documentation; the way to it is the way out
 
 
 def interface_addresses() -> dict[str, str]:
     """The IPv4 address of each interface that has one, loopback too."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", os.fsencode(name)[:15])
-            try:
-                answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
-            except OSError:  # it has none
-                continue
-            found[name] = socket.inet_ntoa(answer[20:24])
-    return found
+    known = addresses_by_interface().items()
+    of_v4 = {name: [one for one in addresses if ":" not in one] for name, addresses in known}
+    return {name: addresses[0] for name, addresses in of_v4.items() if addresses}
 
 
 def own_address(peer: str = "") -> str:
