@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/transport/process_watch.h"
 #include "core/transport/store_server.h"
 #include "job/driver/driver.h"
 #include "job/driver/last_word.h"

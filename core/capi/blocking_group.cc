@@ -36,7 +36,7 @@ BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const
       patience_at_end_(knobs.peer_timeout),
       spare_cores_(spare_cores) {
   for (const Wiring::Watched& peer : wiring_.local_peers)
-    wiring_.waiter->watch(peer.pidfd.get(), static_cast<uint64_t>(peer.rank));
+    wiring_.waiter->watch(peer.process.get(), static_cast<uint64_t>(peer.rank));
   if (!wiring_.mesh) return;
   wiring_.mesh->for_each_channel([&](Channel& channel) {
     if (channel.fd() >= 0) wiring_.waiter->watch(channel.fd(), kDataTag);

@@ -111,7 +111,7 @@ Engine::~Engine() { HVD_ASSERT(finished()); }
 
 void Engine::watch_everything() {
   for (const Wiring::Watched& peer : wiring_.local_peers)
-    wiring_.waiter->watch(peer.pidfd.get(), kProcessTag + static_cast<uint64_t>(peer.rank));
+    wiring_.waiter->watch(peer.process.get(), kProcessTag + static_cast<uint64_t>(peer.rank));
   const auto watch = [&](uint64_t tag) {
     return [=, this](Channel& channel) {
       if (channel.fd() >= 0) wiring_.waiter->watch(channel.fd(), tag);

@@ -10,8 +10,8 @@
 namespace hvd {
 
 /// The memory of both rings outlives it. Destroying an end is a loss for the other once it has read
-/// what was sent; that a peer died is learned elsewhere (its pidfd), since a dead process says
-/// nothing here.
+/// what was sent; that a peer died is learned elsewhere (process_watch.h), since a dead process
+/// says nothing here.
 class ShmLink final : public Link {
  public:
   /// `wake_peer` rings the doorbell of the rank `peer` if it is asleep. It is called after the

@@ -1,4 +1,4 @@
-// The one place where the driver sleeps: an epoll over sockets, pidfds and this rank's doorbell.
+// The one place where the driver sleeps: an epoll over sockets, processes and this rank's doorbell.
 #pragma once
 
 #include <cstdint>

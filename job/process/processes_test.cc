@@ -131,20 +131,6 @@ TEST(Descendants, AreAllKilledAlsoThoseThatHidInASessionOfTheirOwn) {
   prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-TEST(Caller, HasEndedWhenItsProcessHas) {
-  const pid_t child = fork();
-  if (child == 0) {
-    pause();
-    _exit(0);
-  }
-  const FileDescriptor process = open_process(child);
-  EXPECT_FALSE(has_ended(process));
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  EXPECT_TRUE(has_ended(process));
-  EXPECT_THROW(open_process(child), Error);
-}
-
 TEST(Caller, GivesAWholeKeyOrNone) {
   const int file = memfd_create("key", 0);
   ASSERT_EQ(pwrite(file, "short", 5, 0), 5);

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/transport/process_watch.h"
 #include "job/driver/report.h"
 #include "job/options/environment.h"
 #include "job/process/watch.h"
@@ -37,12 +37,6 @@ Pipe make_pipe(bool we_read) {
   return {FileDescriptor(ours), FileDescriptor(we_read ? ends[1] : ends[0])};
 }
 
-bool has_ended(pid_t pid) {
-  siginfo_t ended{};
-  return waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-         ended.si_pid != 0;
-}
-
 }  // namespace
 
 AgentConnection::AgentConnection(std::string host, SshOptions ssh, const Environment& environment,
@@ -64,8 +58,7 @@ void AgentConnection::begin(const Environment& environment) {
   program_.err = err.theirs.get();
   process_ = std::make_unique<Spawned>(program_, defaults_);
   // The child shares our memory but has descriptors of its own: these may be closed here.
-  pidfd_ = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, process_->pid(), 0)));
-  if (!pidfd_) fail_errno("watching ssh");
+  pidfd_ = open_process(process_->pid());
   in_ = std::move(in.ours);
   out_ = std::move(out.ours);
   err_ = std::move(err.ours);
@@ -82,7 +75,7 @@ AgentConnection::~AgentConnection() {
 void AgentConnection::take(const std::function<void(const AgentFrame&)>& each) {
   if (over_) return;
   listen_to_ssh();
-  const bool ended = has_ended(process_->pid());  // nothing is written after this
+  const bool ended = has_ended(pidfd_);  // nothing is written after this
   bool more = true;
   for (int round = 0; more && round < kReadsAtOnce; ++round) {
     more = receive();

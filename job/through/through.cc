@@ -23,6 +23,7 @@
 
 #include "core/base/error.h"
 #include "core/transport/file_descriptor.h"
+#include "core/transport/process_watch.h"
 #include "job/driver/driver.h"
 #include "job/options/environment.h"
 #include "job/process/caller.h"

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/group/bootstrap/card.h"
 #include "core/transport/gate.h"
+#include "core/transport/process_watch.h"
 #include "core/transport/socket.h"
 
 namespace hvd {
@@ -31,12 +31,6 @@ struct Member {
   FileDescriptor process;
   FileDescriptor doorbell;
 };
-
-FileDescriptor open_own_process() {
-  FileDescriptor fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (!fd) fail_errno("pidfd_open");
-  return fd;
-}
 
 FileDescriptor duplicate(int fd) {
   FileDescriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));

@@ -18,7 +18,8 @@ namespace hvd {
 
 struct HostCircle {
   std::unique_ptr<HostSegment> segment;
-  std::vector<FileDescriptor> processes;  ///< [local rank]: pidfds; of this rank itself, too
+  std::vector<FileDescriptor>
+      processes;  ///< [local rank]: readable when it has ended; this rank's, too
 };
 
 struct HostPlan {

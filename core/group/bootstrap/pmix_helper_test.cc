@@ -3,21 +3,17 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstddef>
 #include <string>
 
 #include "core/base/error.h"
-#include "core/transport/file_descriptor.h"
+#include "core/base/syscall_testing.h"
+#include "core/transport/process_watch.h"
 
 namespace hvd::pmix {
 namespace {
@@ -126,30 +122,11 @@ TEST(PmixHelper, HoldsNothingOfTheProgramOpen) {
   EXPECT_TRUE(is_let_go({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}));
 }
 
-/// From here on this process has none, nor have those that it forks.
-bool forbid_close_range() {
-  std::array<sock_filter, 4> program{
-      {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
-       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
-  const sock_fprog filter{.len = program.size(), .filter = program.data()};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
-
 TEST(PmixHelper, HoldsNothingOpenWhereThereIsNoCloseRange) {
-  constexpr int kNoFilter = 77;
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (!forbid_close_range()) ::_exit(kNoFilter);
-    ::_exit(is_let_go({}) ? 0 : 1);  // its helper is its own
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == kNoFilter) GTEST_SKIP() << "seccomp filters are not allowed here";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  // The helper of the child is its own.
+  const auto let_go = hvd::testing::without(SYS_close_range, [] { return is_let_go({}); });
+  if (!let_go) GTEST_SKIP() << "seccomp filters are not allowed here";
+  EXPECT_TRUE(*let_go);
 }
 
 /// By whatever way that one goes. A forked process has one of its own.
@@ -171,9 +148,12 @@ TEST(PmixHelper, EndsWithItsProcess) {
   EXPECT_NE(room.data(), of_the_parent);
   EXPECT_EQ(helper(), of_the_parent);
   // Readable once the process has ended, also where nobody has collected it.
-  const FileDescriptor process(
-      static_cast<int>(::syscall(SYS_pidfd_open, std::stol(room.data()), 0)));
-  if (!process) return;  // it has ended, and been collected
+  FileDescriptor process;
+  try {
+    process = open_process(static_cast<pid_t>(std::stol(room.data())));
+  } catch (const Error&) {
+    return;  // it has ended, and been collected
+  }
   pollfd ended{process.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&ended, 1, 10000), 1);
 }

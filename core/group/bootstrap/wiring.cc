@@ -276,7 +276,7 @@ Wiring connect_group(const Roster& roster, const GroupPlan& plan, const JobKey& 
 bool Wiring::is_lost_with_its_process(int rank) {
   const auto peer = std::ranges::find(local_peers, rank, &Watched::rank);
   if (peer == local_peers.end()) return false;
-  waiter->forget(peer->pidfd.get());
+  waiter->forget(peer->process.get());
   const bool parted = segment->said_goodbye(peer->local_rank);
   local_peers.erase(peer);
   return !parted;

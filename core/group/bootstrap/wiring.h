@@ -38,7 +38,7 @@ struct Wiring {
   struct Watched {
     int rank = 0;
     int local_rank = 0;
-    FileDescriptor pidfd;  ///< readable when the process has ended
+    FileDescriptor process;  ///< readable when it has ended
   };
 
   Identity identity;

@@ -134,7 +134,7 @@ void expect_local_peers(std::vector<Joined>& joined) {
     expected.erase(one.wiring->identity.rank);
     std::set<int> watched;
     for (const auto& peer : one.wiring->local_peers) {
-      EXPECT_TRUE(peer.pidfd);
+      EXPECT_TRUE(peer.process);
       EXPECT_EQ(locals[peer.local_rank], peer.rank);
       watched.insert(peer.rank);
     }
