@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -275,6 +276,24 @@ def refused(result: Ended, host: str, *cells: str) -> str:
     rows = [line.split() for line in result.said[2:] if line.startswith("  ")]
     assert [host, *cells] in rows, result.err
     return result.err.partition(f"{host}: ")[2]
+
+
+@pytest.fixture(scope="module")
+def network(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Of as many hosts as the test's file says by its COUNT."""
+    count = getattr(request.module, "COUNT", COUNT)
+    cluster = cluster_or_skip(tmp_path_factory.mktemp("cluster"), count)
+    yield cluster
+    cluster.take_down()
+
+
+@pytest.fixture
+def cluster(network: Cluster) -> Iterator[Cluster]:
+    """The hosts of a test's file, on which it may leave nothing, however its job ended."""
+    yield network
+    network.end_and_look()
 
 
 def cluster_or_skip(folder: Path, count: int = COUNT) -> Cluster:

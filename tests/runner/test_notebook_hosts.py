@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, address, address_v6, cluster_or_skip, hosts
+from cluster import Cluster, address, address_v6, hosts
 
 from devtool.paths import ROOT
 
@@ -20,19 +20,7 @@ from jupyter_client.manager import AsyncKernelManager, KernelManager
 from kernels import Notebook, on_host
 
 SCALING = ROOT / "examples" / "notebooks" / "scaling.ipynb"
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = cluster_or_skip(tmp_path_factory.mktemp("cluster"), 2)
-    yield cluster
-    cluster.take_down()
-
-
-@pytest.fixture
-def cluster(network: Cluster) -> Iterator[Cluster]:
-    yield network
-    network.end_and_look()
+COUNT = 2  #: hosts
 
 
 @pytest.fixture

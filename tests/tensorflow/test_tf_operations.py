@@ -14,6 +14,7 @@ from tf_reference import (
     EVERY_TYPE,
     FLOATS,
     INTEGERS,
+    LAST_BITS,
     MODES,
     SHAPES,
     every,
@@ -235,13 +236,7 @@ def test_sparse_slices_are_gathered() -> None:
 def test_compression_goes_there_and_back() -> None:
     """What travels keeps 11 or 8 bits, what comes back has its type again."""
     lengths = [hvd.size(), 1, hvd.size(), hvd.size(), 1, 1]
-    for step, kept, compression in (
-        (2.0**-12, 0.0, hvd.Compression.fp16),
-        (2.0**-10, 2.0**-10, hvd.Compression.fp16),
-        (2.0**-10, 0.0, hvd.Compression.bf16),
-        (2.0**-7, 2.0**-7, hvd.Compression.bf16),
-        (2.0**-12, 2.0**-12, hvd.Compression.none),
-    ):
+    for step, kept, compression in LAST_BITS:
         same_in_every_mode(
             lambda x, how=compression: [
                 hvd.allreduce(x, compression=how),

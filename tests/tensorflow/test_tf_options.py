@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tf_ranks import EVERYWHERE, on_ranks
-from tf_reference import my_groups
+from tf_reference import LAST_BITS, my_groups
 
 import horovod.tensorflow as hvd
 
@@ -134,13 +134,7 @@ def test_sparse_gradients_are_gathered_where_they_are_told_or_sent_dense() -> No
 def test_compressed_gradients_lose_their_last_bits() -> None:
     """Ranks cannot tell the rest of a number below the precision of what travels."""
     variables = [tf.Variable(1.0), tf.Variable([1.0, 1.0])]
-    for step, kept, compression in (
-        (2.0**-12, 0.0, hvd.Compression.fp16),
-        (2.0**-10, 2.0**-10, hvd.Compression.fp16),
-        (2.0**-10, 0.0, hvd.Compression.bf16),
-        (2.0**-7, 2.0**-7, hvd.Compression.bf16),
-        (2.0**-12, 2.0**-12, hvd.Compression.none),
-    ):
+    for step, kept, compression in LAST_BITS:
 
         def loss(factor: float = 1 + step) -> Any:
             return tf.add_n([tf.reduce_sum(v) for v in variables]) * factor

@@ -17,6 +17,16 @@ INTEGERS = [tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64]
 EVERY_TYPE = [*FLOATS, *INTEGERS, tf.bool, tf.uint16]
 SHAPES: list[tuple[int, ...]] = [(), (0,), (17,), (3, 0, 2), (4, 5), (3, 41, 101)]
 
+#: Beyond 1, what a float32 has, and what is left of it after a compression: fp16 keeps 11 bits,
+#: bf16 8.
+LAST_BITS: list[tuple[float, float, Any]] = [
+    (2.0**-12, 0.0, hvd.Compression.fp16),
+    (2.0**-10, 2.0**-10, hvd.Compression.fp16),
+    (2.0**-10, 0.0, hvd.Compression.bf16),
+    (2.0**-7, 2.0**-7, hvd.Compression.bf16),
+    (2.0**-12, 2.0**-12, hvd.Compression.none),
+]
+
 
 def value(rank: int, shape: Sequence[int], dtype: Any = tf.float32, salt: int = 0) -> Any:
     """What `rank` submits: every rank can compute it."""

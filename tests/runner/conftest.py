@@ -1,0 +1,2 @@
+from cluster import cluster as cluster
+from cluster import network as network
