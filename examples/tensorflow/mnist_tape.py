@@ -67,6 +67,7 @@ for step, (batch, wanted) in enumerate(data.take(max(1, args.steps // hvd.size()
         print(f"step {step}: loss {float(loss):.4f}")
 
 if args.checkpoint_dir and hvd.rank() == 0:
+    args.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     model.save_weights(args.checkpoint_dir / "mnist.weights.h5")
 
 images, labels = clothes.load("t10k")

@@ -53,9 +53,8 @@ def test_the_teaching_script_trains_a_small_wide_resnet(tmp_path: Path) -> None:
 
 
 def in_folders_of_their_own(script: str, folder: Path, *arguments: str) -> list[str]:
-    """As a command: each rank runs `script` with a --checkpoint-dir `folder/<rank>`."""
-    for rank in range(2):
-        (folder / str(rank)).mkdir()
+    """As a command: each rank runs `script` with a --checkpoint-dir `folder/<rank>`, which is not
+    there yet."""
     start = (
         "import os, runpy, sys; sys.path.insert(0, os.path.dirname(sys.argv[1])); "
         "sys.argv = sys.argv[1:]; sys.argv[-1] += '/' + os.environ['HOROVOD_RANK']; "
@@ -66,7 +65,7 @@ def in_folders_of_their_own(script: str, folder: Path, *arguments: str) -> list[
 
 def written(folder: Path) -> list[list[str]]:
     """The files of each rank."""
-    return [sorted(path.name for path in (folder / str(rank)).iterdir()) for rank in range(2)]
+    return [sorted(path.name for path in (folder / str(rank)).glob("*")) for rank in range(2)]
 
 
 @pytest.mark.parametrize("np", [1, 2])
