@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -54,6 +56,23 @@ TEST(Socket, ListensAndConnectsByTcp) {
     receive_exactly(accepted.get(), room, in(10s), "receiving");
     EXPECT_EQ(as_text(room), "hello");
   }
+}
+
+int option_of(const FileDescriptor& socket, int level, int name) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  EXPECT_EQ(::getsockopt(socket.get(), level, name, &value, &size), 0);
+  return value;
+}
+
+TEST(Socket, TheKernelProbesAPeerThatIsSilent) {
+  const auto listener = listen_tcp("127.0.0.1", 0);
+  const auto dialed = connect_tcp({"127.0.0.1", port_of(listener)}, in(10s));
+  tune_tcp(dialed, 30s);
+  EXPECT_EQ(option_of(dialed, SOL_SOCKET, SO_KEEPALIVE), 1);
+  const int first = option_of(dialed, IPPROTO_TCP, TCP_KEEPIDLE);
+  const int between = option_of(dialed, IPPROTO_TCP, TCP_KEEPINTVL);
+  EXPECT_EQ(first + between * option_of(dialed, IPPROTO_TCP, TCP_KEEPCNT), 30);
 }
 
 TEST(Socket, NothingOfOursSurvivesExec) {
