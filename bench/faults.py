@@ -143,14 +143,14 @@ def save(arguments: argparse.Namespace, trials: list[Trial]) -> None:
     rounds = {str(number): us for number, us in enumerate(worst, 1)}
     rows = []
     for what, us in (("median", statistics.median(worst)), ("worst", max(worst))):
-        work = Work("one host", "kill -9 to the error", f"{what} of {len(trials)}", arguments.np)
+        work = Work("one host", "kill -9 to the error", what, arguments.np)
         row = {"peer": results.OURS, **vars(work), "bytes": 0, "median_us": us}
         rows.append({**row, "min_us": min(worst), "rounds": rounds})
     bad = sum(not trial.good for trial in trials)
     why = f"{bad} of {len(trials)} trials without an error that names the victim"
     found = results.document("faults", arguments)
-    found.rows = rows
-    found.missing = [{**vars(work), "peer": results.OURS, "why": why}] if bad else []
+    missing = [{**vars(work), "peer": results.OURS, "why": why}] if bad else []
+    found.replace([], rows, missing)
     found.save(arguments.json)
 
 

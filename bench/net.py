@@ -43,7 +43,7 @@ def main() -> int:
                         for size in arguments.sizes
                     ]
                     rows += results.of_before(options.document_before(arguments), rows)
-                    found.replace([work], rows, missing)
+                    found.replace([work], rows, missing, arguments.sizes)
                     measured.append(work)
                     if arguments.json:
                         found.save(arguments.json)

@@ -12,20 +12,22 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness import page
-from harness.places import RESULTS, ROOT
+from harness import page, reasons
+from harness.places import PAGE, RESULTS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
-    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "performance.md")
+    parser.add_argument("--to", type=Path, default=PAGE)
     arguments = parser.parse_args()
     found = page.documents(arguments.results)
     if not found:
         print(f"{arguments.results} has no results; write some by ./dev bench NAME --json FILE")
         return 1
     page.write(found, arguments.to)
+    for name in page.unexplained(found):
+        print(f"warning: {reasons.FILE.name} has no bullet for {name}", file=sys.stderr)
     print(f"{arguments.to}: {len(found)} sections")
     return 0
 

@@ -66,7 +66,7 @@ def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> in
         rows, missing = measure(work, contestants(arguments, work.transport), arguments)
         rows += bounds.rows(work, arguments.sizes)
         rows += results.of_before(options.document_before(arguments), rows)
-        found.replace([work], rows, missing)
+        found.replace([work], rows, missing, arguments.sizes)
         if arguments.json:  # after every work, so that an interrupted run leaves something
             found.save(arguments.json)
     if arguments.plot:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from harness import pictures, results
+from harness import goals, pictures, provenance, reasons, results
+from harness.goals import Goal, Judged
 from harness.places import ROOT
 from harness.results import (
     MEMORY,
     OURS,
-    TARGET,
     Document,
     Row,
     Work,
@@ -20,15 +20,12 @@ from harness.results import (
     last_line,
     size_text,
     time_text,
-    value_text,
     variants,
     verdicts,
 )
 from harness.tables import aligned, tables, works
-from harness.verdict import geometric_mean
+from harness.verdict import Verdict, geometric_mean
 
-#: Written by hand: why cells fall short. Comes behind the list of these.
-REASONS = ROOT / "bench" / "reasons.md"
 BELOW = 0.95  #: a ratio below this is a cell that falls short
 SHORTFALLS = 40  #: that are listed one by one
 
@@ -80,7 +77,7 @@ SECTIONS = {
     "faults": (
         "Faults",
         "From `kill -9` of a rank in the middle of an allreduce to the error on the slowest "
-        "survivor.",
+        "survivor. A round is a trial.",
     ),
 }
 
@@ -106,10 +103,10 @@ every peer yields, by its own settings ([`bench/harness/peers.py`](../bench/harn
 
 
 def documents(folder: Path) -> list[Document]:
-    """In the order of the sections; the newest where two are of one bench and one name."""
-    found = [results.load(path) for path in sorted(folder.glob("*.json"))]
+    """In the order of the sections; those of one bench by their names."""
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stem)
     order = list(SECTIONS)
-    return sorted(found, key=lambda document: order.index(document.bench))
+    return sorted(map(results.load, paths), key=lambda document: order.index(document.bench))
 
 
 def write(found: Sequence[Document], path: Path) -> None:
@@ -118,9 +115,10 @@ def write(found: Sequence[Document], path: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
-    sections = [section(bench, found, folder) for bench in SECTIONS]
-    reasons = REASONS.read_text() if REASONS.is_file() else ""
-    parts = [INTRODUCTION, overview(found), shortfalls(found), reasons, *sections, how(found)]
+    parts = [INTRODUCTION, goals_table(found, path), overview(found)]
+    parts += [shortfalls(found), reasons.shown(reasons.read())]
+    parts += [section(bench, found, folder) for bench in SECTIONS]
+    parts += [provenance.how(found, path)]
     path.write_text("\n".join(part for part in parts if part))
 
 
@@ -133,7 +131,8 @@ def section(bench: str, found: Sequence[Document], folder: Path) -> str:
     if not mine:
         return ""
     title, text = SECTIONS[bench]
-    parts = [f"## {title}\n", f"{text}\n"]
+    when = provenance.of_section(mine, provenance.places(found))
+    parts = [f"## {title}\n", f"{text}\n", when]
     for document in mine:
         for group in grouped(works(document.rows)):
             parts += [made + "\n" for made in tables(document.rows, group)]
@@ -213,58 +212,55 @@ def summary(ratios: Mapping[tuple[Work, int], float]) -> list[str]:
     return [str(len(ratios)), mean, f"{ratios[worst]:.2f}{where}", str(below) if below else ""]
 
 
-def shortfalls(found: Sequence[Document]) -> str:
-    """The cells in which a peer is faster by more than a measurement can err."""
+def cells_below(found: Sequence[Document]) -> list[tuple[float, Work, int, Verdict]]:
+    """The cells in which a peer is faster by more than a measurement can err, worst first."""
     cells = [
         (verdict.ratio, work, size, verdict)
         for document in found
         for (work, size), verdict in verdicts(document.rows).items()
         if verdict.ratio is not None and verdict.ratio < BELOW
     ]
+    return sorted(cells, key=lambda cell: cell[0])
+
+
+def shortfalls(found: Sequence[Document]) -> str:
+    cells = cells_below(found)
     title = f"## Where a peer is ahead\n\nCells below {BELOW}: {len(cells)}.\n"
-    title += targets(found)
     if not cells:
         return title
     lines = [["cell", "ours", "peer", "ratio"]]
-    for ratio, work, size, verdict in sorted(cells, key=lambda cell: cell[0])[:SHORTFALLS]:
+    for ratio, work, size, verdict in cells[:SHORTFALLS]:
         best = f"{verdict.peer}, {time_text(verdict.best or 0)}"
         lines.append([cell_text(work, size), time_text(verdict.ours), best, f"{ratio:.2f}"])
     return f"{title}\n{aligned(lines)}\n"
 
 
-def targets(found: Sequence[Document]) -> str:
-    """How we do where what is wanted is a number and not a peer's."""
-    values: dict[tuple[Work, str], float] = {
-        (Work.of(row), row["peer"]): row["median_us"] for document in found for row in document.rows
+def judged(found: Sequence[Document]) -> dict[Goal, Judged]:
+    rows = {
+        bench: [row for one in of_bench(bench, found) for row in one.rows] for bench in SECTIONS
     }
-    wanted = {work: value for (work, name), value in values.items() if name == TARGET}
-    missed = [
-        f"- {work}: {value_text(work, values[work, OURS])}, wanted {value_text(work, most)}"
-        for work, most in wanted.items()
-        if values.get((work, OURS), 0) > most
+    return {goal: goals.judge(goal, rows) for goal in goals.GOALS}
+
+
+def goals_table(found: Sequence[Document], page: Path) -> str:
+    """All of them, those that no bench shows at the end."""
+    known = judged(found)
+    states = [one.state for one in known.values()]
+    counts = [f"{states.count(state)} {state}" for state in goals.STATES if state in states]
+    lines = [["what", "wanted", "is", ""]]
+    lines += [[goal.what, one.wanted, one.shown, one.state] for goal, one in known.items()]
+    folder = page.resolve().parent
+    lines += [
+        [what, "a test", f"[`{test}`]({os.path.relpath(ROOT / file, folder)})", "by a test"]
+        for what, file, test in goals.TESTED
     ]
-    text = f"\nTargets that are missed: {len(missed)} of {len(wanted)}.\n" if wanted else ""
-    return text + ("\n" + "\n".join(missed) + "\n" if missed else "")
+    how = "A goal is missed by one cell, and met by all that it names."
+    text = f"{', '.join(counts)}. {how}"
+    return f"## Goals\n\n{text}\n\n{aligned(lines)}\n"
 
 
-def how(found: Sequence[Document]) -> str:
-    """Where and when, and the commands that measure it again."""
-    machines: dict[str, list[str]] = {}
-    for document in found:
-        rounds = document.arguments.get("rounds")
-        when = f"{document.bench} {document.date}" + (f", {rounds} rounds" if rounds else "")
-        machines.setdefault(machine_text(document.machine), []).append(when)
-    places = [f"{place}\n\n- " + "\n- ".join(when) for place, when in machines.items()]
-    commands = [
-        f"./dev bench {document.bench} {command}".strip()
-        for document in found
-        for command in document.arguments.get("commands", [""])
-    ]
-    listing = "\n".join([*dict.fromkeys(commands), "./dev bench report"])
-    return "## Where and how\n\n" + "\n\n".join(places) + f"\n\n```\n{listing}\n```\n"
-
-
-def machine_text(facts: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    place = f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_GiB']} GiB"
-    return f"{place}, Linux {facts['kernel']}; {versions}:"
+def unexplained(found: Sequence[Document]) -> list[str]:
+    """Missed goals and cells that fall short of which bench/reasons.md says nothing."""
+    names = [goal.key for goal, one in judged(found).items() if one.state == goals.MISSED]
+    names += [cell_text(work, size) for _, work, size, _ in cells_below(found)]
+    return reasons.unexplained(reasons.read(), names)

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "bench" / "programs"
 RESULTS = ROOT / "docs" / "performance"  #: what the page is made of, beside its pictures
+PAGE = ROOT / "docs" / "performance.md"
 PEERS = ROOT / "build" / "peers"  #: virtual environments of peers, and the programs made for them
 
 

@@ -8,8 +8,8 @@ import shlex
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -141,32 +141,61 @@ class Document:
     bench: str
     rows: list[Row]
     missing: list[Row]  #: transport, kind, type, np, peer, why
-    machine: dict[str, Any]
-    date: str
-    arguments: dict[str, Any]
+    #: Whence the rows of a work are: transport, kind, type, np; the sizes that were measured
+    #: together, in how many rounds; and what `run` was then.
+    origins: list[Row]
+    run: Row = field(default_factory=dict)  #: date, machine and command of what is measured now
+    path: Path = Path()  #: where it is stored
 
-    def replace(self, works: Iterable[Work], rows: list[Row], missing: list[Row]) -> None:
-        """`works` were measured anew at the sizes of `rows`; what was known of these is dropped."""
-        anew = set(works)
-        cells = {cell_of(row) for row in rows}
-        self.rows = [row for row in self.rows if cell_of(row) not in cells] + rows
+    def replace(
+        self,
+        works: Iterable[Work],
+        rows: list[Row],
+        missing: list[Row],
+        sizes: Collection[int] | None = None,
+    ) -> None:
+        """`works` were measured anew, at `sizes` or at all that they have: what was known of these
+        is dropped, also where nobody has a number now."""
+        new = [*rows, *missing]
+        anew = dict.fromkeys([*works, *(Work.of(row) for row in new)])
+
+        def stays(row: Row) -> bool:
+            return Work.of(row) not in anew or (sizes is not None and row["bytes"] not in sizes)
+
+        self.rows = [row for row in self.rows if stays(row)] + rows
         self.missing = [row for row in self.missing if Work.of(row) not in anew] + missing
+        older = [self.left_of(origin, sizes) for origin in self.origins if Work.of(origin) in anew]
+        self.origins = [origin for origin in self.origins if Work.of(origin) not in anew]
+        self.origins += [origin for origin in older if origin["sizes"]]
+        self.origins += [self.origin(work, rows, sizes or ()) for work in anew]
+
+    def left_of(self, origin: Row, sizes: Collection[int] | None) -> Row:
+        """An older origin without the sizes that were measured anew."""
+        left = [size for size in origin["sizes"] if sizes is not None and size not in sizes]
+        return {**origin, "sizes": left}
+
+    def origin(self, work: Work, rows: Iterable[Row], sizes: Collection[int]) -> Row:
+        """Of what was measured now; rows of another time and limits have no rounds of this one."""
+        mine = [row for row in rows if Work.of(row) == work and row["peer"] != BEFORE]
+        rounds = max((len(row["rounds"]) for row in mine), default=0)
+        measured = sorted({*sizes, *(row["bytes"] for row in mine)})
+        return {**vars(work), "sizes": measured, "rounds": rounds, **self.run}
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        head = {name: value for name, value in vars(self).items() if name not in LISTS}
-        path.write_text(json.dumps(head | {name: getattr(self, name) for name in LISTS}, indent=1))
+        stored = {name: getattr(self, name) for name in STORED}
+        path.write_text(json.dumps(stored, indent=1))
 
 
-LISTS = ("rows", "missing")
+STORED = ("bench", "origins", "missing", "rows")
 
 
 def load(path: Path) -> Document:
-    return Document(**json.loads(path.read_text()))
+    return Document(**json.loads(path.read_text()), path=path)
 
 
 #: Options that say where things are, and not what was measured.
-NOT_REPEATED = ("--json", "--plot", "--ours", "--before", "--limit")
+NOT_REPEATED = ("--json", "--plot", "--ours", "--before")
 
 
 def command_line(words: Sequence[str]) -> str:
@@ -174,7 +203,7 @@ def command_line(words: Sequence[str]) -> str:
     kept = [
         word
         for word, before in zip(words, ["", *words], strict=False)
-        if word not in NOT_REPEATED and before not in NOT_REPEATED
+        if word.split("=")[0] not in NOT_REPEATED and before not in NOT_REPEATED
     ]
     return shlex.join(kept)
 
@@ -194,17 +223,13 @@ def of_before(path: Path | None, rows: Iterable[Row]) -> list[Row]:
 
 
 def document(bench: str, arguments: argparse.Namespace) -> Document:
-    """A new one, or that of --json with the date and the machine of today."""
-    old = load(arguments.json) if arguments.json and arguments.json.is_file() else None
-    commands = [*(old.arguments["commands"] if old else []), command_line(sys.argv[1:])]
-    return Document(
-        bench,
-        old.rows if old else [],
-        old.missing if old else [],
-        machine.facts(),
-        datetime.now().isoformat(" ", "minutes"),
-        {
-            "rounds": str(getattr(arguments, "rounds", "")),
-            "commands": list(dict.fromkeys(commands)),
-        },
-    )
+    """That of --json, or a new one; what is added to it is of today and of this machine."""
+    stored = arguments.json is not None and arguments.json.is_file()
+    found = load(arguments.json) if stored else Document(bench, [], [], [])
+    found.bench = bench
+    found.run = {
+        "date": datetime.now().isoformat(" ", "minutes"),
+        "machine": machine.facts(),
+        "command": command_line(sys.argv[1:]),
+    }
+    return found

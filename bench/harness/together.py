@@ -183,7 +183,7 @@ def main(
         limits += [row for row in printed if row["peer"] == results.TARGET]
         outcome = Outcome([row for row in printed if "round" in row])
         rows = results.collapse(outcome)
-        works = list(dict.fromkeys(Work.of(row) for row in rows))
+        works = list(dict.fromkeys(Work.of(row) for row in outcome.rows))  # wrong results, too
         missing: list[Row] = [
             {**vars(work), "peer": peer, "why": why}
             for peer, why in outcome.missing.items()

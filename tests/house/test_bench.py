@@ -9,39 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import bounds, options, page, pictures, shapes, spawn
+from bench_rows import WORK, document, row
+from harness import bounds, options, pictures, shapes, spawn
 from harness.jobs import Ended, Launch, complaint_in, rows_in, run
 from harness.namespaces import inside
 from harness.results import (
-    Document,
-    Row,
     Work,
     collapse,
-    command_line,
     last_line,
-    limit,
     of_before,
     verdicts,
 )
 from harness.rounds import Contestant, Outcome, Sizes, order, run_rounds
 from harness.tables import gaps, tables
 from harness.verdict import geometric_mean, judge
-
-WORK = Work("shm", "allreduce", "float32", 2)
-MACHINE = {"cpu": "a", "cores": 2, "memory_GiB": 1, "kernel": "6", "versions": {"x": "1"}}
-
-
-def row(peer: str, us: float, size: int = 8, **more: object) -> Row:
-    rounds = {str(number): us for number in range(1, 10)}
-    return {
-        "peer": peer,
-        **vars(WORK),
-        "bytes": size,
-        "median_us": us,
-        "min_us": us,
-        "rounds": rounds,
-    } | more
-
 
 # ---- who is best, and by how much --------------------------------------------------------------
 
@@ -109,7 +90,7 @@ def test_memory_is_not_a_time_and_has_no_ratio() -> None:
 
 def test_an_older_document_gives_our_rows_in_the_cells_that_were_measured(tmp_path: Path) -> None:
     rows = [row("ours", 3), row("ours", 3, 64), row("MPI", 3)]
-    Document("allreduce", rows, [], MACHINE, "today", {"rounds": "9"}).save(tmp_path / "a.json")
+    document("allreduce", rows).save(tmp_path / "a.json")
     (older,) = of_before(tmp_path / "a.json", [row("ours", 2)])
     assert (older["peer"], older["bytes"], older["median_us"]) == ("before", 8, 3)
     assert of_before(None, rows) == []
@@ -272,42 +253,6 @@ def test_works_of_one_size_share_a_table() -> None:
     found = [Work("shm", "allreduce", name, 2) for name in "ab"]
     (text,) = tables(rows, found)
     assert "a, np 2" in text and "b, np 2" in text
-
-
-def test_measuring_some_sizes_again_keeps_the_others() -> None:
-    found = Document("allreduce", [row("ours", 1), row("ours", 2, 1024)], [], {}, "", {})
-    found.replace([WORK], [row("ours", 3, 1024)], [])
-    assert [(r["bytes"], r["median_us"]) for r in found.rows] == [(8, 1), (1024, 3)]
-
-
-def test_the_command_that_is_told_has_no_folders_of_ours() -> None:
-    words = ["--np", "2", "--json", "x.json", "--ours", "b", "--quick", "--networks", "a b"]
-    assert command_line(words) == "--np 2 --quick --networks 'a b'"
-
-
-def test_the_page_has_every_bench_and_what_falls_short(tmp_path: Path) -> None:
-    rows = [row(peer, us, size) for size in (8, 64, 512) for peer, us in (("ours", 2), ("MPI", 1))]
-    missing = [{**vars(WORK), "peer": "Gloo", "why": "is not there"}]
-    document = Document("allreduce", rows, missing, MACHINE, "today", {"rounds": "9"})
-    document.save(tmp_path / "results" / "a.json")
-    found = page.documents(tmp_path / "results")
-    page.write(found, tmp_path / "performance.md")
-    text = (tmp_path / "performance.md").read_text()
-    assert "Cells below 0.95: 3" in text and "Gloo: is not there" in text
-    assert "./dev bench allreduce" in text
-    (drawn,) = (tmp_path / "performance").glob("*.svg")
-    assert f"(performance/{drawn.name})" in text
-
-
-def test_the_page_tells_of_targets_that_are_missed(tmp_path: Path) -> None:
-    rows = [row("ours", 12), limit("target", WORK, 8, 10.0)]
-    other = Work("shm", "allreduce", "float32", 4)
-    rows += [row("ours", 5, np=4), limit("target", other, 8, 10.0)]
-    Document("overhead", rows, [], MACHINE, "today", {}).save(tmp_path / "results" / "a.json")
-    page.write(page.documents(tmp_path / "results"), tmp_path / "performance.md")
-    text = (tmp_path / "performance.md").read_text()
-    assert "Targets that are missed: 1 of 2." in text
-    assert "- allreduce float32, np 2, shm: 12.0 us, wanted 10.0 us" in text
 
 
 def test_what_has_one_size_is_drawn_as_bars() -> None:

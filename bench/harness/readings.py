@@ -1,0 +1,106 @@
+"""What is read from rows to tell whether a goal is reached: a number a cell, more is better."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.results import (
+    OURS,
+    TARGET,
+    Row,
+    Work,
+    cell_of,
+    is_peer,
+    time_text,
+    value_text,
+    variants,
+    verdicts,
+)
+
+MPIS = ("Open MPI", "MPICH", "Intel MPI")
+WITHOUT, AGAIN = "without us", "without us, again"  #: two runs of the same
+
+Cell = tuple[Work, int]
+
+
+@dataclass(frozen=True)
+class Reading:
+    value: float
+    text: str = ""  #: for people, where the value itself says little
+    limit_text: str = ""  #: what is wanted, in the same unit
+
+
+Read = Callable[[Sequence[Row]], dict[Cell, Reading]]
+
+
+def ratios(rows: Sequence[Row], ours: str = OURS) -> dict[Cell, Reading]:
+    """Best peer / ours; a cell without a peer has none."""
+    judged = verdicts(rows, ours).items()
+    return {cell: Reading(found.ratio) for cell, found in judged if found.ratio is not None}
+
+
+def best_ratios(rows: Sequence[Row]) -> dict[Cell, Reading]:
+    """In the fastest way of using us."""
+    best: dict[Cell, Reading] = {}
+    for ours in (OURS, *variants(rows)):
+        for cell, reading in ratios(rows, ours).items():
+            best[cell] = max(reading, best.get(cell, reading), key=lambda found: found.value)
+    return best
+
+
+def ratios_to_mpi(rows: Sequence[Row]) -> dict[Cell, Reading]:
+    """As if no other peers were there."""
+    return ratios([r for r in rows if not is_peer(r["peer"]) or r["peer"].startswith(MPIS)])
+
+
+def by_name(rows: Sequence[Row]) -> dict[Cell, dict[str, Row]]:
+    found: dict[Cell, dict[str, Row]] = {}
+    for row in rows:
+        found.setdefault(cell_of(row), {})[row["peer"]] = row
+    return found
+
+
+def shares_of(name: str) -> Read:
+    """The time of `name` / ours."""
+
+    def read(rows: Sequence[Row]) -> dict[Cell, Reading]:
+        return {
+            cell: Reading(named[name]["median_us"] / named[OURS]["median_us"])
+            for cell, named in by_name(rows).items()
+            if {name, OURS} <= named.keys()
+        }
+
+    return read
+
+
+def targets(rows: Sequence[Row]) -> dict[Cell, Reading]:
+    """Our own time, or bytes, beside the most that it may be."""
+    found = {}
+    for cell, named in by_name(rows).items():
+        if {TARGET, OURS} <= named.keys():
+            most, ours = named[TARGET]["median_us"], named[OURS]["median_us"]
+            text, limit_text = (value_text(cell[0], value) for value in (ours, most))
+            found[cell] = Reading(most / ours, text, f"at most {limit_text}")
+    return found
+
+
+def within_spread(rows: Sequence[Row]) -> dict[Cell, Reading]:
+    """What we add to a step, in the median of the rounds, beside what two runs of the same step
+    without us differ by. Both are taken within a round: between rounds the machine changes."""
+    found = {}
+    for cell, named in by_name(rows).items():
+        if not {OURS, WITHOUT, AGAIN} <= named.keys():
+            continue
+        ours, one, other = (named[name]["rounds"] for name in (OURS, WITHOUT, AGAIN))
+        if not (common := ours.keys() & one.keys() & other.keys()):
+            continue
+        alone = {n: (one[n] + other[n]) / 2 for n in common}
+        without = statistics.median(alone.values())
+        added = statistics.median(ours[n] - alone[n] for n in common)
+        spread = statistics.median(abs(one[n] - other[n]) for n in common)
+        text = f"{added:+.2f} us to {time_text(without)}"
+        limit_text = f"at most {spread:+.2f} us, as between two runs without us"
+        found[cell] = Reading((without + spread) / (without + added), text, limit_text)
+    return found
