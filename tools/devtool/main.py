@@ -16,7 +16,7 @@ usage: ./dev COMMAND
   test [NAME...] [--all]  set up, build, and run the tests (all suites, or those named)
   build                   set up and build; installs the package into .venv
   sim [SEED]              the simulator's tests, from one seed when given
-  bench                   all of the following, and docs/performance.md
+  bench                   all of the following but kernel, and docs/performance.md
   bench allreduce         beside every peer, by blocking calls: float32, in shared memory or TCP
   bench half              the same for float16 and bfloat16
   bench collectives       allgather, broadcast, alltoall, reducescatter
@@ -26,6 +26,7 @@ usage: ./dev COMMAND
   bench overhead          of our optimizer at one process; of the smallest allreduce
   bench start             horovodrun beside mpirun and torchrun; the memory that it takes
   bench faults            kill -9 in the middle of an allreduce: time to the error on the survivors
+  bench kernel            reducing on one core, by type and size; an allreduce without a library
   bench report            docs/performance.md from what the above have stored by --json
   fmt                     format C++ and Python
   docs                    write docs/knobs.md from the knob table

@@ -162,11 +162,12 @@ def install_both_ways() -> str:
     return f"{install_package()}, {build_preset('release')}"
 
 
+BENCH_TARGETS = ("bench_ours", "bench_across", "bench_kernel", "horovodrun")
 #: What can be built, by name.
 BUILDS: dict[str, Callable[[], str]] = {
     "package": install_package,
     "release": lambda: build_preset("release"),
-    "bench": lambda: build_preset("release", "bench_ours", "bench_across", "horovodrun"),
+    "bench": lambda: build_preset("release", *BENCH_TARGETS),
     "installed": install_both_ways,
     "asan": lambda: build_preset("asan"),
     "tsan": lambda: build_preset("tsan"),

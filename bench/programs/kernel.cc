@@ -1,0 +1,148 @@
+// What reducing costs without anything around it. Usage:
+//   bench_kernel reduce SIZES    us to add two buffers of so many bytes into the first, on one core
+//   bench_kernel loop BYTES      us for two threads to make an allreduce of so many bytes by
+//                                nothing but copies, sums and two numbers a thread; and for one
+//                                core to copy as much, alone
+// Prints lines of JSON.
+#include "core/kernel/kernel.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "measure.h"
+
+namespace bench {
+namespace {
+
+constexpr std::array kTypes{hvd::DType::float32, hvd::DType::float16, hvd::DType::bfloat16};
+constexpr size_t kBytesATime = size_t{16} << 20;  // one reduction alone may be shorter than a look
+constexpr int kTimes = 15;                        // at the clock; the median of so many looks
+constexpr size_t kSegmentBytes = size_t{128} << 10;  // as two ranks reduce large tensors
+constexpr size_t kAhead = 2;                         // segments that a thread packs before it waits
+constexpr size_t kSlots = 2 * kAhead;
+
+template <class Work>
+double median_us(int count, Work work) {
+  std::vector<double> times;
+  for (int i = 0; i < count; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    times.push_back(took.count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+/// target += other
+void add(hvd::DType dtype, std::byte* target, const std::byte* other, size_t bytes) {
+  const std::array<const void*, 2> sources{target, other};
+  hvd::kernel::reduce(hvd::ReduceOp::sum, dtype, target, sources,
+                      bytes / hvd::element_bytes(dtype));
+}
+
+void reduce(const std::string& sizes) {
+  pin(0, 1);
+  for (const size_t bytes : parse_sizes(sizes)) {
+    std::vector<std::byte> target(bytes), other(bytes);
+    const int calls = static_cast<int>(std::max<size_t>(1, kBytesATime / bytes));
+    for (const hvd::DType dtype : kTypes) {
+      const double us = median_us(kTimes, [&] {
+        for (int i = 0; i < calls; ++i) add(dtype, target.data(), other.data(), bytes);
+      });
+      std::printf("{\"what\":\"reduce\",\"type\":\"%s\",\"bytes\":%zu,\"us\":%.4f}\n",
+                  std::string(hvd::name_of(dtype)).c_str(), bytes, us / calls);
+    }
+  }
+}
+
+/// One of two threads that sum their tensors: each packs its own into slots that the other reads,
+/// and adds what the other has packed. The numbers never begin again, so that calls may follow each
+/// other.
+struct Side {
+  explicit Side(size_t bytes) : tensor(bytes), slots(kSlots * kSegmentBytes) {}
+
+  std::byte* slot(size_t segment) { return slots.data() + segment % kSlots * kSegmentBytes; }
+
+  std::vector<std::byte> tensor, slots;
+  alignas(64) std::atomic<size_t> packed{0};  ///< segments; release meets acquire, as of `reduced`
+  alignas(64) std::atomic<size_t> reduced{0};
+};
+
+void await(const std::atomic<size_t>& number, size_t least) {
+  static const bool alone = ::sysconf(_SC_NPROCESSORS_ONLN) < 2;
+  while (number.load(std::memory_order_acquire) < least) {
+    if (alone) ::sched_yield();
+  }
+}
+
+void pack(Side& mine, Side& theirs, size_t segment, size_t offset) {
+  if (segment >= kSlots) await(theirs.reduced, segment - kSlots + 1);
+  std::memcpy(mine.slot(segment), mine.tensor.data() + offset, kSegmentBytes);
+  mine.packed.store(segment + 1, std::memory_order_release);
+}
+
+void unpack(Side& mine, Side& theirs, size_t segment, size_t offset) {
+  await(theirs.packed, segment + 1);
+  add(hvd::DType::float32, mine.tensor.data() + offset, theirs.slot(segment), kSegmentBytes);
+  mine.reduced.store(segment + 1, std::memory_order_release);
+}
+
+/// The call of that number, from 0.
+void allreduce(Side& mine, Side& theirs, size_t call) {
+  const size_t segments = mine.tensor.size() / kSegmentBytes, first = call * segments;
+  for (size_t i = 0; i < segments + kAhead; ++i) {
+    if (i < segments) pack(mine, theirs, first + i, i * kSegmentBytes);
+    if (i >= kAhead) unpack(mine, theirs, first + i - kAhead, (i - kAhead) * kSegmentBytes);
+  }
+}
+
+void loop(size_t bytes) {
+  bytes = std::max(bytes / kSegmentBytes, size_t{1}) * kSegmentBytes;
+  Side here(bytes), there(bytes);
+  std::thread other([&] {
+    pin(1, 2);
+    for (size_t call = 0; call < kTimes; ++call) allreduce(there, here, call);
+  });
+  pin(0, 2);
+  size_t call = 0;
+  const double us = median_us(kTimes, [&] { allreduce(here, there, call++); });
+  other.join();
+  const double copy_us = median_us(kTimes, [&] {
+    std::memcpy(here.tensor.data(), there.tensor.data(), bytes);
+    asm volatile("" ::"r"(here.tensor.data()) : "memory");  // somebody might look at it
+  });
+  std::printf("{\"what\":\"loop\",\"bytes\":%zu,\"us\":%.3f,\"copy_us\":%.3f}\n", bytes, us,
+              copy_us);
+}
+
+int run(const std::string& what, const std::string& sizes) {
+  if (what == "reduce" && !sizes.empty()) {
+    reduce(sizes);
+  } else if (what == "loop" && !sizes.empty()) {
+    loop(parse_sizes(sizes).front());
+  } else {
+    std::fprintf(stderr, "bench_kernel reduce SIZES | loop BYTES\n");
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  const auto word = [&](int index) { return argc > index ? argv[index] : ""; };
+  return bench::run(word(1), word(2));
+}
