@@ -17,6 +17,7 @@ from harness.jobs import Missing
 from harness.places import PEERS, PROGRAMS
 
 INSTALL_LIMIT_S = 900
+HEADERS = ("measure.h", "place.h")  #: of programs
 
 
 def debian(*packages: str) -> None:
@@ -57,7 +58,7 @@ def program(name: str, compile_command: Sequence[str], *sources: str, libraries:
     """The program `name`, compiled anew when a source or the command has changed."""
     target = PEERS / "programs" / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    texts = [PROGRAMS / source for source in (*sources, "measure.h")]
+    texts = [PROGRAMS / source for source in (*sources, *HEADERS)]
     command = [
         *compile_command,
         *["-std=c++20", "-O2", "-o", str(target)],

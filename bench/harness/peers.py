@@ -2,7 +2,7 @@
 
 A peer says how it is had (`prepare`, which installs and builds when that has not been done) and
 how a job of it is launched. Where there is a core for every rank, ranks are bound to cores and
-spin; where there is not, they are free and yield.
+spin; where there is not, they are free and yield, as far as they can (`mpich_yields`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,13 @@ def mpich(version: int) -> Callable[[int], list[str]]:
 
 def mpich_yields(np: int) -> dict[str, str]:
     """Yields at once; the collectives in shared memory of its own, which spin, are kept out. With
-    this, 4 ranks on 2 cores need 20 us for 8 bytes; with heavy yield 370, else 8000."""
+    this, 4 ranks of MPICH 5 on 2 cores need 20 us for 8 bytes; with heavy yield 370, else 8000.
+
+    MPICH 4.0 has both variables and no heavy yield. As Debian builds it, what they call is empty:
+    the library imports neither sched_yield nor anything that sleeps. Where its ranks outnumber
+    cores each waits until the kernel gives its core to another one, which is 8 to 40 ms for a call,
+    over TCP as well. None of its settings ends that.
+    """
     eager = {
         "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
         "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "1000000000",
@@ -239,7 +245,14 @@ SHARED_MEMORY = (
 TCP = (
     Peer("Open MPI 4", "openmpi4", "tcp", openmpi4_program, openmpi(4, "self,tcp")),
     Peer("Open MPI 5", "openmpi5", "tcp", openmpi5_program, openmpi(5, "self,tcp")),
-    Peer("MPICH 4", "mpich4", "tcp", mpich4_program, mpich(4), lambda np: MPICH4_TCP),
+    Peer(
+        "MPICH 4",
+        "mpich4",
+        "tcp",
+        mpich4_program,
+        mpich(4),
+        lambda np: {**MPICH4_TCP, **mpich_yields(np)},
+    ),
     Peer(
         "MPICH 5",
         "mpich5",
@@ -278,6 +291,11 @@ def ours(build: Path, name: str, transport: str) -> Peer:
 
 def all_peers(transport: str) -> tuple[Peer, ...]:
     return SHARED_MEMORY if transport == "shm" else TCP
+
+
+def names(transport: str) -> list[str]:
+    """As --peers takes them."""
+    return list(dict.fromkeys(peer.short for peer in all_peers(transport)))
 
 
 def default_build() -> Path:

@@ -1,7 +1,10 @@
 // How an MPI makes a blocking call; compiled once for each of them.
 #include <mpi.h>
 
+#include <string>
+
 #include "measure.h"
+#include "place.h"
 
 namespace bench {
 namespace {
@@ -62,11 +65,23 @@ class Mpi : public Peer {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
+/// Where BENCH_PIN says so: hosts may be namespaces of one machine, and launchers, which bind the
+/// ranks of each host by themselves, would put all of them on its first core. By what launchers
+/// tell ranks, since what the library starts is to be on that core, too.
+void pin_if_asked() {
+  if (variable("BENCH_PIN", "") != "1") return;
+  const std::string rank = variable("OMPI_COMM_WORLD_RANK", variable("PMI_RANK", "").c_str());
+  const std::string size = variable("OMPI_COMM_WORLD_SIZE", variable("PMI_SIZE", "").c_str());
+  if (rank.empty() || size.empty()) give_up("the launcher does not tell ranks who they are");
+  pin(std::stoi(rank), std::stoi(size));
+}
+
 }  // namespace
 }  // namespace bench
 
 int main(int argc, char** argv) {
   const auto options = bench::parse(argc, argv);
+  bench::pin_if_asked();
   bench::Mpi mpi(argc, argv, options.type);
   return bench::measure(mpi, options);
 }

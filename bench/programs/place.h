@@ -1,4 +1,5 @@
-// Where a rank is when bench/harness/spawn.py has started it, for peers that have no launcher.
+// What a program of a peer learns from its environment; and where a rank is when
+// bench/harness/spawn.py has started it, for peers that have no launcher.
 #pragma once
 
 #include <cstdlib>
