@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import sys
 
-from harness import calls, options
+from harness import calls, options, peers
 from harness.results import Work
 
 
 def main() -> int:
-    parser = options.parser(__doc__, [2, 4, 8], options.SIZES)
+    parser = options.parser(__doc__, [2, 4, 8], options.SIZES, peers.names("tcp"))
     parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
     parser.add_argument("--types", **options.listed(str), default=["float32"])
     arguments = options.parse(parser)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from harness import calls, options
+from harness import calls, options, peers
 from harness.results import Work
 
 KINDS = ["allgather", "broadcast", "alltoall", "reducescatter"]
@@ -18,7 +18,7 @@ SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 
 
 def main() -> int:
-    parser = options.parser(__doc__, [2, 4], SIZES)
+    parser = options.parser(__doc__, [2, 4], SIZES, peers.names("tcp"))
     parser.add_argument("--transport", choices=["shm", "tcp"], default="shm")
     parser.add_argument("--kinds", **options.listed(options.one_of(KINDS)), default=KINDS)
     arguments = options.parse(parser)

@@ -5,7 +5,7 @@
 Each trial starts a job that sums 64 MiB again and again, kills one rank with SIGKILL at a random
 moment, and takes the time from the kill to the exception in Python on each survivor. The ranks
 take turns in being the victim. The workers use the runtime without a framework, since importing one
-takes longer than the trial.
+takes longer than the trial. There are no peers and there is one size, so nothing to choose or draw.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from pathlib import Path
 from harness import ours, peers, results
 from harness.results import Work
 
+ALONE = "Nobody is beside us here, and there is one size: no --peers, no --sizes, no --plot."
 PAYLOAD_BYTES = 64 << 20
 START_LIMIT_S = 60
 END_LIMIT_S = 60
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=ALONE)
     parser.add_argument("--np", type=int, default=4)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)

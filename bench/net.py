@@ -8,10 +8,11 @@ cannot be spread evenly are left out. The bound is what the same wire does for o
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 
-from harness import bounds, calls, hosted, namespaces, options, pictures, results
+from harness import bounds, calls, hosted, namespaces, options, peers, pictures, results
 from harness.jobs import Missing
 from harness.results import Work
 from harness.tables import report
@@ -20,31 +21,26 @@ SIZES = [8, 16 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 
 
 def main() -> int:
-    parser = options.parser(__doc__, [2, 3, 4], SIZES)
+    parser = options.parser(__doc__, [2, 3, 4], SIZES, peers.names("tcp"))
     parser.add_argument("--hosts", **options.listed(int), default=[2, 3, 4])
     parser.add_argument("--rate", default="1gbit", help="as tc spells it")
     arguments = options.parse(parser)
     found = results.document("net", arguments)
-    measured = []
+    measured, gaps = [], []
     for hosts in arguments.hosts:
         transport = f"{hosts} hosts, {arguments.rate}"
         works = [Work(transport, "allreduce", "float32", np) for np in arguments.np]
         works = [work for work in works if work.np % hosts == 0]
         try:
             with namespaces.hosts(hosts, arguments.rate):
-                wire = bounds.wire(namespaces.name(0), namespaces.name(1), arguments.sizes)
                 for work in works:
                     entered = hosted.contestants(arguments, hosts)
-                    rows, missing = calls.measure(work, entered, arguments)
-                    rows += [
-                        results.limit(
-                            results.BOUND, work, size, bounds.wire_us(work, size, wire, hosts)
-                        )
-                        for size in arguments.sizes
-                    ]
+                    bound = functools.partial(bounds.between_hosts, work, arguments.sizes, hosts)
+                    rows, missing = calls.measure(work, entered, bound, arguments)
                     rows += results.of_before(options.document_before(arguments), rows)
                     found.replace([work], rows, missing, arguments.sizes)
                     measured.append(work)
+                    gaps += missing
                     if arguments.json:
                         found.save(arguments.json)
         except Missing as reason:
@@ -52,7 +48,7 @@ def main() -> int:
     if arguments.plot and measured:
         pictures.draw(found, measured, Path(arguments.plot))
     print(report(found, measured))
-    return 0 if measured else 1
+    return calls.exit_code(gaps) if measured else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     ./dev bench overhead [--np 1 2] [--rounds 9] [--json FILE]
 
-np 1: a training step of a small network with our optimizer around the user's, and without.
+np 1: a training step of a small network with our optimizer around the user's, and twice without,
+which shows by how much two equals differ.
 More: one allreduce of 4 bytes through horovod.torch, from the call to the result, and the call of
 its asynchronous form alone, beside the same of torch.distributed with Gloo; and the memory of a
 rank beside the user's tensors. What we want to stay below stands in the table as the target.
@@ -23,8 +24,10 @@ from harness.jobs import Launch
 from harness.ours import python_job
 from harness.places import PROGRAMS
 from harness.results import MEMORY, TARGET, Row, Work, limit
-from harness.together import Ranks, Task
+from harness.together import Bench, Job, Ranks, Task
 
+NAMES = ["without", "gloo", "numpy_function"]
+TENSORFLOW = "TensorFlow"
 SUBMISSIONS = 64  #: that are made in a row, each with a tensor of its own
 NODES = 100  #: of a graph, which may all be pending
 MEMORY_ROUNDS = 2  #: one to choose by and one to judge by; the numbers hardly change
@@ -35,8 +38,8 @@ RESULT_US, SUBMISSION_US = 10.0, 2.0
 MEMORY_BYTES = {"core": 10 * MIB, "staging": 64 * MIB}
 
 
-def training_step(ranks: Ranks) -> Task:
-    """`ours` has our optimizer; the peer is the same step without."""
+def training_step(ranks: Ranks, work: Work) -> Task:
+    """`ours` has our optimizer; the peers are the same step without."""
     import torch
 
     import horovod.torch as hvd
@@ -46,8 +49,15 @@ def training_step(ranks: Ranks) -> Task:
     def wrap(optimizer: Any, model: Any) -> Any:
         return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-    contestants = {"ours": trainer(wrap), "without us": trainer(lambda optimizer, model: optimizer)}
-    return Task(Work("torch", "overhead", "training step", ranks.size), 0, contestants)
+    def leave(optimizer: Any, model: Any) -> Any:
+        return optimizer
+
+    contestants = {
+        "ours": trainer(wrap),
+        "without us": trainer(leave),
+        "without us, again": trainer(leave),
+    }
+    return Task(work, 0, contestants)
 
 
 def trainer(wrap: Callable[[Any, Any], Any]) -> Callable[[], None]:
@@ -69,7 +79,7 @@ def trainer(wrap: Callable[[Any, Any], Any]) -> Callable[[], None]:
     return step
 
 
-def small_allreduce(ranks: Ranks) -> Task:
+def small_allreduce(ranks: Ranks, work: Work) -> Task:
     import torch
     import torch.distributed as gloo
 
@@ -80,11 +90,10 @@ def small_allreduce(ranks: Ranks) -> Task:
         "ours": lambda: hvd.allreduce_(tensor, name="small", op=hvd.Sum),
         "Gloo": lambda: gloo.all_reduce(tensor),
     }
-    work = Work("torch", "overhead", "4 bytes, to the result", ranks.size)
     return Task(work, 4, contestants, target_us=RESULT_US)
 
 
-def submission(ranks: Ranks) -> Task:
+def submission(ranks: Ranks, work: Work) -> Task:
     """A row of calls, timed without the wait that follows it."""
     import torch
     import torch.distributed as gloo
@@ -106,11 +115,10 @@ def submission(ranks: Ranks) -> Task:
         "ours": Submitted(ours, lambda handles: [hvd.synchronize(handle) for handle in handles]),
         "Gloo": Submitted(peer, lambda works: [work.wait() for work in works]),
     }
-    work = Work("torch", "overhead", "4 bytes, submission alone", ranks.size)
     return Task(work, 4, contestants, share=SUBMISSIONS, target_us=SUBMISSION_US)
 
 
-def in_a_graph(ranks: Ranks) -> Task:
+def in_a_graph(ranks: Ranks, work: Work) -> Task:
     """Ops that do not wait for each other, each with an input of its own."""
     import tensorflow as tf
 
@@ -125,11 +133,10 @@ def in_a_graph(ranks: Ranks) -> Task:
         "ours": graph_of(lambda x, n: hvd.allreduce(x, name=f"node{n}", op=hvd.Sum)),
         "numpy_function": graph_of(lambda x, n: tf.numpy_function(same, [x], tf.float32)),
     }
-    work = Work("TensorFlow", "overhead", f"one of {NODES} ops in a graph", ranks.size)
     return Task(work, 64, contestants, share=NODES)
 
 
-def executed_eagerly(ranks: Ranks) -> Task:
+def executed_eagerly(ranks: Ranks, work: Work) -> Task:
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
@@ -139,7 +146,7 @@ def executed_eagerly(ranks: Ranks) -> Task:
         "ours": lambda: hvd.allreduce(x, name="eager", op=hvd.Sum),
         "numpy_function": lambda: tf.numpy_function(same, [x], tf.float32),
     }
-    return Task(Work("TensorFlow", "overhead", "an eager op", ranks.size), 64, contestants)
+    return Task(work, 64, contestants)
 
 
 def same(array: Any) -> Any:
@@ -161,45 +168,73 @@ class Submitted:
         self.finish(self.started)
 
 
-def memory(arguments: Any, np: int) -> tuple[list[Launch], list[Row]]:
+def tasks(np: int) -> dict[Work, Callable[[Ranks, Work], Task]]:
+    """What a job of `np` ranks does, one after the other."""
+    torch: dict[str, Callable[[Ranks, Work], Task]] = {
+        "4 bytes, to the result": small_allreduce,
+        "4 bytes, submission alone": submission,
+    }
+    if np == 1:
+        torch = {"training step": training_step}
+    tensorflow = {f"one of {NODES} ops in a graph": in_a_graph, "an eager op": executed_eagerly}
+    return {
+        Work(framework, "overhead", what, np): make
+        for framework, made in (("torch", torch), (TENSORFLOW, tensorflow))
+        for what, make in made.items()
+    }
+
+
+def memory(arguments: Any, np: int) -> tuple[list[Job], list[Row]]:
     """Jobs that tell what they hold, beside what we want them to; of one rank there is nothing to
     tell, since it needs neither peers nor staging."""
     if np == 1:
         return [], []
-    script, launches = str(PROGRAMS / "beside_tensors.py"), []
+    script, jobs = str(PROGRAMS / "beside_tensors.py"), []
+    works = {
+        transport: [Work(transport, MEMORY, what, np) for what in MEMORY_BYTES]
+        for transport in ("shm", "tcp")
+    }
     for number in range(1, MEMORY_ROUNDS + 1):
-        for transport in ("shm", "tcp"):
+        for transport, told in works.items():
             mine = python_job(arguments.ours.resolve(), np, script, [transport, str(number)])
             env = {**mine.env, "HOROVOD_TRANSPORT": transport}
-            launches.append(Launch(mine.command, env))
-        peer = [*peers.spawn(np), sys.executable, script, "gloo", str(number)]
-        launches.append(Launch(peer, {"GLOO_SOCKET_IFNAME": "lo"}))
+            jobs.append(Job(Launch(mine.command, env), told, number))
+        if options.is_asked_for("gloo", arguments.peers):
+            peer = [*peers.spawn(np), sys.executable, script, "gloo", str(number)]
+            launch = Launch(peer, {"GLOO_SOCKET_IFNAME": "lo"})
+            jobs.append(Job(launch, works["tcp"], number, "Gloo"))
     targets = [
-        limit(TARGET, Work(transport, MEMORY, what, np), 0, most)
-        for transport in ("shm", "tcp")
-        for what, most in MEMORY_BYTES.items()
+        limit(TARGET, work, 0, most)
+        for told in works.values()
+        for work, most in zip(told, MEMORY_BYTES.values(), strict=True)
     ]
-    return launches, targets
+    return jobs, targets
 
 
 def work(arguments: Any) -> None:
-    ranks = Ranks(arguments.worker)
-    tasks = [training_step] if ranks.size == 1 else [small_allreduce, submission]
-    if importlib.util.find_spec("tensorflow") is not None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        tasks += [in_a_graph, executed_eagerly]
-    for task in tasks:
-        together.compete(ranks, task(ranks), arguments.rounds, arguments.seconds)
+    ranks = Ranks(arguments.worker, arguments.peers)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    has_tensorflow = importlib.util.find_spec("tensorflow") is not None
+    for work, make in tasks(ranks.size).items():
+        if work.transport == TENSORFLOW and not has_tensorflow:
+            together.leave_out(ranks, work, [TENSORFLOW], "is not in this environment")
+            continue
+        together.compete(ranks, make(ranks, work), arguments.rounds, arguments.seconds)
     ranks.end()
 
 
 def main() -> int:
-    arguments = together.parse_worker(options.parser(__doc__, [1, 2], None))
+    arguments = together.parse_worker(options.parser(__doc__, [1, 2], None, NAMES))
     if arguments.worker:
         work(arguments)
         return 0
-    script = together.script_path(__file__)
-    return together.main("overhead", script, [], arguments, lambda np: memory(arguments, np))
+    bench = Bench(
+        "overhead",
+        together.script_path(__file__),
+        lambda np: list(tasks(np)),
+        beside=lambda np: memory(arguments, np),
+    )
+    return together.main(bench, arguments)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import contextlib
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,15 +47,18 @@ FEW_OF_TORCH, ROUNDS_OF_MANY = 8, 3
 MEMORY_ROUNDS = 3
 MOST_BYTES = 20 * MIB  #: of a launcher or an agent: what we want to stay below
 WITHOUT_MPI = ("oneccl", "gloo", "torch")
+TORCHRUN = "torchrun"
+NAMES = [*(name for name in peers.names("tcp") if name not in WITHOUT_MPI), TORCHRUN]
 
 
-def entered(build: Path, hosts: int) -> list[peers.Peer]:
-    """Us and the launchers of programs."""
+def entered(build: Path, hosts: int, asked: Collection[str] | None) -> list[peers.Peer]:
+    """Us and the launchers of programs, of those that were asked for."""
     if hosts == 1:
         mine, others = peers.ours(build, "ours", "shm"), list(peers.SHARED_MEMORY)
     else:
         mine, others = over_hosts(build, hosts), hosted.all_peers(hosts)
-    return [mine, *[peer for peer in others if peer.short not in WITHOUT_MPI]]
+    with_mpi = [peer for peer in others if peer.short not in WITHOUT_MPI]
+    return [mine, *[peer for peer in with_mpi if options.is_asked_for(peer.short, asked)]]
 
 
 def over_hosts(build: Path, hosts: int) -> peers.Peer:
@@ -91,28 +94,42 @@ def torchrun(np: int, hosts: int, command: Sequence[str]) -> Launch:
     return Launch([*hosted.spawned(hosts)(hosts), *on_each], TORCH)
 
 
-def jobs(build: Path, what: str, np: int, hosts: int) -> tuple[dict[str, Launch], dict[str, str]]:
-    """By contestant; and why others are missing."""
-    if what == "first allreduce, torch":
-        script = str(PROGRAMS / "first_allreduce.py")
-        mine = ours.python_job(build, np, script, ["ours"])
-        if hosts > 1:
-            over = over_hosts(build, hosts)
-            command = [*over.launcher(np), sys.executable, script, "ours"]
-            mine = Launch(command, {**mine.env, **over.env(np)})
-        mine = replace(mine, env={**mine.env, **TORCH})
-        return {"ours": mine, "torchrun, Gloo": torchrun(np, hosts, [script, "gloo"])}, {}
+Contest = tuple[dict[str, Launch], dict[str, str]]  #: by contestant; and why others are missing
+
+
+def jobs(build: Path, work: Work, hosts: int, asked: Collection[str] | None) -> Contest:
+    if with_torch(work):
+        found, absent = jobs_with_torch(build, work, hosts)
+    else:
+        found, absent = jobs_without(build, work, hosts, asked)
+    if not options.is_asked_for(TORCHRUN, asked):
+        found = {name: launch for name, launch in found.items() if not name.startswith(TORCHRUN)}
+    return found, absent
+
+
+def jobs_with_torch(build: Path, work: Work, hosts: int) -> Contest:
+    script = str(PROGRAMS / "first_allreduce.py")
+    mine = ours.python_job(build, work.np, script, ["ours"])
+    if hosts > 1:
+        over = over_hosts(build, hosts)
+        command = [*over.launcher(work.np), sys.executable, script, "ours"]
+        mine = Launch(command, {**mine.env, **over.env(work.np)})
+    mine = replace(mine, env={**mine.env, **TORCH})
+    return {"ours": mine, "torchrun, Gloo": torchrun(work.np, hosts, [script, "gloo"])}, {}
+
+
+def jobs_without(build: Path, work: Work, hosts: int, asked: Collection[str] | None) -> Contest:
     found, absent = {}, {}
-    for peer in entered(build, hosts):
+    for peer in entered(build, hosts, asked):
         try:
             program = str(peer.prepare())
         except Missing as why:
             absent[peer.name] = str(why)
             continue
-        command = ["true"] if what == "true" else [program, *FIRST_CALL]
-        found[peer.name] = Launch([*peer.launcher(np), *command], peer.env(np))
-    if what == "true":
-        found["torchrun"] = torchrun(np, hosts, ["--no-python", "true"])
+        command = ["true"] if work.type == "true" else [program, *FIRST_CALL]
+        found[peer.name] = Launch([*peer.launcher(work.np), *command], peer.env(work.np))
+    if work.type == "true":
+        found["torchrun"] = torchrun(work.np, hosts, ["--no-python", "true"])
     return found, absent
 
 
@@ -156,7 +173,7 @@ def lacks_memory(work: Work) -> str | None:
 
 def compete(work: Work, hosts: int, arguments: argparse.Namespace) -> tuple[list[Row], list[Row]]:
     """The rows of all who entered, and of those who are missing."""
-    contest, absent = jobs(arguments.ours.resolve(), work.type, work.np, hosts)
+    contest, absent = jobs(arguments.ours.resolve(), work, hosts, arguments.peers)
     if why := lacks_memory(work):
         return [], [{**vars(work), "peer": name, "why": why} for name in contest]
     many = with_torch(work) and work.np > FEW_OF_TORCH
@@ -175,7 +192,7 @@ def memory(
     """What horovodrun and an agent hold, beside what we want: works, rows, and what is missing."""
     roles = [footprint.LAUNCHER] + ([footprint.AGENT] if hosts > 1 else [])
     found = {role: Work(place_of(hosts), MEMORY, role, np) for role in roles}
-    mine = entered(arguments.ours.resolve(), hosts)[0]
+    mine = entered(arguments.ours.resolve(), hosts, arguments.peers)[0]
     launch = Launch([*mine.launcher(np), *footprint.writing(np)], mine.env(np))
     rounds = range(1, min(arguments.rounds, MEMORY_ROUNDS) + 1)
     try:
@@ -221,7 +238,7 @@ def measure_on(hosts: int, arguments: argparse.Namespace, found: Document) -> li
 
 
 def main() -> int:
-    parser = options.parser(__doc__, [], None)
+    parser = options.parser(__doc__, [], None, NAMES)
     parser.add_argument("--hosts", **options.listed(int), default=[1, 3])
     arguments = options.parse(parser)
     found = results.document("start", arguments)

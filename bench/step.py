@@ -8,12 +8,11 @@ buckets of 25 MB like DistributedDataParallel, with and without the copies into 
 `backward`: a backward pass that does nothing but write gradients, until they are averaged: ours by
 the hooks of DistributedOptimizer, also with its gradients in groups, beside DistributedDataParallel
 itself.
-All take turns in the same processes.
+All take turns in the same processes. Who has no room in memory is told to be missing.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -21,26 +20,38 @@ from typing import Any
 from harness import options, together
 from harness.results import BOUND, Work, is_peer
 from harness.shapes import NETWORKS, Shape, float_bytes
-from harness.together import Ranks, Task
+from harness.together import Bench, Ranks, Task
 
 BUCKET_BYTES = 25 << 20
 FIRST_BUCKET_BYTES = 1 << 20  # DistributedDataParallel's, so that the first one starts early
 #: Who is left out last, where memory is short, comes first; with the copies of a network that each
-#: has on a rank, as gradients or in buckets. They share the parameters, which nobody changes.
+#: adds on a rank, as gradients or in buckets. Without a backward pass all reduce the same ones, and
+#: with one they share the parameters, which nobody changes.
+GRADIENTS = {
+    "ours": 1,
+    "Gloo one by one": 0,
+    "ours, in one group": 0,
+    "Gloo in buckets": 1,
+    "Gloo in buckets, no copies": 0,
+}
 BACKWARD = {"ours": 1, "DDP, views": 1, "DDP": 2, "ours, in 8 groups": 1, BOUND: 1}
 GROUPS = 8
 SMALL = 1 << 14  #: elements
 SHARE_OF_MEMORY = 0.85  #: of what is free, that may be taken
 
 
-def gradients(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
-    """Contestants that have all gradients at hand, in the order of backward."""
+def gradients(ranks: Ranks, work: Work, shapes: list[Shape]) -> Task:
+    """Contestants that have all gradients at hand, in the order of backward: as many as there is
+    memory for."""
     import torch
 
     import horovod.torch as hvd
 
-    tensors = [torch.full(shape, float(ranks.rank + 1)) for shape in reversed(shapes)]
-    buckets = Buckets(tensors)
+    name = work.type
+    labels = with_memory(ranks, work, shapes, GRADIENTS, 0)
+    kept = reversed(shapes if labels else [])
+    tensors = [torch.full(shape, float(ranks.rank + 1)) for shape in kept]
+    buckets = Buckets(tensors if any("buckets" in label for label in labels) else [])
 
     def ours() -> None:
         handles = [
@@ -54,14 +65,14 @@ def gradients(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
         group = hvd.grouped_allreduce_async_(tensors, name=f"{name}.group", op=hvd.Sum)
         hvd.synchronize(group)
 
-    work = Work("torch", "gradients", name, ranks.size)
-    contestants = {
+    everybody = {
         "ours": ours,
         "ours, in one group": in_one_group,
         "Gloo one by one": lambda: one_by_one(tensors),
         "Gloo in buckets": buckets.reduce_with_copies,
         "Gloo in buckets, no copies": buckets.reduce,
     }
+    contestants = {label: everybody[label] for label in labels}
     reset = Reset(tensors, buckets.flat, ranks)
     return Task(work, float_bytes(shapes), contestants, reset.check(contestants))
 
@@ -140,19 +151,13 @@ class Buckets:
             torch._foreach_copy_(bucket, views)
 
 
-def backward(ranks: Ranks, name: str, shapes: list[Shape]) -> Task:
+def backward(ranks: Ranks, work: Work, shapes: list[Shape]) -> Task:
     """Contestants that average what a backward pass writes: as many as there is memory for."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-    work = Work("torch", "backward", name, ranks.size)
-    copies = itertools.accumulate(BACKWARD.values(), initial=1)
-    next(copies)  # the parameters
-    labels = [
-        label for label, held in zip(BACKWARD, copies, strict=True) if fits(ranks, shapes, held)
-    ]
-    together.leave_out(ranks, work, set(BACKWARD) - set(labels), "not enough memory")
-    parameters = [torch.zeros(shape) for shape in shapes]
+    labels = with_memory(ranks, work, shapes, BACKWARD, 1)  # one copy: the parameters
+    parameters = [torch.zeros(shape) for shape in (shapes if labels else [])]
     models = {label: model_of(parameters) for label in labels}
     wrapped: dict[str, Any] = dict(models)
     for label in labels:
@@ -230,6 +235,21 @@ def distributed(optimizer: Any, model: Any, groups: int | None) -> Any:
     return hvd.DistributedOptimizer(optimizer, named_parameters=named, groups=groups)
 
 
+def with_memory(
+    ranks: Ranks, work: Work, shapes: list[Shape], copies: dict[str, int], shared: int
+) -> list[str]:
+    """Of the contestants that were asked for, as many as there is room for beside `shared` copies;
+    the others are told to be missing."""
+    entering = [label for label in copies if ranks.has(label)]
+    labels, held = [], shared
+    for label in entering:
+        held += copies[label]
+        if fits(ranks, shapes, held):
+            labels.append(label)
+    together.leave_out(ranks, work, set(entering) - set(labels), "not enough memory")
+    return labels
+
+
 def fits(ranks: Ranks, shapes: list[Shape], copies: int) -> bool:
     """Whether so many copies on every rank are well below the memory that is free."""
     with open("/proc/meminfo") as meminfo:
@@ -238,19 +258,24 @@ def fits(ranks: Ranks, shapes: list[Shape], copies: int) -> bool:
     return ranks.greatest([not enough])[0] == 0
 
 
+KINDS = {"gradients": gradients, "backward": backward}
+
+
+def works(np: int, networks: list[str]) -> list[Work]:
+    return [Work("torch", kind, name, np) for name in networks for kind in KINDS]
+
+
 def work(arguments: Any) -> None:
-    ranks = Ranks(arguments.worker)
-    for name in arguments.networks:
-        shapes = NETWORKS[name]()
-        for make in (gradients, backward):
-            task = make(ranks, name, shapes)
-            together.compete(ranks, task, arguments.rounds, arguments.seconds)
-            del task  # its memory, before the next one looks how much there is
+    ranks = Ranks(arguments.worker, arguments.peers)
+    for work in works(ranks.size, arguments.networks):
+        task = KINDS[work.kind](ranks, work, NETWORKS[work.type]())
+        together.compete(ranks, task, arguments.rounds, arguments.seconds)
+        del task  # its memory, before the next one looks how much there is
     ranks.end()
 
 
 def main() -> int:
-    parser = options.parser(__doc__, [2, 4], None)
+    parser = options.parser(__doc__, [2, 4], None, ["gloo", "ddp"])
     parser.add_argument(
         "--networks", **options.listed(options.one_of(NETWORKS)), default=list(NETWORKS)
     )
@@ -258,8 +283,13 @@ def main() -> int:
     if arguments.worker:
         work(arguments)
         return 0
-    script = together.script_path(__file__)
-    return together.main("step", script, ["--networks", *arguments.networks], arguments)
+    bench = Bench(
+        "step",
+        together.script_path(__file__),
+        lambda np: works(np, arguments.networks),
+        ["--networks", *arguments.networks],
+    )
+    return together.main(bench, arguments)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 from harness import options, together
 from harness.places import ROOT
 from harness.results import Work
-from harness.together import Ranks, Task
+from harness.together import Bench, Ranks, Task
 
 BATCH = 64  #: images a rank
 LOOK_EVERY = 20  #: steps between two looks at the loss
@@ -101,13 +101,17 @@ def stepper(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
     return step
 
 
+def works(np: int, loss: float) -> list[Work]:
+    return [Work("torch", "train", f"small CNN to loss {loss:g}", np)]
+
+
 def work(arguments: Any) -> None:
-    ranks = Ranks(arguments.worker)
+    ranks = Ranks(arguments.worker, arguments.peers)
     wraps = {"ours": ours, "DDP": ddp, "DDP, views": ddp_views}
     runs = {name: Training(ranks, arguments.loss, wrap) for name, wrap in wraps.items()}
-    name = f"small CNN to loss {arguments.loss:g}"
+    (work,) = works(ranks.size, arguments.loss)
     task = Task(
-        Work("torch", "train", name, ranks.size),
+        work,
         0,
         runs,
         lambda name: runs[name].loss <= arguments.loss,
@@ -122,14 +126,19 @@ def work(arguments: Any) -> None:
 
 def main() -> int:
     sys.path.insert(0, str(ROOT / "examples" / "pytorch"))
-    parser = options.parser(__doc__, [2], None)
+    parser = options.parser(__doc__, [2], None, ["ddp"])
     parser.add_argument("--loss", type=float, default=0.45)
     arguments = together.parse_worker(parser)
     if arguments.worker:
         work(arguments)
         return 0
-    extra = ["--loss", str(arguments.loss)]
-    return together.main("train", together.script_path(__file__), extra, arguments)
+    bench = Bench(
+        "train",
+        together.script_path(__file__),
+        lambda np: works(np, arguments.loss),
+        ["--loss", str(arguments.loss)],
+    )
+    return together.main(bench, arguments)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 
 from harness import bounds, options, peers, pictures, results
 from harness.jobs import Ended, Missing, run
@@ -16,8 +17,11 @@ from harness.tables import report
 
 def contestants(arguments: argparse.Namespace, transport: str) -> list[Peer]:
     """Ours first, then the peers that were asked for."""
-    names = arguments.peers
-    chosen = [peer for peer in peers.all_peers(transport) if names is None or peer.short in names]
+    chosen = [
+        peer
+        for peer in peers.all_peers(transport)
+        if options.is_asked_for(peer.short, arguments.peers)
+    ]
     found = [peers.ours(arguments.ours.resolve(), results.OURS, transport), *chosen]
     if before := options.build_before(arguments):
         found.append(peers.ours(before, results.BEFORE, transport))
@@ -25,7 +29,10 @@ def contestants(arguments: argparse.Namespace, transport: str) -> list[Peer]:
 
 
 def measure(
-    work: Work, entered: Sequence[Peer], arguments: argparse.Namespace
+    work: Work,
+    entered: Sequence[Peer],
+    bound: Callable[[], Contestant],
+    arguments: argparse.Namespace,
 ) -> tuple[list[Row], list[Row]]:
     """All rounds of one work: its rows, and its gaps."""
     ready, absent = [], {}
@@ -41,6 +48,10 @@ def measure(
             if peer.name == results.OURS and work.type != "float32":
                 as_float32 = dataclasses.replace(work, type="float32")
                 ready.append(Contestant(OURS_FLOAT32, job(peer, as_float32, arguments), True))
+    try:
+        ready.append(bound())
+    except Missing as reason:
+        absent[results.BOUND] = str(reason)
     outcome = run_rounds(ready, arguments.rounds)
     outcome.missing.update(absent)
     for row in outcome.rows:
@@ -60,17 +71,23 @@ def job(peer: Peer, work: Work, arguments: argparse.Namespace) -> Callable[[Size
 
 
 def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> int:
-    """Measures, prints, and writes what was asked for; 1 when we failed anywhere ourselves."""
+    """Measures, prints, and writes what was asked for; returns the exit code."""
     found = results.document(bench, arguments)
+    gaps: list[Row] = []
     for work in works:
-        rows, missing = measure(work, contestants(arguments, work.transport), arguments)
-        rows += bounds.rows(work, arguments.sizes)
+        bound = functools.partial(bounds.in_machine, work, arguments.sizes)
+        rows, missing = measure(work, contestants(arguments, work.transport), bound, arguments)
         rows += results.of_before(options.document_before(arguments), rows)
         found.replace([work], rows, missing, arguments.sizes)
+        gaps += missing
         if arguments.json:  # after every work, so that an interrupted run leaves something
             found.save(arguments.json)
     if arguments.plot:
         pictures.draw(found, works, arguments.plot)
     print(report(found, works))
-    failed = [row for row in found.missing if row["peer"] == results.OURS]
-    return 1 if any(Work.of(row) in works for row in failed) else 0
+    return exit_code(gaps)
+
+
+def exit_code(missing: Iterable[Row]) -> int:
+    """1 when we failed anywhere ourselves."""
+    return int(any(row["peer"] == results.OURS for row in missing))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import peers
+from harness import peers, pictures
 
 SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
+NONE = "none"  #: in place of peers
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 ONE_BUILD = (
@@ -56,7 +58,24 @@ def one_of(names: Collection[str]) -> Callable[[str], str]:
     return name
 
 
-def parser(description: str, np: list[int], sizes: list[int] | None) -> argparse.ArgumentParser:
+def picture(text: str) -> Path:
+    """A file whose suffix says what is drawn into it."""
+    path = Path(text)
+    if path.suffix not in pictures.SUFFIXES:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} ends with none of {', '.join(pictures.SUFFIXES)}"
+        )
+    if path.suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError(
+            "a PNG is drawn by matplotlib, which is not here; use .svg"
+        )
+    return path
+
+
+def parser(
+    description: str, np: list[int], sizes: list[int] | None, known: Sequence[str]
+) -> argparse.ArgumentParser:
+    """`known` are the names of peers that may be asked for."""
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     add = made.add_argument
     add("--np", **listed(int), default=np)
@@ -64,8 +83,9 @@ def parser(description: str, np: list[int], sizes: list[int] | None) -> argparse
         add("--sizes", **listed(size), default=sizes, help="bytes; 16K, 64M")
         add("--seconds", type=float, help="for the calls of one size in one round")
         add("--limit", type=float, default=60, help="seconds that one job may take")
-        add("--peers", **listed(str), metavar="PEER", help="only these; 'none' for us alone")
-    add("--plot", type=Path, metavar="FILE", help="an SVG: curves over size, else bars")
+    only = f"only these: {', '.join(known)}; '{NONE}' for us alone"
+    add("--peers", **listed(one_of([*known, NONE])), metavar="PEER", help=only)
+    add("--plot", type=picture, metavar="FILE", help="an SVG or PNG: curves over size, else bars")
     older = "an older JSON of this bench" + (", or another build of ours" if sizes else "")
     add("--before", type=Path, help=f"{older}, as one more line that is not judged")
     add("--rounds", type=int, default=9)
@@ -77,18 +97,35 @@ def parser(description: str, np: list[int], sizes: list[int] | None) -> argparse
 
 
 def parse(made: argparse.ArgumentParser) -> argparse.Namespace:
-    """The arguments, of which --before is checked before hours are spent."""
+    """The arguments, of which --before and --peers are checked before hours are spent."""
     arguments = made.parse_args()
     if arguments.before is not None:
         if not arguments.before.exists():
             made.error(f"--before: there is no {arguments.before}")
         if arguments.before.is_dir() and not hasattr(arguments, "sizes"):
             made.error(ONE_BUILD)
+    if hasattr(arguments, "transport"):
+        refuse_strangers(made, arguments.peers or [], arguments.transport)
     if arguments.quick:
         arguments.rounds = min(arguments.rounds, 3)
     if getattr(arguments, "seconds", 0) is None and hasattr(arguments, "sizes"):
         arguments.seconds = 0.03 if arguments.quick else 0.06
     return arguments
+
+
+def refuse_strangers(made: argparse.ArgumentParser, asked: Collection[str], transport: str) -> None:
+    """Some peers have nothing to do with shared memory."""
+    known = [*peers.names(transport), NONE]
+    strangers = [name for name in asked if name not in known]
+    if strangers:
+        made.error(
+            f"--peers: {', '.join(strangers)}: over {transport} there are {', '.join(known)}"
+        )
+
+
+def is_asked_for(short: str, asked: Collection[str] | None) -> bool:
+    """Whether the peer of that name is one of --peers, which may not be there."""
+    return asked is None or short in asked
 
 
 def build_before(arguments: argparse.Namespace) -> Path | None:

@@ -24,6 +24,7 @@ from harness.results import (
     value_text,
 )
 
+SUFFIXES = (".svg", ".png")  #: of files; the latter by another module
 WIDTH, HEIGHT = 460, 300  #: of one panel
 LEFT, RIGHT, TOP, BOTTOM = 70, 24, 34, 40
 LEGEND = 20  #: height of a line of it
@@ -222,4 +223,9 @@ def has_curves(rows: Sequence[Row]) -> bool:
 def draw(found: Document, works: Sequence[Work], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [row for row in found.rows if Work.of(row) in works]
+    if path.suffix == ".png":
+        from harness import png  # which needs a library that not everybody has
+
+        png.draw(rows, works, path)
+        return
     path.write_text(svg(rows, works) if has_curves(rows) else bars(rows, works))

@@ -9,11 +9,12 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness import options, pictures, results
+from harness.calls import exit_code
 from harness.jobs import Launch, run
 from harness.ours import python_job
 from harness.results import Row, Work
@@ -44,7 +45,8 @@ class Task:
 class Ranks:
     """All ranks of the job, by Gloo, for what the contests themselves must agree on."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, asked: Collection[str] | None) -> None:
+        """`asked` are the peers that may enter; None: all of them."""
         import torch
         import torch.distributed as gloo
 
@@ -57,6 +59,11 @@ class Ranks:
         where = f"file://{folder}/gloo"
         gloo.init_process_group("gloo", where, rank=hvd.rank(), world_size=hvd.size())
         self.rank, self.size = hvd.rank(), hvd.size()
+        self.asked = asked
+
+    def has(self, name: str) -> bool:
+        """Whether a contestant enters: who is no peer does."""
+        return not results.is_peer(name) or options.is_asked_for(short_of(name), self.asked)
 
     def greatest(self, values: Sequence[float]) -> list[float]:
         import torch
@@ -77,10 +84,16 @@ class Ranks:
         hvd.shutdown()
 
 
+def short_of(name: str) -> str:
+    """The peer of a contestant, as --peers takes it: its first word, since the others say how that
+    peer is used."""
+    return name.replace(",", " ").split()[0].lower()
+
+
 def compete(ranks: Ranks, task: Task, rounds: int, seconds: float) -> None:
     """All rounds of one task; rank 0 prints a row for each contestant and round. Results are looked
     at in the first round and in the last."""
-    names = list(task.contestants)
+    names = [name for name in task.contestants if ranks.has(name)]
     calls = {name: calls_within(ranks, task, name, seconds) for name in names}
     if task.target_us is not None and ranks.rank == 0:
         target = results.limit(results.TARGET, task.work, task.bytes, task.target_us)
@@ -156,53 +169,109 @@ def parse_worker(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return arguments
 
 
-def nothing_beside(np: int) -> tuple[list[Launch], list[Row]]:
+@dataclass(frozen=True)
+class Job:
+    """One that prints rows, and what it is to bring."""
+
+    launch: Launch
+    works: Sequence[Work]
+    rounds: int  #: the number of the last of them
+    peer: str = results.OURS  #: whose rows end a work, and who is missing without them
+
+    def run(self, limit_s: float) -> tuple[list[Row], list[Row]]:
+        """Its rows, and the gaps that it leaves when it fails: what was printed before counts."""
+        ended = run(self.launch, limit_s)
+        if not ended.why:
+            return ended.rows, []
+        done = [
+            Work.of(row)
+            for row in ended.rows
+            if row["peer"] == self.peer and row.get("round") == self.rounds
+        ]
+        lacking = [work for work in self.works if work not in done] or [self.works[-1]]
+        why = f"the job {ended.why}"
+        return ended.rows, [{**vars(work), "peer": self.peer, "why": why} for work in lacking]
+
+
+def nothing_beside(np: int) -> tuple[list[Job], list[Row]]:
     return [], []
 
 
-def main(
-    bench: str,
-    script: str,
-    extra: Sequence[str],
-    arguments: argparse.Namespace,
-    beside: Callable[[int], tuple[list[Launch], list[Row]]] = nothing_beside,
-) -> int:
-    """A job of `script --worker` for each number of ranks, and those `beside` it, with limits."""
-    found = results.document(bench, arguments)
+@dataclass(frozen=True)
+class Bench:
+    name: str
+    script: str  #: run by every rank, with --worker
+    works: Callable[[int], Sequence[Work]]  #: of a job of so many ranks, in their order
+    extra: Sequence[str] = ()  #: arguments of the script, beside what all have
+    #: other jobs of so many ranks, and limits
+    beside: Callable[[int], tuple[list[Job], list[Row]]] = nothing_beside
+
+
+def contest(bench: Bench, np: int, folder: str, arguments: argparse.Namespace) -> Job:
+    words = ["--worker", folder, "--rounds", str(arguments.rounds)]
+    words += ["--seconds", str(arguments.seconds), *bench.extra]
+    if arguments.peers is not None:
+        words += ["--peers", *arguments.peers]
+    launch = python_job(arguments.ours.resolve(), np, bench.script, words)
+    return Job(launch, bench.works(np), arguments.rounds)
+
+
+@dataclass
+class Measured:
+    """Of all jobs of one number of ranks."""
+
+    works: list[Work]
+    rows: list[Row]
+    gaps: list[Row]  #: what failed, or came to wrong results
+    left_out: list[Row]  #: what the jobs themselves have told to be missing
+
+
+def measure(bench: Bench, np: int, arguments: argparse.Namespace) -> Measured:
+    """A contest, and the jobs beside it."""
+    beside, limits = bench.beside(np)
+    with tempfile.TemporaryDirectory(prefix="bench") as folder:
+        jobs = [contest(bench, np, folder, arguments), *beside]
+        ended = [job.run(arguments.limit) for job in jobs]
+    printed = [row for rows, _ in ended for row in rows]
+    gaps = unique(gap for _, lacking in ended for gap in lacking)
+    rows: list[Row] = []
+    works = list(dict.fromkeys([work for job in jobs for work in job.works]))
+    for work in works:  # one by one: a wrong result is that of one work
+        outcome = Outcome([row for row in printed if "round" in row and Work.of(row) == work])
+        rows += results.collapse(outcome)
+        gaps += [{**vars(work), "peer": peer, "why": why} for peer, why in outcome.missing.items()]
+    rows += [*limits, *(row for row in printed if row["peer"] == results.TARGET)]
+    rows += results.of_before(options.document_before(arguments), rows)
+    return Measured(works, rows, gaps, [row for row in printed if "why" in row])
+
+
+def unique(gaps: Iterable[Row]) -> list[Row]:
+    """Jobs that are alike fail alike."""
+    found: list[Row] = []
+    for gap in gaps:
+        if gap not in found:
+            found.append(gap)
+    return found
+
+
+def main(bench: Bench, arguments: argparse.Namespace) -> int:
+    """Measures, prints, and writes what was asked for; returns the exit code."""
+    found = results.document(bench.name, arguments)
     measured: list[Work] = []
+    gaps: list[Row] = []
     for np in arguments.np:
         tell(f"np {np}")
-        with tempfile.TemporaryDirectory(prefix="bench") as folder:
-            words = ["--worker", folder, "--rounds", str(arguments.rounds)]
-            words += ["--seconds", str(arguments.seconds), *extra]
-            launch = python_job(arguments.ours.resolve(), np, script, words)
-            jobs = [run(launch, arguments.limit)]
-        others, limits = beside(np)
-        jobs += [run(launch, arguments.limit) for launch in others]
-        printed = [row for ended in jobs for row in ended.rows]
-        limits += [row for row in printed if row["peer"] == results.TARGET]
-        outcome = Outcome([row for row in printed if "round" in row])
-        rows = results.collapse(outcome)
-        works = list(dict.fromkeys(Work.of(row) for row in outcome.rows))  # wrong results, too
-        missing: list[Row] = [
-            {**vars(work), "peer": peer, "why": why}
-            for peer, why in outcome.missing.items()
-            for work in works
-        ]
-        missing += [row for row in printed if "why" in row]
-        for why in dict.fromkeys(ended.why for ended in jobs if ended.why):
-            print(f"missing: a job of {np} ranks {why}")
-        rows += limits
-        rows += results.of_before(options.document_before(arguments), rows)
-        found.replace(works, rows, missing)
-        measured += works
+        all_of_np = measure(bench, np, arguments)
+        found.replace(all_of_np.works, all_of_np.rows, [*all_of_np.gaps, *all_of_np.left_out])
+        measured += all_of_np.works
+        gaps += all_of_np.gaps
         if arguments.json:
             found.save(arguments.json)
     tell("")
-    if arguments.plot and measured:
+    if arguments.plot:
         pictures.draw(found, measured, arguments.plot)
     print(report(found, measured))
-    return 0 if measured else 1
+    return exit_code(gaps)
 
 
 def script_path(file: str) -> str:

@@ -1,10 +1,11 @@
 // What the machine itself can do, beside which every result stands. Usage:
-//   memory copy 8,1024              us to copy so many bytes from one buffer to another, on one
-//   core memory signal                   us from a store on one core to the load that sees it on
-//   another memory tcp 8,1024               loopback: us for so many bytes one way, and both ways
-//   at once memory serve ADDRESS 8,1024     the same over a wire: one end of it, memory connect
-//   ADDRESS 8,1024   and the other, which prints
-// Prints lines of JSON.
+//   memory shared SIZES                us from a store on one core to the load that sees it on
+//                                      another, and to copy so many bytes on one core
+//   memory tcp WAY SIZES               us for so many bytes over loopback
+//   memory serve ADDRESS WAY SIZES     the same over a wire: one end of it,
+//   memory connect ADDRESS WAY SIZES   and the other, which prints
+// WAY is `one`, from one end to the other, or `both`, in both directions at once. Prints lines of
+// JSON.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -25,6 +26,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "measure.h"
@@ -34,7 +36,8 @@ namespace {
 
 constexpr uint16_t kPort = 17077;
 constexpr int kTrips = 5000;
-constexpr size_t kWireBytes = size_t{64} << 20;  // a size is sent so often that it makes this many
+constexpr size_t kWireBytes = size_t{16} << 20;  // a size is sent so often that it makes this many
+constexpr int kLeastSent = 3, kMostSent = 2000;  // but not less often, nor more
 
 double now() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
@@ -133,6 +136,14 @@ void set_up(int socket) {
   ::fcntl(socket, F_SETFL, O_NONBLOCK);
 }
 
+/// As our own links within a machine do: a congestion control that paces its packets, which may be
+/// the default, makes loopback half as fast. Where there is no Reno, the default stays.
+void prefer_bursts(int socket) {
+  constexpr std::string_view kWithoutPacing = "reno";
+  [[maybe_unused]] const int result = ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION,
+                                                   kWithoutPacing.data(), kWithoutPacing.size());
+}
+
 int accepted(const std::string& host) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0), one = 1;
   ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -186,49 +197,66 @@ void exchange(int socket, size_t send_bytes, size_t receive_bytes) {
   }
 }
 
-/// Both ends do the same: there and back for one way, then both at once.
-void measure_wire(int socket, bool begins, const std::string& sizes) {
+enum class Way { one, both };
+
+/// Seconds for so many bytes. Both ends do the same; one way is half of there and back.
+double wire_seconds(int socket, bool begins, Way way, size_t bytes) {
+  const auto count =
+      std::clamp(static_cast<int>(kWireBytes / std::max<size_t>(bytes, 1)), kLeastSent, kMostSent);
+  if (way == Way::both) return median(time(count, [&] { exchange(socket, bytes, bytes); }));
+  const auto there_and_back = time(count, [&] {
+    exchange(socket, begins ? bytes : 0, begins ? 0 : bytes);
+    exchange(socket, begins ? 0 : bytes, begins ? bytes : 0);
+  });
+  return median(there_and_back) / 2;
+}
+
+void measure_wire(int socket, bool begins, Way way, const std::string& sizes) {
   for (const size_t bytes : parse_sizes(sizes)) {
-    const auto count = static_cast<int>(std::clamp<size_t>(kWireBytes / bytes, 3, 2000));
-    const auto there_and_back = time(count, [&] {
-      exchange(socket, begins ? bytes : 0, begins ? 0 : bytes);
-      exchange(socket, begins ? 0 : bytes, begins ? bytes : 0);
-    });
-    const auto both_ways = time(count, [&] { exchange(socket, bytes, bytes); });
+    const double seconds = wire_seconds(socket, begins, way, bytes);
     if (!begins) continue;
-    std::printf("{\"what\":\"tcp\",\"bytes\":%zu,\"one_way_us\":%.3f,\"both_ways_us\":%.3f}\n",
-                bytes, median(there_and_back) / 2 * 1e6, median(both_ways) * 1e6);
+    std::printf("{\"what\":\"wire\",\"bytes\":%zu,\"us\":%.3f}\n", bytes, seconds * 1e6);
   }
 }
 
-void loopback(const std::string& sizes) {
+void loopback(Way way, const std::string& sizes) {
   const char* const host = "127.0.0.1";
   const pid_t child = ::fork();
   pin(child == 0 ? 1 : 0, 2);
-  if (child == 0) {
-    measure_wire(accepted(host), false, sizes);
-    ::_exit(0);
-  }
-  measure_wire(connected(host), true, sizes);
+  const int socket = child == 0 ? accepted(host) : connected(host);
+  prefer_bursts(socket);
+  measure_wire(socket, child != 0, way, sizes);
+  if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
 }
 
-int run(const std::string& what, const std::string& argument, const std::string& sizes) {
-  if (what == "copy") {
-    copy(argument);
-  } else if (what == "signal") {
+int usage() {
+  std::fprintf(stderr,
+               "memory shared SIZES | tcp WAY SIZES | serve ADDRESS WAY SIZES | "
+               "connect ADDRESS WAY SIZES; WAY is one or both\n");
+  return 2;
+}
+
+Way way_of(const std::string& word) {
+  if (word != "one" && word != "both") std::exit(usage());
+  return word == "one" ? Way::one : Way::both;
+}
+
+int run(const std::vector<std::string>& words) {
+  const std::string what = words.empty() ? "" : words[0];
+  if (what == "shared" && words.size() == 2) {
     signal();
-  } else if (what == "tcp") {
-    loopback(argument);
-  } else if (what == "serve") {
-    measure_wire(accepted(argument), false, sizes);
-  } else if (what == "connect") {
-    measure_wire(connected(argument), true, sizes);
+    copy(words[1]);
+  } else if (what == "tcp" && words.size() == 3) {
+    loopback(way_of(words[1]), words[2]);
+  } else if (what == "serve" && words.size() == 4) {
+    pin(1, 2);
+    measure_wire(accepted(words[1]), false, way_of(words[2]), words[3]);
+  } else if (what == "connect" && words.size() == 4) {
+    pin(0, 2);
+    measure_wire(connected(words[1]), true, way_of(words[2]), words[3]);
   } else {
-    std::fprintf(
-        stderr,
-        "memory copy SIZES | signal | tcp SIZES | serve ADDRESS SIZES | connect ADDRESS SIZES\n");
-    return 2;
+    return usage();
   }
   return 0;
 }
@@ -236,7 +264,4 @@ int run(const std::string& what, const std::string& argument, const std::string&
 }  // namespace
 }  // namespace bench
 
-int main(int argc, char** argv) {
-  const auto word = [&](int index) { return argc > index ? argv[index] : ""; };
-  return bench::run(word(1), word(2), word(3));
-}
+int main(int argc, char** argv) { return bench::run({argv + 1, argv + argc}); }

@@ -217,7 +217,7 @@ def test_a_host_is_called_by_its_address() -> None:
 
 @pytest.mark.parametrize("words", [["2", "4", "8"], ["2,4,8"], ["2,4", "8"]])
 def test_lists_take_commas_and_spaces(words: list[str]) -> None:
-    made = options.parser("about", [2], [8])
+    made = options.parser("about", [2], [8], ["mpich4"])
     assert made.parse_args(["--np", *words]).np == [2, 4, 8]
     assert made.parse_args(["--sizes", "16K,1M"]).sizes == [16 << 10, 1 << 20]
     assert made.parse_args([]).np == [2]
@@ -228,7 +228,7 @@ def test_two_builds_cannot_be_compared_in_one_process(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["step.py", "--before", str(tmp_path)])
     with pytest.raises(SystemExit):
-        options.parse(options.parser("about", [2], None))
+        options.parse(options.parser("about", [2], None, []))
     assert "give the JSON" in capsys.readouterr().err
 
 
@@ -291,3 +291,4 @@ def test_nobody_sends_less_than_the_bound_says() -> None:
     assert bounds.traffic("allreduce", 2) == 1
     assert bounds.traffic("allreduce", 4) == 1.5
     assert bounds.traffic("allgather", 4) == 0.75
+    assert bounds.traffic("broadcast", 4) == 1  # whoever is not the root receives all of it

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import report
 from bench_rows import WORK, document, gap, row, run_of
-from harness import bounds, calls, goals, page, provenance, reasons, together
+from harness import calls, goals, page, provenance, reasons, together
 from harness.jobs import Ended
 from harness.places import PAGE, RESULTS
 from harness.results import Document, Work, command_line, load
@@ -84,7 +84,6 @@ def test_calls_of_which_none_ended_leave_no_older_figure_of_their_sizes(
     document("allreduce", [row("ours", 1), row("ours", 1, 64)]).save(stored)
     monkeypatch.setattr(calls, "contestants", lambda arguments, transport: [])
     monkeypatch.setattr(calls, "measure", lambda *given: ([], [gap("ours")]))
-    monkeypatch.setattr(bounds, "rows", lambda work, sizes: [])
     assert calls.main("allreduce", [WORK], arguments_of(stored)) == 1
     assert values(load(stored)) == [("ours", 64, 1)]
 
@@ -98,7 +97,8 @@ def test_wrong_results_of_everybody_leave_no_older_figure(
     ended = Ended(0, [wrong | {"correct": False}], "", 1)
     monkeypatch.setattr(together, "python_job", lambda *given: None)
     monkeypatch.setattr(together, "run", lambda launch, limit: ended)
-    together.main("step", "", [], arguments_of(stored))
+    bench = together.Bench("step", "", lambda np: [WORK])
+    assert together.main(bench, arguments_of(stored)) == 1
     assert load(stored).rows == []
     assert [row["why"] for row in load(stored).missing] == ["a wrong result at 8 bytes"]
 

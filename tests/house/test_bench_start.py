@@ -37,7 +37,7 @@ def test_ranks_that_do_not_fit_into_memory_are_told_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "TORCH_BYTES", 1 << 50)
-    arguments = argparse.Namespace(ours=tmp_path, rounds=1, before=None)
+    arguments = argparse.Namespace(ours=tmp_path, rounds=1, before=None, peers=None)
     work = Work("one host", "start", "first allreduce, torch", 64)
     rows, missing = start.compete(work, 1, arguments)
     assert rows == []
