@@ -42,9 +42,7 @@ struct SegmentHeader {
 MutableBytes map(int fd, size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) refuse_errno("mmap of " + std::to_string(bytes) + " bytes", errno);
-  // Advice: a kernel that does not take the first loses some speed. The second keeps forked data
-  // loaders from holding the memory; without it they merely do.
-  ::madvise(memory, bytes, MADV_HUGEPAGE);
+  // Keeps forked data loaders from holding the memory; without it they merely do.
   ::madvise(memory, bytes, MADV_DONTFORK);
   return {static_cast<std::byte*>(memory), bytes};
 }

@@ -60,9 +60,11 @@ TEST(SegmentLayout, NothingOverlapsAndEverythingIsAligned) {
   }
 }
 
-TEST(SegmentLayout, TakesLessThanItMayWhereMoreWouldNotBeFaster) {
-  EXPECT_EQ(SegmentLayout::of(2, 1 * GiB, 4096).unit_bytes, SegmentLayout::kUnitBytesOfTwo);
-  EXPECT_EQ(SegmentLayout::of(8, 1 * GiB, 4096).unit_bytes, SegmentLayout::kUnitBytesOfMany);
+TEST(SegmentLayout, HasAQuarterOfTheStagingAUnitAndAPageAtLeast) {
+  for (const size_t bytes : {64 * KiB, 1 * MiB, 64 * MiB}) {
+    EXPECT_EQ(SegmentLayout::of(8, bytes, 4096).staging_bytes(), bytes);
+    EXPECT_EQ(SegmentLayout::of(8, bytes, 4096).unit_bytes, bytes / 4);
+  }
   EXPECT_EQ(SegmentLayout::of(8, 1, 4096).unit_bytes, 4096u);
 }
 

@@ -21,10 +21,9 @@ constexpr size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage 
 SegmentLayout SegmentLayout::of(int local_ranks, size_t staging_bytes, size_t ring_bytes) {
   HVD_ASSERT(local_ranks >= 1);
   HVD_ASSERT(static_cast<uint32_t>(local_ranks) <= kMaxLocalRanks);
-  const size_t cap = local_ranks <= 2 ? kUnitBytesOfTwo : kUnitBytesOfMany;
   SegmentLayout layout;
   layout.local_ranks = static_cast<uint32_t>(local_ranks);
-  layout.unit_bytes = std::clamp(staging_bytes / kSlots / kPage * kPage, kPage, cap);
+  layout.unit_bytes = std::max(staging_bytes / kSlots / kPage * kPage, kPage);
   layout.ring_bytes = std::bit_ceil(std::max(ring_bytes, kPage));
   return layout;
 }

@@ -11,10 +11,6 @@ namespace hvd {
 struct SegmentLayout {
   static constexpr uint32_t kMaxLocalRanks = 1024;
   static constexpr uint32_t kSlots = 4;
-  /// A unit is written by one core and read by another, so it should still be in the cache when it
-  /// is read. Two ranks have a cache each; more of them share one, and each reads the units of all.
-  static constexpr size_t kUnitBytesOfTwo = 256 * KiB;
-  static constexpr size_t kUnitBytesOfMany = 256 * KiB;
   /// Of the largest messages in EagerSlots of all ranks together, since each reads what all post.
   static constexpr size_t kEagerBytesOfAll = 1 * MiB;
 
@@ -25,8 +21,10 @@ struct SegmentLayout {
   uint64_t eager_bytes = 0;  ///< of a message in EagerSlots; 0: there are none
   bool operator==(const SegmentLayout&) const = default;
 
-  /// At most `staging_bytes` a rank, and less where more would not be faster; each control ring
-  /// holds at least `ring_bytes`.
+  /// At most `staging_bytes` a rank, or a page a unit where that is more; each control ring holds
+  /// at least `ring_bytes`. A unit is written by one core and read by another, so it should still
+  /// be in the cache when it is read. Measured at np 2 with staging of 256 KiB, 512 KiB and 1 MiB
+  /// (units of a quarter): alltoall of 1 MiB takes 43, 39 and 37 us.
   static SegmentLayout of(int local_ranks, size_t staging_bytes, size_t ring_bytes);
   /// The same with EagerSlots.
   SegmentLayout with_eager_slots() const;

@@ -66,10 +66,12 @@ WATCH_SECONDS = 2.0
 SETTLE_SECONDS = 1.0
 
 
-def start(jobs: Jobs, size: int, megabytes: int, transport: str) -> tuple[object, list[int]]:
+def start(
+    jobs: Jobs, size: int, megabytes: int, transport: str, *options: str
+) -> tuple[object, list[int]]:
     (jobs.folder / "rank.py").write_text(RANK)
     environment = {"HOROVOD_TRANSPORT": transport}
-    command = ["-np", str(size), sys.executable, "rank.py", str(megabytes)]
+    command = ["-np", str(size), *options, sys.executable, "rank.py", str(megabytes)]
     return jobs.start(*command, env=environment), pids_in(jobs.folder, size)
 
 
@@ -118,4 +120,16 @@ def test_the_runtime_needs_little_memory_beside_the_tensors(jobs: Jobs, transpor
         assert told["init"] < CORE_BYTES, told
         assert told["operations"] < CORE_BYTES + through_sockets, told
         assert told["staging"] < STAGING_BYTES + CORE_BYTES, told
+    end(process, pids)
+
+
+def test_how_much_memory_goes_into_staging_can_be_chosen(jobs: Jobs) -> None:
+    process, pids = start(jobs, 2, 1, "shm")
+    usual = json.loads((jobs.folder / "rank0.json").read_text())["staging"]
+    end(process, pids)
+    for file in jobs.folder.glob("rank*.*"):
+        file.unlink()
+    process, pids = start(jobs, 2, 1, "shm", "--staging-mb", "16")
+    chosen = json.loads((jobs.folder / "rank0.json").read_text())["staging"]
+    assert chosen - usual == 15 * MIB
     end(process, pids)

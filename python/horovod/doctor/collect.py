@@ -173,7 +173,7 @@ def _memory(facts: Facts) -> None:
     )
     facts.memory_limit_bytes = min((one for one in limits if one is not None), default=None)
     staging = os.environ.get("HOROVOD_STAGING_BYTES", "")
-    facts.staging_bytes = int(staging) if staging.isdecimal() else 16 * MIB
+    facts.staging_bytes = int(staging) if staging.isdecimal() else MIB
     try:
         shm = os.statvfs("/dev/shm")
         facts.shm_bytes = shm.f_blocks * shm.f_frsize

@@ -222,7 +222,7 @@ def _memory(facts: Facts) -> Iterator[Finding]:
             f"{amount(usable)} of memory, of which the ranks share {amount(shared)} only to "
             "exchange data",
             "the kernel ends ranks with SIGKILL when it runs out",
-            "fewer ranks here, or less each: horovodrun --staging-mb 4 ...",
+            "fewer ranks here, or less each: export HOROVOD_STAGING_BYTES=65536",
         )
     elif usable < slots * _MEMORY_OF_A_RANK:
         whose = "the container may use" if usable == limit else "there are"
