@@ -97,8 +97,10 @@ TCP, a message, and the bytes that a rank must send and receive whatever the alg
 plain connection. Ranks that share a core share its time. A look at what is possible, not a proof:
 caches are kinder to some ([`bench/harness/bounds.py`](../bench/harness/bounds.py)).
 
-Where there is a core for each rank, ranks are bound to cores and spin; where ranks outnumber cores,
-every peer yields, by its own settings ([`bench/harness/peers.py`](../bench/harness/peers.py)).
+Where there is a core for each rank, ranks are bound to cores (but for Gloo of torch) and spin where
+they can; where ranks outnumber cores, peers yield by their own settings
+([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it has
+nothing to yield by, so that its ranks wait until the kernel takes turns, 8 to 40 ms for 8 B.
 """
 
 
