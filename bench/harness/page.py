@@ -99,8 +99,8 @@ caches are kinder to some ([`bench/harness/bounds.py`](../bench/harness/bounds.p
 
 Where there is a core for each rank, ranks are bound to cores (but for Gloo of torch) and spin where
 they can; where ranks outnumber cores, peers yield by their own settings
-([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it has
-nothing to yield by, so that its ranks wait until the kernel takes turns, 8 to 40 ms for 8 B.
+([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it
+has nothing to yield by, so that its ranks wait until the kernel takes turns, 8 to 40 ms for 8 B.
 """
 
 
