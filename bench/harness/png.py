@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure  # without pyplot, which would look for a screen
 
-from harness.pictures import (
+from harness.curves import (
     Line,
     colours_of,
     has_curves,

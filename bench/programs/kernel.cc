@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/aligned_buffer.h"
 #include "core/base/dtype.h"
 #include "measure.h"
 
@@ -45,6 +46,13 @@ double median_us(int count, Work work) {
   return times[times.size() / 2];
 }
 
+/// Aligned as the memory that frameworks and the runtime hand to the kernels.
+hvd::AlignedBuffer zeros(size_t bytes) {
+  hvd::AlignedBuffer buffer(bytes);
+  std::memset(buffer.data(), 0, bytes);
+  return buffer;
+}
+
 /// target += other
 void add(hvd::DType dtype, std::byte* target, const std::byte* other, size_t bytes) {
   const std::array<const void*, 2> sources{target, other};
@@ -55,7 +63,7 @@ void add(hvd::DType dtype, std::byte* target, const std::byte* other, size_t byt
 void reduce(const std::string& sizes) {
   pin(0, 1);
   for (const size_t bytes : parse_sizes(sizes)) {
-    std::vector<std::byte> target(bytes), other(bytes);
+    const hvd::AlignedBuffer target = zeros(bytes), other = zeros(bytes);
     const int calls = static_cast<int>(std::max<size_t>(1, kBytesATime / bytes));
     for (const hvd::DType dtype : kTypes) {
       const double us = median_us(kTimes, [&] {
@@ -71,11 +79,11 @@ void reduce(const std::string& sizes) {
 /// and adds what the other has packed. The numbers never begin again, so that calls may follow each
 /// other.
 struct Side {
-  explicit Side(size_t bytes) : tensor(bytes), slots(kSlots * kSegmentBytes) {}
+  explicit Side(size_t bytes) : tensor(zeros(bytes)), slots(zeros(kSlots * kSegmentBytes)) {}
 
   std::byte* slot(size_t segment) { return slots.data() + segment % kSlots * kSegmentBytes; }
 
-  std::vector<std::byte> tensor, slots;
+  hvd::AlignedBuffer tensor, slots;
   alignas(64) std::atomic<size_t> packed{0};  ///< segments; release meets acquire, as of `reduced`
   alignas(64) std::atomic<size_t> reduced{0};
 };

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from bench_rows import WORK, document, row
-from harness import bounds, options, pictures, shapes, spawn
+from harness import bounds, options, shapes, spawn, svg
 from harness.jobs import Ended, Launch, complaint_in, rows_in, run
 from harness.namespaces import inside
 from harness.results import (
@@ -257,13 +257,13 @@ def test_works_of_one_size_share_a_table() -> None:
 
 def test_what_has_one_size_is_drawn_as_bars() -> None:
     rows = [row(peer, us) for peer, us in (("ours", 2), ("DDP", 4))]
-    text = pictures.bars(rows, [WORK])
+    text = svg.bars(rows, [WORK])
     assert text.count("<rect") == 3 and "4.00 us" in text
 
 
 def test_a_picture_has_a_line_a_peer_and_the_bound_dashed() -> None:
     rows = [row(p, us, s) for s in (8, 64) for p, us in (("ours", 2), ("MPI", 3), ("bound", 1))]
-    text = pictures.svg(rows, [WORK])
+    text = svg.curves(rows, [WORK])
     assert text.count("<polyline") == 6 and text.count("stroke-dasharray") == 3
     assert json.dumps(text).isascii()
 

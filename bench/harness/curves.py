@@ -1,0 +1,75 @@
+"""What the pictures of a bench show, however they are drawn: lines, colours, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.results import (
+    BEFORE,
+    BOUND,
+    OURS,
+    TARGET,
+    Row,
+    Work,
+    is_ours,
+    is_peer,
+    size_text,
+)
+
+#: As many as there are peers over TCP, and one more.
+COLOURS = (
+    *("#4477aa", "#228833", "#aa3377", "#66ccee", "#ccbb44"),
+    *("#888888", "#994455", "#44bb99", "#8866cc", "#334455"),
+)
+OURS_COLOUR, OTHER_OURS_COLOUR = "#ee3311", "#ee9966"
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    points: Points
+
+
+def lines_of(rows: Sequence[Row], value: Callable[[Row], float]) -> list[Line]:
+    """Ours last, so that it lies on top."""
+    names = sorted({row["peer"] for row in rows}, key=lambda name: (name == OURS, name == BOUND))
+    found = []
+    for name in names:
+        mine = sorted((r for r in rows if r["peer"] == name), key=lambda row: row["bytes"])
+        found.append(Line(name, [(row["bytes"], value(row)) for row in mine]))
+    return found
+
+
+def colours_of(rows: Sequence[Row]) -> dict[str, str]:
+    names = sorted({row["peer"] for row in rows if is_peer(row["peer"])})
+    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+    fixed = {BOUND: "#000000", TARGET: "#000000", BEFORE: "#bbbbbb", OURS: OURS_COLOUR}
+    other = {row["peer"]: OTHER_OURS_COLOUR for row in rows if is_ours(row["peer"])}
+    return {**colours, **other, **fixed}
+
+
+def has_curves(rows: Sequence[Row]) -> bool:
+    """Whether some work was measured at so many sizes that a curve says something."""
+    sizes: dict[Work, set[int]] = {}
+    for row in rows:
+        sizes.setdefault(Work.of(row), set()).add(row["bytes"])
+    return any(len(found) >= 3 for found in sizes.values())
+
+
+def rate_text(value: float) -> str:
+    return f"{value:g} GB/s"
+
+
+def time_label(us: float) -> str:
+    for unit, name in ((1e6, "s"), (1e3, "ms")):
+        if us >= unit:
+            return f"{us / unit:g} {name}"
+    return f"{us:g} us"
+
+
+def size_label(size: float) -> str:
+    """Short, since large sizes stand close to each other."""
+    return size_text(int(size)).replace("iB", "").replace(" ", "")
