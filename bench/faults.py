@@ -5,7 +5,7 @@
 Each trial starts a job that sums 64 MiB again and again, kills one rank with SIGKILL at a random
 moment, and takes the time from the kill to the exception in Python on each survivor. The ranks
 take turns in being the victim. The workers use the runtime without a framework, since importing one
-takes longer than the trial. There are no peers and there is one size, so nothing to choose or draw.
+takes longer than the trial.
 """
 
 from __future__ import annotations

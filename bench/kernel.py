@@ -23,7 +23,7 @@ from harness.results import size_text, time_text
 from harness.rounds import tell
 from harness.tables import aligned
 
-SIZES = [16 << 10, 256 << 10, 1 << 20, 16 << 20]
+SIZES = [8 << 10, 16 << 10, 256 << 10, 1 << 20, 16 << 20]
 LOOP_BYTES = 64 << 20
 LIMIT_S = 60
 

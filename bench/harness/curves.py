@@ -43,6 +43,23 @@ def lines_of(rows: Sequence[Row], value: Callable[[Row], float]) -> list[Line]:
     return found
 
 
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    lines: list[Line]
+    label: Callable[[float], str]  #: of a number on its upright axis
+
+
+def panels_of(work: Work, rows: Sequence[Row]) -> list[Panel]:
+    """Two of `rows`, all of that work: what it takes, and how much a second that is."""
+    latency = lines_of(rows, lambda row: row["median_us"])
+    rate = lines_of(rows, lambda row: row["bytes"] / row["median_us"] / 1e3)
+    return [
+        Panel(f"{work}: time", latency, time_label),
+        Panel("size / time", rate, rate_text),
+    ]
+
+
 def colours_of(rows: Sequence[Row]) -> dict[str, str]:
     names = sorted({row["peer"] for row in rows if is_peer(row["peer"])})
     colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.options import SIZES
 from harness.readings import (
@@ -79,12 +79,12 @@ ALL_BYTES = tuple(SIZES)
 HOSTS = ("2 hosts, 1gbit", "3 hosts, 1gbit", "4 hosts, 1gbit")
 
 ALLREDUCE = Cells("allreduce", ("shm",), ("allreduce",), FLOAT32, (2, 4, 8), ALL_BYTES)
-ALLREDUCE_NP_2 = Cells("allreduce", ("shm",), ("allreduce",), FLOAT32, (2,), ALL_BYTES)
-ALLREDUCE_64_MIB = Cells("allreduce", ("shm",), ("allreduce",), FLOAT32, (2,), (64 * MIB,))
+ALLREDUCE_NP_2 = replace(ALLREDUCE, np=(2,))
+ALLREDUCE_64_MIB = replace(ALLREDUCE_NP_2, bytes=(64 * MIB,))
 ALLREDUCE_HALF = Cells("half", ("shm",), ("allreduce",), HALF, (2, 4, 8), ALL_BYTES)
-ALLREDUCE_TCP = Cells("allreduce", ("tcp",), ("allreduce",), FLOAT32, (2, 4), ALL_BYTES)
+ALLREDUCE_TCP = replace(ALLREDUCE, transport=("tcp",), np=(2, 4))
 COLLECTIVES = Cells("collectives", ("shm",), KINDS, FLOAT32, (2, 4), KINDS_BYTES)
-COLLECTIVES_TCP = Cells("collectives", ("tcp",), KINDS, FLOAT32, (2, 4), KINDS_BYTES)
+COLLECTIVES_TCP = replace(COLLECTIVES, transport=("tcp",))
 LINE_RATE = Cells("net", HOSTS, ("allreduce",), FLOAT32, least_bytes=4 * MIB)
 EIGHT_BYTES = Cells("net", HOSTS, ("allreduce",), FLOAT32, bytes=(8,))
 
@@ -94,6 +94,14 @@ WAYS: dict[str, tuple[str, Read]] = {
     "best": ("our best way", best_ratios),
     "each": ("one by one", ratios),
 }
+
+
+def worst_and_mean(key: str, words: str, cells: Cells, worst: float, mean: float) -> list[Goal]:
+    """Of best peer / ours."""
+    return [
+        Goal(f"{key}-worst", f"{words}: best peer / ours, worst", cells, ratios, worst),
+        Goal(f"{key}-mean", f"{words}: best peer / ours, mean", cells, ratios, mean, mean=True),
+    ]
 
 
 def of_a_step(kind: str, network: str, way: str) -> Goal:
@@ -108,21 +116,7 @@ def overhead(type_: str, np: int) -> Cells:
 
 
 GOALS = (
-    Goal(
-        "allreduce-worst",
-        "allreduce of float32, shared memory: best peer / ours, worst",
-        ALLREDUCE,
-        ratios,
-        0.95,
-    ),
-    Goal(
-        "allreduce-mean",
-        "allreduce of float32, shared memory: best peer / ours, mean",
-        ALLREDUCE,
-        ratios,
-        1.5,
-        mean=True,
-    ),
+    *worst_and_mean("allreduce", "allreduce of float32, shared memory", ALLREDUCE, 0.95, 1.5),
     Goal("allreduce-mean-np-2", "the same at np 2", ALLREDUCE_NP_2, ratios, 1.15, mean=True),
     Goal(
         "allreduce-64-MiB",
@@ -145,51 +139,9 @@ GOALS = (
         shares_of(OURS_FLOAT32),
         1 / 1.2,
     ),
-    Goal(
-        "collectives-worst",
-        "other collectives, shared memory: best peer / ours, worst",
-        COLLECTIVES,
-        ratios,
-        0.95,
-    ),
-    Goal(
-        "collectives-mean",
-        "other collectives, shared memory: best peer / ours, mean",
-        COLLECTIVES,
-        ratios,
-        1.2,
-        mean=True,
-    ),
-    Goal(
-        "tcp-allreduce-worst",
-        "allreduce of float32, TCP: best peer / ours, worst",
-        ALLREDUCE_TCP,
-        ratios,
-        0.95,
-    ),
-    Goal(
-        "tcp-allreduce-mean",
-        "allreduce of float32, TCP: best peer / ours, mean",
-        ALLREDUCE_TCP,
-        ratios,
-        1.5,
-        mean=True,
-    ),
-    Goal(
-        "tcp-collectives-worst",
-        "other collectives, TCP: best peer / ours, worst",
-        COLLECTIVES_TCP,
-        ratios,
-        0.95,
-    ),
-    Goal(
-        "tcp-collectives-mean",
-        "other collectives, TCP: best peer / ours, mean",
-        COLLECTIVES_TCP,
-        ratios,
-        1.2,
-        mean=True,
-    ),
+    *worst_and_mean("collectives", "other collectives, shared memory", COLLECTIVES, 0.95, 1.2),
+    *worst_and_mean("tcp-allreduce", "allreduce of float32, TCP", ALLREDUCE_TCP, 0.95, 1.5),
+    *worst_and_mean("tcp-collectives", "other collectives, TCP", COLLECTIVES_TCP, 0.95, 1.2),
     Goal(
         "net-line-rate",
         "between hosts, from 4 MiB up: what the wire needs / ours, worst",

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure  # without pyplot, which would look for a screen
 
-from harness.curves import (
-    Line,
-    colours_of,
-    has_curves,
-    lines_of,
-    rate_text,
-    size_label,
-    time_label,
-)
+from harness.curves import Panel, colours_of, has_curves, panels_of, size_label
 from harness.results import BOUND, OURS, Row, Work, is_ours, value_text
 
 WIDTH, HEIGHT = 9.2, 3.0  #: inches of a row of panels
@@ -36,30 +28,20 @@ def curves(rows: Sequence[Row], works: Sequence[Work]) -> Figure:
     """A row of two panels a work, one legend below."""
     figure = Figure((WIDTH, HEIGHT * len(works) + 1), layout="constrained")
     colours = colours_of(rows)
-    for work, (left, right) in zip(
-        works, figure.subplots(len(works), 2, squeeze=False), strict=True
-    ):
+    for work, pair in zip(works, figure.subplots(len(works), 2, squeeze=False), strict=True):
         mine = [row for row in rows if Work.of(row) == work]
-        panel(left, lines_of(mine, lambda row: row["median_us"]), colours, time_label)
-        panel(
-            right,
-            lines_of(mine, lambda row: row["bytes"] / row["median_us"] / 1e3),
-            colours,
-            rate_text,
-        )
-        left.set_title(f"{work}: time", fontsize="medium")
-        right.set_title("size / time", fontsize="medium")
+        for axis, panel in zip(pair, panels_of(work, mine), strict=True):
+            diagram(axis, panel, colours)
     drawn = {str(line.get_label()): line for axis in figure.axes for line in axis.get_lines()}
     figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=IN_A_ROW)
     return figure
 
 
-def panel(
-    axis: Axes, lines: Sequence[Line], colours: dict[str, str], label: Callable[[float], str]
-) -> None:
+def diagram(axis: Axes, panel: Panel, colours: dict[str, str]) -> None:
+    axis.set_title(panel.title, fontsize="medium")
     axis.set_xscale("log")
     axis.set_yscale("log")
-    for line in lines:
+    for line in panel.lines:
         axis.plot(
             *zip(*line.points, strict=True),
             label=line.name,
@@ -67,10 +49,10 @@ def panel(
             linewidth=2.6 if line.name == OURS else 1.4,
             linestyle="--" if line.name == BOUND else "-",
         )
-    sizes = sorted({x for line in lines for x, _ in line.points})
+    sizes = sorted({x for line in panel.lines for x, _ in line.points})
     axis.set_xticks(sizes, [size_label(size) for size in sizes], fontsize="small")
     axis.minorticks_off()
-    axis.yaxis.set_major_formatter(lambda value, _: label(value))
+    axis.yaxis.set_major_formatter(lambda value, _: panel.label(value))
     axis.grid(color="#dddddd")
 
 

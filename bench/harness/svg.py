@@ -5,19 +5,11 @@ KiB."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from harness.curves import (
-    Line,
-    colours_of,
-    has_curves,
-    lines_of,
-    rate_text,
-    size_label,
-    time_label,
-)
+from harness.curves import Panel, colours_of, has_curves, panels_of, size_label
 from harness.results import BOUND, OURS, Row, Work, is_ours, value_text
 
 WIDTH, HEIGHT = 460, 300  #: of one panel
@@ -64,21 +56,19 @@ def rule(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
 
 
-def panel(
-    title: str, lines: list[Line], colours: dict[str, str], label: Callable[[float], str]
-) -> str:
-    """One diagram, as SVG around its own upper left corner."""
-    points = [point for line in lines for point in line.points]
+def diagram(panel: Panel, colours: dict[str, str]) -> str:
+    """As SVG around its own upper left corner."""
+    points = [point for line in panel.lines for point in line.points]
     across = Axis.of((x for x, _ in points), LEFT, WIDTH - RIGHT)
     up = Axis.of((y for _, y in points), HEIGHT - BOTTOM, TOP)
-    parts = [text(WIDTH / 2, 18, title, weight="bold")]
+    parts = [text(WIDTH / 2, 18, panel.title, weight="bold")]
     for tick in up.decades():
         parts += [rule(LEFT, up.at(tick), WIDTH - RIGHT, up.at(tick))]
-        parts += [text(LEFT - 6, up.at(tick) + 4, label(tick), "end")]
+        parts += [text(LEFT - 6, up.at(tick) + 4, panel.label(tick), "end")]
     for size in sorted({x for x, _ in points}):
         parts += [rule(across.at(size), TOP, across.at(size), HEIGHT - BOTTOM)]
         parts += [text(across.at(size), HEIGHT - BOTTOM + 16, size_label(size))]
-    for line in lines:
+    for line in panel.lines:
         path = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in line.points)
         parts.append(f'<polyline points="{path}" {style(line.name, colours[line.name])}/>')
     return "\n".join(parts)
@@ -104,11 +94,8 @@ def curves(rows: Sequence[Row], works: Sequence[Work]) -> str:
         mine = [row for row in rows if Work.of(row) == work]
         if not mine:
             continue
-        latency = lines_of(mine, lambda row: row["median_us"])
-        rate = lines_of(mine, lambda row: row["bytes"] / row["median_us"] / 1e3)
-        panels = [panel(f"{work}: time", latency, colours, time_label)]
-        panels += [panel("size / time", rate, colours, rate_text)]
-        for column, drawn in enumerate(panels):
+        for column, panel in enumerate(panels_of(work, mine)):
+            drawn = diagram(panel, colours)
             at = f"translate({column * WIDTH},{index * HEIGHT})"
             parts.append(f'<g transform="{at}">{drawn}</g>')
     bottom = len(works) * HEIGHT + LEGEND

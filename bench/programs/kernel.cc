@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -22,6 +21,7 @@
 #include "core/base/aligned_buffer.h"
 #include "core/base/dtype.h"
 #include "measure.h"
+#include "timing.h"
 
 namespace bench {
 namespace {
@@ -32,19 +32,6 @@ constexpr int kTimes = 15;                        // at the clock; the median of
 constexpr size_t kSegmentBytes = size_t{128} << 10;  // as two ranks reduce large tensors
 constexpr size_t kAhead = 2;                         // segments that a thread packs before it waits
 constexpr size_t kSlots = 2 * kAhead;
-
-template <class Work>
-double median_us(int count, Work work) {
-  std::vector<double> times;
-  for (int i = 0; i < count; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-    times.push_back(took.count());
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
 
 /// Aligned as the memory that frameworks and the runtime hand to the kernels.
 hvd::AlignedBuffer zeros(size_t bytes) {
@@ -66,11 +53,11 @@ void reduce(const std::string& sizes) {
     const hvd::AlignedBuffer target = zeros(bytes), other = zeros(bytes);
     const int calls = static_cast<int>(std::max<size_t>(1, kBytesATime / bytes));
     for (const hvd::DType dtype : kTypes) {
-      const double us = median_us(kTimes, [&] {
+      const auto times = time(kTimes, [&] {
         for (int i = 0; i < calls; ++i) add(dtype, target.data(), other.data(), bytes);
       });
       std::printf("{\"what\":\"reduce\",\"type\":\"%s\",\"bytes\":%zu,\"us\":%.4f}\n",
-                  std::string(hvd::name_of(dtype)).c_str(), bytes, us / calls);
+                  std::string(hvd::name_of(dtype)).c_str(), bytes, median(times) / calls * 1e6);
     }
   }
 }
@@ -125,14 +112,14 @@ void loop(size_t bytes) {
   });
   pin(0, 2);
   size_t call = 0;
-  const double us = median_us(kTimes, [&] { allreduce(here, there, call++); });
+  const auto times = time(kTimes, [&] { allreduce(here, there, call++); });
   other.join();
-  const double copy_us = median_us(kTimes, [&] {
+  const auto copies = time(kTimes, [&] {
     std::memcpy(here.tensor.data(), there.tensor.data(), bytes);
     asm volatile("" ::"r"(here.tensor.data()) : "memory");  // somebody might look at it
   });
-  std::printf("{\"what\":\"loop\",\"bytes\":%zu,\"us\":%.3f,\"copy_us\":%.3f}\n", bytes, us,
-              copy_us);
+  std::printf("{\"what\":\"loop\",\"bytes\":%zu,\"us\":%.3f,\"copy_us\":%.3f}\n", bytes,
+              median(times) * 1e6, median(copies) * 1e6);
 }
 
 int run(const std::string& what, const std::string& sizes) {

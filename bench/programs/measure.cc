@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +13,8 @@
 #include <memory>
 #include <sstream>
 #include <string_view>
+
+#include "timing.h"
 
 namespace bench {
 namespace {
@@ -33,11 +34,6 @@ size_t index_in(const Names& names, std::string_view name) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) give_up("unknown: " + std::string(name));
   return static_cast<size_t>(found - names.begin());
-}
-
-double now() {
-  const auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(time).count();
 }
 
 /// Small whole numbers, exact in every type.

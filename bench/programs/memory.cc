@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -30,6 +29,7 @@
 #include <vector>
 
 #include "measure.h"
+#include "timing.h"
 
 namespace bench {
 namespace {
@@ -38,27 +38,6 @@ constexpr uint16_t kPort = 17077;
 constexpr int kTrips = 5000;
 constexpr size_t kWireBytes = size_t{16} << 20;  // a size is sent so often that it makes this many
 constexpr int kLeastSent = 3, kMostSent = 2000;  // but not less often, nor more
-
-double now() {
-  const auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(time).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-template <class Work>
-std::vector<double> time(int count, Work work) {
-  std::vector<double> times;
-  for (int i = 0; i < count; ++i) {
-    const double begin = now();
-    work();
-    times.push_back(now() - begin);
-  }
-  return times;
-}
 
 // ---- memory ------------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ inline constexpr KnobRow kKnobRows[] = {
      .max = kTebibyte / 1024,
      .scope = Scope::agreed,
      .help = "Memory a rank through which its peers on the host see its data, a quarter at a time; "
-             "more than the default was never faster where it was tried."},
+             "what is best depends on the caches."},
     {.field = &Knobs::interface_name,
      .env = "HOROVOD_GLOO_IFACE",
      .kind = KnobKind::text,

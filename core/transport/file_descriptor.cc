@@ -1,5 +1,6 @@
 #include "core/transport/file_descriptor.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -60,6 +61,12 @@ void FileDescriptor::reset() {
       return;  // a forked child: closed already, the number may be another's
   }
   ::close(fd);
+}
+
+FileDescriptor duplicate(int fd) {
+  FileDescriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) fail_errno("fcntl");
+  return copy;
 }
 
 }  // namespace hvd

@@ -36,4 +36,7 @@ class FileDescriptor {
   AtFork at_fork_ = AtFork::close;
 };
 
+/// Another descriptor of the same file, closed on exec. Throws Error{internal}.
+FileDescriptor duplicate(int fd);
+
 }  // namespace hvd

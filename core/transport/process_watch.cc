@@ -38,9 +38,7 @@ FileDescriptor read_lifeline() {
     line.reading = FileDescriptor(ends[0]);
     line.writing = FileDescriptor(ends[1]);
   }
-  FileDescriptor copy(::fcntl(line.reading.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) fail_errno("fcntl");
-  return copy;
+  return duplicate(line.reading.get());
 }
 
 }  // namespace

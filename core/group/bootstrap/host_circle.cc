@@ -1,6 +1,5 @@
 #include "core/group/bootstrap/host_circle.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
@@ -31,12 +30,6 @@ struct Member {
   FileDescriptor process;
   FileDescriptor doorbell;
 };
-
-FileDescriptor duplicate(int fd) {
-  FileDescriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!copy) fail_errno("fcntl");
-  return copy;
-}
 
 std::string random_name() {
   std::array<std::byte, kNameBytes> bytes;

@@ -18,8 +18,8 @@ namespace hvd {
 
 struct HostCircle {
   std::unique_ptr<HostSegment> segment;
-  std::vector<FileDescriptor>
-      processes;  ///< [local rank]: readable when it has ended; this rank's, too
+  /// [local rank], of this rank itself, too: each is readable when its process has ended.
+  std::vector<FileDescriptor> processes;
 };
 
 struct HostPlan {
