@@ -48,7 +48,7 @@ struct Knobs {
   bool hierarchical_allgather = false;
   bool torus_allreduce = false;  ///< the same as hierarchical_allreduce
   bool deterministic = false;    ///< the same bits whatever the batching and the algorithm
-  int64_t staging_bytes = int64_t{1} << 20;  ///< shared memory a rank
+  int64_t staging_bytes = int64_t{2} << 20;  ///< shared memory a rank
   std::string interface_name;                ///< empty: by host name
   // Finding each other.
   std::string secret_file;  ///< empty: none

@@ -134,7 +134,7 @@ inline constexpr KnobRow kKnobRows[] = {
      .min = 1 << 16,
      .max = kTebibyte / 1024,
      .scope = Scope::agreed,
-     .help = "Memory a rank through which its peers on the host see its data, a quarter at a time; "
+     .help = "Memory a rank through which its peers on the host see its data, an eighth at a time; "
              "what is best depends on the caches."},
     {.field = &Knobs::interface_name,
      .env = "HOROVOD_GLOO_IFACE",

@@ -207,7 +207,10 @@ bool Executor::pack(size_t room_bytes, int base) {
     const Extent extent = plan_.layout.extent(segment, chunk);
     std::byte* target = room->data() + plan_.layout.offset_in_unit(segment, base, chunk);
     from.for_each(extent.offset, extent.bytes, [&](MutableBytes piece, size_t offset) {
-      kernel::scale(work_.dtype, target + offset, piece.data(), factor, piece.size() / element);
+      if (factor == 1.0)
+        group_.fill(target + offset, piece.data(), piece.size());
+      else
+        kernel::scale(work_.dtype, target + offset, piece.data(), factor, piece.size() / element);
     });
   }
   return true;

@@ -6,29 +6,52 @@
 #include "core/base/assert.h"
 
 namespace hvd {
+namespace {
 
-EagerSlots::EagerSlots(std::vector<std::byte*> areas, size_t most_bytes, Doorbells& doorbells)
+constexpr size_t kCacheLine = 64;
+
+}  // namespace
+
+EagerSlots::EagerSlots(std::vector<std::byte*> areas, Sizes sizes, Doorbells& doorbells,
+                       SharedCopy& copy)
     : areas_(std::move(areas)),
-      most_bytes_(most_bytes),
+      sizes_(sizes),
       doorbells_(doorbells),
+      copy_(copy),
       seen_(areas_.size()) {
-  HVD_ASSERT(most_bytes <= kMostBytes && most_bytes % alignof(EagerSlot) == 0);
+  HVD_ASSERT(sizes.most_bytes <= kMostBytes && sizes.most_bytes % kCacheLine == 0);
+  HVD_ASSERT(sizes.ring_bytes >= least_ring_bytes(sizes.most_bytes));
+  HVD_ASSERT(sizes.ring_bytes % kCacheLine == 0);
 }
 
-void EagerSlots::make(std::byte* area, size_t most_bytes) {
-  for (uint64_t i = 0; i < kSlots; ++i)
-    new (area + i * (sizeof(EagerSlot) + most_bytes)) EagerSlot();
+void EagerSlots::make(std::byte* area) {
+  for (uint64_t i = 0; i < kSlots; ++i) new (area + i * sizeof(EagerSlot)) EagerSlot();
 }
 
-std::byte* EagerSlots::reserve(size_t message_bytes) {
-  HVD_ASSERT(message_bytes <= most_bytes_);
+void EagerSlots::begin(size_t message_bytes) {
+  HVD_ASSERT(message_bytes <= sizes_.most_bytes);
+  message_bytes_ = message_bytes;
+  if (message_bytes <= sizeof(EagerSlot::behind)) return;
+  const size_t room = (message_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+  place_ = ring_end_ + room <= sizes_.ring_bytes ? ring_end_ : 0;
+  ring_end_ = place_ + room;
+}
+
+std::byte* EagerSlots::content(int rank) const {
+  EagerSlot& slot = this->slot(rank, exchange_);
+  if (message_bytes_ <= slot.beside.size()) return slot.beside.data();
+  if (message_bytes_ <= slot.behind.size()) return slot.behind.data();
+  return areas_[rank] + kSlots * sizeof(EagerSlot) + place_;
+}
+
+std::byte* EagerSlots::reserve() {
   if (exchange_ > kSlots) {
     const uint64_t after_last_use = exchange_ - kSlots + 1;
     for (int rank = 0; rank < local_ranks(); ++rank) {
       if (rank != local_rank() && !has_posted(rank, after_last_use, 0)) return nullptr;
     }
   }
-  return content(slot(local_rank(), exchange_), message_bytes);
+  return content(local_rank());
 }
 
 void EagerSlots::post(size_t bytes) {
@@ -40,9 +63,9 @@ void EagerSlots::post(size_t bytes) {
   }
 }
 
-const std::byte* EagerSlots::view(int rank, size_t message_bytes, size_t bytes) {
+const std::byte* EagerSlots::view(int rank, size_t bytes) {
   if (rank != local_rank() && !has_posted(rank, exchange_, bytes)) return nullptr;
-  return content(slot(rank, exchange_), message_bytes);
+  return content(rank);
 }
 
 bool EagerSlots::has_posted(int rank, uint64_t exchange, size_t bytes) {

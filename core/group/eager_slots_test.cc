@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -31,7 +32,8 @@ class Host {
 };
 
 bool post_byte(EagerSlots& slots, int value, size_t bytes) {
-  std::byte* room = slots.reserve(bytes);
+  slots.begin(bytes);
+  std::byte* room = slots.reserve();
   if (room == nullptr) return false;
   std::memset(room, value, bytes);
   slots.post(bytes);
@@ -49,6 +51,8 @@ TEST(EagerSlots, ShrinkWithTheNumberOfRanks) {
     const auto layout = SegmentLayout::of(ranks, 4096, 4096).with_eager_slots();
     EXPECT_LE(layout.eager_bytes * static_cast<size_t>(ranks), SegmentLayout::kEagerBytesOfAll);
     EXPECT_EQ(layout.eager_bytes % 64, 0u);
+    EXPECT_LE(layout.eager_ring_bytes * static_cast<size_t>(ranks),
+              SegmentLayout::kEagerRingBytesOfAll);
     EXPECT_GT(layout.eager_bytes, 0u);
     EXPECT_EQ(layout.eager_offset(0) % 64, 0u);
     EXPECT_LE(layout.eager_offset(ranks), layout.staging_offset(0));
@@ -57,9 +61,9 @@ TEST(EagerSlots, ShrinkWithTheNumberOfRanks) {
 
 TEST(EagerSlots, ShowNothingBeforeItIsPosted) {
   Host host(2);
-  EXPECT_EQ(host.slots(0).view(1, 8, 8), nullptr);
+  EXPECT_EQ(host.slots(0).view(1, 8), nullptr);
   ASSERT_TRUE(post_byte(host.slots(1), 7, 8));
-  const std::byte* seen = host.slots(0).view(1, 8, 8);
+  const std::byte* seen = host.slots(0).view(1, 8);
   ASSERT_NE(seen, nullptr);
   EXPECT_EQ(seen[7], std::byte{7});
 }
@@ -73,7 +77,7 @@ TEST(EagerSlots, LetARankThatOnlyPostsRunAheadAsFarAsThereAreSlots) {
   EXPECT_FALSE(post_byte(host.slots(0), 99, 100));  // the peer has not read the first yet
   for (int exchange = 0; exchange < 2; ++exchange) {
     ASSERT_TRUE(post_byte(host.slots(1), 0, 0));
-    const std::byte* seen = host.slots(1).view(0, 100, 100);
+    const std::byte* seen = host.slots(1).view(0, 100);
     ASSERT_NE(seen, nullptr);
     EXPECT_EQ(seen[99], static_cast<std::byte>(exchange));
     host.slots(1).finish();
@@ -91,9 +95,37 @@ TEST(EagerSlots, CarryMessagesOfAllSizesBetweenRanksAtTheirOwnPace) {
       while (!post_byte(slots, exchange + rank, bytes)) std::this_thread::yield();
       for (int peer = 0; peer < kRanks; ++peer) {
         const std::byte* seen = nullptr;
-        while ((seen = slots.view(peer, bytes, bytes)) == nullptr) std::this_thread::yield();
+        while ((seen = slots.view(peer, bytes)) == nullptr) std::this_thread::yield();
         for (size_t i = 0; i < bytes; ++i)
           ASSERT_EQ(seen[i], static_cast<std::byte>(exchange + peer)) << exchange;
+      }
+      slots.finish();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(work, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(EagerSlots, CarryLargeMessagesRoundTheirRing) {
+  constexpr int kRanks = 3;
+  Host host(kRanks);
+  const size_t most = host.slots(0).most_bytes();
+  const auto work = [&](int rank) {
+    EagerSlots& slots = host.slots(rank);
+    for (int exchange = 0; exchange < 300; ++exchange) {
+      // Some fill the ring to its end, some go back to its beginning, some do not touch it.
+      const size_t bytes = exchange % 5 == 0   ? most
+                           : exchange % 7 == 0 ? 10
+                                               : exchange * 2879 % most;
+      while (!post_byte(slots, exchange + rank, bytes)) std::this_thread::yield();
+      for (int peer = 0; peer < kRanks; ++peer) {
+        const std::byte* seen = nullptr;
+        while ((seen = slots.view(peer, bytes)) == nullptr) std::this_thread::yield();
+        const auto wrong = std::find_if(seen, seen + bytes, [&](std::byte value) {
+          return value != static_cast<std::byte>(exchange + peer);
+        });
+        ASSERT_EQ(wrong - seen, bytes) << exchange;
       }
       slots.finish();
     }

@@ -9,6 +9,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,6 +60,11 @@ class Group {
   /// Room for `bytes` that `ticket` will publish; empty optional while a peer still reads what lies
   /// there. A ticket that publishes nothing need not be reserved.
   virtual std::optional<MutableBytes> reserve(Ticket ticket, size_t bytes) = 0;
+
+  /// As memcpy, into reserved room.
+  virtual void fill(std::byte* to, const std::byte* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+  }
 
   /// Makes the parcels (stretches of the reserved room, possibly overlapping) visible to their
   /// peers. Called once for every unit in order, with no parcels when this rank sends nothing.

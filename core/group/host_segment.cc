@@ -18,7 +18,7 @@ namespace hvd {
 namespace {
 
 constexpr uint64_t kMagic = 0x6d67'6573'6476'6821;  // a file that is ours begins with it
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 /// At offset 0 of the segment.
@@ -67,8 +67,7 @@ void make_content(MutableBytes memory, const SegmentLayout& layout, uint32_t gen
     new (memory.data() + layout.state_offset(rank)) RankState();
     make_ring(memory.subspan(layout.ring_to_leader_offset(rank), ring));
     make_ring(memory.subspan(layout.ring_from_leader_offset(rank), ring));
-    if (layout.eager_bytes > 0)
-      EagerSlots::make(memory.data() + layout.eager_offset(rank), layout.eager_bytes);
+    if (layout.eager_bytes > 0) EagerSlots::make(memory.data() + layout.eager_offset(rank));
   }
   new (memory.data()) SegmentHeader{kMagic, kVersion, generation, layout};
 }
@@ -140,12 +139,13 @@ HostSegment::HostSegment(FileDescriptor fd, MutableBytes memory, const SegmentLa
       layout_(layout),
       local_rank_(local_rank),
       doorbells_(states_in(memory_, layout_), local_rank),
-      staging_(areas_in(memory_, layout_), layout_.slots, doorbells_) {
+      staging_(areas_in(memory_, layout_), layout_.slots, doorbells_, copy_) {
   if (layout_.eager_bytes == 0) return;
   std::vector<std::byte*> areas;
   for (int rank = 0; rank < local_ranks(); ++rank)
     areas.push_back(memory_.data() + layout_.eager_offset(rank));
-  eager_slots_.emplace(std::move(areas), layout_.eager_bytes, doorbells_);
+  const EagerSlots::Sizes sizes{layout_.eager_bytes, layout_.eager_ring_bytes};
+  eager_slots_.emplace(std::move(areas), sizes, doorbells_, copy_);
 }
 
 HostSegment::~HostSegment() {

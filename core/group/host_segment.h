@@ -79,6 +79,7 @@ class HostSegment {
   SegmentLayout layout_;
   int local_rank_;
   Doorbells doorbells_;
+  SharedCopy copy_;
   Staging staging_;
   std::optional<EagerSlots> eager_slots_;
 };

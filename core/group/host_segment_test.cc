@@ -60,10 +60,10 @@ TEST(SegmentLayout, NothingOverlapsAndEverythingIsAligned) {
   }
 }
 
-TEST(SegmentLayout, HasAQuarterOfTheStagingAUnitAndAPageAtLeast) {
+TEST(SegmentLayout, HasAnEighthOfTheStagingAUnitAndAPageAtLeast) {
   for (const size_t bytes : {64 * KiB, 1 * MiB, 64 * MiB}) {
     EXPECT_EQ(SegmentLayout::of(8, bytes, 4096).staging_bytes(), bytes);
-    EXPECT_EQ(SegmentLayout::of(8, bytes, 4096).unit_bytes, bytes / 4);
+    EXPECT_EQ(SegmentLayout::of(8, bytes, 4096).unit_bytes, bytes / 8);
   }
   EXPECT_EQ(SegmentLayout::of(8, 1, 4096).unit_bytes, 4096u);
 }
@@ -97,7 +97,7 @@ TEST(HostSegment, RefusesAFileThatIsNotASegment) {
 
 TEST(HostSegment, SaysWhenThereIsNotEnoughMemory) {
   SegmentLayout layout = small_layout(2);
-  layout.unit_bytes = size_t{1} << 60;
+  layout.unit_bytes = (size_t{1} << 62) / layout.slots;  // together more than a file can have
   const std::string text = refusal([&] { HostSegment::create(layout, 1); });
   EXPECT_THAT(text, testing::HasSubstr("allocating"));
 }

@@ -12,6 +12,7 @@ namespace hvd {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kCacheLine = 64;
 constexpr size_t kHeaderBytes = kPage;
 
 constexpr size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -30,7 +31,10 @@ SegmentLayout SegmentLayout::of(int local_ranks, size_t staging_bytes, size_t ri
 
 SegmentLayout SegmentLayout::with_eager_slots() const {
   SegmentLayout layout = *this;
-  layout.eager_bytes = kEagerBytesOfAll / local_ranks / 64 * 64;
+  layout.eager_bytes = kEagerBytesOfAll / local_ranks / kCacheLine * kCacheLine;
+  const size_t fair = kEagerRingBytesOfAll / local_ranks / kCacheLine * kCacheLine;
+  layout.eager_ring_bytes =
+      std::max(std::min(kEagerRingBytes, fair), EagerSlots::least_ring_bytes(layout.eager_bytes));
   return layout;
 }
 
@@ -48,7 +52,7 @@ size_t SegmentLayout::ring_from_leader_offset(int local_rank) const {
 }
 
 size_t SegmentLayout::eager_offset(int local_rank) const {
-  const size_t area = eager_bytes == 0 ? 0 : EagerSlots::area_bytes(eager_bytes);
+  const size_t area = eager_bytes == 0 ? 0 : EagerSlots::area_bytes(eager_ring_bytes);
   return whole_pages(ring_to_leader_offset(static_cast<int>(local_ranks))) +
          static_cast<size_t>(local_rank) * area;
 }

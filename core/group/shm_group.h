@@ -19,9 +19,13 @@ class ShmGroup final : public Group {
   int size() const override { return static_cast<int>(members_.size()); }
   bool shared_memory() const override { return true; }
   size_t unit_bytes() const override { return staging_.unit_bytes(); }
-  uint32_t units_in_flight() const override { return staging_.slots(); }
+  /// Half of the slots, so that a unit seldom goes where one has just been read.
+  uint32_t units_in_flight() const override { return staging_.slots() / 2; }
 
   std::optional<MutableBytes> reserve(Ticket ticket, size_t bytes) override;
+  void fill(std::byte* to, const std::byte* from, size_t bytes) override {
+    staging_.fill(to, from, bytes);
+  }
   void publish(Ticket ticket, std::span<const Parcel> parcels) override;
   std::optional<ConstBytes> view(Ticket ticket, const Parcel& from) override;
   void release(Ticket ticket) override;

@@ -84,7 +84,7 @@ TEST(ShmGroup, RoomIsRefusedWhileAPeerMayStillReadIt) {
   ShmWorld world(2, 16 * KiB);
   const auto first = world.group(0, {0, 1});
   const auto second = world.group(1, {0, 1});
-  const uint32_t slots = first->units_in_flight();
+  const uint32_t slots = SegmentLayout::kSlots;
   for (uint32_t unit = 0; unit < slots; ++unit) {
     publish_to(*first, {1, unit}, {1});
     first->release({1, unit});
@@ -100,7 +100,7 @@ TEST(ShmGroup, RoomIsRefusedWhileAPeerMayStillReadIt) {
 TEST(ShmGroup, RoomIsRefusedWhileThisRankItselfHasNotReleasedIt) {
   ShmWorld world(2, 16 * KiB);
   const auto group = world.group(0, {0, 1});
-  const uint32_t slots = group->units_in_flight();
+  const uint32_t slots = SegmentLayout::kSlots;
   for (uint32_t unit = 0; unit < slots; ++unit) publish_to(*group, {1, unit}, {0});
   EXPECT_FALSE(group->reserve({1, slots}, kRoom));
   group->release({1, 0});
@@ -112,7 +112,7 @@ TEST(ShmGroup, RoomThatAnotherGroupReadsIsRefused) {
   const auto with_one = world.group(0, {0, 1});
   const auto with_two = world.group(0, {0, 2});
   const auto one = world.group(1, {0, 1});
-  const uint64_t later = 1 + with_one->units_in_flight();  // lies in the same slot as batch 1
+  const uint64_t later = 1 + SegmentLayout::kSlots;  // lies in the same slot as batch 1
   publish_to(*with_one, {1, 0}, {1});
   with_one->release({1, 0});
   EXPECT_TRUE(with_two->reserve({2, 0}, kRoom));  // another slot
@@ -157,7 +157,7 @@ TEST(ShmGroup, AReleaseWakesTheRankThatNeedsTheRoom) {
   const auto sender = world.group(0, {0, 1, 2});
   const auto one = world.group(1, {0, 1, 2});
   const auto two = world.group(2, {0, 1, 2});
-  const uint32_t slots = sender->units_in_flight();
+  const uint32_t slots = SegmentLayout::kSlots;
   for (uint32_t unit = 0; unit < slots; ++unit) {
     publish_to(*sender, {1, unit}, {2});
     sender->release({1, unit});

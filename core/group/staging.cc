@@ -12,10 +12,12 @@ uint64_t key_of(Ticket ticket) {
   return ticket.batch << kUnitBits | (ticket.unit + 1);
 }
 
-Staging::Staging(std::vector<MutableBytes> areas, uint32_t slots, Doorbells& doorbells)
+Staging::Staging(std::vector<MutableBytes> areas, uint32_t slots, Doorbells& doorbells,
+                 SharedCopy& copy)
     : areas_(std::move(areas)),
       unit_bytes_(areas_[0].size() / slots),
       doorbells_(doorbells),
+      copy_(copy),
       uses_(slots),
       own_(doorbells.local_rank()),
       seen_published_(areas_.size()),

@@ -11,6 +11,7 @@
 #include "core/base/bytes.h"
 #include "core/group/doorbells.h"
 #include "core/group/group.h"
+#include "core/group/shared_copy.h"
 
 namespace hvd {
 
@@ -28,9 +29,9 @@ uint64_t key_of(Ticket ticket);
 /// batch that was. The slot of a unit follows from its Ticket alone, so readers need not be told.
 class Staging {
  public:
-  /// `areas[r]` is the staging of rank r: `slots` slots of equal size. It and `doorbells` outlive
-  /// this.
-  Staging(std::vector<MutableBytes> areas, uint32_t slots, Doorbells& doorbells);
+  /// `areas[r]` is the staging of rank r: `slots` slots of equal size. It, `doorbells`
+  /// and `copy` outlive this.
+  Staging(std::vector<MutableBytes> areas, uint32_t slots, Doorbells& doorbells, SharedCopy& copy);
 
   int local_rank() const { return own_; }
   size_t unit_bytes() const { return unit_bytes_; }
@@ -38,6 +39,8 @@ class Staging {
 
   /// Room for a unit, or empty while a rank that reads what lay there has not released it.
   std::optional<MutableBytes> reserve(Ticket ticket, size_t bytes);
+  /// As memcpy, into reserved room.
+  void fill(std::byte* to, const std::byte* from, size_t bytes) { copy_.copy(to, from, bytes); }
   /// Makes the reserved unit visible to `readers`, which may repeat and include this rank, and
   /// wakes them.
   void publish(Ticket ticket, std::span<const int> readers);
@@ -65,6 +68,7 @@ class Staging {
   std::vector<MutableBytes> areas_;
   size_t unit_bytes_;
   Doorbells& doorbells_;
+  SharedCopy& copy_;
   std::vector<Use> uses_;
   int own_;
   uint64_t published_ = 0;

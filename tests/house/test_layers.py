@@ -12,7 +12,7 @@ STANDS_ON = {
     "kernel": ["base"],
     "memory": ["kernel"],
     "transport": ["base"],
-    "group": ["transport"],
+    "group": ["transport", "kernel"],
     "collective": ["kernel"],
     "negotiate": ["base"],
     "backend": ["collective", "group"],

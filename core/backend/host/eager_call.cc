@@ -25,6 +25,7 @@ EagerCall::EagerCall(EagerSlots& slots, const EagerTask& task)
       piece_bytes_(task.transfer == Transfer::broadcast ? kBroadcastPieceBytes : bytes_),
       wanted_(wanted_here()) {
   HVD_ASSERT(slots.local_ranks() <= kMostRanks);
+  slots_.begin(bytes_);
 }
 
 EagerCall::Stretch EagerCall::wanted_here() const {
@@ -55,7 +56,7 @@ Run::Progress EagerCall::advance() {
 
 bool EagerCall::post_piece() {
   const bool sends = task_.transfer != Transfer::broadcast || is_root();
-  if (room_ == nullptr) room_ = slots_.reserve(sends ? bytes_ : 0);
+  if (room_ == nullptr) room_ = slots_.reserve();
   if (room_ == nullptr) return false;
   const size_t end = sends ? std::min(posted_ + piece_bytes_, bytes_) : 0;
   copy_in({posted_, end});
@@ -72,6 +73,10 @@ void EagerCall::copy_in(Stretch piece) {
   for (const Stretch part : {Stretch{piece.begin, std::min(piece.end, own.begin)},
                              Stretch{std::max(piece.begin, own.end), piece.end}}) {
     if (part.empty()) continue;
+    if (task_.prescale == 1.0) {
+      slots_.fill(room_ + part.begin, task_.input + part.begin, part.end - part.begin);
+      continue;
+    }
     kernel::scale(task_.dtype, room_ + part.begin, task_.input + part.begin, task_.prescale,
                   (part.end - part.begin) / element_bytes(task_.dtype));
   }
@@ -95,7 +100,7 @@ bool EagerCall::see_piece(size_t end) {
   for (; seen_ < ranks; ++seen_) {
     const int from = from_root ? task_.root : seen_;
     const bool near = from == slots_.local_rank() && reads_own_input();
-    posts_[seen_] = near ? task_.input : slots_.view(from, bytes_, end);
+    posts_[seen_] = near ? task_.input : slots_.view(from, end);
     if (posts_[seen_] == nullptr) return false;
   }
   return true;

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from horovod import __version__
 from horovod.doctor import environment, frameworks, network
-from horovod.doctor.facts import MIB, Facts
+from horovod.doctor.facts import Facts
 
 #: Above /proc, /sys and /dev of cgroups and GPUs; tests have trees of their own.
 _ROOT = Path("/")
@@ -173,7 +173,7 @@ def _memory(facts: Facts) -> None:
     )
     facts.memory_limit_bytes = min((one for one in limits if one is not None), default=None)
     staging = os.environ.get("HOROVOD_STAGING_BYTES", "")
-    facts.staging_bytes = int(staging) if staging.isdecimal() else MIB
+    facts.staging_bytes = int(staging) if staging.isdecimal() else Facts().staging_bytes
     try:
         shm = os.statvfs("/dev/shm")
         facts.shm_bytes = shm.f_blocks * shm.f_frsize

@@ -52,7 +52,7 @@ class Facts:
 
     slots: int = 0  #: ranks that are to run there; 0: nobody has said
     ranks: int = 0  #: the same of all hosts
-    staging_bytes: int = MIB  #: shared memory a rank
+    staging_bytes: int = 2 * MIB  #: shared memory a rank
     cores: int = 8
     core_quota: float | None = None  #: of the container; None: no limit
     omp_threads: int = 0  #: OMP_NUM_THREADS; 0: not set
