@@ -96,7 +96,7 @@ class Bench {
 
   void send(Ticket ticket, ConstBytes bytes) {
     const MutableBytes room = patiently([&] { return group_.reserve(ticket, bytes.size()); });
-    std::memcpy(room.data(), bytes.data(), bytes.size());
+    group_.fill(room.data(), bytes.data(), bytes.size());
     parcels_.clear();
     for (const int peer : peers_) parcels_.push_back({peer, 0, bytes.size()});
     group_.publish(ticket, parcels_);

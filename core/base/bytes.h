@@ -24,6 +24,9 @@ inline constexpr size_t KiB = size_t{1} << 10;
 inline constexpr size_t MiB = size_t{1} << 20;
 inline constexpr size_t GiB = size_t{1} << 30;
 
+/// What cores pass on to each other as one, on every CPU that we know.
+inline constexpr size_t kCacheLine = 64;
+
 inline ConstBytes as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }

@@ -21,8 +21,7 @@ constexpr uint64_t kDataTag = uint64_t{1} << 32;
 constexpr std::chrono::microseconds kYieldOverLinks{300};
 
 EagerSlots* eager_slots_of(const Wiring& wiring) {
-  EagerSlots* slots = wiring.segment ? wiring.segment->eager_slots() : nullptr;
-  return slots != nullptr && slots->local_ranks() <= EagerCall::kMostRanks ? slots : nullptr;
+  return wiring.segment ? wiring.segment->eager_slots() : nullptr;
 }
 
 }  // namespace

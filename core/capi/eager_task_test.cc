@@ -33,8 +33,10 @@ struct Asked {
     input = {memory.data(), shape.data(), count, dtype};
     request.inputs = &input;
     request.outputs = &output;
-    return eager_task_of(request, 1, 2, kMost);
+    return eager_task_of(request, 1, ranks, most_bytes);
   }
+  int ranks = 2;
+  size_t most_bytes = kMost;
   hvd_dtype dtype = HVD_FLOAT32;
   std::optional<int32_t> dimensions{};
 };
@@ -72,6 +74,24 @@ TEST(EagerTask, IsNotMadeOfWhatIsLargeOrEmptyOrNegative) {
   EXPECT_TRUE(is_eager(HVD_BROADCAST, {floats}));
   EXPECT_TRUE(is_eager(HVD_ALLREDUCE, {floats / 2}));
   EXPECT_FALSE(is_eager(HVD_ALLREDUCE, {floats / 2 + 1}));
+  EXPECT_TRUE(is_eager(HVD_REDUCESCATTER, {floats}));
+}
+
+TEST(EagerTask, OfAnAllreduceIsSmallerAmongManyRanks) {
+  const auto most_reduced = [](int ranks, size_t most_bytes) {
+    Asked asked(HVD_ALLREDUCE);
+    asked.ranks = ranks;
+    asked.most_bytes = most_bytes;
+    size_t bytes = 0;
+    for (size_t next = 4 * KiB; next <= MiB; next *= 2) {
+      asked.shape = {static_cast<int64_t>(next / sizeof(float))};
+      if (asked.task()) bytes = next;
+    }
+    return bytes;
+  };
+  EXPECT_EQ(most_reduced(2, MiB), 512 * KiB);
+  EXPECT_EQ(most_reduced(4, 512 * KiB), 32 * KiB);
+  EXPECT_EQ(most_reduced(64, 32 * KiB), 16 * KiB);
 }
 
 TEST(EagerTask, IsNotMadeOfWhatTheChecksMustRefuse) {

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "core/base/assert.h"
+#include "core/base/bytes.h"
 
 namespace hvd {
 namespace {
-
-constexpr size_t kCacheLine = 64;
 
 size_t divide_up(size_t value, size_t by) { return (value + by - 1) / by; }
 size_t round_down(size_t value, size_t to) { return value / to * to; }

@@ -1,16 +1,12 @@
 #include "core/group/eager_slots.h"
 
+#include <cstring>
 #include <new>
 #include <utility>
 
 #include "core/base/assert.h"
 
 namespace hvd {
-namespace {
-
-constexpr size_t kCacheLine = 64;
-
-}  // namespace
 
 EagerSlots::EagerSlots(std::vector<std::byte*> areas, Sizes sizes, Doorbells& doorbells,
                        SharedCopy& copy)
@@ -28,30 +24,37 @@ void EagerSlots::make(std::byte* area) {
   for (uint64_t i = 0; i < kSlots; ++i) new (area + i * sizeof(EagerSlot)) EagerSlot();
 }
 
-void EagerSlots::begin(size_t message_bytes) {
+std::byte* EagerSlots::reserve(size_t message_bytes) {
   HVD_ASSERT(message_bytes <= sizes_.most_bytes);
-  message_bytes_ = message_bytes;
-  if (message_bytes <= sizeof(EagerSlot::behind)) return;
-  const size_t room = (message_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-  place_ = ring_end_ + room <= sizes_.ring_bytes ? ring_end_ : 0;
-  ring_end_ = place_ + room;
-}
-
-std::byte* EagerSlots::content(int rank) const {
-  EagerSlot& slot = this->slot(rank, exchange_);
-  if (message_bytes_ <= slot.beside.size()) return slot.beside.data();
-  if (message_bytes_ <= slot.behind.size()) return slot.behind.data();
-  return areas_[rank] + kSlots * sizeof(EagerSlot) + place_;
-}
-
-std::byte* EagerSlots::reserve() {
   if (exchange_ > kSlots) {
     const uint64_t after_last_use = exchange_ - kSlots + 1;
     for (int rank = 0; rank < local_ranks(); ++rank) {
       if (rank != local_rank() && !has_posted(rank, after_last_use, 0)) return nullptr;
     }
   }
-  return content(local_rank());
+  if (message_bytes > sizeof(EagerSlot::behind)) {
+    const uint64_t place = next_place(message_bytes);
+    std::memcpy(slot(local_rank(), exchange_).beside.data(), &place, sizeof(place));
+  }
+  return content(local_rank(), message_bytes);
+}
+
+uint64_t EagerSlots::next_place(size_t message_bytes) {
+  const size_t room = (message_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+  const uint64_t place = ring_end_ + room <= sizes_.ring_bytes ? ring_end_ : 0;
+  ring_end_ = place + room;
+  return place;
+}
+
+/// Of what `rank` has posted or is about to post.
+std::byte* EagerSlots::content(int rank, size_t message_bytes) const {
+  EagerSlot& slot = this->slot(rank, exchange_);
+  if (message_bytes <= slot.beside.size()) return slot.beside.data();
+  if (message_bytes <= slot.behind.size()) return slot.behind.data();
+  uint64_t place = 0;
+  std::memcpy(&place, slot.beside.data(), sizeof(place));
+  HVD_ASSERT(place <= sizes_.ring_bytes - message_bytes);
+  return areas_[rank] + kSlots * sizeof(EagerSlot) + place;
 }
 
 void EagerSlots::post(size_t bytes) {
@@ -63,9 +66,9 @@ void EagerSlots::post(size_t bytes) {
   }
 }
 
-const std::byte* EagerSlots::view(int rank, size_t bytes) {
+const std::byte* EagerSlots::view(int rank, size_t message_bytes, size_t bytes) {
   if (rank != local_rank() && !has_posted(rank, exchange_, bytes)) return nullptr;
-  return content(rank);
+  return content(rank, message_bytes);
 }
 
 bool EagerSlots::has_posted(int rank, uint64_t exchange, size_t bytes) {

@@ -16,32 +16,31 @@ namespace hvd {
 
 /// In shared memory. Up to sizeof(beside) bytes lie in the cache line of their flag, so that both
 /// arrive together; a little more lies behind it, always in the same place, which the caches
-/// nearest to the cores keep.
+/// nearest to the cores keep; and much lies in the ring of its rank, where `beside` says (a u64).
 struct EagerSlot {
   /// Exchange and bytes, as EagerSlots::word_of. Partner: EagerSlots::has_posted
-  alignas(64) std::atomic<uint64_t> posted;
+  alignas(kCacheLine) std::atomic<uint64_t> posted;
   std::array<std::byte, 56> beside;
   std::array<std::byte, 4096> behind;
 };
-static_assert(sizeof(EagerSlot) == 64 + 4096);
+static_assert(sizeof(EagerSlot) == kCacheLine + 4096);
 
 /// Seen from one rank; owned and driven by one thread. All ranks of the host go through the same
 /// exchanges in the same order, and each posts in every one of them, if only nothing: a message at
 /// once or piece by piece. Never blocks.
 ///
-/// What a rank posts in exchange n lies in its slot n % kSlots. It is overwritten in exchange n +
-/// kSlots, when everybody has posted in exchange n + 1 and so is done with n. Ranks that wait for
-/// each other's posts know that without asking; one that only posts (the root of a broadcast) can
-/// be kSlots - 1 ahead.
+/// A rank posts in exchange n by its slot n % kSlots. It is overwritten in exchange n + kSlots,
+/// when everybody has posted in exchange n + 1 and so is done with n. Ranks that wait for each
+/// other's posts know that without asking; one that only posts (the root of a broadcast) can be
+/// kSlots - 1 ahead.
 ///
-/// What does not fit into the slot lies in a ring, behind what was posted before: at the same place
-/// on every rank, since all know the size of every message. The ring is longer than most caches of
-/// one core, so that a core seldom takes a line away from another one (shared_copy.h). Measured at
-/// np 2, always the same place and the ring: 4 KiB 0.7 and 0.8 us, 8 KiB 1.5 and 0.8, 64 KiB 12 and
-/// 4, 256 KiB 35 and 15.
+/// The ring is longer than most caches of one core, so that a core seldom takes a line away from
+/// another one (shared_copy.h). Measured at np 2, always the same place and the ring: 4 KiB 0.7 and
+/// 0.8 us, 8 KiB 1.5 and 0.8, 64 KiB 12 and 4, 256 KiB 35 and 15.
 class EagerSlots {
  public:
   static constexpr uint64_t kSlots = 2;
+  static constexpr int kMostRanks = 64;
   static constexpr size_t kMostBytes = MiB;
 
   struct Sizes {
@@ -53,8 +52,8 @@ class EagerSlots {
   EagerSlots(std::vector<std::byte*> areas, Sizes sizes, Doorbells& doorbells, SharedCopy& copy);
   static size_t area_bytes(size_t ring_bytes) { return kSlots * sizeof(EagerSlot) + ring_bytes; }
   /// Whether a message follows the one before it or goes back to the beginning of the ring, it does
-  /// not touch that one.
-  static size_t least_ring_bytes(size_t most_bytes) { return 3 * most_bytes; }
+  /// not touch those of the last kSlots - 1 exchanges.
+  static size_t least_ring_bytes(size_t most_bytes) { return (kSlots + 1) * most_bytes; }
   /// Makes the slots of one rank, before any rank looks.
   static void make(std::byte* area);
 
@@ -63,19 +62,17 @@ class EagerSlots {
   /// Of one message; a multiple of a cache line.
   size_t most_bytes() const { return sizes_.most_bytes; }
 
-  /// An exchange begins. All ranks know that those which post have a message of `message_bytes`.
-  void begin(size_t message_bytes);
   /// Room for the message of this rank in this exchange; nullptr while a peer still reads what lies
   /// there.
-  std::byte* reserve();
+  std::byte* reserve(size_t message_bytes);
   /// As memcpy, into that room.
   void fill(std::byte* to, const std::byte* from, size_t bytes) { copy_.copy(to, from, bytes); }
   /// Shows the first `bytes` of the message to everybody, and wakes who sleeps.
   void post(size_t bytes);
-  /// The message of `rank` in this exchange, once at least the first `bytes` of it are there; else
-  /// nullptr. Valid until finish().
-  const std::byte* view(int rank, size_t bytes);
-  /// This rank has posted all of its message and seen what it wanted.
+  /// The message of `rank` in this exchange, known to all to have `message_bytes`, once at least
+  /// the first `bytes` of it are there; else nullptr. Valid until finish().
+  const std::byte* view(int rank, size_t message_bytes, size_t bytes);
+  /// This rank has posted all of its message and seen what it wanted. The next exchange begins.
   void finish() { ++exchange_; }
 
  private:
@@ -83,7 +80,8 @@ class EagerSlots {
   EagerSlot& slot(int rank, uint64_t exchange) const {
     return reinterpret_cast<EagerSlot*>(areas_[rank])[exchange % kSlots];
   }
-  std::byte* content(int rank) const;
+  uint64_t next_place(size_t message_bytes);
+  std::byte* content(int rank, size_t message_bytes) const;
   bool has_posted(int rank, uint64_t exchange, size_t bytes);
 
   std::vector<std::byte*> areas_;
@@ -91,9 +89,7 @@ class EagerSlots {
   Doorbells& doorbells_;
   SharedCopy& copy_;
   uint64_t exchange_ = 1;
-  size_t message_bytes_ = 0;    ///< of this exchange
-  size_t place_ = 0;            ///< of its messages in the rings, if they lie there
-  size_t ring_end_ = 0;         ///< of the newest message in them
+  uint64_t ring_end_ = 0;       ///< of this rank's newest message in its ring
   std::vector<uint64_t> seen_;  ///< [rank] what the shared words said when last looked at
 };
 

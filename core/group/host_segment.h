@@ -12,6 +12,7 @@
 #include "core/group/doorbells.h"
 #include "core/group/eager_slots.h"
 #include "core/group/segment_layout.h"
+#include "core/group/shared_copy.h"
 #include "core/group/staging.h"
 #include "core/transport/file_descriptor.h"
 #include "core/transport/link.h"

@@ -12,8 +12,10 @@ namespace hvd {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kCacheLine = 64;
 constexpr size_t kHeaderBytes = kPage;
+
+// The knob's least staging: a unit has room for an element of every type from every rank.
+static_assert(64 * KiB / SegmentLayout::kSlots / SegmentLayout::kMaxLocalRanks >= sizeof(double));
 
 constexpr size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -31,7 +33,9 @@ SegmentLayout SegmentLayout::of(int local_ranks, size_t staging_bytes, size_t ri
 
 SegmentLayout SegmentLayout::with_eager_slots() const {
   SegmentLayout layout = *this;
-  layout.eager_bytes = kEagerBytesOfAll / local_ranks / kCacheLine * kCacheLine;
+  if (local_ranks > static_cast<uint32_t>(EagerSlots::kMostRanks)) return layout;
+  const size_t share = kEagerBytesOfAll / local_ranks / kCacheLine * kCacheLine;
+  layout.eager_bytes = std::min(share, EagerSlots::kMostBytes);
   const size_t fair = kEagerRingBytesOfAll / local_ranks / kCacheLine * kCacheLine;
   layout.eager_ring_bytes =
       std::max(std::min(kEagerRingBytes, fair), EagerSlots::least_ring_bytes(layout.eager_bytes));

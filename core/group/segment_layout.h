@@ -17,11 +17,11 @@ struct SegmentLayout {
   static constexpr size_t kEagerRingBytesOfAll = 64 * MiB;  ///< at most, for many
 
   uint32_t local_ranks = 1;
-  uint32_t slots = kSlots;   ///< twice the units in flight
-  uint64_t unit_bytes = 0;   ///< a multiple of a page
-  uint64_t ring_bytes = 0;   ///< a power of two
-  uint64_t eager_bytes = 0;  ///< of a message in EagerSlots; 0: there are none
-  uint64_t eager_ring_bytes = 0;
+  uint32_t slots = kSlots;        ///< twice the units in flight
+  uint64_t unit_bytes = 0;        ///< a multiple of a page
+  uint64_t ring_bytes = 0;        ///< a power of two
+  uint64_t eager_bytes = 0;       ///< of a message in EagerSlots; 0: there are none
+  uint64_t eager_ring_bytes = 0;  ///< EagerSlots::Sizes::ring_bytes
   bool operator==(const SegmentLayout&) const = default;
 
   /// At most `staging_bytes` a rank, or a page a unit where that is more; each control ring holds
@@ -31,7 +31,7 @@ struct SegmentLayout {
   /// reads (shared_copy.h). Measured on a Zen 4, with 4 slots of 256 KiB, 8 (the default) and 16:
   /// allreduce at np 2, 1 MiB 97, 65, 66 us, 4 MiB 570, 246, 277 us; np 4, 64 MiB 23, 18, 20 ms.
   static SegmentLayout of(int local_ranks, size_t staging_bytes, size_t ring_bytes);
-  /// The same with EagerSlots.
+  /// The same with EagerSlots, unless there are more than EagerSlots::kMostRanks.
   SegmentLayout with_eager_slots() const;
 
   size_t state_offset(int local_rank) const;

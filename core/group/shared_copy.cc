@@ -1,5 +1,7 @@
 #include "core/group/shared_copy.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "core/kernel/kernel.h"
@@ -7,34 +9,46 @@
 namespace hvd {
 namespace {
 
-// To ask for the time twice takes as long as to copy a kilobyte.
-constexpr unsigned kTimed = 8;
+const SystemClock system_clock;
+
+// To ask for the time twice takes as long as to copy a kilobyte. Odd, since calls often come in
+// periods that are not.
+constexpr unsigned kTimed = 7;
 
 }  // namespace
 
-void StoreChoice::took(size_t bytes, std::chrono::nanoseconds time) {
-  bytes_ += bytes;
-  if (streams_) {
-    if (bytes_ >= kStreamedBytes) *this = StoreChoice();
-    return;
+void StoreChoice::took(size_t bytes, Duration time) {
+  bytes_ += std::min(bytes, kMostCounted);
+  if (!streams_ && bytes_ < settling_bytes_) return;
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  const double rate = static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(ns, 1));
+  suspicions_ = rate < slow_ ? suspicions_ + 1 : 0;
+  const bool is_slow = suspicions_ == kSuspicions;
+  if (!streams_ && is_slow) {
+    change(true, 0);
+    slow_ = rate;
+  } else if (streams_ && (is_slow || bytes_ >= kTrialBytes)) {
+    change(false, is_slow ? kTrialBytes : kSettlingBytes);
   }
-  if (bytes_ < kSettlingBytes) return;
-  const auto allowed = static_cast<double>(bytes) / kSlowBytesPerNs;
-  suspicions_ = static_cast<double>(time.count()) > allowed ? suspicions_ + 1 : 0;
-  if (suspicions_ < kSuspicions) return;
-  streams_ = true;
-  bytes_ = 0;
 }
 
+void StoreChoice::change(bool streams, size_t settling_bytes) {
+  *this = StoreChoice();
+  streams_ = streams;
+  settling_bytes_ = settling_bytes;
+}
+
+SharedCopy::SharedCopy() : SharedCopy(system_clock) {}
+
 void SharedCopy::copy(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes < StoreChoice::kLeastBytes) {
+  if (bytes < kLeastStreamed) {
     std::memcpy(to, from, bytes);
   } else if (++copies_ % kTimed != 0) {
     store(to, from, bytes);
   } else {
-    const auto begin = std::chrono::steady_clock::now();
+    const TimePoint begin = clock_.now();
     store(to, from, bytes);
-    choice_.took(bytes, std::chrono::steady_clock::now() - begin);
+    choice_.took(bytes, clock_.now() - begin);
   }
 }
 

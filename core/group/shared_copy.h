@@ -9,50 +9,59 @@
 // message of 64 KiB from input to result: plain stores 4.1 and 36 us, past the caches 7.9 and 7.2.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 
 #include "core/base/bytes.h"
+#include "core/base/clock.h"
 
 namespace hvd {
 
 /// Which stores are the faster ones where this process runs now: it may be moved, so the answer may
 /// change. Plain ones, until several in a row have been slower than any cache near by would be;
-/// then past the caches, and now and then plain ones for a while, to see. A choice of this rank
-/// alone, which no other one needs to know.
+/// then past the caches, and now and then plain ones for a while, to see. Where past the caches is
+/// no faster, what is slow is not the way between the cores, and plain ones are for longer. A
+/// choice of this rank alone, which no other one needs to know.
 class StoreChoice {
  public:
-  static constexpr size_t kLeastBytes = 2 * KiB;  ///< less is stored plainly
-  static constexpr double kSlowBytesPerNs = 4;    ///< 2.3 between chiplets, 7 to 30 within one
-  static constexpr int kSuspicions = 4;           ///< one alone may be an interrupt
+  static constexpr double kSlowBytesPerNs = 4;  ///< 2.3 between chiplets, 7 to 30 within one
+  static constexpr int kSuspicions = 4;         ///< in a row; one alone may be an interrupt
   /// The first time round, lines come from elsewhere: memory is touched for the first time, or was
   /// stored past the caches.
-  static constexpr size_t kSettlingBytes = 512 * KiB;  ///< of those told
-  static constexpr size_t kStreamedBytes =
-      128 * MiB;  ///< of those told, until plain stores are tried again
+  static constexpr size_t kSettlingBytes = 512 * KiB;
+  static constexpr size_t kTrialBytes = 128 * MiB;  ///< until the other way gets a chance again
+  /// A copy counts as at most so many bytes, so that a few huge ones do not end a trial.
+  static constexpr size_t kMostCounted = 256 * KiB;
 
   bool streams() const { return streams_; }
   /// So many bytes were stored as streams() says, in this time. Not all need be told.
-  void took(size_t bytes, std::chrono::nanoseconds time);
+  void took(size_t bytes, Duration time);
 
  private:
+  void change(bool streams, size_t settling_bytes);
+
   bool streams_ = false;
-  size_t bytes_ = 0;  ///< since the last change
+  size_t settling_bytes_ = kSettlingBytes;
+  double slow_ = kSlowBytesPerNs;  ///< while streaming: what plain stores did
+  size_t bytes_ = 0;               ///< since the last change
   int suspicions_ = 0;
 };
 
-/// Driven by one thread.
+/// Driven by one thread. `clock` outlives it.
 class SharedCopy {
  public:
-  explicit SharedCopy(StoreChoice choice = {}) : choice_(choice) {}
+  static constexpr size_t kLeastStreamed = 2 * KiB;  ///< less is stored plainly
+
+  SharedCopy();  ///< by the clock of the system
+  explicit SharedCopy(const Clock& clock) : clock_(clock) {}
 
   /// As memcpy. Peers see it by whatever this thread stores afterwards.
   void copy(std::byte* to, const std::byte* from, size_t bytes);
+  bool streams() const { return choice_.streams(); }
 
  private:
   void store(std::byte* to, const std::byte* from, size_t bytes) const;
 
+  const Clock& clock_;
   StoreChoice choice_;
   unsigned copies_ = 0;
 };

@@ -71,6 +71,25 @@ INSTANTIATE_TEST_SUITE_P(
                   [](int ranks) { return std::make_unique<SleepyWorld>(ranks, 16 * KiB); }}),
     name_of_group_kind);
 
+TEST(ShmGroup, HasTwiceAsManySlotsAsUnitsInFlight) {
+  ShmWorld world(2, 16 * KiB);
+  EXPECT_EQ(world.group(0, {0, 1})->units_in_flight(), SegmentLayout::kSlots / 2);
+}
+
+TEST(ShmGroup, ABatchOfTwoUnitsDoesNotGoWhereTheLastOneWas) {
+  ShmWorld world(2, 16 * KiB);
+  const auto group = world.group(0, {0, 1});
+  std::vector<const std::byte*> rooms;
+  for (uint64_t batch = 0; batch < 4; ++batch)
+    for (uint32_t unit = 0; unit < 2; ++unit) {
+      rooms.push_back(group->reserve({batch, unit}, 100)->data());
+      group->publish({batch, unit}, {});
+      group->release({batch, unit});
+      for (size_t back = 2; back <= 4 && back <= rooms.size(); ++back)
+        EXPECT_NE(rooms.back(), rooms[rooms.size() - back]) << batch << '.' << unit;
+    }
+}
+
 constexpr size_t kRoom = 100;
 
 void publish_to(Group& group, Ticket ticket, std::vector<int> peers) {

@@ -22,7 +22,7 @@ Staging::Staging(std::vector<MutableBytes> areas, uint32_t slots, Doorbells& doo
       own_(doorbells.local_rank()),
       seen_published_(areas_.size()),
       seen_released_(areas_.size()) {
-  HVD_ASSERT(slots >= 2);
+  HVD_ASSERT(slots >= 4 && slots % 2 == 0);
 }
 
 std::optional<MutableBytes> Staging::reserve(Ticket ticket, size_t bytes) {

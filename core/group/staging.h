@@ -57,7 +57,12 @@ class Staging {
     std::vector<int> readers;
   };
 
-  size_t slot_of(Ticket ticket) const { return (ticket.batch + ticket.unit) % uses_.size(); }
+  /// Far from those of the batch before, also where batches have few units: lines that a peer has
+  /// just read would have to be taken away from it (shared_copy.h).
+  size_t slot_of(Ticket ticket) const {
+    constexpr uint64_t kBetweenBatches = 5;
+    return (ticket.batch * kBetweenBatches + ticket.unit) % uses_.size();
+  }
   MutableBytes slot_area(int rank, Ticket ticket) const {
     return areas_[rank].subspan(slot_of(ticket) * unit_bytes_, unit_bytes_);
   }

@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "core/kernel/copy.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 //
+#include "core/base/bytes.h"
 #include "core/kernel/kernel.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -36,7 +37,6 @@ size_t stream_lines(uint8_t* to, const uint8_t* from, size_t bytes) {
 }
 
 void copy_on_target(void* destination, const void* source, size_t bytes) {
-  constexpr size_t kCacheLine = 64;
   auto* to = static_cast<uint8_t*>(destination);
   const auto* from = static_cast<const uint8_t*>(source);
   const size_t beyond_line = reinterpret_cast<uintptr_t>(to) % kCacheLine;

@@ -22,8 +22,8 @@ void reduce(ReduceOp op, DType dtype, void* destination, std::span<const void* c
 /// they do not overlap.
 void scale(DType dtype, void* destination, const void* source, double factor, size_t elements);
 
-/// As memcpy, by stores that leave the caches alone, for what is not read again soon. Other threads
-/// see it by whatever this one stores afterwards.
+/// As memcpy, by stores that leave the caches alone, for what this core does not read again soon.
+/// Other threads see it by whatever this one stores afterwards.
 void copy_past_caches(void* destination, const void* source, size_t bytes);
 
 /// float16 and bfloat16 to float (exact) and back (rounded to nearest even), for arithmetic that is

@@ -67,7 +67,7 @@ TROUBLES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"core_quota": 2.5}, "problem", "2.5 cores' time for 4 ranks", "docker run --cpus=4"),
     ({"cores": 2}, "advice", "4 ranks share 2 cores", "-H host:2"),
     ({"omp_threads": 8}, "advice", "OMP_NUM_THREADS=8 on each of 4", "export OMP_NUM_THREADS=2"),
-    ({"available_bytes": 6 * MIB}, "problem", "6 MiB of memory, of which the ranks share 8 MiB",
+    ({"available_bytes": 12 * MIB}, "problem", "12 MiB of memory, of which the ranks share 8 MiB",
      "HOROVOD_STAGING_BYTES=65536"),
     ({"available_bytes": 2 * GIB}, "advice", "there are 2.0 GiB of memory for 4", "fewer ranks"),
     ({"memory_limit_bytes": GIB}, "advice", "the container may use 1.0 GiB", "--memory=8g"),

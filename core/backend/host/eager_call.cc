@@ -24,8 +24,7 @@ EagerCall::EagerCall(EagerSlots& slots, const EagerTask& task)
       bytes_(task.bytes()),
       piece_bytes_(task.transfer == Transfer::broadcast ? kBroadcastPieceBytes : bytes_),
       wanted_(wanted_here()) {
-  HVD_ASSERT(slots.local_ranks() <= kMostRanks);
-  slots_.begin(bytes_);
+  HVD_ASSERT(slots.local_ranks() <= EagerSlots::kMostRanks);
 }
 
 EagerCall::Stretch EagerCall::wanted_here() const {
@@ -56,7 +55,7 @@ Run::Progress EagerCall::advance() {
 
 bool EagerCall::post_piece() {
   const bool sends = task_.transfer != Transfer::broadcast || is_root();
-  if (room_ == nullptr) room_ = slots_.reserve();
+  if (room_ == nullptr) room_ = slots_.reserve(sends ? bytes_ : 0);
   if (room_ == nullptr) return false;
   const size_t end = sends ? std::min(posted_ + piece_bytes_, bytes_) : 0;
   copy_in({posted_, end});
@@ -100,7 +99,7 @@ bool EagerCall::see_piece(size_t end) {
   for (; seen_ < ranks; ++seen_) {
     const int from = from_root ? task_.root : seen_;
     const bool near = from == slots_.local_rank() && reads_own_input();
-    posts_[seen_] = near ? task_.input : slots_.view(from, end);
+    posts_[seen_] = near ? task_.input : slots_.view(from, bytes_, end);
     if (posts_[seen_] == nullptr) return false;
   }
   return true;
@@ -126,7 +125,7 @@ void EagerCall::take(Stretch part) {
 void EagerCall::reduce(Stretch part) {
   const size_t elements = (part.end - part.begin) / element_bytes(task_.dtype);
   const auto ranks = static_cast<size_t>(slots_.local_ranks());
-  std::array<const void*, kMostRanks> sources;
+  std::array<const void*, EagerSlots::kMostRanks> sources;
   for (size_t rank = 0; rank < ranks; ++rank)
     sources[rank] = static_cast<const std::byte*>(posts_[rank]) + part.begin;
   std::byte* target = task_.output + (part.begin - wanted_.begin);

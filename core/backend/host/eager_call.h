@@ -37,8 +37,6 @@ struct EagerTask {
 /// the task outlive it.
 class EagerCall {
  public:
-  static constexpr int kMostRanks = 64;
-
   EagerCall(EagerSlots& slots, const EagerTask& task);
 
   /// Never blocks; does one piece and returns. `done` when the result is here.
@@ -74,8 +72,9 @@ class EagerCall {
   bool posted_all_ = false;
   size_t posted_ = 0;
   size_t taken_ = 0;
-  int seen_ = 0;                               ///< ranks whose next piece is there
-  std::array<const void*, kMostRanks> posts_;  ///< [rank] below seen_: the beginning of its message
+  int seen_ = 0;  ///< ranks whose next piece is there
+  std::array<const void*, EagerSlots::kMostRanks>
+      posts_;  ///< [rank] below seen_: the beginning of its message
 };
 
 }  // namespace hvd

@@ -164,7 +164,7 @@ TEST(EagerCall, GivesTheBitsOfTheExecutor) {
 }
 
 TEST(EagerCall, ServesAsManyRanksAsItSays) {
-  expect_the_executors_bits(EagerCall::kMostRanks, 1, 10);
+  expect_the_executors_bits(EagerSlots::kMostRanks, 1, 10);
 }
 
 TEST(EagerCall, BroadcastsFromOneRootDoNotOvertakeTheirReaders) {

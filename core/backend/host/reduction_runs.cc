@@ -39,7 +39,6 @@ Work reduction(const Batch& batch, GatherList input, GatherList output) {
 
 /// Nearly equal parts of `bytes`, cut between cache lines: what each rank of a host adds up.
 Blocks parts_of(size_t bytes, int count) {
-  constexpr size_t kCacheLine = 64;
   Blocks parts;
   for (size_t begin = 0; static_cast<int>(parts.size()) < count; begin += parts.back()) {
     const size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
