@@ -39,6 +39,12 @@ bool post_byte(EagerSlots& slots, int value, size_t bytes) {
   return true;
 }
 
+/// How many of the first `bytes` have the value, up to one that has not.
+size_t count_right(const std::byte* seen, size_t bytes, int value) {
+  const auto is_wrong = [&](std::byte each) { return each != static_cast<std::byte>(value); };
+  return static_cast<size_t>(std::find_if(seen, seen + bytes, is_wrong) - seen);
+}
+
 TEST(EagerSlots, AreThereOnlyWhereTheLayoutHasThem) {
   const auto layout = SegmentLayout::of(2, 64 * KiB, 4096);
   SegmentMemory memory(layout.total_bytes());
@@ -107,10 +113,7 @@ TEST(EagerSlots, LetSuchARankRunAheadRoundItsRing) {
     const size_t bytes = size_of(exchange);
     const std::byte* seen = host.slots(1).view(0, bytes, bytes);
     ASSERT_NE(seen, nullptr);
-    const auto wrong = std::find_if(seen, seen + bytes, [&](std::byte value) {
-      return value != static_cast<std::byte>(exchange);
-    });
-    EXPECT_EQ(wrong - seen, bytes) << exchange;
+    EXPECT_EQ(count_right(seen, bytes, exchange), bytes) << exchange;
     host.slots(1).finish();
   }
 }
@@ -152,10 +155,7 @@ TEST(EagerSlots, CarryLargeMessagesRoundTheirRing) {
       for (int peer = 0; peer < kRanks; ++peer) {
         const std::byte* seen = nullptr;
         while ((seen = slots.view(peer, bytes, bytes)) == nullptr) std::this_thread::yield();
-        const auto wrong = std::find_if(seen, seen + bytes, [&](std::byte value) {
-          return value != static_cast<std::byte>(exchange + peer);
-        });
-        ASSERT_EQ(wrong - seen, bytes) << exchange;
+        ASSERT_EQ(count_right(seen, bytes, exchange + peer), bytes) << exchange;
       }
       slots.finish();
     }
