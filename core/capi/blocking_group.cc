@@ -1,5 +1,7 @@
 #include "core/capi/blocking_group.h"
 
+#include <sched.h>
+
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -61,13 +63,17 @@ void BlockingGroup::run(Batch batch) {
   begin_call();
   batch.sequence = next_sequence_++;
   const std::unique_ptr<Run> run = backend_.start(levels_, std::move(batch));
-  drive([&] { return run->advance(); });
+  const bool waited = drive([&] { return run->advance(); });
   // Between two calls nobody sends, so what the others need of this one must be gone.
   drive([&] {
     const bool moved = wiring_.mesh && wiring_.mesh->pump_unsent();
     if (!wiring_.mesh || wiring_.mesh->unsent().empty()) return Run::Progress::done;
     return moved ? Run::Progress::moved : Run::Progress::waiting;
   });
+  // Where ranks share cores, one that found everything there would run into its next call while its
+  // neighbours wait for the core, and short calls would alternate with long ones: 8 bytes among
+  // four hosts on two cores 90 us instead of 56, 16 KiB over loopback at np 4 92 instead of 66.
+  if (wiring_.mesh && !spare_cores_ && !waited) sched_yield();
   interrupted_ = false;
 }
 
@@ -79,23 +85,28 @@ void BlockingGroup::barrier() {
        .tensors = {{.input = &one, .output = &one, .shape = {1}}}});
 }
 
-/// Calls `step` until it is done. Between two calls without progress it waits a little, then
-/// sleeps.
+/// Calls `step` until it is done; true where it had to wait. Between two calls without progress it
+/// waits a little, then sleeps.
 template <class Step>
-void BlockingGroup::drive(Step step) {
+bool BlockingGroup::drive(Step step) {
   Patience patience(spare_cores_, wiring_.mesh ? kYieldOverLinks : Patience::kYield);
+  bool waited = false;
   for (auto progress = step(); progress != Run::Progress::done; progress = step()) {
     if (progress == Run::Progress::moved) {
       patience.renew();
-    } else if (!patience.spend()) {
+      continue;
+    }
+    waited = true;
+    if (!patience.spend()) {
       set_asleep(true);
       progress = step();  // what came before the peers knew that they must ring
       if (progress == Run::Progress::waiting) wait_for_news(std::nullopt);
       set_asleep(false);
-      if (progress == Run::Progress::done) return;
+      if (progress == Run::Progress::done) break;
       patience.renew();
     }
   }
+  return waited;
 }
 
 void BlockingGroup::set_asleep(bool asleep) {

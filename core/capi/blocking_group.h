@@ -43,7 +43,7 @@ class BlockingGroup {
  private:
   void begin_call();
   template <class Step>
-  void drive(Step step);
+  bool drive(Step step);
   void set_asleep(bool asleep);
   void wait_for_news(std::optional<TimePoint> until);
   void check_processes();
