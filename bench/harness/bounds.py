@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness import installing
-from harness.jobs import Ended, Launch, run
+from harness.jobs import Ended, Launch, Missing, run
 from harness.namespaces import address, inside, name
 from harness.places import cores
 from harness.results import BOUND, Work
@@ -64,6 +64,15 @@ def touched(kind: str, np: int) -> float:
     """
     buffers = {"reducescatter": np + 1, "allgather": 1 + np, "broadcast": np}
     return buffers.get(kind, 2 * np) / (2 * np)
+
+
+def signal_us() -> float:
+    """From one core to another; 0 where that cannot be measured."""
+    try:
+        ended = run(Launch([program(), "shared", ""], {}), LIMIT_S)
+    except Missing:
+        return 0.0
+    return min((row["us"] for row in ended.rows if row["what"] == "signal"), default=0.0)
 
 
 def in_memory(work: Work, sizes: Sequence[int]) -> Ended:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 
-from harness import bounds, options, peers, pictures, results
+from harness import bounds, options, peers, pictures, placement, results
 from harness.jobs import Ended, Missing, run
 from harness.peers import Peer
 from harness.results import OURS_FLOAT32, Row, Work
@@ -52,7 +52,8 @@ def measure(
         ready.append(bound())
     except Missing as reason:
         absent[results.BOUND] = str(reason)
-    outcome = run_rounds(ready, arguments.rounds)
+    cores = placement.here()
+    outcome = run_rounds([cores.held(contestant) for contestant in ready], arguments.rounds)
     outcome.missing.update(absent)
     for row in outcome.rows:
         row |= {"transport": work.transport, "type": work.type}

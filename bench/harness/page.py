@@ -101,6 +101,10 @@ Where there is a core for each rank, ranks are bound to cores (but for Gloo of t
 they can; where ranks outnumber cores, peers yield by their own settings
 ([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it
 has nothing to yield by, so that its ranks wait until the kernel takes turns, 8 to 40 ms for 8 B.
+
+The host of a virtual machine may move its cores. A run of blocking calls begins when a signal from
+core to core takes less than 2.5 times as long as the quickest seen, and is repeated when it does
+not at its end, within limits ([`bench/harness/placement.py`](../bench/harness/placement.py)).
 """
 
 

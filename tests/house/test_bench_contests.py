@@ -15,9 +15,11 @@ from typing import Any
 import overhead
 import pytest
 import step
-from harness import bounds, calls, results, together
+from harness import bounds, calls, placement, results, together
 from harness.jobs import Ended, Launch, Missing
+from harness.placement import Placement
 from harness.results import Row, Work
+from harness.rounds import Contestant
 from harness.together import Bench, Job, Task
 
 WORK = Work("shm", "allreduce", "float32", 2)
@@ -51,6 +53,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     monkeypatch.setattr(bounds, "program", lambda: "memory")
     monkeypatch.setattr(bounds, "run", answer)
     monkeypatch.setattr(bounds, "cores", lambda: 2)
+    monkeypatch.setattr(placement, "here", lambda: Placement(lambda: 1.0))
     return found
 
 
@@ -97,6 +100,57 @@ def test_a_core_touches_what_is_its_share_of_inputs_and_results(
     kind: str, of_two: float, of_four: float
 ) -> None:
     assert (bounds.touched(kind, 2), bounds.touched(kind, 4)) == (of_two, of_four)
+
+
+# ---- cores that the host moves -----------------------------------------------------------------
+
+
+class Moved:
+    """A machine whose signals take what a list says, one after the other, and then 1 us."""
+
+    def __init__(self, *signals_us: float) -> None:
+        self.left = [1.0, *signals_us]
+        self.runs = 0
+        self.placement = Placement(self.signal, self.sleep)
+        self.slept = 0.0
+        self.placement.are_apart()  # has seen how near they can be
+
+    def signal(self) -> float:
+        return self.left.pop(0) if self.left else 1.0
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+    def run(self, seconds: float = 1.0) -> int:
+        """How often the contestant ran for one run that counts."""
+
+        def once(only: object) -> Ended:
+            self.runs += 1
+            return Ended(0, [{"run": self.runs}], "", seconds)
+
+        before = self.runs
+        ended = self.placement.held(Contestant("somebody", once)).run(None)
+        assert ended.rows == [{"run": self.runs}]  # the last one counts
+        return self.runs - before
+
+
+def test_a_run_waits_for_cores_near_each_other() -> None:
+    moved = Moved(4.0, 3.0, 2.0)
+    assert moved.run() == 1 and moved.slept == 2 * placement.LOOK_S
+
+
+def test_a_run_that_ends_with_cores_apart_is_repeated() -> None:
+    assert Moved(1.0, 4.0, 4.0, 1.0, 1.0).run() == 2
+    assert Moved(1.0, 2.0).run() == 1  # as near as ever: signals differ
+
+
+def test_waiting_has_an_end_that_grows_with_what_was_run() -> None:
+    moved = Moved(*[4.0] * 1000)
+    moved.run(seconds=8.0)
+    first = moved.placement.spent_s
+    assert placement.LEAST_PATIENCE_S <= first <= placement.LEAST_PATIENCE_S + 8
+    assert moved.run(seconds=8.0) == 1  # all has been spent
+    assert moved.run(seconds=8.0) == 2
 
 
 # ---- jobs in which all take turns --------------------------------------------------------------
