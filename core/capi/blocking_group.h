@@ -42,6 +42,7 @@ class BlockingGroup {
 
  private:
   void begin_call();
+  void end_call(bool waited);
   template <class Step>
   bool drive(Step step);
   void set_asleep(bool asleep);
