@@ -101,12 +101,10 @@ def submission(ranks: Ranks, work: Work) -> Task:
     import horovod.torch as hvd
 
     tensors = [torch.zeros(1) for _ in range(SUBMISSIONS)]
+    named = [(f"submission.{index}", tensor) for index, tensor in enumerate(tensors)]
 
     def ours() -> list[Any]:
-        return [
-            hvd.allreduce_async_(tensor, name=f"submission.{index}", op=hvd.Sum)
-            for index, tensor in enumerate(tensors)
-        ]
+        return [hvd.allreduce_async_(tensor, name=name, op=hvd.Sum) for name, tensor in named]
 
     def peer() -> list[Any]:
         return [gloo.all_reduce(tensor, async_op=True) for tensor in tensors]
