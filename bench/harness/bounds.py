@@ -66,18 +66,23 @@ def touched(kind: str, np: int) -> float:
     return buffers.get(kind, 2 * np) / (2 * np)
 
 
-def signal_us() -> float:
-    """From one core to another; 0 where that cannot be measured."""
+def signal_us() -> float | None:
+    """From one core to another; None where that cannot be measured."""
     try:
-        ended = run(Launch([program(), "shared", ""], {}), LIMIT_S)
+        _, signals = in_shared_memory([])
     except Missing:
-        return 0.0
-    return min((row["us"] for row in ended.rows if row["what"] == "signal"), default=0.0)
+        return None
+    return signals[0] if signals else None
+
+
+def in_shared_memory(sizes: Sequence[int]) -> tuple[Ended, list[float]]:
+    """Copies of these sizes, and the one signal before them, where it came so far."""
+    ended = run(Launch([program(), "shared", listed(sizes)], {}), LIMIT_S)
+    return ended, [row["us"] for row in ended.rows if row["what"] == "signal"]
 
 
 def in_memory(work: Work, sizes: Sequence[int]) -> Ended:
-    ended = run(Launch([program(), "shared", listed(sizes)], {}), LIMIT_S)
-    signals = [row["us"] for row in ended.rows if row["what"] == "signal"]
+    ended, signals = in_shared_memory(sizes)
     copies = {row["bytes"]: row["us"] for row in ended.rows if row["what"] == "copy"}
     share = touched(work.kind, work.np) * crowd(work.np)
     return told(ended, work, {size: signals[0] + us * share for size, us in copies.items()})

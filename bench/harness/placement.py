@@ -3,8 +3,8 @@
 The host of a virtual machine may move its cores: on one chiplet in this minute and on two in the
 next, where all that goes from one core to another takes two to five times as long
 (docs/decisions/0025). So a run waits until a signal takes about as long as the quickest that was
-seen, and is repeated where it does not at its end. A bench spends no more than half as much time
-on that as on its runs; then it takes what it gets.
+seen, and is repeated where it does not at its end. A bench spends no more than 20 seconds, a last
+repetition and half as much time on that as on its runs; then it takes what it gets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Placement:
     """Of the cores of this machine, as long as one bench runs."""
 
     def __init__(
-        self, signal_us: Callable[[], float], sleep: Callable[[float], None] = time.sleep
+        self, signal_us: Callable[[], float | None], sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.signal_us = signal_us
         self.sleep = sleep
@@ -56,11 +56,15 @@ class Placement:
             self.spent_s += LOOK_S
 
     def are_apart(self) -> bool:
+        """Not where that cannot be told."""
         now_us = self.signal_us()
+        if now_us is None:
+            return False
         self.quickest_us = min(self.quickest_us, now_us)
         return now_us > APART * self.quickest_us
 
 
 @functools.cache
 def here() -> Placement:
+    """One for all works of a bench, so that each knows how near the cores have been."""
     return Placement(bounds.signal_us)

@@ -108,14 +108,14 @@ def test_a_core_touches_what_is_its_share_of_inputs_and_results(
 class Moved:
     """A machine whose signals take what a list says, one after the other, and then 1 us."""
 
-    def __init__(self, *signals_us: float) -> None:
-        self.left = [1.0, *signals_us]
+    def __init__(self, *signals_us: float | None) -> None:
+        self.left: list[float | None] = [1.0, *signals_us]
         self.runs = 0
         self.placement = Placement(self.signal, self.sleep)
         self.slept = 0.0
         self.placement.are_apart()  # has seen how near they can be
 
-    def signal(self) -> float:
+    def signal(self) -> float | None:
         return self.left.pop(0) if self.left else 1.0
 
     def sleep(self, seconds: float) -> None:
@@ -142,6 +142,11 @@ def test_a_run_waits_for_cores_near_each_other() -> None:
 def test_a_run_that_ends_with_cores_apart_is_repeated() -> None:
     assert Moved(1.0, 4.0, 4.0, 1.0, 1.0).run() == 2
     assert Moved(1.0, 2.0).run() == 1  # as near as ever: signals differ
+
+
+def test_a_signal_that_cannot_be_measured_changes_nothing() -> None:
+    moved = Moved(None, None, 2.0, 2.0)
+    assert moved.run() == 1 and moved.run() == 1 and moved.slept == 0
 
 
 def test_waiting_has_an_end_that_grows_with_what_was_run() -> None:
