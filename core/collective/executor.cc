@@ -13,11 +13,10 @@
 namespace hvd {
 namespace {
 
-// From so much on, results that lie elsewhere than the inputs are stored past the caches: they
-// would be evicted anyway, and storing through a cache reads each line before. Measured at np 2:
-// allgather of 64 MiB 3.9 ms instead of 5.6, alltoall 5.7 instead of 7.2, broadcast 2.7 instead
-// of 3.6; but a broadcast of 16 MiB 0.67 instead of 0.52.
-constexpr size_t kStreamedBytes = 24 * MiB;
+// From so much on, counting what all ranks that share the memory hold, results that lie elsewhere
+// than the inputs are stored past the caches: they would be evicted anyway, and storing through a
+// cache reads each line before. Decision 16 has what it gains.
+constexpr size_t kStreamedBytes = 20 * MiB;
 
 bool same_target(const Receive& a, const Receive& b) {
   return a.range == b.range && a.merge == b.merge;
@@ -98,8 +97,9 @@ bool Executor::can_lend() const {
 
 /// Over links, what comes in is often passed on at once.
 bool Executor::outgrows_caches() const {
+  const size_t held = work_.input.bytes_present() + work_.output.bytes_present();
   return group_.shared_memory() && !(work_.input == work_.output) &&
-         work_.input.bytes_present() + work_.output.bytes_present() >= kStreamedBytes;
+         held * group_.size() >= kStreamedBytes;
 }
 
 Executor::Progress Executor::advance() {
