@@ -2,6 +2,7 @@
 // needs no memory.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <numeric>
 #include <random>
 
@@ -13,8 +14,13 @@ namespace {
 
 using Make = Schedule (*)(int rank, int size);
 
+Schedule doubling_where_possible(int rank, int size) {
+  return std::has_single_bit(static_cast<unsigned>(size)) ? recursive_doubling_allgather(rank, size)
+                                                          : ring_allgather(rank, size);
+}
+
 TEST(Executor, GathersBlocksOfUnevenLengths) {
-  for (const Make make : {direct_allgather, ring_allgather})
+  for (const Make make : {direct_allgather, ring_allgather, doubling_where_possible})
     for (const uint64_t seed : sim::seeds(20)) {
       const int size = 1 + static_cast<int>(seed % 9);
       std::mt19937_64 random(seed);

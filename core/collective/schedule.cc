@@ -1,5 +1,6 @@
 #include "core/collective/schedule.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "core/base/assert.h"
@@ -69,6 +70,21 @@ struct Fold {
   bool needed_;
 };
 
+/// The `count` chunks, a power of two of them, that the chunk of rank `of` is among.
+ChunkRange aligned(int of, int count) { return {of / count * count, count}; }
+
+/// Of `core` ranks, a power of two, each has its own chunk, and gets those of all by log2(core)
+/// phases; in each it has as many as its partner. Ranks beyond are idle.
+void gather_by_doubling(Schedule& schedule, int rank, int core) {
+  for (int distance = 1; distance < core; distance *= 2) {
+    Phase& phase = schedule.phases.emplace_back();
+    if (rank >= core) continue;
+    const ChunkRange out = aligned(rank, distance), in = aligned(rank ^ distance, distance);
+    phase.sends.push_back({rank ^ distance, out, out.first});
+    phase.receives.push_back({rank ^ distance, in, Merge::replace, in.first});
+  }
+}
+
 }  // namespace
 
 Schedule direct_allreduce(int rank, int size) {
@@ -123,24 +139,14 @@ Schedule halving_doubling_allreduce(int rank, int size) {
   Schedule schedule{.chunks = fold.core, .room_chunks = fold.core};
   const ChunkRange all{0, fold.core};
   fold.in(schedule, all);
-  // The chunks that this rank shares with `distance * 2` ranks before, `distance` ranks after.
-  const auto half = [&](int of, int distance) {
-    return ChunkRange{of / distance * distance, distance};
-  };
   for (int distance = fold.core / 2; distance > 0; distance /= 2) {
     Phase& phase = schedule.phases.emplace_back();
     if (fold.away) continue;
     const int partner = rank ^ distance;
-    phase.sends.push_back({partner, half(partner, distance)});
-    phase.receives.push_back({partner, half(rank, distance), Merge::reduce});
+    phase.sends.push_back({partner, aligned(partner, distance)});
+    phase.receives.push_back({partner, aligned(rank, distance), Merge::reduce});
   }
-  for (int distance = 1; distance < fold.core; distance *= 2) {
-    Phase& phase = schedule.phases.emplace_back();
-    if (fold.away) continue;
-    const int partner = rank ^ distance;
-    phase.sends.push_back({partner, half(rank, distance)});
-    phase.receives.push_back({partner, half(partner, distance), Merge::replace});
-  }
+  gather_by_doubling(schedule, rank, fold.core);
   fold.out(schedule, all);
   return schedule;
 }
@@ -192,6 +198,15 @@ Schedule ring_allgather(int rank, int size) {
   check(rank, size);
   Schedule schedule{.chunks = size};
   pass_round(schedule, Ring{rank, size}, 0, Merge::replace);
+  return schedule;
+}
+
+Schedule recursive_doubling_allgather(int rank, int size) {
+  check(rank, size);
+  HVD_ASSERT(std::has_single_bit(static_cast<unsigned>(size)));
+  Schedule schedule{.chunks = size};
+  gather_by_doubling(schedule, rank, size);
+  schedule.room_chunks = std::max(1, size / 2);
   return schedule;
 }
 

@@ -82,6 +82,9 @@ Schedule parameter_server_allreduce(int rank, int size);
 // Allgather: chunk r belongs to rank r.
 Schedule direct_allgather(int rank, int size);
 Schedule ring_allgather(int rank, int size);
+/// Recursive doubling (Thakur, Rabenseifner, Gropp, 2005): as many bytes as a ring in log2(size)
+/// phases; `size` is a power of two.
+Schedule recursive_doubling_allgather(int rank, int size);
 
 /// Chunk r ends, reduced, on rank r alone: the first phase of direct_allreduce. Over links it moves
 /// as few bytes as a ring and waits once.

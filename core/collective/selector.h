@@ -27,7 +27,8 @@ struct AllreduceRules {
 };
 
 Schedule choose_allreduce(const GroupFacts& group, size_t bytes, const AllreduceRules& rules);
-Schedule choose_allgather(const GroupFacts& group);
+/// `bytes`: of the result.
+Schedule choose_allgather(const GroupFacts& group, size_t bytes);
 /// `root` is a rank of the group.
 Schedule choose_broadcast(const GroupFacts& group, int root);
 Schedule choose_reducescatter(const GroupFacts& group);

@@ -75,8 +75,8 @@ TEST(Selector, WhoIsOverruledIsToldWhatToChoose) {
 }
 
 TEST(Selector, SharedMemoryIsReadDirectly) {
-  EXPECT_EQ(phases(choose_allgather(kHost)), 1u);
-  EXPECT_EQ(phases(choose_allgather(kLinks)), 3u);
+  EXPECT_EQ(phases(choose_allgather(kHost, 1 * MiB)), 1u);
+  EXPECT_EQ(phases(choose_allgather(kLinks, 1 * MiB)), 3u);
   EXPECT_EQ(phases(choose_broadcast(kHost, 0)), 1u);
   EXPECT_EQ(phases(choose_broadcast(kLinks, 0)), 2u);
   for (const GroupFacts& group : {kHost, kLinks}) {
@@ -95,6 +95,9 @@ TEST(Selector, OverLinksFewBytesTakeFewPhases) {
   EXPECT_EQ(chosen(4, 1 * MiB), halving_doubling_allreduce(1, 4));
   EXPECT_EQ(chosen(4, 64 * MiB), ring_allreduce(1, 4));
   EXPECT_EQ(chosen(6, 1 * MiB), ring_allreduce(1, 6));  // not a power of two
+  EXPECT_EQ(choose_allgather(kLinks, 16 * KiB), recursive_doubling_allgather(1, 4));
+  EXPECT_EQ(choose_allgather(kLinks, 1 * MiB), ring_allgather(1, 4));
+  EXPECT_EQ(choose_allgather({.rank = 1, .size = 6}, 16), ring_allgather(1, 6));
 }
 
 TEST(Selector, RankDecidesItsPartNotTheChoice) {

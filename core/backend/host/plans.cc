@@ -1,6 +1,7 @@
 #include "core/backend/host/plans.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/assert.h"
@@ -24,7 +25,7 @@ Schedule schedule_of(const PassKind& kind, const GroupFacts& group, const Blocks
     case Transfer::allreduce:
       return choose_allreduce(group, blocks[0], kind.rules);
     case Transfer::allgather:
-      return choose_allgather(group);
+      return choose_allgather(group, std::reduce(blocks.begin(), blocks.end()));
     case Transfer::broadcast:
       return choose_broadcast(group, kind.root);
     case Transfer::alltoall:
