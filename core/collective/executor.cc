@@ -13,10 +13,11 @@
 namespace hvd {
 namespace {
 
-// From so much on, counting what all ranks that share the memory hold, results that lie elsewhere
-// than the inputs are stored past the caches: they would be evicted anyway, and storing through a
-// cache reads each line before. Decision 16 has what it gains.
+// Where the ranks under one last-level cache hold so much together, results that lie elsewhere than
+// the inputs are stored past the caches: they would be evicted anyway, and storing through a cache
+// reads each line before. Decision 16 has what it gains.
 constexpr size_t kStreamedBytes = 20 * MiB;
+constexpr int kMostRanksOfACache = 8;
 
 bool same_target(const Receive& a, const Receive& b) {
   return a.range == b.range && a.merge == b.merge;
@@ -95,11 +96,13 @@ bool Executor::can_lend() const {
   return group_.in_place() && work_.prescale == 1.0 && (copied_.empty() || work_.postscale == 1.0);
 }
 
-/// Over links, what comes in is often passed on at once.
+/// Others are taken to hold as much as this rank. Over links, what comes in is often passed on at
+/// once.
 bool Executor::outgrows_caches() const {
+  if (!group_.shared_memory() || work_.input == work_.output) return false;
   const size_t held = work_.input.bytes_present() + work_.output.bytes_present();
-  return group_.shared_memory() && !(work_.input == work_.output) &&
-         held * group_.size() >= kStreamedBytes;
+  const auto ranks = static_cast<size_t>(std::min(group_.size(), kMostRanksOfACache));
+  return held * ranks >= kStreamedBytes;
 }
 
 Executor::Progress Executor::advance() {

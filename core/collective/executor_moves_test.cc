@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "core/base/bytes.h"
 #include "core/collective/executor_testing.h"
 #include "core/sim/seeds.h"
 
@@ -54,6 +55,28 @@ TEST(Executor, GathersBlocksOfUnevenLengths) {
       for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
       for (Tensors& output : outputs) ASSERT_EQ(output.content(), expected) << "seed " << seed;
     }
+}
+
+TEST(Executor, GathersWhatOutgrowsTheCaches) {
+  constexpr int kSize = 8;
+  const std::vector<size_t> blocks(kSize, 320 * KiB);  // of all ranks together: 22 MiB
+  const size_t bytes = kSize * blocks[0];
+  ByteVector expected(bytes);
+  std::mt19937_64 random(1);
+  for (std::byte& byte : expected) byte = std::byte(random());
+  sim::Network network(kSize, 1, {.unit_bytes = 256 * KiB, .shared_memory = true});
+  std::vector<ByteVector> outputs(kSize, ByteVector(bytes));
+  std::vector<Work> works(kSize);
+  for (int rank = 0; rank < kSize; ++rank) {
+    works[rank].plan =
+        blocks_plan(direct_allgather(rank, kSize), blocks, network.group(rank).unit_bytes(), 4);
+    works[rank].output.add(outputs[rank].data(), bytes);
+    works[rank].input.add_absent(rank * blocks[0]);
+    works[rank].input.add(expected.data() + rank * blocks[0], blocks[0]);
+    works[rank].input.add_absent((kSize - 1 - rank) * blocks[0]);
+  }
+  for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());
+  for (const ByteVector& output : outputs) EXPECT_EQ(output, expected);
 }
 
 /// Whole numbers as floats, another one for every rank, seed and place.

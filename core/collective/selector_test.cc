@@ -95,8 +95,8 @@ TEST(Selector, OverLinksFewBytesTakeFewPhases) {
   EXPECT_EQ(chosen(4, 1 * MiB), halving_doubling_allreduce(1, 4));
   EXPECT_EQ(chosen(4, 64 * MiB), ring_allreduce(1, 4));
   EXPECT_EQ(chosen(6, 1 * MiB), ring_allreduce(1, 6));  // not a power of two
-  EXPECT_EQ(choose_allgather(kLinks, 16 * KiB), recursive_doubling_allgather(1, 4));
-  EXPECT_EQ(choose_allgather(kLinks, 1 * MiB), ring_allgather(1, 4));
+  EXPECT_EQ(choose_allgather(kLinks, 128 * KiB), recursive_doubling_allgather(1, 4));
+  EXPECT_EQ(choose_allgather(kLinks, 128 * KiB + 1), ring_allgather(1, 4));
   EXPECT_EQ(choose_allgather({.rank = 1, .size = 6}, 16), ring_allgather(1, 6));
 }
 
@@ -116,6 +116,8 @@ TEST(Selector, RankDecidesItsPartNotTheChoice) {
 TEST(Selector, CrowdsGoRound) {
   const GroupFacts crowd{.rank = 0, .size = 2000, .shared_memory = true};
   EXPECT_GT(phases(choose_allreduce(crowd, 1 * MiB, {})), 2u);
+  const GroupFacts doubled{.rank = 0, .size = 2048, .shared_memory = true};
+  EXPECT_EQ(choose_allgather(doubled, 8), ring_allgather(0, 2048));
 }
 
 TEST(Selector, TheTableNamesEveryAlgorithm) {
