@@ -254,6 +254,20 @@ TEST_P(HalfTypes, RoundOnceAfterAllSources) {
   });
 }
 
+TEST_P(HalfTypes, SumsKeepSubnormalsAmongOtherNumbers) {
+  // Differences of neighbours: nearly all of the small ones are subnormal or zero.
+  const auto minuends = all_16_bits();
+  auto subtrahends = minuends;
+  for (auto& bits : subtrahends) bits = (bits ^ 0x8000) + 3;
+  const std::array<const void*, 2> sources = {minuends.data(), subtrahends.data()};
+  std::vector<uint16_t> expected(minuends.size()), actual(minuends.size());
+  reference::reduce(ReduceOp::sum, GetParam(), expected.data(), sources, minuends.size());
+  EveryTarget().run([&] {
+    reduce(ReduceOp::sum, GetParam(), actual.data(), sources, minuends.size());
+    expect_same(GetParam(), actual.data(), expected.data(), minuends.size());
+  });
+}
+
 TEST_P(HalfTypes, NanStaysNanAndInfinityInfinity) {
   const bool half = GetParam() == DType::float16;
   const uint16_t infinity = half ? 0x7c00 : 0x7f80, signalling = infinity + 1,

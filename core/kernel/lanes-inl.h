@@ -137,6 +137,54 @@ struct BFloat16 {
   }
 };
 
+/// How two vectors of floats become bfloat16, those of `even` in the lower half of each lane, those
+/// of `odd` in the upper half: nothing crosses lanes, which to narrow one vector would.
+template <class D>
+class PairsByIntegers {
+ public:
+  using V = hn::Vec<D>;
+  using Pairs = hn::Vec<hn::RebindToUnsigned<D>>;
+
+  explicit HWY_INLINE PairsByIntegers(D) {}
+  HWY_INLINE Pairs narrow(D d, V even, V odd) const {
+    const auto upper_half = hn::Set(hn::RebindToUnsigned<D>(), 0xffff0000u);
+    return hn::Or(hn::ShiftRight<16>(BFloat16::rounded_bits(d, even)),
+                  hn::And(BFloat16::rounded_bits(d, odd), upper_half));
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+/// The same on CPUs that have an instruction for it, which this target may have or not. Two sources
+/// of 128 KiB take 4.2 us with it and 7.2 by integers on Zen 4. It takes a subnormal for zero, so
+/// these go by integers. (Intel 64 and IA-32 Manual, volume 2: VCVTNE2PS2BF16)
+template <class D>
+class PairsByInstruction {
+ public:
+  using V = hn::Vec<D>;
+  using Pairs = hn::Vec<hn::RebindToUnsigned<D>>;
+
+  static bool are_available() { return __builtin_cpu_supports("avx512bf16"); }
+
+  explicit HWY_INLINE PairsByInstruction(D) : alternate_(_mm512_load_si512(kAlternate)) {}
+  HWY_INLINE Pairs narrow(D d, V even, V odd) const {
+    constexpr int kSubnormal = 1 << 5;  // as VFPCLASSPS counts
+    const int subnormal =
+        _mm512_fpclass_ps_mask(even.raw, kSubnormal) | _mm512_fpclass_ps_mask(odd.raw, kSubnormal);
+    if (HWY_UNLIKELY(subnormal != 0)) return PairsByIntegers<D>(d).narrow(d, even, odd);
+    __m512i halves;  // all of `even`, then all of `odd`
+    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(odd.raw), "v"(even.raw));
+    return Pairs{_mm512_permutexvar_epi16(alternate_, halves)};
+  }
+
+ private:
+  alignas(64) static constexpr uint16_t kAlternate[] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+
+  __m512i alternate_;
+};
+#endif
+
 /// The first `count` elements only; the other lanes are zero.
 template <class Element, class D>
 HWY_INLINE hn::Vec<D> load_first(D d, const typename Element::Stored* from, size_t count) {

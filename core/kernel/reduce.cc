@@ -143,13 +143,14 @@ size_t combine_many(D d, typename Element::Stored* target, const void* const* so
 
 #if HWY_TARGET != HWY_SCALAR  // which has no pairs
 /// bfloat16 as pairs: the one of even place is shifted up to a float, the one of odd place is one
-/// with its lower half cleared. Nothing crosses lanes, which narrowing would.
-template <class Op>
+/// with its lower half cleared. `Pairs` narrows them.
+template <class Op, class Pairs>
 size_t combine_pairs(uint16_t* target, const void* const* sources, size_t count, size_t elements) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> pairs;
   const hn::Repartition<uint16_t, decltype(d)> stored;
   const auto upper_half = hn::Set(pairs, 0xffff0000u);
+  const Pairs narrowing(d);
   const size_t step = hn::Lanes(stored);
   size_t at = 0;
   for (; at + step <= elements; at += step) {
@@ -165,9 +166,7 @@ size_t combine_pairs(uint16_t* target, const void* const* sources, size_t count,
       even = Op::combine(d, even, hn::BitCast(d, hn::ShiftLeft<16>(both)));
       odd = Op::combine(d, odd, hn::BitCast(d, hn::And(both, upper_half)));
     }
-    const auto result = hn::Or(hn::ShiftRight<16>(BFloat16::rounded_bits(d, even)),
-                               hn::And(BFloat16::rounded_bits(d, odd), upper_half));
-    hn::StoreU(hn::BitCast(stored, result), stored, target + at);
+    hn::StoreU(hn::BitCast(stored, narrowing.narrow(d, even, odd)), stored, target + at);
   }
   return at;
 }
@@ -178,8 +177,13 @@ template <class Element, class Op, class D>
 size_t combine_most(D d, typename Element::Stored* target, const void* const* sources, size_t count,
                     size_t elements) {
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (std::is_same_v<Element, BFloat16>)
-    return combine_pairs<Op>(target, sources, count, elements);
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+#if HWY_TARGET == HWY_AVX3
+    if (PairsByInstruction<D>::are_available())
+      return combine_pairs<Op, PairsByInstruction<D>>(target, sources, count, elements);
+#endif
+    return combine_pairs<Op, PairsByIntegers<D>>(target, sources, count, elements);
+  }
 #endif
   if (count == 2) return combine_two<Element, Op>(d, target, sources, elements);
   return combine_many<Element, Op>(d, target, sources, count, elements);
