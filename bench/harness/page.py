@@ -215,7 +215,8 @@ def summary(ratios: Mapping[tuple[Work, int], float]) -> list[str]:
     where = f" ({where})" if len(ratios) > 1 else ""
     mean = f"{geometric_mean(ratios.values()):.2f}"
     below = sum(ratio < BELOW for ratio in ratios.values())
-    return [str(len(ratios)), mean, f"{ratios[worst]:.2f}{where}", str(below) if below else ""]
+    shown = goals.digits(ratios[worst], BELOW)
+    return [str(len(ratios)), mean, f"{shown}{where}", str(below) if below else ""]
 
 
 def cells_below(found: Sequence[Document]) -> list[tuple[float, Work, int, Verdict]]:
@@ -237,7 +238,8 @@ def shortfalls(found: Sequence[Document]) -> str:
     lines = [["cell", "ours", "peer", "ratio"]]
     for ratio, work, size, verdict in cells[:SHORTFALLS]:
         best = f"{verdict.peer}, {time_text(verdict.best or 0)}"
-        lines.append([cell_text(work, size), time_text(verdict.ours), best, f"{ratio:.2f}"])
+        shown = goals.digits(ratio, BELOW)
+        lines.append([cell_text(work, size), time_text(verdict.ours), best, shown])
     return f"{title}\n{aligned(lines)}\n"
 
 

@@ -184,6 +184,14 @@ def test_the_page_has_every_bench_its_goals_and_what_falls_short(tmp_path: Path)
     assert text.count("| by a test ") == 2
 
 
+def test_what_falls_just_short_is_not_rounded_to_the_limit(tmp_path: Path) -> None:
+    rows = [row("ours", 1000), row("MPI", 948)]
+    document("allreduce", rows).save(tmp_path / "results" / "a.json")
+    page.write(page.documents(tmp_path / "results"), tmp_path / "performance.md")
+    text = (tmp_path / "performance.md").read_text()
+    assert text.count("0.948") == 3 and "| MPI, 948 us | 0.948 " in text
+
+
 def test_reasons_are_on_the_page_without_what_they_are_found_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
