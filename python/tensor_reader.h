@@ -161,11 +161,20 @@ class TensorList {
   }
   size_t count() const { return count_; }
   hvd_tensor* data() { return count_ > kFew ? many_.data() : few_; }
+  /// Of the memory of each, as long as this object is there and is not moved.
+  void* const* addresses() {
+    if (count_ > kFew) many_addresses_.resize(count_);
+    void** const addresses = count_ > kFew ? many_addresses_.data() : few_addresses_;
+    std::transform(data(), data() + count_, addresses, [](auto& tensor) { return tensor.data; });
+    return addresses;
+  }
 
  private:
   static constexpr size_t kFew = 4;
   hvd_tensor few_[kFew]{};
+  void* few_addresses_[kFew]{};
   std::vector<hvd_tensor> many_;
+  std::vector<void*> many_addresses_;
   size_t count_ = 0;
   bool is_readable_ = true;
 };

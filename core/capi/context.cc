@@ -293,7 +293,7 @@ std::vector<std::shared_ptr<Operation>> Context::submit(std::span<const hvd_requ
   return unseen.take();
 }
 
-std::shared_ptr<Operation> Context::start(Request request) {
+std::shared_ptr<Operation> Context::start(Request&& request) {
   std::shared_ptr<Operation> operation = request.operation;
   if (driver_->submit(std::move(request))) return operation;
   operation->handle.complete({});  // nobody has seen it

@@ -89,7 +89,7 @@ class Context {
   int32_t change_sets(OperationKind kind, const std::vector<int>& members, GroupNumber target);
   std::shared_ptr<Operation> agree_on_sets(OperationKind kind, std::vector<int> members,
                                            GroupNumber target);
-  std::shared_ptr<Operation> start(Request request);
+  std::shared_ptr<Operation> start(Request&& request);
   [[noreturn]] void fail_to_start();
   void tell(const Ending& ending) noexcept;
   void blame(const Ending& ending) noexcept;

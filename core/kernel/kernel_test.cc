@@ -254,8 +254,8 @@ TEST_P(HalfTypes, RoundOnceAfterAllSources) {
   });
 }
 
-TEST_P(HalfTypes, SumsKeepSubnormalsAmongOtherNumbers) {
-  // Differences of neighbours: nearly all of the small ones are subnormal or zero.
+TEST_P(HalfTypes, SumsOfAnySizeAreSubnormalWhereTheyShouldBe) {
+  // Differences of neighbours: of the small ones nearly all are subnormal or zero.
   const auto minuends = all_16_bits();
   auto subtrahends = minuends;
   for (auto& bits : subtrahends) bits = (bits ^ 0x8000) + 3;
@@ -265,6 +265,23 @@ TEST_P(HalfTypes, SumsKeepSubnormalsAmongOtherNumbers) {
   EveryTarget().run([&] {
     reduce(ReduceOp::sum, GetParam(), actual.data(), sources, minuends.size());
     expect_same(GetParam(), actual.data(), expected.data(), minuends.size());
+  });
+}
+
+TEST_P(HalfTypes, OneSubnormalAmongOtherNumbersIsKept) {
+  constexpr size_t kElements = 64;
+  const std::array<uint16_t, kElements> zeros{};
+  EveryTarget().run([&] {
+    for (size_t place = 0; place < kElements; ++place) {
+      for (const uint16_t others : {0x0000, 0x3c00}) {  // the second is normal in both types
+        std::array<uint16_t, kElements> values, actual{};
+        values.fill(others);
+        values[place] = 0x8003;
+        const std::array<const void*, 2> sources = {values.data(), zeros.data()};
+        reduce(ReduceOp::sum, GetParam(), actual.data(), sources, kElements);
+        EXPECT_EQ(actual, values) << "place " << place;
+      }
+    }
   });
 }
 

@@ -178,7 +178,7 @@ size_t combine_most(D d, typename Element::Stored* target, const void* const* so
                     size_t elements) {
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (std::is_same_v<Element, BFloat16>) {
-#if HWY_TARGET == HWY_AVX3
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     if (PairsByInstruction<D>::are_available())
       return combine_pairs<Op, PairsByInstruction<D>>(target, sources, count, elements);
 #endif

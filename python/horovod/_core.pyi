@@ -91,7 +91,6 @@ def reader(types: tuple[type, ...]) -> Any:
 
 def reduce(
     reader: Any,
-    label: str,
     name: str,
     inputs: Any,
     outputs: Any,
@@ -100,7 +99,7 @@ def reduce(
     postscale: float,
     process_set: int,
 ) -> int:
-    """Queues an allreduce called `<label>.<name>` as `submit` does, of tensors and not of numbers.
+    """Queues an allreduce as `submit` does, of tensors and not of numbers.
 
     `inputs`, `outputs`: a tensor, or a list of them; the same object to reduce in place. Kept alive
     like an `owner`. Returns 0, and nothing is queued, when one of them cannot be read, is not

@@ -171,9 +171,7 @@ class Double:
         self.pending[handle] = operation
         return handle
 
-    def reduce(
-        self, reader: Any, label: str, name: str, inputs: Any, outputs: Any, *how: Any
-    ) -> int:
+    def reduce(self, reader: Any, name: str, inputs: Any, outputs: Any, *how: Any) -> int:
         """Leaves all but the plainest tensors to `submit`, like the native module."""
         *arguments, process_set = how
         inputs = inputs if isinstance(inputs, list) else [inputs]
@@ -183,7 +181,7 @@ class Double:
             return 0
         return self.submit(
             self.ALLREDUCE,
-            f"{label}.{name}",
+            name,
             [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
             [t.data_ptr() for t in outputs],
             (inputs, outputs),
@@ -199,7 +197,7 @@ class Double:
             if not all(map(self.is_plain, group)) or len({t.dtype for t in group}) != 1:
                 return None
         return [
-            self.reduce(reader, *name.split(".", 1), group, group, *how)
+            self.reduce(reader, name, group, group, *how)
             for name, group in zip(names, lists, strict=True)
         ]
 

@@ -143,9 +143,9 @@ def allreduce_async_(
     Raises: ValueError when `tensor` is not contiguous.
     """
     if name and op in _USUAL_OPS and average is None and process_set is global_process_set:
-        usual = _USUAL_OPS[op]
+        usual, full_name = _USUAL_OPS[op], "allreduce." + name
         native = core.reduce(
-            READER, "allreduce", name, tensor, tensor, usual, prescale_factor, postscale_factor, 0
+            READER, full_name, tensor, tensor, usual, prescale_factor, postscale_factor, 0
         )
         if native:  # a plain tensor: a third of the time of the full way
             changes([tensor])
@@ -354,7 +354,7 @@ def grouped_allreduce_async_(
     group = list(tensors)
     if name and op in _USUAL_OPS and average is None and process_set is global_process_set:
         reduction = (_USUAL_OPS[op], *factors)
-        native = core.reduce(READER, "grouped_allreduce", name, group, group, *reduction, 0)
+        native = core.reduce(READER, "grouped_allreduce." + name, group, group, *reduction, 0)
         if native:
             changes(group)
             return under_way(native, name, group, form=list)

@@ -198,14 +198,15 @@ def start(
     set_id = 0 if process_set is global_process_set else process_set_id(process_set)
 
     def submit(chosen: str) -> int:
+        full_name = f"{label}.{chosen}"
         if kind == core.ALLREDUCE:
-            arguments = (label, chosen, inputs, outputs, op, prescale, postscale, set_id)
+            arguments = (full_name, inputs, outputs, op, prescale, postscale, set_id)
             native = core.reduce(READER, *arguments)
             if native:
                 return native
         return core.submit(
             kind,
-            f"{label}.{chosen}",
+            full_name,
             [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
             None if allocated else [t.data_ptr() for t in outputs],
             (inputs, outputs),
