@@ -35,9 +35,9 @@ class Line:
 
 def lines_of(rows: Sequence[Row], value: Callable[[Row], float]) -> list[Line]:
     """Ours last, so that it lies on top."""
-    names = sorted({row["peer"] for row in rows}, key=lambda name: (name == OURS, name == BOUND))
+    names = {row["peer"] for row in rows}
     found = []
-    for name in names:
+    for name in sorted(names, key=lambda name: (name == OURS, name == BOUND, name)):
         mine = sorted((r for r in rows if r["peer"] == name), key=lambda row: row["bytes"])
         found.append(Line(name, [(row["bytes"], value(row)) for row in mine]))
     return found

@@ -26,7 +26,12 @@ GAP = "-"
 
 
 def works(rows: Sequence[Row]) -> list[Work]:
-    return list(dict.fromkeys(Work.of(row) for row in rows))
+    """In the order in which they came, but ranks ascending, whichever were measured last."""
+    found = dict.fromkeys(Work.of(row) for row in rows)
+    places: dict[tuple[str, ...], int] = {}
+    for work in found:
+        places.setdefault((work.transport, work.kind, work.type), len(places))
+    return sorted(found, key=lambda w: (places[w.transport, w.kind, w.type], w.np))
 
 
 Column = tuple[Work, int]  #: a cell; rows of it are one column of a table

@@ -155,7 +155,7 @@ class PairsByIntegers {
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 /// The same on CPUs that have an instruction for it, which these targets may have or not. Two
-/// sources of 128 KiB take 4.2 us with it and 7.2 by integers on Zen 4. It takes a subnormal for
+/// sources of 128 KiB take 4.2 us with it and 6.6 by integers on Zen 4. It takes a subnormal for
 /// zero, so these go by integers. (Intel 64 and IA-32 Manual, volume 2: VCVTNE2PS2BF16)
 template <class D>
 class PairsByInstruction {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from bench_rows import WORK, document, row
-from harness import bounds, options, shapes, spawn, svg
+from harness import bounds, curves, options, shapes, spawn, svg
 from harness.jobs import Ended, Launch, complaint_in, rows_in, run
 from harness.namespaces import inside
 from harness.results import (
@@ -21,7 +21,7 @@ from harness.results import (
     verdicts,
 )
 from harness.rounds import Contestant, Outcome, Sizes, order, run_rounds
-from harness.tables import gaps, tables
+from harness.tables import gaps, tables, works
 from harness.verdict import geometric_mean, judge
 
 # ---- who is best, and by how much --------------------------------------------------------------
@@ -69,6 +69,19 @@ def test_neither_the_bound_nor_another_build_of_ours_is_a_peer() -> None:
     rows = [row("ours", 2), row("bound", 1), row("before", 1), row("ours, float32", 1)]
     assert verdicts(rows)[(WORK, 8)].peer is None
     assert last_line(verdicts(rows)) == "no cell has both us and a peer"
+
+
+def test_tables_are_in_order_of_ranks_whichever_were_measured_last() -> None:
+    rows = [row("ours", 1, np=4, kind=kind) for kind in ("allgather", "broadcast")]
+    rows += [row("ours", 1, np=2, kind="allgather"), row("ours", 1, np=8, kind="allgather")]
+    found = [(work.kind, work.np) for work in works(rows)]
+    assert found == [("allgather", 2), ("allgather", 4), ("allgather", 8), ("broadcast", 4)]
+
+
+def test_lines_are_drawn_in_the_same_order_each_time_and_ours_last() -> None:
+    names = ["ours", "bound", *"dacb"]
+    lines = curves.lines_of([row(name, 1) for name in names], lambda row: 1.0)
+    assert [line.name for line in lines] == [*"abcd", "bound", "ours"]
 
 
 def test_other_ways_of_using_us_are_compared_on_a_line_of_their_own() -> None:
