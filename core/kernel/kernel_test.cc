@@ -271,9 +271,10 @@ TEST_P(HalfTypes, SumsOfAnySizeAreSubnormalWhereTheyShouldBe) {
 TEST_P(HalfTypes, OneSubnormalAmongOtherNumbersIsKept) {
   constexpr size_t kElements = 64;
   const std::array<uint16_t, kElements> zeros{};
+  const std::array<uint16_t, 2> zero_and_normal = {0x0000, 0x3c00};  // in both types
   EveryTarget().run([&] {
     for (size_t place = 0; place < kElements; ++place) {
-      for (const uint16_t others : {0x0000, 0x3c00}) {  // the second is normal in both types
+      for (const uint16_t others : zero_and_normal) {
         std::array<uint16_t, kElements> values, actual{};
         values.fill(others);
         values[place] = 0x8003;
