@@ -80,6 +80,8 @@ def demo(rest: list[str]) -> int:
 
 
 def test(rest: list[str]) -> int:
+    # A shell has what it runs in the background ignore it, and so would all that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     everything = "--all" in rest
     names = [name for name in rest if name != "--all"]
     known = suites.all_suites(everything)
