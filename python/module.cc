@@ -146,7 +146,7 @@ struct How {
   }
 };
 
-// Eight arguments and no more: nanobind takes twice as long for a function with nine.
+// Eight arguments and no more: nanobind has a shorter way for so many.
 hvd_handle reduce(const nb::capsule& readers, const char* name, nb::handle inputs,
                   nb::handle outputs, int op, double prescale, double postscale, int process_set) {
   released().drop_all();
