@@ -33,6 +33,7 @@ BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const
     : wiring_(std::move(wiring)),
       backend_(host_rules(knobs)),
       levels_(wiring_.make_levels(ranks, wants_levels(knobs))),
+      members_(ProcessSet::of_all(levels_.all->size())),
       eager_slots_(eager_slots_of(wiring_)),
       patience_at_end_(knobs.peer_timeout),
       spare_cores_(spare_cores) {

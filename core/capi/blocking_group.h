@@ -11,6 +11,7 @@
 #include "core/backend/host/eager_call.h"
 #include "core/backend/host/host_backend.h"
 #include "core/base/knobs.h"
+#include "core/engine/process_sets.h"
 #include "core/group/bootstrap/wiring.h"
 
 namespace hvd {
@@ -24,7 +25,9 @@ class BlockingGroup {
 
   /// Within the group.
   int rank() const { return levels_.all->rank(); }
-  int size() const { return levels_.all->size(); }
+  int size() const { return members_.size(); }
+  /// As a set of its own: ranks are those within the group.
+  const ProcessSet& members() const { return members_; }
 
   /// Returns when the result is here and the others have what they need of this rank. Of the batch,
   /// `sequence` is not used. Throws Error{peer_lost} naming the global rank; afterwards every call
@@ -52,6 +55,7 @@ class BlockingGroup {
   Wiring wiring_;
   HostBackend backend_;
   GroupLevels levels_;
+  const ProcessSet members_;
   EagerSlots* const eager_slots_;  ///< of the segment; nullptr where there are none
   const Duration patience_at_end_;
   const bool spare_cores_;

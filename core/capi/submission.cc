@@ -48,14 +48,34 @@ void tell(void (*ended)(void*, const hvd_ending*), void* owner, const Outcome& o
   ended(owner, &ending);
 }
 
-/// One submission on its way from the C interface to the engine: the request, and the set that it
+void check_name(const hvd_request& request) {
+  if (request.kind < HVD_ALLREDUCE || request.kind > HVD_JOIN)
+    refuse(request, fmt::format("{} is no kind of operation", static_cast<int>(request.kind)));
+  if (request.kind == HVD_JOIN) return;  // nobody looks for it by name
+  if (request.name == nullptr || *request.name == '\0') refuse(request, "a name is needed");
+  if (std::char_traits<char>::length(request.name) > kMaxNameBytes)
+    refuse(request, fmt::format("the name is longer than {} bytes", kMaxNameBytes));
+}
+
+std::shared_ptr<const ProcessSet> find_set(const hvd_request& request, int rank,
+                                           const ProcessSets& sets) {
+  auto set = sets.find(request.process_set);
+  if (!set) refuse(request, fmt::format("no process set has the id {}", request.process_set));
+  if (set->rank_of(rank) == kNoRank) {
+    refuse(request, fmt::format("rank {} is not a member of process set {}, which has the ranks {}",
+                                rank, request.process_set, to_text_of_ranks(set->ranks)));
+  }
+  if (request.kind == HVD_JOIN && request.process_set != ProcessSets::kWorldId)
+    refuse(request, "only all ranks of the job can join, not a process set");
+  return set;
+}
+
+/// One submission on its way from the C interface to who does it: the request, and the set that it
 /// is for, of which this rank is a member.
 class Submission {
  public:
-  Submission(const hvd_request& request, int rank, const ProcessSets& sets)
-      : request_(request), rank_(rank) {
-    check_name();
-    find_set(sets);
+  Submission(const hvd_request& request, int rank, const ProcessSet& set)
+      : request_(request), rank_(rank), set_(set) {
     check_count();
     if (request_.kind == HVD_BROADCAST) check_root();
     check_lists();
@@ -64,13 +84,13 @@ class Submission {
       check_output(i);
     }
     if (reduces(request_.kind)) check_reduction(static_cast<DType>(request_.inputs[0].dtype));
-    if (request_.kind == HVD_ALLTOALL) splits_ = make_splits();
   }
 
   Request make(const Knobs& knobs) {
+    if (request_.kind == HVD_ALLTOALL) splits_ = make_splits();
     Request made;
     made.kind = request_.kind == HVD_JOIN ? Request::Kind::join : Request::Kind::operation;
-    made.group = set_->group;
+    made.group = set_.group;
     made.name = request_.kind == HVD_JOIN ? kJoin : request_.name;
     if (request_.kind != HVD_JOIN) made.signature = sign(knobs);
     made.operation = std::make_shared<Operation>();
@@ -85,28 +105,22 @@ class Submission {
     return made;
   }
 
+  /// Of tensors that are dealt out equally, and go where the caller says.
+  Batch make_batch() const {
+    if (request_.kind == HVD_ALLTOALL) equal_split(request_.inputs[0].shape[0]);
+    Batch made{.transfer = static_cast<Transfer>(request_.kind)};
+    describe(made);
+    made.tensors.reserve(static_cast<size_t>(request_.count));
+    for (int32_t i = 0; i < request_.count; ++i) {
+      made.tensors.push_back({.input = static_cast<const std::byte*>(request_.inputs[i].data),
+                              .output = output_of(i),
+                              .shape = shape_of(request_.inputs[i])});
+    }
+    return made;
+  }
+
  private:
   [[noreturn]] void refuse(const std::string& why) const { hvd::refuse(request_, why); }
-
-  void check_name() const {
-    if (request_.kind < HVD_ALLREDUCE || request_.kind > HVD_JOIN)
-      refuse(fmt::format("{} is no kind of operation", static_cast<int>(request_.kind)));
-    if (request_.kind == HVD_JOIN) return;  // nobody looks for it by name
-    if (request_.name == nullptr || *request_.name == '\0') refuse("a name is needed");
-    if (std::char_traits<char>::length(request_.name) > kMaxNameBytes)
-      refuse(fmt::format("the name is longer than {} bytes", kMaxNameBytes));
-  }
-
-  void find_set(const ProcessSets& sets) {
-    set_ = sets.find(request_.process_set);
-    if (!set_) refuse(fmt::format("no process set has the id {}", request_.process_set));
-    if (set_->rank_of(rank_) == kNoRank) {
-      refuse(fmt::format("rank {} is not a member of process set {}, which has the ranks {}", rank_,
-                         request_.process_set, to_text_of_ranks(set_->ranks)));
-    }
-    if (request_.kind == HVD_JOIN && request_.process_set != ProcessSets::kWorldId)
-      refuse("only all ranks of the job can join, not a process set");
-  }
 
   void check_count() const {
     const bool bare = request_.kind == HVD_BARRIER || request_.kind == HVD_JOIN;
@@ -130,15 +144,14 @@ class Submission {
   void check_output(int32_t i) const {
     if (has_free_rows(request_.kind) || request_.outputs[i] != nullptr) return;
     const Shape shape = shape_of(request_.inputs[i]);
-    const bool no_rows_here =
-        request_.kind == HVD_REDUCESCATTER && shape[0] <= set_->rank_of(rank_);
+    const bool no_rows_here = request_.kind == HVD_REDUCESCATTER && shape[0] <= set_.rank_of(rank_);
     if (element_count(shape) > 0 && !no_rows_here) refuse("an output has no memory");
   }
 
   void check_root() const {
-    if (set_->rank_of(request_.root) != kNoRank) return;
+    if (set_.rank_of(request_.root) != kNoRank) return;
     refuse(fmt::format("root rank {} is not a member of process set {}, which has the ranks {}",
-                       request_.root, request_.process_set, to_text_of_ranks(set_->ranks)));
+                       request_.root, request_.process_set, to_text_of_ranks(set_.ranks)));
   }
 
   void check_tensor(const hvd_tensor& tensor) const {
@@ -193,21 +206,22 @@ class Submission {
   void check_adasum(DType dtype) const {
     if (!is_floating(dtype))
       refuse(fmt::format("Adasum needs floating-point tensors, not {}", name_of(dtype)));
-    if (!std::has_single_bit(static_cast<unsigned>(set_->size()))) {
+    if (!std::has_single_bit(static_cast<unsigned>(set_.size()))) {
       refuse(fmt::format("Adasum needs a number of ranks that is a power of two, but {} take part",
-                         set_->size()));
+                         set_.size()));
     }
   }
 
   /// The rows of the input for each rank of the set.
   std::vector<int32_t> make_splits() const {
     const int64_t rows = request_.inputs[0].shape[0];
-    if (request_.splits == nullptr) return equal_splits(rows);
+    if (request_.splits == nullptr)
+      return std::vector<int32_t>(set_.ranks.size(), equal_split(rows));
     std::vector<int32_t> splits(request_.splits,
                                 request_.splits + std::max(request_.split_count, 0));
-    if (splits.size() != set_->ranks.size()) {
+    if (splits.size() != set_.ranks.size()) {
       refuse(fmt::format("{} splits, expected one for each of the {} ranks", splits.size(),
-                         set_->size()));
+                         set_.size()));
     }
     if (std::any_of(splits.begin(), splits.end(), [](int32_t split) { return split < 0; }))
       refuse("a split is negative");
@@ -217,34 +231,40 @@ class Submission {
     return splits;
   }
 
-  std::vector<int32_t> equal_splits(int64_t rows) const {
-    const int64_t each = rows / set_->size();
-    if (each * set_->size() != rows) {
+  int32_t equal_split(int64_t rows) const {
+    const int64_t each = rows / set_.size();
+    if (each * set_.size() != rows) {
       refuse(fmt::format("{} rows cannot be dealt out equally to {} ranks; give the splits", rows,
-                         set_->size()));
+                         set_.size()));
     }
     if (each > std::numeric_limits<int32_t>::max())
       refuse(fmt::format("{} rows for each rank are more than a split can count", each));
-    return std::vector<int32_t>(set_->ranks.size(), static_cast<int32_t>(each));
+    return static_cast<int32_t>(each);
   }
 
   Signature sign(const Knobs& knobs) const {
     Signature signature;
     signature.name = hash_name(request_.name);
     signature.kind = static_cast<OperationKind>(request_.kind);
-    if (request_.count > 0) signature.dtype = static_cast<DType>(request_.inputs[0].dtype);
-    if (reduces(request_.kind)) {
-      signature.op = static_cast<ReduceOp>(request_.op);
-      signature.prescale = request_.prescale;
-      signature.postscale = request_.postscale;
-    }
-    if (request_.kind == HVD_BROADCAST) signature.root = request_.root;
+    describe(signature);
     for (int32_t i = 0; i < request_.count; ++i) {
       Shape& shape = signature.shapes.emplace_back(shape_of(request_.inputs[i]));
       if (has_free_rows(request_.kind)) shape[0] = kFreeDimension;
     }
     signature.fuse_with_others = request_.count <= 1 || !knobs.disable_group_fusion;
     return signature;
+  }
+
+  /// Fills in what ranks agree on and backends must know alike.
+  template <class SignatureOrBatch>
+  void describe(SignatureOrBatch& made) const {
+    if (request_.count > 0) made.dtype = static_cast<DType>(request_.inputs[0].dtype);
+    if (reduces(request_.kind)) {
+      made.op = static_cast<ReduceOp>(request_.op);
+      made.prescale = request_.prescale;
+      made.postscale = request_.postscale;
+    }
+    if (request_.kind == HVD_BROADCAST) made.root = request_.root;
   }
 
   void prepare_outputs(Operation& operation) const {
@@ -287,7 +307,7 @@ class Submission {
 
   const hvd_request& request_;
   const int rank_;
-  std::shared_ptr<const ProcessSet> set_;
+  const ProcessSet& set_;
   std::vector<int32_t> splits_;
 };
 
@@ -295,7 +315,14 @@ class Submission {
 
 Request make_request(const hvd_request& request, int rank, const ProcessSets& sets,
                      const Knobs& knobs) {
-  return Submission(request, rank, sets).make(knobs);
+  check_name(request);
+  const auto set = find_set(request, rank, sets);
+  return Submission(request, rank, *set).make(knobs);
+}
+
+Batch make_batch(const hvd_request& request, int rank, const ProcessSet& members) {
+  check_name(request);
+  return Submission(request, rank, members).make_batch();
 }
 
 }  // namespace hvd

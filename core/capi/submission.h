@@ -1,5 +1,5 @@
-// From the C structure of a request to what the engine takes, with every check that needs no other
-// rank.
+// From the C structure of a request to what the engine takes, or the backend of a group, with every
+// check that needs no other rank.
 #pragma once
 
 #include "core/base/knobs.h"
@@ -13,5 +13,9 @@ namespace hvd {
 /// with it.
 Request make_request(const hvd_request& request, int rank, const ProcessSets& sets,
                      const Knobs& knobs);
+
+/// The same for a call of `rank` within a group of `members`, who agree on nothing. The caller
+/// gives all outputs, and an alltoall has no splits.
+Batch make_batch(const hvd_request& request, int rank, const ProcessSet& members);
 
 }  // namespace hvd

@@ -275,6 +275,33 @@ TEST_F(Submission, AdasumNeedsAPowerOfTwoOfRanksAndFloats) {
   EXPECT_EQ(make().signature.op, ReduceOp::adasum);
 }
 
+TEST_F(Submission, OnAGroupBecomesABatch) {
+  const ProcessSet members = ProcessSet::of_all(3);
+  request_.kind = HVD_ALLREDUCE;
+  request_.op = HVD_AVERAGE;
+  request_.prescale = 2;
+  const Batch batch = make_batch(request_, kRank, members);
+  EXPECT_EQ(batch.transfer, Transfer::allreduce);
+  EXPECT_EQ(batch.dtype, DType::float32);
+  EXPECT_EQ(batch.op, ReduceOp::average);
+  EXPECT_EQ(batch.prescale, 2);
+  ASSERT_EQ(batch.tensors.size(), 1u);
+  EXPECT_EQ(batch.tensors[0].input, input_.data);
+  EXPECT_EQ(batch.tensors[0].output, output_);
+  EXPECT_EQ(batch.tensors[0].shape, (Shape{6, 2}));
+
+  request_.kind = HVD_BROADCAST;
+  request_.root = 2;
+  EXPECT_EQ(make_batch(request_, kRank, members).root, 2);
+  request_.root = 3;
+  EXPECT_THROW(make_batch(request_, kRank, members), Error);
+
+  request_.kind = HVD_ALLTOALL;
+  EXPECT_EQ(make_batch(request_, kRank, members).tensors[0].gathered, nullptr);
+  set_shape({7, 2});
+  EXPECT_THROW(make_batch(request_, kRank, members), Error);
+}
+
 TEST_F(Submission, JoinIsForAllRanksAndNeedsNoName) {
   request_.kind = HVD_JOIN;
   request_.name = nullptr;

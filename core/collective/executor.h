@@ -105,8 +105,8 @@ class Executor {
 
   Group& group_;
   Work work_;
-  const Plan& plan_;         // the Work's
-  std::vector<int> copied_;  // chunks that go from the input to the output
+  const Plan& plan_;            // the Work's
+  SmallVector<int, 4> copied_;  // chunks that go from the input to the output
   Wavefront to_publish_;
   Wavefront to_merge_;
   const size_t most_ahead_;

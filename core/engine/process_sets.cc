@@ -38,10 +38,14 @@ std::string to_text_of_ranks(const std::vector<int>& ranks) {
   return text + "]";
 }
 
+ProcessSet ProcessSet::of_all(int size) {
+  ProcessSet all{.ranks = std::vector<int>(static_cast<size_t>(size))};
+  std::iota(all.ranks.begin(), all.ranks.end(), 0);
+  return all;
+}
+
 ProcessSets::ProcessSets(int world_size) {
-  ProcessSet world{.ranks = std::vector<int>(static_cast<size_t>(world_size))};
-  std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  sets_[kWorldId] = std::make_shared<const ProcessSet>(std::move(world));
+  sets_[kWorldId] = std::make_shared<const ProcessSet>(ProcessSet::of_all(world_size));
 }
 
 std::shared_ptr<const ProcessSet> ProcessSets::find(int32_t id) const {

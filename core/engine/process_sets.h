@@ -20,6 +20,8 @@ struct ProcessSet {
   GroupNumber group = kWorldGroup;
   std::vector<int> ranks{};  ///< global, ascending
 
+  /// All ranks of a job.
+  static ProcessSet of_all(int size);
   int size() const { return static_cast<int>(ranks.size()); }
   /// The rank within the set of a global rank, kNoRank for none.
   int rank_of(int global_rank) const;

@@ -75,7 +75,6 @@ bool LinkGroup::sent(Ticket ticket) const {
 }
 
 void LinkGroup::land(Ticket ticket, const Parcel& from, MutableBytes target) {
-  // Less fits into the buffer of a channel and is copied from there while it is in the cache.
   if (from.bytes < kLeastLandingBytes) return;
   mesh_.land(ticket, {members_[from.peer], from.offset, from.bytes},
              target.empty() ? arrival_room(ticket, from.bytes) : target);

@@ -145,7 +145,8 @@ TEST(LinkGroup, WhatIsLentLandsWhereItIsWanted) {
     const auto first = world.group(0, {0, 1});
     const auto second = world.group(1, {0, 1});
     uint32_t unit = 0;
-    for (const size_t bytes : {size_t{8}, 32 * KiB, 40 * KiB, 1 * MiB, size_t{4}, 100 * KiB}) {
+    for (const size_t bytes : {size_t{8}, 4 * KiB, 4 * KiB - 1, 32 * KiB, 40 * KiB, 6 * KiB,
+                               1 * MiB, size_t{4}, 100 * KiB}) {
       const Ticket ticket{1, unit++};
       const ByteVector sent = pattern(bytes, static_cast<int>(unit));
       ByteVector target(bytes);

@@ -197,7 +197,7 @@ void Channel::land(ConstBytes head, MutableBytes target) {
     return frame.kind == FrameKind::data && begins_with(frame.payload, head);
   };
   if ((partial_ && is_it(*partial_)) || std::ranges::any_of(unread_, is_it)) return;
-  landings_.push_back({ByteVector(head.begin(), head.end()), target});
+  std::ranges::copy(head, landings_.emplace_back(Landing{.target = target}).head.begin());
 }
 
 MutableBytes Channel::room() {

@@ -5,6 +5,7 @@
 // are on loan until they are sent), and be received where they are wanted (a landing).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -89,8 +90,8 @@ class Channel {
     ConstBytes bytes() const { return lent.empty() ? ConstBytes(own) : lent; }
   };
   struct Landing {
-    ByteVector head;
-    MutableBytes target;
+    std::array<std::byte, kHeadBytes> head{};
+    MutableBytes target{};
   };
   void enqueue(FrameKind kind, ByteVector payload);
   void queue_rest(std::span<const ConstBytes> pieces, size_t sent);

@@ -84,7 +84,7 @@ class AlltoallRun final : public SizedRun {
   // Block from * ranks + to holds, tensor by tensor, what `from` sends to `to`.
   void move_data() override {
     activity_ = Activity::data;
-    std::vector<size_t> row(tensors()), sent(tensors()), filled(tensors());
+    SmallVector<size_t, 1> row(tensors()), sent(tensors()), filled(tensors());
     for (size_t i = 0; i < tensors(); ++i) row[i] = row_bytes(batch_.tensors[i], batch_.dtype);
     Blocks blocks(ranks() * ranks());
     Work work;
