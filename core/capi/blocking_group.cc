@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/backend/host/eager_call.h"
+#include "core/backend/host/eager_link_call.h"
 #include "core/base/error.h"
 #include "core/engine/patience.h"
 #include "core/group/bootstrap/levels.h"
@@ -26,6 +28,11 @@ EagerSlots* eager_slots_of(const Wiring& wiring) {
   return wiring.segment ? wiring.segment->eager_slots() : nullptr;
 }
 
+EagerLimits eager_limits_of(const EagerSlots* slots, const Group& group) {
+  if (slots != nullptr) return EagerCall::limits(*slots);
+  return group.in_place() ? EagerLinkCall::limits(group.size()) : EagerLimits{};
+}
+
 }  // namespace
 
 BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs,
@@ -35,6 +42,7 @@ BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const
       levels_(wiring_.make_levels(ranks, wants_levels(knobs))),
       members_(ProcessSet::of_all(levels_.all->size())),
       eager_slots_(eager_slots_of(wiring_)),
+      eager_limits_(eager_limits_of(eager_slots_, *levels_.all)),
       patience_at_end_(knobs.peer_timeout),
       spare_cores_(spare_cores) {
   for (const Wiring::Watched& peer : wiring_.local_peers)
@@ -65,7 +73,11 @@ void BlockingGroup::end_call(bool waited) {
 
 void BlockingGroup::run(const EagerTask& task) {
   begin_call();
-  EagerCall call(*eager_slots_, task);
+  if (eager_slots_ != nullptr) {
+    EagerCall call(*eager_slots_, task);
+    return end_call(drive([&] { return call.advance(); }));
+  }
+  EagerLinkCall call(*levels_.all, next_sequence_++, task);
   end_call(drive([&] { return call.advance(); }));
 }
 

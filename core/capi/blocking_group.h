@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/backend/host/eager_call.h"
+#include "core/backend/host/eager_task.h"
 #include "core/backend/host/host_backend.h"
 #include "core/base/knobs.h"
 #include "core/engine/process_sets.h"
@@ -35,8 +35,7 @@ class BlockingGroup {
   void run(Batch batch);
   /// The same for a small operation.
   void run(const EagerTask& task);
-  /// The largest input of such an operation, the same on all ranks; 0: there are none.
-  size_t most_eager_bytes() const { return eager_slots_ ? eager_slots_->most_bytes() : 0; }
+  const EagerLimits& eager_limits() const { return eager_limits_; }
   /// Returns when all ranks have called it.
   void barrier();
   /// The last call, collective like all: nobody takes the end of this process for a loss any more.
@@ -57,6 +56,7 @@ class BlockingGroup {
   GroupLevels levels_;
   const ProcessSet members_;
   EagerSlots* const eager_slots_;  ///< of the segment; nullptr where there are none
+  const EagerLimits eager_limits_;
   const Duration patience_at_end_;
   const bool spare_cores_;
   uint64_t next_sequence_ = 1;

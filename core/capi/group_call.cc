@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/capi/eager_task.h"
+#include "core/capi/eager_choice.h"
 #include "core/capi/submission.h"
 
 namespace hvd {
@@ -31,8 +31,7 @@ static_assert(int(HVD_ALLREDUCE) == int(Transfer::allreduce) &&
 }  // namespace
 
 void run_on(BlockingGroup& group, const hvd_request& request) {
-  const size_t most = group.most_eager_bytes();
-  if (const auto task = eager_task_of(request, group.rank(), group.size(), most))
+  if (const auto task = eager_task_of(request, group.rank(), group.size(), group.eager_limits()))
     return group.run(*task);
   Batch batch = make_checked(group, request);
   if (request.kind == HVD_BARRIER) return group.barrier();

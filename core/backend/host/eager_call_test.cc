@@ -1,49 +1,47 @@
-// Small operations as one exchange give the bits that the executor gives. All ranks of a host in
-// one thread, a step of one at a time, in an order drawn from a seed.
+// Small operations as one exchange, within a host and over links, give the bits that the executor
+// gives. All ranks in one thread, a step of one at a time, in an order drawn from a seed.
 #include "core/backend/host/eager_call.h"
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
-#include <optional>
 #include <random>
 #include <vector>
 
 #include "core/backend/host/batch_memory.h"
+#include "core/backend/host/eager_link_call.h"
 #include "core/backend/host/testing.h"
 
 namespace hvd::testing {
 namespace {
 
-class Host {
+/// All ranks of a job that are to make the same calls.
+class Ranks {
  public:
-  Host(int ranks, uint64_t seed)
-      : layout_(SegmentLayout::of(ranks, 16 * KiB, 4096).with_eager_slots()),
-        memory_(layout_.total_bytes()),
-        random_(seed) {
-    for (int rank = 0; rank < ranks; ++rank)
-      segments_.push_back(std::make_unique<HostSegment>(memory_.bytes(), layout_, 1, rank));
-  }
-  int ranks() const { return static_cast<int>(segments_.size()); }
-  size_t most_bytes() const { return layout_.eager_bytes; }
+  using Step = std::function<Run::Progress()>;
+
+  Ranks(int count, uint64_t seed) : count_(count), random_(seed) {}
+  virtual ~Ranks() = default;
+  int count() const { return count_; }
   std::mt19937_64& random() { return random_; }
+  virtual EagerLimits limits() const = 0;
 
   /// `tasks[rank]` is a row of calls; a rank begins the next one when it is done with one, so that
   /// ranks may be in different calls. False when nobody can go on.
   [[nodiscard]] bool run(const std::vector<std::vector<EagerTask>>& tasks) {
     std::vector<size_t> next(tasks.size(), 0);
-    std::vector<std::optional<EagerCall>> calls(tasks.size());
+    std::vector<Step> calls(tasks.size());
     size_t left = tasks.size() * tasks[0].size();
     for (int quiet = 0; left > 0; ++quiet) {
-      if (quiet > 1000 * ranks()) return false;
+      if (quiet > 1000 * count()) return false;
       const size_t rank = random_() % tasks.size();
       if (next[rank] == tasks[rank].size()) continue;
-      if (!calls[rank])
-        calls[rank].emplace(*segments_[rank]->eager_slots(), tasks[rank][next[rank]]);
-      const Run::Progress progress = calls[rank]->advance();
+      if (!calls[rank]) calls[rank] = begin(static_cast<int>(rank), tasks[rank][next[rank]]);
+      const Run::Progress progress = calls[rank]();
       if (progress != Run::Progress::waiting) quiet = 0;
       if (progress != Run::Progress::done) continue;
-      calls[rank].reset();
+      calls[rank] = nullptr;
       ++next[rank];
       --left;
     }
@@ -51,10 +49,56 @@ class Host {
   }
 
  private:
+  virtual Step begin(int rank, const EagerTask& task) = 0;
+
+  const int count_;
+  std::mt19937_64 random_;
+};
+
+class OnAHost final : public Ranks {
+ public:
+  OnAHost(int count, uint64_t seed)
+      : Ranks(count, seed),
+        layout_(SegmentLayout::of(count, 16 * KiB, 4096).with_eager_slots()),
+        memory_(layout_.total_bytes()) {
+    for (int rank = 0; rank < count; ++rank)
+      segments_.push_back(std::make_unique<HostSegment>(memory_.bytes(), layout_, 1, rank));
+  }
+  EagerLimits limits() const override { return EagerCall::limits(*segments_[0]->eager_slots()); }
+
+ private:
+  Step begin(int rank, const EagerTask& task) override {
+    const auto call = std::make_shared<EagerCall>(*segments_[rank]->eager_slots(), task);
+    return [call] { return call->advance(); };
+  }
+
   SegmentLayout layout_;
   SegmentMemory memory_;
-  std::mt19937_64 random_;
   std::vector<std::unique_ptr<HostSegment>> segments_;
+};
+
+/// A link delivers what is sent in pieces of random lengths.
+class OverLinks final : public Ranks {
+ public:
+  OverLinks(int count, uint64_t seed)
+      : Ranks(count, seed),
+        job_({.ranks_per_host = std::vector<int>(static_cast<size_t>(count), 1), .seed = seed}),
+        sequences_(static_cast<size_t>(count)) {}
+  /// Also for what more than two ranks do by other ways.
+  EagerLimits limits() const override {
+    const size_t most = EagerLinkCall::limits(2).whole;
+    return {.whole = most, .parts = most, .reduced = most};
+  }
+
+ private:
+  Step begin(int rank, const EagerTask& task) override {
+    const auto call =
+        std::make_shared<EagerLinkCall>(*job_.groups(rank).all, ++sequences_[rank], task);
+    return [call] { return call->advance(); };
+  }
+
+  Job job_;
+  std::vector<uint64_t> sequences_;
 };
 
 /// One operation on all ranks, to be run both ways.
@@ -72,34 +116,35 @@ size_t output_bytes(const EagerTask& task, int rank, int ranks) {
   return task.bytes();
 }
 
-Drawn draw(Host& host) {
-  std::mt19937_64& random = host.random();
-  const auto ranks = static_cast<size_t>(host.ranks());
+Drawn draw(Ranks& all) {
+  std::mt19937_64& random = all.random();
+  const EagerLimits limits = all.limits();
+  const auto ranks = static_cast<size_t>(all.count());
   Drawn drawn;
   EagerTask& task = drawn.task;
   task.transfer = static_cast<Transfer>(random() % 5);
   task.dtype = static_cast<DType>(random() % (static_cast<size_t>(kLastDType) + 1));
-  const bool reduces =
-      task.transfer == Transfer::allreduce || task.transfer == Transfer::reducescatter;
+  const bool reduces = task.reduces();
   if (reduces && (task.dtype == DType::boolean || task.dtype == DType::uint16))
     task.dtype = DType::float32;
   if (task.transfer == Transfer::allreduce)
     task.op = std::vector{ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
                           ReduceOp::product}[random() % 5];
-  if (reduces && random() % 3 == 0) task.prescale = 0.5, task.postscale = 3.0;
+  if (reduces && random() % 3 == 0) task.postscale = 3.0;
+  if (reduces && limits.prescales && random() % 3 == 0) task.prescale = 0.5;
   task.root = static_cast<int>(random() % ranks);
   task.row_bytes = element_bytes(task.dtype) * (1 + random() % 5);
-  const size_t most_rows = host.most_bytes() / task.row_bytes;
+  const size_t most_rows = limits.of(task.transfer) / task.row_bytes;
   task.rows = 1 + random() % (random() % 4 == 0 ? most_rows : std::min<size_t>(most_rows, 12));
   if (task.transfer == Transfer::alltoall)
     task.rows = std::max(task.rows / ranks, size_t{1}) * ranks;
   const bool same_size =
       task.transfer == Transfer::allreduce || task.transfer == Transfer::broadcast;
   drawn.in_place = same_size && random() % 2 == 0;
-  for (int rank = 0; rank < host.ranks(); ++rank) {
+  for (int rank = 0; rank < all.count(); ++rank) {
     drawn.inputs.push_back(bytes_of(
         task.dtype, small_numbers(task.dtype, task.bytes() / element_bytes(task.dtype), random())));
-    drawn.outputs.emplace_back(output_bytes(task, rank, host.ranks()));
+    drawn.outputs.emplace_back(output_bytes(task, rank, all.count()));
     drawn.expected.emplace_back(drawn.outputs.back().size());
   }
   return drawn;
@@ -133,12 +178,13 @@ EagerTask task_of(Drawn& drawn, int rank) {
 }
 
 /// Runs `count` operations in a row both ways and compares all outputs.
+template <class Kind>
 void expect_the_executors_bits(int ranks, uint64_t seed, int count) {
   SCOPED_TRACE(::testing::Message() << ranks << " ranks, seed " << seed);
-  Host host(ranks, seed);
+  Kind all(ranks, seed);
   Job job({.ranks_per_host = {ranks}, .seed = seed});
   std::vector<Drawn> drawn;
-  for (int i = 0; i < count; ++i) drawn.push_back(draw(host));
+  for (int i = 0; i < count; ++i) drawn.push_back(draw(all));
   std::vector<std::vector<Batch>> batches(static_cast<size_t>(ranks));
   std::vector<std::vector<EagerTask>> tasks(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank)
@@ -147,7 +193,7 @@ void expect_the_executors_bits(int ranks, uint64_t seed, int count) {
       tasks[rank].push_back(task_of(drawn[i], rank));
     }
   ASSERT_TRUE(job.run({.allreduce = {.deterministic = true}}, std::move(batches)));
-  ASSERT_TRUE(host.run(tasks));
+  ASSERT_TRUE(all.run(tasks));
   for (int i = 0; i < count; ++i) {
     SCOPED_TRACE(::testing::Message()
                  << "operation " << i << ": transfer " << static_cast<int>(drawn[i].task.transfer)
@@ -160,15 +206,38 @@ void expect_the_executors_bits(int ranks, uint64_t seed, int count) {
 
 TEST(EagerCall, GivesTheBitsOfTheExecutor) {
   for (const int ranks : {2, 3, 4, 8})
-    for (uint64_t seed = 1; seed <= 20; ++seed) expect_the_executors_bits(ranks, seed, 15);
+    for (uint64_t seed = 1; seed <= 20; ++seed) expect_the_executors_bits<OnAHost>(ranks, seed, 15);
 }
 
 TEST(EagerCall, ServesAsManyRanksAsItSays) {
-  expect_the_executors_bits(EagerSlots::kMostRanks, 1, 10);
+  expect_the_executors_bits<OnAHost>(EagerSlots::kMostRanks, 1, 10);
 }
 
-TEST(EagerCall, BroadcastsFromOneRootDoNotOvertakeTheirReaders) {
-  Host host(3, 7);
+TEST(EagerCall, AddsLessAtOnceAmongManyRanks) {
+  const auto reduced = [](int ranks) { return OnAHost(ranks, 1).limits().reduced; };
+  EXPECT_EQ(reduced(2), 512 * KiB);
+  EXPECT_EQ(reduced(4), 32 * KiB);
+  EXPECT_EQ(reduced(64), 16 * KiB);
+}
+
+TEST(EagerLinkCall, GivesTheBitsOfTheExecutor) {
+  for (const int ranks : {2, 3, 4, 8})
+    for (uint64_t seed = 1; seed <= 10; ++seed)
+      expect_the_executors_bits<OverLinks>(ranks, seed, 15);
+}
+
+TEST(EagerLinkCall, ServesAsManyRanksAsItSays) {
+  for (int ranks = 2; ranks <= 100; ++ranks) {
+    const bool serves = EagerLinkCall::limits(ranks).parts > 0;
+    if (serves && !EagerLinkCall::limits(ranks + 1).parts)
+      expect_the_executors_bits<OverLinks>(ranks, 1, 2);
+    EXPECT_EQ(serves, ranks <= 64);
+  }
+}
+
+template <class Kind>
+void expect_no_overtaking() {
+  Kind all(3, 7);
   constexpr int kCalls = 50;
   std::vector<uint64_t> sent(kCalls);
   std::vector<std::vector<uint64_t>> got(3, std::vector<uint64_t>(kCalls));
@@ -183,9 +252,13 @@ TEST(EagerCall, BroadcastsFromOneRootDoNotOvertakeTheirReaders) {
                              .rows = 1,
                              .row_bytes = sizeof(uint64_t)});
   }
-  ASSERT_TRUE(host.run(tasks));
+  ASSERT_TRUE(all.run(tasks));
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(got[rank], sent);
 }
+
+TEST(EagerCall, BroadcastsFromOneRootDoNotOvertakeTheirReaders) { expect_no_overtaking<OnAHost>(); }
+
+TEST(EagerLinkCall, BroadcastsFromOneRootKeepTheirOrder) { expect_no_overtaking<OverLinks>(); }
 
 }  // namespace
 }  // namespace hvd::testing

@@ -1,4 +1,4 @@
-#include "core/capi/eager_task.h"
+#include "core/capi/eager_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -33,10 +33,9 @@ struct Asked {
     input = {memory.data(), shape.data(), count, dtype};
     request.inputs = &input;
     request.outputs = &output;
-    return eager_task_of(request, 1, ranks, most_bytes);
+    return eager_task_of(request, 1, 2, limits);
   }
-  int ranks = 2;
-  size_t most_bytes = kMost;
+  EagerLimits limits{.whole = kMost, .parts = kMost, .reduced = kMost / 2, .prescales = true};
   hvd_dtype dtype = HVD_FLOAT32;
   std::optional<int32_t> dimensions{};
 };
@@ -77,21 +76,31 @@ TEST(EagerTask, IsNotMadeOfWhatIsLargeOrEmptyOrNegative) {
   EXPECT_TRUE(is_eager(HVD_REDUCESCATTER, {floats}));
 }
 
-TEST(EagerTask, OfAnAllreduceIsSmallerAmongManyRanks) {
-  const auto most_reduced = [](int ranks, size_t most_bytes) {
-    Asked asked(HVD_ALLREDUCE);
-    asked.ranks = ranks;
-    asked.most_bytes = most_bytes;
-    size_t bytes = 0;
-    for (size_t next = 4 * KiB; next <= MiB; next *= 2) {
-      asked.shape = {static_cast<int64_t>(next / sizeof(float))};
-      if (asked.task()) bytes = next;
-    }
-    return bytes;
+TEST(EagerTask, IsMadeOnlyWithinTheLimitOfItsKind) {
+  const auto is_eager = [](hvd_kind kind, size_t EagerLimits::*limit) {
+    Asked asked(kind);
+    asked.limits = {};
+    asked.limits.*limit = kMost;
+    return asked.task().has_value();
   };
-  EXPECT_EQ(most_reduced(2, MiB), 512 * KiB);
-  EXPECT_EQ(most_reduced(4, 512 * KiB), 32 * KiB);
-  EXPECT_EQ(most_reduced(64, 32 * KiB), 16 * KiB);
+  for (const hvd_kind kind : {HVD_ALLGATHER, HVD_BROADCAST})
+    EXPECT_TRUE(is_eager(kind, &EagerLimits::whole)) << kind;
+  for (const hvd_kind kind : {HVD_ALLTOALL, HVD_REDUCESCATTER}) {
+    EXPECT_TRUE(is_eager(kind, &EagerLimits::parts)) << kind;
+    EXPECT_FALSE(is_eager(kind, &EagerLimits::reduced)) << kind;
+  }
+  EXPECT_TRUE(is_eager(HVD_ALLREDUCE, &EagerLimits::reduced));
+  EXPECT_FALSE(is_eager(HVD_ALLREDUCE, &EagerLimits::whole));
+}
+
+TEST(EagerTask, HasNoPrescaleWhereThatIsRefused) {
+  for (const hvd_kind kind : {HVD_ALLREDUCE, HVD_REDUCESCATTER}) {
+    Asked asked(kind);
+    asked.limits.prescales = false;
+    EXPECT_TRUE(asked.task()) << kind;
+    asked.request.prescale = 0.5;
+    EXPECT_FALSE(asked.task()) << kind;
+  }
 }
 
 TEST(EagerTask, IsNotMadeOfWhatTheChecksMustRefuse) {

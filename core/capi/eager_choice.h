@@ -4,16 +4,16 @@
 #include <cstddef>
 #include <optional>
 
-#include "core/backend/host/eager_call.h"
+#include "core/backend/host/eager_task.h"
 #include "horovod/horovod.h"
 
 namespace hvd {
 
 /// `rank` and `size` are those of the group. Nothing where the request is not one contiguous tensor
-/// of 1 to `most_bytes`, and nothing where anything may be wrong with it: such a request takes the
-/// way through all checks, which knows what to say. Of valid requests, whether they are eager
-/// follows from facts that are equal on all ranks.
+/// within `limits`, and not empty, and nothing where anything may be wrong with it: such a request
+/// takes the way through all checks, which knows what to say. Of valid requests, whether they are
+/// eager follows from facts that are equal on all ranks.
 std::optional<EagerTask> eager_task_of(const hvd_request& request, int rank, int size,
-                                       size_t most_bytes);
+                                       const EagerLimits& limits);
 
 }  // namespace hvd

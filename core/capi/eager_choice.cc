@@ -1,4 +1,4 @@
-#include "core/capi/eager_task.h"
+#include "core/capi/eager_choice.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +17,6 @@ bool is_one_tensor(const hvd_request& request) {
   return dtype >= HVD_UINT8 && dtype <= HVD_BFLOAT16;
 }
 
-bool reduces(hvd_kind kind) { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
-
 bool is_plain_reduction(const hvd_request& request) {
   const hvd_dtype dtype = request.inputs[0].dtype;
   const hvd_reduce_op op = request.op;
@@ -26,14 +24,6 @@ bool is_plain_reduction(const hvd_request& request) {
   if (std::isnan(request.prescale) || std::isnan(request.postscale)) return false;
   if (op == HVD_AVERAGE || op == HVD_SUM) return true;
   return request.kind == HVD_ALLREDUCE && op >= HVD_MIN && op <= HVD_PRODUCT;
-}
-
-// In an exchange each rank reads and adds up everything; in segments its part of everything, and
-// then what the others have made of theirs. Two ranks read as much by the one as by the other.
-// Measured in an exchange and in segments: np 4, 32 KiB 25 and 21 us, 64 KiB 42 and 35, 128 KiB 69
-// and 47; np 8, 32 KiB 50 and 68, 64 KiB 93 and 71; np 2, 512 KiB 29 and 52.
-size_t most_reduced(int ranks, size_t most_bytes) {
-  return std::min(most_bytes / 2, ranks == 2 ? most_bytes : 32 * KiB);
 }
 
 /// Fills in the rows; false where the tensor is empty, larger than `most` bytes or malformed.
@@ -71,7 +61,7 @@ bool has_possible_rows(const EagerTask& task, const hvd_tensor& tensor, int rank
 }  // namespace
 
 std::optional<EagerTask> eager_task_of(const hvd_request& request, int rank, int size,
-                                       size_t most_bytes) {
+                                       const EagerLimits& limits) {
   if (!is_one_tensor(request)) return std::nullopt;
   const hvd_tensor& tensor = request.inputs[0];
   EagerTask task{.transfer = static_cast<Transfer>(request.kind),
@@ -79,11 +69,12 @@ std::optional<EagerTask> eager_task_of(const hvd_request& request, int rank, int
                  .root = request.kind == HVD_BROADCAST ? request.root : 0,
                  .input = static_cast<const std::byte*>(tensor.data),
                  .output = static_cast<std::byte*>(request.outputs[0])};
-  const size_t most = request.kind == HVD_ALLREDUCE ? most_reduced(size, most_bytes) : most_bytes;
-  if (task.input == nullptr || !measure(tensor, most, task)) return std::nullopt;
+  if (task.input == nullptr || !measure(tensor, limits.of(task.transfer), task))
+    return std::nullopt;
   if (!has_possible_rows(task, tensor, rank, size)) return std::nullopt;
-  if (reduces(request.kind)) {
+  if (task.reduces()) {
     if (!is_plain_reduction(request)) return std::nullopt;
+    if (request.prescale != 1.0 && !limits.prescales) return std::nullopt;
     task.op = static_cast<ReduceOp>(request.op);
     task.prescale = request.prescale;
     task.postscale = request.postscale;

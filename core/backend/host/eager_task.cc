@@ -1,0 +1,59 @@
+#include "core/backend/host/eager_task.h"
+
+#include <cstring>
+
+#include "core/backend/host/batch_memory.h"
+#include "core/backend/host/runs.h"
+#include "core/base/assert.h"
+#include "core/kernel/kernel.h"
+
+namespace hvd {
+
+size_t EagerLimits::of(Transfer transfer) const {
+  switch (transfer) {
+    case Transfer::allreduce:
+      return reduced;
+    case Transfer::allgather:
+    case Transfer::broadcast:
+      return whole;
+    case Transfer::alltoall:
+    case Transfer::reducescatter:
+      return parts;
+  }
+  HVD_ASSERT(false);
+}
+
+Stretch wanted_of(const EagerTask& task, int rank, int ranks) {
+  switch (task.transfer) {
+    case Transfer::allreduce:
+    case Transfer::allgather:
+    case Transfer::broadcast:
+      return {0, task.bytes()};
+    case Transfer::alltoall:
+    case Transfer::reducescatter: {
+      const Rows own = rows_of(task.rows, rank, ranks);
+      return {own.first * task.row_bytes, (own.first + own.count) * task.row_bytes};
+    }
+  }
+  HVD_ASSERT(false);
+}
+
+void take(const EagerTask& task, Stretch wanted, Stretch part,
+          std::span<const void* const> inputs) {
+  std::byte* target = task.output + (part.begin - wanted.begin);
+  if (task.reduces()) {
+    const size_t elements = part.bytes() / element_bytes(task.dtype);
+    kernel::reduce(task.op, task.dtype, target, inputs, elements);
+    const double factor =
+        factor_after(task.op, task.dtype, task.postscale, static_cast<int>(inputs.size()));
+    kernel::scale(task.dtype, target, target, factor, elements);
+    return;
+  }
+  // What was wanted of each rank lies behind what was wanted of the rank before.
+  for (const void* input : inputs) {
+    if (input != target) std::memcpy(target, input, part.bytes());
+    target += wanted.bytes();
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,60 @@
+// A small operation that is one exchange: what every rank has, what each wants of it, and what the
+// result is made of. How the bytes get there is left to EagerCall, within a host, and to
+// EagerLinkCall, over links. Pure.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "core/backend/backend.h"
+#include "core/base/dtype.h"
+
+namespace hvd {
+
+/// One contiguous tensor, with memory on every rank. All facts but the addresses are equal on all
+/// ranks, and as a Batch has them.
+struct EagerTask {
+  Transfer transfer = Transfer::allreduce;
+  DType dtype = DType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = 0;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;  ///< as BatchTensor::output; allgather, alltoall: always there
+  size_t rows = 0;              ///< of dim 0 of the input; alltoall: a multiple of the ranks
+  size_t row_bytes = 0;
+
+  size_t bytes() const { return rows * row_bytes; }
+  bool reduces() const {
+    return transfer == Transfer::allreduce || transfer == Transfer::reducescatter;
+  }
+};
+
+/// Which operations are eager: bytes of the input, 0 for none. The same on all ranks of a group.
+struct EagerLimits {
+  size_t whole = 0;    ///< allgather, broadcast: all of an input goes to all ranks
+  size_t parts = 0;    ///< alltoall, reducescatter: each rank gets its own
+  size_t reduced = 0;  ///< allreduce
+  bool prescales = false;
+
+  size_t of(Transfer transfer) const;
+};
+
+/// A stretch of the input.
+struct Stretch {
+  size_t begin = 0;
+  size_t end = 0;
+  bool empty() const { return begin >= end; }
+  size_t bytes() const { return end - begin; }
+};
+
+/// What `rank` of `ranks` wants of every input; of a broadcast, of the root's.
+Stretch wanted_of(const EagerTask& task, int rank, int ranks);
+
+/// Makes of `part`, a stretch of what this rank has `wanted`, its part of the output. `inputs[r]`
+/// is where rank r's part lies, prescaled; a broadcast has just the root's. Reduces in ascending
+/// order of rank, as the executor does: the same bits.
+void take(const EagerTask& task, Stretch wanted, Stretch part, std::span<const void* const> inputs);
+
+}  // namespace hvd
