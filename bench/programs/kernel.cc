@@ -3,6 +3,8 @@
 //   bench_kernel loop BYTES      us for two threads to make an allreduce of so many bytes by
 //                                nothing but copies, sums and two numbers a thread; and for one
 //                                core to copy as much, alone
+//   bench_kernel copy SIZES      us to copy so many bytes by the C library and by kernel::copy, to
+//                                places that lie so far behind the source within their page
 // Prints lines of JSON.
 #include "core/kernel/kernel.h"
 
@@ -122,13 +124,40 @@ void loop(size_t bytes) {
               median(times) * 1e6, median(copies) * 1e6);
 }
 
+void copy(const std::string& sizes) {
+  constexpr size_t kPage = 4096;
+  pin(0, 1);
+  for (const size_t bytes : parse_sizes(sizes)) {
+    const hvd::AlignedBuffer memory = zeros(2 * (bytes + 2 * kPage));
+    std::byte* const source = memory.data();
+    const int calls = static_cast<int>(std::max<size_t>(1, kBytesATime / bytes));
+    const auto us = [&](auto function, std::byte* target) {
+      const auto times = time(kTimes, [&] {
+        for (int i = 0; i < calls; ++i) {
+          function(target, source, bytes);
+          asm volatile("" ::"r"(target) : "memory");
+        }
+      });
+      return median(times) / calls * 1e6;
+    };
+    for (const size_t behind : {0, 8, 24, 31, 32, 40, 64}) {
+      std::byte* const target = source + (bytes + kPage) / kPage * kPage + behind;
+      std::printf(
+          "{\"what\":\"copy\",\"bytes\":%zu,\"behind\":%zu,\"memcpy_us\":%.4f,\"us\":%.4f}\n",
+          bytes, behind, us(std::memcpy, target), us(hvd::kernel::copy, target));
+    }
+  }
+}
+
 int run(const std::string& what, const std::string& sizes) {
   if (what == "reduce" && !sizes.empty()) {
     reduce(sizes);
   } else if (what == "loop" && !sizes.empty()) {
     loop(parse_sizes(sizes).front());
+  } else if (what == "copy" && !sizes.empty()) {
+    copy(sizes);
   } else {
-    std::fprintf(stderr, "bench_kernel reduce SIZES | loop BYTES\n");
+    std::fprintf(stderr, "bench_kernel reduce SIZES | loop BYTES | copy SIZES\n");
     return 2;
   }
   return 0;

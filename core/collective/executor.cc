@@ -325,7 +325,7 @@ void Executor::copy(std::byte* to, const std::byte* from, size_t bytes) const {
   if (streams_)
     kernel::copy_past_caches(to, from, bytes);
   else
-    std::memcpy(to, from, bytes);
+    kernel::copy(to, from, bytes);
 }
 
 /// Of the next segment, what no receive changes and both lists have. The two factors one after the

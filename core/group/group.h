@@ -9,7 +9,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +16,7 @@
 
 #include "core/base/assert.h"
 #include "core/base/bytes.h"
+#include "core/kernel/kernel.h"
 
 namespace hvd {
 
@@ -63,7 +63,7 @@ class Group {
 
   /// As memcpy, into reserved room.
   virtual void fill(std::byte* to, const std::byte* from, size_t bytes) {
-    std::memcpy(to, from, bytes);
+    kernel::copy(to, from, bytes);
   }
 
   /// Makes the parcels (stretches of the reserved room, possibly overlapping) visible to their

@@ -260,10 +260,9 @@ ByteVector unit_frame(uint64_t offset, size_t bytes) {
   Writer frame;
   frame.put(uint64_t{1});
   frame.put(offset);
-  frame.put(uint32_t{0});
-  frame.put(uint32_t{0});
-  frame.put_bytes(ByteVector(bytes));
-  return frame.take();
+  ByteVector made = frame.take();
+  made.resize(kUnitHeaderBytes + bytes);
+  return made;
 }
 
 TEST(Mesh, FramesThatMakeNoSenseAreRefused) {

@@ -18,7 +18,7 @@ struct UnitHeader {
   uint64_t batch = 0;
   uint64_t offset = 0;
   uint32_t unit = 0;
-  uint32_t zero = 0;
+  std::array<uint32_t, 7> zero{};
 };
 static_assert(sizeof(UnitHeader) == kUnitHeaderBytes);
 
@@ -137,8 +137,7 @@ void Mesh::park(int peer, Peer& state, Frame frame) {
   unit.ticket.batch = reader.get<uint64_t>();
   unit.offset = reader.get<uint64_t>();
   unit.ticket.unit = reader.get<uint32_t>();
-  reader.get<uint32_t>();
-  const size_t bytes = reader.rest().size() + frame.landed.size();
+  const size_t bytes = frame.payload.size() - kUnitHeaderBytes + frame.landed.size();
   if (unit.offset > kUnitBytes || bytes > kUnitBytes - unit.offset) refuse("more than a unit");
   if (!state.parked.empty() && unit.ticket < state.parked.back().ticket)
     refuse("units in disorder");

@@ -16,8 +16,7 @@
 
 namespace hvd {
 
-/// Before the bytes of every data frame: u64 batch, u64 offset, u32 unit, u32 zero. The padding
-/// leaves the bytes aligned for every element type.
+/// Before the bytes of every data frame: u64 batch, u64 offset, u32 unit, zeros.
 inline constexpr size_t kUnitHeaderBytes = kHeadBytes;
 
 /// Ranks are global. Owned and driven by one thread; never blocks.

@@ -56,7 +56,7 @@ void SharedCopy::store(std::byte* to, const std::byte* from, size_t bytes) const
   if (choice_.streams())
     kernel::copy_past_caches(to, from, bytes);
   else
-    std::memcpy(to, from, bytes);
+    kernel::copy(to, from, bytes);
 }
 
 }  // namespace hvd

@@ -346,17 +346,42 @@ TEST(KernelScale, ByOneKeepsEveryBitOfLargeIntegers) {
   EXPECT_EQ(result, value);
 }
 
-TEST(CopyPastCaches, KeepsEveryByteAndItsNeighbours) {
+using CopyFunction = void (*)(void*, const void*, size_t);
+
+void expect_every_byte_and_its_neighbours(CopyFunction copy_function, size_t bytes,
+                                          size_t misalignment) {
+  SCOPED_TRACE(::testing::Message() << bytes << " bytes, " << misalignment);
+  Buffer from(bytes, 64 - misalignment), to(bytes + 2, misalignment);
+  for (size_t i = 0; i < bytes; ++i) from.data()[i] = std::byte(i * 7 + 1);
+  std::fill_n(to.data(), to.size(), std::byte{0xee});
+  copy_function(to.data() + 1, from.data(), bytes);
+  EXPECT_TRUE(std::equal(from.data(), from.data() + bytes, to.data() + 1));
+  EXPECT_EQ(to.data()[0], std::byte{0xee});
+  EXPECT_EQ(to.data()[bytes + 1], std::byte{0xee});
+}
+
+TEST(Copies, KeepEveryByteAndItsNeighbours) {
   EveryTarget().run([] {
-    for (const size_t bytes : {0, 1, 63, 64, 65, 255, 256, 1000, 5000})
-      for (const size_t misalignment : {0, 1, 32, 63}) {
-        Buffer from(bytes, 64 - misalignment), to(bytes + 2, misalignment);
-        for (size_t i = 0; i < bytes; ++i) from.data()[i] = std::byte(i * 7 + 1);
-        std::fill_n(to.data(), to.size(), std::byte{0xee});
-        copy_past_caches(to.data() + 1, from.data(), bytes);
-        EXPECT_TRUE(std::equal(from.data(), from.data() + bytes, to.data() + 1)) << bytes;
-        EXPECT_EQ(to.data()[0], std::byte{0xee});
-        EXPECT_EQ(to.data()[bytes + 1], std::byte{0xee});
+    for (const CopyFunction function : {&copy, &copy_past_caches})
+      for (const size_t bytes : {0, 1, 63, 64, 65, 255, 256, 1000, 5000})
+        for (const size_t misalignment : {0, 1, 32, 63})
+          expect_every_byte_and_its_neighbours(function, bytes, misalignment);
+  });
+}
+
+TEST(Copy, GoesFromAnywhereInAPageToAnywhere) {
+  EveryTarget().run([] {
+    constexpr size_t kPage = 4096, kBytes = 3000;
+    std::vector<std::byte> from(2 * kPage), to(2 * kPage);
+    for (size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i * 7 + i / 256);
+    for (const size_t begin : {0, 17, 40})
+      for (size_t offset = 0; offset < 80; ++offset) {
+        std::ranges::fill(to, std::byte{0xee});
+        kernel::copy(to.data() + begin + offset, from.data() + begin, kBytes);
+        for (size_t i = 0; i < to.size(); ++i) {
+          const bool inside = i >= begin + offset && i < begin + offset + kBytes;
+          ASSERT_EQ(to[i], inside ? from[i - offset] : std::byte{0xee}) << i << " of " << offset;
+        }
       }
   });
 }

@@ -96,9 +96,8 @@ HWY_EXPORT(scale_on_target);
 void scale(DType dtype, void* destination, const void* source, double factor, size_t elements) {
   if (factor != 1.0) {
     HWY_DYNAMIC_DISPATCH(scale_on_target)(dtype, destination, source, factor, elements);
-  } else if (destination != source &&
-             elements > 0) {  // a copy keeps every bit, also of 64-bit integers
-    std::memcpy(destination, source, elements * element_bytes(dtype));
+  } else if (destination != source) {  // a copy keeps every bit, also of 64-bit integers
+    copy(destination, source, elements * element_bytes(dtype));
   }
 }
 

@@ -205,7 +205,7 @@ MutableBytes Channel::room() {
     const bool awaits_long = !landings_.empty() && landings_.front().target.size() > kBufferBytes;
     const size_t end =
         awaits_long ? std::max(buffer_end_ + kHeadBytes, kFirstBytesOfLanding) : buffer_.size();
-    return MutableBytes(buffer_).first(end).subspan(buffer_end_);
+    return MutableBytes(buffer_.data(), end).subspan(buffer_end_);
   }
   if (!partial_->landed.empty()) return partial_->landed.subspan(partial_received_);
   return MutableBytes(partial_->payload).subspan(partial_received_);
@@ -229,13 +229,13 @@ void Channel::took(size_t bytes) {
 /// 0.
 void Channel::split_buffer() {
   while (!goodbye_received_ && buffer_end_ - buffer_begin_ >= kFrameHeaderBytes) {
-    const auto here = ConstBytes(buffer_).subspan(buffer_begin_, buffer_end_ - buffer_begin_);
+    const auto here = ConstBytes(buffer_.data(), buffer_end_).subspan(buffer_begin_);
     const Header header = parse(here.first(kFrameHeaderBytes));
     const auto body = here.subspan(kFrameHeaderBytes);
     if (body.size() < std::min<size_t>(header.bytes, kHeadBytes)) break;
     buffer_begin_ += kFrameHeaderBytes + begin_frame(header, body);
   }
-  std::copy(buffer_.begin() + buffer_begin_, buffer_.begin() + buffer_end_, buffer_.begin());
+  std::copy(buffer_.data() + buffer_begin_, buffer_.data() + buffer_end_, buffer_.data());
   buffer_end_ -= buffer_begin_;
   buffer_begin_ = 0;
 }

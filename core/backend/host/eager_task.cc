@@ -1,7 +1,5 @@
 #include "core/backend/host/eager_task.h"
 
-#include <cstring>
-
 #include "core/backend/host/batch_memory.h"
 #include "core/backend/host/runs.h"
 #include "core/base/assert.h"
@@ -51,7 +49,7 @@ void take(const EagerTask& task, Stretch wanted, Stretch part,
   }
   // What was wanted of each rank lies behind what was wanted of the rank before.
   for (const void* input : inputs) {
-    if (input != target) std::memcpy(target, input, part.bytes());
+    if (input != target) kernel::copy(target, input, part.bytes());
     target += wanted.bytes();
   }
 }
