@@ -35,7 +35,8 @@ struct Asked {
     request.outputs = &output;
     return eager_task_of(request, 1, 2, limits);
   }
-  EagerLimits limits{.whole = kMost, .parts = kMost, .reduced = kMost / 2, .prescales = true};
+  EagerLimits limits{
+      .reduced = kMost / 2, .gathered = kMost, .told = kMost, .dealt = kMost, .prescales = true};
   hvd_dtype dtype = HVD_FLOAT32;
   std::optional<int32_t> dimensions{};
 };
@@ -83,14 +84,14 @@ TEST(EagerTask, IsMadeOnlyWithinTheLimitOfItsKind) {
     asked.limits.*limit = kMost;
     return asked.task().has_value();
   };
-  for (const hvd_kind kind : {HVD_ALLGATHER, HVD_BROADCAST})
-    EXPECT_TRUE(is_eager(kind, &EagerLimits::whole)) << kind;
+  EXPECT_TRUE(is_eager(HVD_ALLREDUCE, &EagerLimits::reduced));
+  EXPECT_FALSE(is_eager(HVD_ALLREDUCE, &EagerLimits::gathered));
+  EXPECT_TRUE(is_eager(HVD_ALLGATHER, &EagerLimits::gathered));
+  EXPECT_TRUE(is_eager(HVD_BROADCAST, &EagerLimits::told));
   for (const hvd_kind kind : {HVD_ALLTOALL, HVD_REDUCESCATTER}) {
-    EXPECT_TRUE(is_eager(kind, &EagerLimits::parts)) << kind;
+    EXPECT_TRUE(is_eager(kind, &EagerLimits::dealt)) << kind;
     EXPECT_FALSE(is_eager(kind, &EagerLimits::reduced)) << kind;
   }
-  EXPECT_TRUE(is_eager(HVD_ALLREDUCE, &EagerLimits::reduced));
-  EXPECT_FALSE(is_eager(HVD_ALLREDUCE, &EagerLimits::whole));
 }
 
 TEST(EagerTask, HasNoPrescaleWhereThatIsRefused) {

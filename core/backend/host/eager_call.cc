@@ -35,7 +35,7 @@ EagerLimits EagerCall::limits(const EagerSlots& slots) {
   const size_t most = slots.most_bytes();
   const size_t reduced =
       slots.local_ranks() == 2 ? most / 2 : std::min(most / 2, kMostReducedOfMany);
-  return {.whole = most, .parts = most, .reduced = reduced, .prescales = true};
+  return {.reduced = reduced, .gathered = most, .told = most, .dealt = most, .prescales = true};
 }
 
 Run::Progress EagerCall::advance() {

@@ -85,10 +85,7 @@ class OverLinks final : public Ranks {
         job_({.ranks_per_host = std::vector<int>(static_cast<size_t>(count), 1), .seed = seed}),
         sequences_(static_cast<size_t>(count)) {}
   /// Also for what more than two ranks do by other ways.
-  EagerLimits limits() const override {
-    const size_t most = EagerLinkCall::limits(2).whole;
-    return {.whole = most, .parts = most, .reduced = most};
-  }
+  EagerLimits limits() const override { return EagerLinkCall::limits(2); }
 
  private:
   Step begin(int rank, const EagerTask& task) override {
@@ -228,8 +225,8 @@ TEST(EagerLinkCall, GivesTheBitsOfTheExecutor) {
 
 TEST(EagerLinkCall, ServesAsManyRanksAsItSays) {
   for (int ranks = 2; ranks <= 100; ++ranks) {
-    const bool serves = EagerLinkCall::limits(ranks).parts > 0;
-    if (serves && !EagerLinkCall::limits(ranks + 1).parts)
+    const bool serves = EagerLinkCall::limits(ranks).dealt > 0;
+    if (serves && !EagerLinkCall::limits(ranks + 1).dealt)
       expect_the_executors_bits<OverLinks>(ranks, 1, 2);
     EXPECT_EQ(serves, ranks <= 64);
   }

@@ -12,11 +12,12 @@ size_t EagerLimits::of(Transfer transfer) const {
     case Transfer::allreduce:
       return reduced;
     case Transfer::allgather:
+      return gathered;
     case Transfer::broadcast:
-      return whole;
+      return told;
     case Transfer::alltoall:
     case Transfer::reducescatter:
-      return parts;
+      return dealt;
   }
   HVD_ASSERT(false);
 }

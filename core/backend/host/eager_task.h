@@ -33,9 +33,10 @@ struct EagerTask {
 
 /// Which operations are eager: bytes of the input, 0 for none. The same on all ranks of a group.
 struct EagerLimits {
-  size_t whole = 0;    ///< allgather, broadcast: all of an input goes to all ranks
-  size_t parts = 0;    ///< alltoall, reducescatter: each rank gets its own
-  size_t reduced = 0;  ///< allreduce
+  size_t reduced = 0;   ///< allreduce
+  size_t gathered = 0;  ///< allgather
+  size_t told = 0;      ///< broadcast
+  size_t dealt = 0;     ///< alltoall, reducescatter: each rank gets a part of its own
   bool prescales = false;
 
   size_t of(Transfer transfer) const;
