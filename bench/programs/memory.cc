@@ -23,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -39,12 +40,31 @@ constexpr int kTrips = 5000;
 constexpr size_t kWireBytes = size_t{16} << 20;  // a size is sent so often that it makes this many
 constexpr int kLeastSent = 3, kMostSent = 2000;  // but not less often, nor more
 
+/// Memory whose pages are there. It begins with a page: where one place is a few bytes behind the
+/// other within their pages, a copy takes many times as long (docs/decisions, 26).
+class Pages {
+ public:
+  explicit Pages(size_t bytes) {
+    const size_t whole = (bytes + kPage - 1) / kPage * kPage;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, whole)));
+    std::memset(data_.get(), 1, whole);
+  }
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
 // ---- memory ------------------------------------------------------------------------------------
 
 void copy(const std::string& sizes) {
   pin(0, 1);
   for (const size_t bytes : parse_sizes(sizes)) {
-    std::vector<std::byte> from(bytes, std::byte{1}), to(bytes, std::byte{2});
+    const Pages from(bytes), to(bytes);
     const auto once = [&] {
       std::memcpy(to.data(), from.data(), bytes);
       asm volatile("" ::"r"(to.data()) : "memory");  // somebody might look at it
@@ -162,7 +182,7 @@ constexpr size_t kPiece = size_t{256} << 10;
 
 /// Sends and receives at the same time, in one thread that never sleeps.
 void exchange(int socket, size_t send_bytes, size_t receive_bytes) {
-  static std::vector<std::byte> out(kPiece), in(kPiece);  // kept, so that their pages are there
+  static const Pages out(kPiece), in(kPiece);
   size_t sent = 0, received = 0;
   while (sent < send_bytes || received < receive_bytes) {
     if (sent < send_bytes) {
