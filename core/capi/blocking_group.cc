@@ -28,9 +28,15 @@ EagerSlots* eager_slots_of(const Wiring& wiring) {
   return wiring.segment ? wiring.segment->eager_slots() : nullptr;
 }
 
-EagerLimits eager_limits_of(const EagerSlots* slots, const Group& group) {
-  if (slots != nullptr) return EagerCall::limits(*slots);
-  return group.in_place() ? EagerLinkCall::limits(group.size()) : EagerLimits{};
+EagerLimits eager_limits_of(const EagerSlots* slots, const Group& group, const Knobs& knobs) {
+  EagerLimits limits{};
+  if (slots != nullptr) {
+    limits = EagerCall::limits(*slots);
+  } else if (group.in_place()) {
+    limits = EagerLinkCall::limits(group.size());
+  }
+  if (knobs.allreduce_algorithm != AlgorithmChoice::automatic) limits.reduced = 0;
+  return limits;
 }
 
 }  // namespace
@@ -42,7 +48,7 @@ BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const
       levels_(wiring_.make_levels(ranks, wants_levels(knobs))),
       members_(ProcessSet::of_all(levels_.all->size())),
       eager_slots_(eager_slots_of(wiring_)),
-      eager_limits_(eager_limits_of(eager_slots_, *levels_.all)),
+      eager_limits_(eager_limits_of(eager_slots_, *levels_.all, knobs)),
       patience_at_end_(knobs.peer_timeout),
       spare_cores_(spare_cores) {
   for (const Wiring::Watched& peer : wiring_.local_peers)
@@ -73,12 +79,11 @@ void BlockingGroup::end_call(bool waited) {
 
 void BlockingGroup::run(const EagerTask& task) {
   begin_call();
-  if (eager_slots_ != nullptr) {
-    EagerCall call(*eager_slots_, task);
-    return end_call(drive([&] { return call.advance(); }));
-  }
-  EagerLinkCall call(*levels_.all, next_sequence_++, task);
-  end_call(drive([&] { return call.advance(); }));
+  const auto drive_call = [&](auto call) { end_call(drive([&] { return call.advance(); })); };
+  if (eager_slots_ != nullptr)
+    drive_call(EagerCall(*eager_slots_, task));
+  else
+    drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
 }
 
 void BlockingGroup::run(Batch batch) {

@@ -128,6 +128,43 @@ TEST_P(BlockingGroups, MayOverlapAndTakeTurns) {
   });
 }
 
+EagerTask eager_sum_of(std::vector<int64_t>& values) {
+  auto* bytes = reinterpret_cast<std::byte*>(values.data());
+  return {.transfer = Transfer::allreduce,
+          .dtype = DType::int64,
+          .input = bytes,
+          .output = bytes,
+          .rows = values.size(),
+          .row_bytes = sizeof(int64_t)};
+}
+
+TEST_P(BlockingGroups, TakeSmallCallsAmongOthers) {
+  on_ranks(2, [](Member& member, int rank) {
+    BlockingGroup group = member.group({0, 1}, "both");
+    for (int64_t turn = 0; turn < 100; ++turn) {
+      const auto count = static_cast<size_t>(1 + turn * 37);
+      std::vector<int64_t> first(count, rank + turn), second(count, rank - turn);
+      ASSERT_LE(count * sizeof(int64_t), group.eager_limits().reduced);
+      group.run(eager_sum_of(first));
+      ASSERT_EQ(first, std::vector<int64_t>(count, 1 + 2 * turn));
+      if (turn % 3 == 0) continue;
+      group.run(sum_of(second));
+      ASSERT_EQ(second, std::vector<int64_t>(count, 1 - 2 * turn));
+    }
+    group.leave();
+  });
+}
+
+TEST_P(BlockingGroups, PlanEveryAllreduceWhoseAlgorithmIsChosen) {
+  knobs_.allreduce_algorithm = AlgorithmChoice::ring;
+  on_ranks(2, [](Member& member, int) {
+    BlockingGroup group = member.group({0, 1}, "both");
+    EXPECT_EQ(group.eager_limits().reduced, 0u);
+    EXPECT_GT(group.eager_limits().gathered, 0u);
+    group.leave();
+  });
+}
+
 TEST_P(BlockingGroups, AreThereTwiceForTheSameRanks) {
   on_ranks(2, [](Member& member, int rank) {
     BlockingGroup first = member.group({0, 1}, "first");

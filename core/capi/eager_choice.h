@@ -9,8 +9,8 @@
 
 namespace hvd {
 
-/// `rank` and `size` are those of the group. Nothing where the request is not one contiguous tensor
-/// within `limits`, and not empty, and nothing where anything may be wrong with it: such a request
+/// `rank` and `size` are those of the group. Nothing unless the request is one contiguous tensor,
+/// not empty and within `limits`, and nothing where anything may be wrong with it: such a request
 /// takes the way through all checks, which knows what to say. Of valid requests, whether they are
 /// eager follows from facts that are equal on all ranks.
 std::optional<EagerTask> eager_task_of(const hvd_request& request, int rank, int size,

@@ -35,13 +35,16 @@ struct Asked {
     request.outputs = &output;
     return eager_task_of(request, 1, 2, limits);
   }
-  EagerLimits limits{
-      .reduced = kMost / 2, .gathered = kMost, .told = kMost, .dealt = kMost, .prescales = true};
+  EagerLimits limits{.reduced = kMost / 2,
+                     .gathered = kMost,
+                     .broadcast = kMost,
+                     .dealt = kMost,
+                     .prescales = true};
   hvd_dtype dtype = HVD_FLOAT32;
   std::optional<int32_t> dimensions{};
 };
 
-TEST(EagerTask, IsMadeOfOneSmallTensor) {
+TEST(EagerChoice, IsMadeOfOneSmallTensor) {
   for (const hvd_kind kind :
        {HVD_ALLREDUCE, HVD_ALLGATHER, HVD_BROADCAST, HVD_ALLTOALL, HVD_REDUCESCATTER}) {
     const auto task = Asked(kind).task();
@@ -52,7 +55,7 @@ TEST(EagerTask, IsMadeOfOneSmallTensor) {
   }
 }
 
-TEST(EagerTask, OfAScalarHasOneRow) {
+TEST(EagerChoice, OfAScalarHasOneRow) {
   Asked asked(HVD_ALLREDUCE);
   asked.shape.clear();
   const auto task = asked.task();
@@ -60,7 +63,7 @@ TEST(EagerTask, OfAScalarHasOneRow) {
   EXPECT_EQ(task->bytes(), 4u);
 }
 
-TEST(EagerTask, IsNotMadeOfWhatIsLargeOrEmptyOrNegative) {
+TEST(EagerChoice, IsNotMadeOfWhatIsLargeOrEmptyOrNegative) {
   const auto max = std::numeric_limits<int64_t>::max();
   const auto floats = static_cast<int64_t>(kMost / 4);
   const auto is_eager = [](hvd_kind kind, std::vector<int64_t> shape) {
@@ -77,7 +80,7 @@ TEST(EagerTask, IsNotMadeOfWhatIsLargeOrEmptyOrNegative) {
   EXPECT_TRUE(is_eager(HVD_REDUCESCATTER, {floats}));
 }
 
-TEST(EagerTask, IsMadeOnlyWithinTheLimitOfItsKind) {
+TEST(EagerChoice, IsMadeOnlyWithinTheLimitOfItsKind) {
   const auto is_eager = [](hvd_kind kind, size_t EagerLimits::*limit) {
     Asked asked(kind);
     asked.limits = {};
@@ -87,14 +90,14 @@ TEST(EagerTask, IsMadeOnlyWithinTheLimitOfItsKind) {
   EXPECT_TRUE(is_eager(HVD_ALLREDUCE, &EagerLimits::reduced));
   EXPECT_FALSE(is_eager(HVD_ALLREDUCE, &EagerLimits::gathered));
   EXPECT_TRUE(is_eager(HVD_ALLGATHER, &EagerLimits::gathered));
-  EXPECT_TRUE(is_eager(HVD_BROADCAST, &EagerLimits::told));
+  EXPECT_TRUE(is_eager(HVD_BROADCAST, &EagerLimits::broadcast));
   for (const hvd_kind kind : {HVD_ALLTOALL, HVD_REDUCESCATTER}) {
     EXPECT_TRUE(is_eager(kind, &EagerLimits::dealt)) << kind;
     EXPECT_FALSE(is_eager(kind, &EagerLimits::reduced)) << kind;
   }
 }
 
-TEST(EagerTask, HasNoPrescaleWhereThatIsRefused) {
+TEST(EagerChoice, HasNoPrescaleWhereThatIsRefused) {
   for (const hvd_kind kind : {HVD_ALLREDUCE, HVD_REDUCESCATTER}) {
     Asked asked(kind);
     asked.limits.prescales = false;
@@ -104,7 +107,7 @@ TEST(EagerTask, HasNoPrescaleWhereThatIsRefused) {
   }
 }
 
-TEST(EagerTask, IsNotMadeOfWhatTheChecksMustRefuse) {
+TEST(EagerChoice, IsNotMadeOfWhatTheChecksMustRefuse) {
   const auto refused = [](hvd_kind kind, auto change) {
     Asked asked(kind);
     change(asked);
@@ -129,7 +132,7 @@ TEST(EagerTask, IsNotMadeOfWhatTheChecksMustRefuse) {
 }
 
 // What is eager here must be eager on the other ranks.
-TEST(EagerTask, ARankThatGetsNoRowsNeedsNoOutput) {
+TEST(EagerChoice, ARankThatGetsNoRowsNeedsNoOutput) {
   Asked asked(HVD_REDUCESCATTER);
   asked.shape = {1};
   EXPECT_TRUE(asked.task());

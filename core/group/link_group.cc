@@ -52,6 +52,7 @@ void LinkGroup::publish_loans(Ticket ticket, std::span<const Loan> loans) {
   published_ = ticket;
   for (const Loan& loan : loans) {
     HVD_ASSERT(loan.parcel.peer != rank_);
+    HVD_ASSERT(loan.parcel.offset + loan.parcel.bytes <= Mesh::kUnitBytes);
     mesh_.lend(members_[loan.parcel.peer], ticket, loan.parcel.offset, loan.pieces);
   }
   note_published(ticket);

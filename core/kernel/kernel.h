@@ -22,7 +22,7 @@ void reduce(ReduceOp op, DType dtype, void* destination, std::span<const void* c
 /// they do not overlap.
 void scale(DType dtype, void* destination, const void* source, double factor, size_t elements);
 
-/// As memcpy, and as fast whatever the alignment of the two (docs/decisions, 26).
+/// As memcpy, but no slower where the two lie at an unlucky distance (docs/decisions, 26).
 void copy(void* destination, const void* source, size_t bytes);
 
 /// As memcpy, by stores that leave the caches alone, for what this core does not read again soon.

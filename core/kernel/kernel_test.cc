@@ -369,19 +369,19 @@ TEST(Copies, KeepEveryByteAndItsNeighbours) {
   });
 }
 
-TEST(Copy, GoesFromAnywhereInAPageToAnywhere) {
+TEST(Copy, KeepsEveryByteAtEveryDistanceFromTheSource) {
   EveryTarget().run([] {
-    constexpr size_t kPage = 4096, kBytes = 3000;
-    std::vector<std::byte> from(2 * kPage), to(2 * kPage);
-    for (size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i * 7 + i / 256);
-    for (const size_t begin : {0, 17, 40})
-      for (size_t offset = 0; offset < 80; ++offset) {
-        std::ranges::fill(to, std::byte{0xee});
-        kernel::copy(to.data() + begin + offset, from.data() + begin, kBytes);
-        for (size_t i = 0; i < to.size(); ++i) {
-          const bool inside = i >= begin + offset && i < begin + offset + kBytes;
-          ASSERT_EQ(to[i], inside ? from[i - offset] : std::byte{0xee}) << i << " of " << offset;
-        }
+    constexpr size_t kPage = 4096, kBegin = 40;
+    std::vector<std::byte> memory(4 * kPage);
+    for (const size_t bytes : {2047, 2048, 2049, 2048 + 63})
+      for (const size_t distance : {0, 1, 8, 24, 31, 32, 63, 64, 4095}) {
+        SCOPED_TRACE(::testing::Message() << bytes << " bytes, " << distance << " behind");
+        for (size_t i = 0; i < memory.size(); ++i) memory[i] = std::byte(i * 7 + i / 256);
+        std::vector<std::byte> expected = memory;
+        const size_t end = kBegin + 2 * kPage + distance;
+        std::copy_n(memory.begin() + kBegin, bytes, expected.begin() + static_cast<long>(end));
+        kernel::copy(memory.data() + end, memory.data() + kBegin, bytes);
+        EXPECT_EQ(memory, expected);
       }
   });
 }

@@ -12,7 +12,7 @@ namespace hvd {
 namespace {
 
 constexpr uint32_t kMagic = 0x31445648;  // "HVD1"
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;          // 1 had 24 bytes of head, where there are 48 now
 /// As it goes over the wire.
 struct WireHeader {
   uint32_t magic = kMagic;

@@ -51,18 +51,20 @@ def test_cpp_interface(jobs: Jobs, programs: Path, program: str, np: int) -> Non
     ends_well(jobs.run("-np", str(np), str(programs / program), "--gtest_brief=1"))
 
 
+@pytest.mark.parametrize("np", [2, 3])
 @pytest.mark.parametrize("program", ["context", "groups"])
-def test_cpp_interface_over_tcp(jobs: Jobs, programs: Path, program: str) -> None:
-    ends_well(jobs.run("-np", "3", str(programs / program), "--gtest_brief=1", env=TCP))
+def test_cpp_interface_over_tcp(jobs: Jobs, programs: Path, program: str, np: int) -> None:
+    ends_well(jobs.run("-np", str(np), str(programs / program), "--gtest_brief=1", env=TCP))
 
 
-@pytest.mark.parametrize("elements", ["1", "3000000"])
+@pytest.mark.parametrize("elements", ["1", "60000", "3000000"])
+@pytest.mark.parametrize("np", [2, 3])
 @pytest.mark.parametrize("env", [{}, TCP], ids=["shared memory", "tcp"])
 def test_a_rank_that_dies_in_a_group_is_named_on_all_others(
-    jobs: Jobs, programs: Path, env: dict[str, str], elements: str
+    jobs: Jobs, programs: Path, env: dict[str, str], np: int, elements: str
 ) -> None:
-    job = jobs.run("-np", "3", str(programs / "lost"), "1", elements, env=env)
+    job = jobs.run("-np", str(np), str(programs / "lost"), "1", elements, env=env)
     assert job.code != 0
     told = [line for line in job.out_lines if f"{PEER_LOST}: " in line]
-    assert len(told) == 2, job.out + job.err
+    assert len(told) == np - 1, job.out + job.err
     assert all("rank 1" in line for line in told), job.out

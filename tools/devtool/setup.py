@@ -24,9 +24,9 @@ SHARED_CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "true"}
 WITH_CCACHE = {
     "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
     "CMAKE_C_COMPILER_LAUNCHER": "ccache",
-    # By the names that the presets find, so that 159 objects are compiled once for both.
-    "CXX": "c++",
-    "CC": "cc",
+    # By the names that the presets find, so that most objects are compiled once for both.
+    "CXX": os.environ.get("CXX", "c++"),
+    "CC": os.environ.get("CC", "cc"),
     **SHARED_CCACHE,
 }
 

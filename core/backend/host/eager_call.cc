@@ -27,7 +27,7 @@ EagerCall::EagerCall(EagerSlots& slots, const EagerTask& task)
       bytes_(task.bytes()),
       piece_bytes_(task.transfer == Transfer::broadcast ? kBroadcastPieceBytes : bytes_),
       wanted_(wanted_of(task, slots.local_rank(), slots.local_ranks())),
-      sources_(task.transfer == Transfer::broadcast ? 1 : slots.local_ranks()) {
+      sources_(sources_of(task, slots.local_ranks())) {
   HVD_ASSERT(slots.local_ranks() <= EagerSlots::kMostRanks);
 }
 
@@ -35,7 +35,8 @@ EagerLimits EagerCall::limits(const EagerSlots& slots) {
   const size_t most = slots.most_bytes();
   const size_t reduced =
       slots.local_ranks() == 2 ? most / 2 : std::min(most / 2, kMostReducedOfMany);
-  return {.reduced = reduced, .gathered = most, .told = most, .dealt = most, .prescales = true};
+  return {
+      .reduced = reduced, .gathered = most, .broadcast = most, .dealt = most, .prescales = true};
 }
 
 Run::Progress EagerCall::advance() {
@@ -49,7 +50,7 @@ Run::Progress EagerCall::advance() {
 }
 
 bool EagerCall::post_piece() {
-  const bool sends = task_.transfer != Transfer::broadcast || is_root();
+  const bool sends = gives(task_, slots_.local_rank());
   if (room_ == nullptr) room_ = slots_.reserve(sends ? bytes_ : 0);
   if (room_ == nullptr) return false;
   const size_t end = sends ? std::min(posted_ + piece_bytes_, bytes_) : 0;
@@ -91,7 +92,7 @@ bool EagerCall::take_piece() {
 /// Looks for `part` of all inputs, of which the first `end` bytes must be there.
 bool EagerCall::see(Stretch part, size_t end) {
   for (; seen_ < sources_; ++seen_) {
-    const int from = task_.transfer == Transfer::broadcast ? task_.root : seen_;
+    const int from = source_of(task_, seen_);
     const bool near = from == slots_.local_rank() && reads_own_input();
     const std::byte* input = near ? task_.input : slots_.view(from, bytes_, end);
     if (input == nullptr) return false;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <random>
@@ -124,6 +125,7 @@ Drawn draw(Ranks& all) {
   const bool reduces = task.reduces();
   if (reduces && (task.dtype == DType::boolean || task.dtype == DType::uint16))
     task.dtype = DType::float32;
+  if (task.transfer == Transfer::reducescatter && random() % 2 == 0) task.op = ReduceOp::average;
   if (task.transfer == Transfer::allreduce)
     task.op = std::vector{ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
                           ReduceOp::product}[random() % 5];
@@ -224,12 +226,67 @@ TEST(EagerLinkCall, GivesTheBitsOfTheExecutor) {
 }
 
 TEST(EagerLinkCall, ServesAsManyRanksAsItSays) {
-  for (int ranks = 2; ranks <= 100; ++ranks) {
-    const bool serves = EagerLinkCall::limits(ranks).dealt > 0;
-    if (serves && !EagerLinkCall::limits(ranks + 1).dealt)
-      expect_the_executors_bits<OverLinks>(ranks, 1, 2);
-    EXPECT_EQ(serves, ranks <= 64);
+  EXPECT_GT(EagerLinkCall::limits(64).dealt, 0u);
+  EXPECT_EQ(EagerLinkCall::limits(65).dealt, 0u);
+  EXPECT_EQ(EagerLinkCall::limits(1).dealt, 0u);
+  expect_the_executors_bits<OverLinks>(64, 1, 2);
+}
+
+TEST(EagerLinkCall, LeavesToPlansWhatRanksPassOn) {
+  const auto reduces = [](int ranks) { return EagerLinkCall::limits(ranks).reduced > 0; };
+  const auto gathers = [](int ranks) { return EagerLinkCall::limits(ranks).gathered > 0; };
+  const auto broadcasts = [](int ranks) { return EagerLinkCall::limits(ranks).broadcast > 0; };
+  EXPECT_TRUE(reduces(2) && gathers(2) && broadcasts(2));
+  EXPECT_FALSE(reduces(3) || gathers(3));
+  EXPECT_TRUE(broadcasts(3) && broadcasts(4));
+  EXPECT_FALSE(broadcasts(5));
+}
+
+/// Of two ranks, one gives up in the middle of a call; its peer gets what it was to get, and the
+/// memory of whoever gave up is not touched again.
+void expect_an_orderly_end(Transfer transfer, int steps) {
+  SCOPED_TRACE(::testing::Message() << "transfer " << static_cast<int>(transfer)
+                                    << ", given up after " << steps << " steps");
+  constexpr size_t kElements = 16000;
+  Job job({.ranks_per_host = {1, 1}, .seed = 5});
+  std::vector<std::vector<int32_t>> in(2), out(2);
+  std::vector<EagerTask> tasks(2);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    in[rank].assign(kElements, static_cast<int32_t>(rank) + 1);
+    out[rank].assign(2 * kElements, 0);
+    tasks[rank] = {.transfer = transfer,
+                   .dtype = DType::int32,
+                   .input = reinterpret_cast<std::byte*>(in[rank].data()),
+                   .output = reinterpret_cast<std::byte*>(out[rank].data()),
+                   .rows = kElements,
+                   .row_bytes = sizeof(int32_t)};
   }
+  Group &gives_up = *job.groups(0).all, &stays = *job.groups(1).all;
+  EagerLinkCall peer(stays, 1, tasks[1]);
+  {
+    EagerLinkCall call(gives_up, 1, tasks[0]);
+    for (int step = 0; step < steps; ++step) {
+      ASSERT_NE(call.advance(), Run::Progress::done);
+      ASSERT_NE(peer.advance(), Run::Progress::done);
+    }
+  }
+  std::ranges::fill(in[0], -1);
+  std::ranges::fill(out[0], -1);
+  auto progress = Run::Progress::moved;
+  for (int turn = 0; turn < 100000 && progress != Run::Progress::done; ++turn) {
+    gives_up.pump();
+    progress = peer.advance();
+  }
+  ASSERT_EQ(progress, Run::Progress::done);
+  EXPECT_EQ(out[1][0], transfer == Transfer::allreduce ? 3 : 1);
+  EXPECT_EQ(out[1][kElements - 1], out[1][0]);
+  for (const auto& memory : {in[0], out[0]})
+    EXPECT_TRUE(std::ranges::all_of(memory, [](int32_t value) { return value == -1; }));
+}
+
+TEST(EagerLinkCall, GivenUpLeavesMemoryAlone) {
+  for (const Transfer transfer : {Transfer::allreduce, Transfer::allgather})
+    for (const int steps : {1, 2, 4}) expect_an_orderly_end(transfer, steps);
 }
 
 template <class Kind>

