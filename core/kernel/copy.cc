@@ -80,9 +80,9 @@ namespace {
 HWY_EXPORT(copy_plainly_on_target);
 HWY_EXPORT(copy_past_caches_on_target);
 
-// Where the target lies 1 to 31 bytes behind the source, pages apart or not, `rep movsb` of a Zen 4
-// takes about 20 times as long: it takes its own stores for what it is about to load. The C library
-// uses it from 2 or 4 KiB on, by the width of its vectors.
+// Where the target lies 1 to 31 bytes behind the source, pages apart or not, `rep movsb` of a Zen 3
+// takes about 20 times as long, presumably since it takes its own stores for what it is about to
+// load. The C library uses it from 2 or 4 KiB on, by the width of its vectors.
 constexpr size_t kPage = 4 * KiB;
 constexpr size_t kLeastByString = 2 * KiB;
 

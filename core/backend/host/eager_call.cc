@@ -80,25 +80,31 @@ void EagerCall::copy_in(Stretch piece) {
 bool EagerCall::take_piece() {
   const Stretch piece{taken_, std::min(taken_ + piece_bytes_, bytes_)};
   const Stretch part{std::max(piece.begin, wanted_.begin), std::min(piece.end, wanted_.end)};
-  if (!part.empty()) {
-    if (!see(part, piece.end)) return false;
-    take(task_, wanted_, part, {parts_.data(), static_cast<size_t>(sources_)});
-    seen_ = 0;
-  }
+  if (!part.empty() && !take(part, piece.end)) return false;
   taken_ = piece.end;
   return true;
 }
 
-/// Looks for `part` of all inputs, of which the first `end` bytes must be there.
-bool EagerCall::see(Stretch part, size_t end) {
+/// Makes its part of the output of `part` of all inputs, of which the first `end` bytes must be
+/// there; false while one is missing.
+bool EagerCall::take(Stretch part, size_t end) {
+  const int own = slots_.local_rank(), ranks = slots_.local_ranks();
   for (; seen_ < sources_; ++seen_) {
-    const int from = source_of(task_, seen_);
-    const bool near = from == slots_.local_rank() && reads_own_input();
+    const int from = source_of(task_, seen_, own, ranks);
+    const bool near = from == own && reads_own_input();
     const std::byte* input = near ? task_.input : slots_.view(from, bytes_, end);
     if (input == nullptr) return false;
-    parts_[seen_] = input + part.begin;
+    parts_[from] = input + part.begin;
+    if (!task_.reduces()) copy(part, from);
   }
+  if (task_.reduces()) reduce(task_, wanted_, part, {parts_.data(), static_cast<size_t>(ranks)});
+  seen_ = 0;
   return true;
+}
+
+void EagerCall::copy(Stretch part, int from) {
+  std::byte* target = place_of(task_, wanted_, from) + (part.begin - wanted_.begin);
+  if (target != parts_[from]) kernel::copy(target, parts_[from], part.bytes());
 }
 
 }  // namespace hvd

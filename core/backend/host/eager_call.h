@@ -35,7 +35,8 @@ class EagerCall {
   bool post_piece();
   void copy_in(Stretch piece);
   bool take_piece();
-  bool see(Stretch part, size_t end);
+  bool take(Stretch part, size_t end);
+  void copy(Stretch part, int from);
 
   EagerSlots& slots_;
   const EagerTask& task_;
@@ -46,9 +47,10 @@ class EagerCall {
   bool posted_all_ = false;
   size_t posted_ = 0;
   size_t taken_ = 0;
-  const int sources_;                                      ///< ranks whose input this one reads
-  int seen_ = 0;                                           ///< of these, whose next piece is there
-  std::array<const void*, EagerSlots::kMostRanks> parts_;  ///< below seen_: where that lies
+  const int sources_;  ///< ranks whose input this one reads
+  int seen_ = 0;       ///< of these, whose next piece is there
+  /// [rank] where the next piece lies, of those seen; to be reduced.
+  std::array<const void*, EagerSlots::kMostRanks> parts_;
 };
 
 }  // namespace hvd

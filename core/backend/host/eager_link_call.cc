@@ -3,6 +3,7 @@
 #include "core/base/assert.h"
 #include "core/base/bytes.h"
 #include "core/base/small_vector.h"
+#include "core/kernel/kernel.h"
 
 namespace hvd {
 namespace {
@@ -46,10 +47,11 @@ EagerLimits EagerLinkCall::limits(int ranks) {
 
 Run::Progress EagerLinkCall::advance() {
   if (!sent_ && !send()) return pump();
-  if (!see()) return pump();
-  // The result may lie where the input is on loan.
+  if (!take()) return pump();
+  // A sum may go where the input is on loan.
   if (!group_.sent(ticket_)) return pump();
-  if (!wanted_.empty()) take(task_, wanted_, wanted_, {parts_.data(), static_cast<size_t>(seen_)});
+  if (task_.reduces() && !wanted_.empty())
+    reduce(task_, wanted_, wanted_, {parts_.data(), static_cast<size_t>(group_.size())});
   group_.release(ticket_);
   done_ = true;
   return Run::Progress::done;
@@ -77,27 +79,31 @@ bool EagerLinkCall::send() {
 
 /// What is only moved lands in the output.
 void EagerLinkCall::await_landings() {
+  const size_t bytes = wanted_.bytes();
   for (int i = 0; i < sources_; ++i) {
-    const int from = source_of(task_, i);
+    const int from = source_of(task_, i, group_.rank(), group_.size());
     if (from == group_.rank()) continue;
-    const size_t bytes = wanted_.bytes();
-    group_.land(ticket_, {from, 0, bytes},
-                task_.reduces()
-                    ? MutableBytes{}
-                    : MutableBytes{task_.output + static_cast<size_t>(i) * bytes, bytes});
+    MutableBytes target{};
+    if (!task_.reduces()) target = {place_of(task_, wanted_, from), bytes};
+    group_.land(ticket_, {from, 0, bytes}, target);
   }
 }
 
-bool EagerLinkCall::see() {
+/// Puts what is moved into the output as it is there, and remembers where the rest is; false while
+/// a source is missing.
+bool EagerLinkCall::take() {
   for (; seen_ < sources_; ++seen_) {
-    const int from = source_of(task_, seen_);
-    if (from == group_.rank()) {
-      parts_[seen_] = task_.input + wanted_.begin;
-      continue;
+    const int from = source_of(task_, seen_, group_.rank(), group_.size());
+    const void* input = task_.input + wanted_.begin;
+    if (from != group_.rank()) {
+      const auto view = group_.view(ticket_, {from, 0, wanted_.bytes()});
+      if (!view) return false;
+      input = view->data();
     }
-    const auto view = group_.view(ticket_, {from, 0, wanted_.bytes()});
-    if (!view) return false;
-    parts_[seen_] = view->data();
+    parts_[from] = input;
+    if (task_.reduces()) continue;
+    std::byte* const target = place_of(task_, wanted_, from);
+    if (target != input) kernel::copy(target, input, wanted_.bytes());
   }
   return true;
 }

@@ -35,7 +35,7 @@ class EagerLinkCall {
 
   bool send();
   void await_landings();
-  bool see();
+  bool take();
   Run::Progress pump();
 
   Group& group_;
@@ -45,8 +45,8 @@ class EagerLinkCall {
   const int sources_;  ///< ranks whose input this one reads; none where it wants nothing
   bool sent_ = false;
   bool done_ = false;
-  int seen_ = 0;                               ///< of the sources, who is there
-  std::array<const void*, kMostRanks> parts_;  ///< below seen_: where what is wanted lies
+  int seen_ = 0;                               ///< of the sources, whose input is there
+  std::array<const void*, kMostRanks> parts_;  ///< [rank] where that lies; to be reduced
 };
 
 }  // namespace hvd

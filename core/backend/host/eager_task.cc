@@ -30,8 +30,8 @@ int sources_of(const EagerTask& task, int ranks) {
   return task.transfer == Transfer::broadcast ? 1 : ranks;
 }
 
-int source_of(const EagerTask& task, int index) {
-  return task.transfer == Transfer::broadcast ? task.root : index;
+int source_of(const EagerTask& task, int index, int rank, int ranks) {
+  return task.transfer == Transfer::broadcast ? task.root : (rank + index) % ranks;
 }
 
 Stretch wanted_of(const EagerTask& task, int rank, int ranks) {
@@ -49,22 +49,19 @@ Stretch wanted_of(const EagerTask& task, int rank, int ranks) {
   HVD_ASSERT(false);
 }
 
-void take(const EagerTask& task, Stretch wanted, Stretch part,
-          std::span<const void* const> inputs) {
+std::byte* place_of(const EagerTask& task, Stretch wanted, int source) {
+  const auto before = static_cast<size_t>(task.transfer == Transfer::broadcast ? 0 : source);
+  return task.output + before * wanted.bytes();
+}
+
+void reduce(const EagerTask& task, Stretch wanted, Stretch part,
+            std::span<const void* const> inputs) {
   std::byte* target = task.output + (part.begin - wanted.begin);
-  if (task.reduces()) {
-    const size_t elements = part.bytes() / element_bytes(task.dtype);
-    kernel::reduce(task.op, task.dtype, target, inputs, elements);
-    const double factor =
-        factor_after(task.op, task.dtype, task.postscale, static_cast<int>(inputs.size()));
-    kernel::scale(task.dtype, target, target, factor, elements);
-    return;
-  }
-  // What was wanted of each rank lies behind what was wanted of the rank before.
-  for (const void* input : inputs) {
-    if (input != target) kernel::copy(target, input, part.bytes());
-    target += wanted.bytes();
-  }
+  const size_t elements = part.bytes() / element_bytes(task.dtype);
+  kernel::reduce(task.op, task.dtype, target, inputs, elements);
+  const double factor =
+      factor_after(task.op, task.dtype, task.postscale, static_cast<int>(inputs.size()));
+  kernel::scale(task.dtype, target, target, factor, elements);
 }
 
 }  // namespace hvd

@@ -52,15 +52,19 @@ struct Stretch {
 
 /// Whether others want anything of what `rank` has.
 bool gives(const EagerTask& task, int rank);
-/// Of how many ranks the input is wanted, and which rank the one is that counts `index`.
+/// Of how many ranks the input is wanted.
 int sources_of(const EagerTask& task, int ranks);
-int source_of(const EagerTask& task, int index);
-/// What `rank` of `ranks` wants of each of them.
+/// The rank that `rank` of `ranks` takes as number `index` of them: first itself, whose input is
+/// here while others are awaited.
+int source_of(const EagerTask& task, int index, int rank, int ranks);
+/// What `rank` of `ranks` wants of each source.
 Stretch wanted_of(const EagerTask& task, int rank, int ranks);
 
-/// Makes of `part`, a stretch of what this rank has `wanted`, its part of the output. `inputs` are
-/// where that part of each source lies, prescaled. Reduces in ascending order of rank, as the
-/// executor does: the same bits.
-void take(const EagerTask& task, Stretch wanted, Stretch part, std::span<const void* const> inputs);
+/// Of a task that moves: where in the output belongs what this rank has `wanted` of `source`.
+std::byte* place_of(const EagerTask& task, Stretch wanted, int source);
+/// Of a task that reduces: makes its part of the output. `inputs[r]` is where that part of rank r
+/// lies, prescaled. In ascending order of rank, as the executor does: the same bits.
+void reduce(const EagerTask& task, Stretch wanted, Stretch part,
+            std::span<const void* const> inputs);
 
 }  // namespace hvd
