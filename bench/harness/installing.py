@@ -17,7 +17,7 @@ from harness.jobs import Missing
 from harness.places import PEERS, PROGRAMS
 
 INSTALL_LIMIT_S = 900
-HEADERS = ("measure.h", "place.h", "timing.h")  #: of programs
+HEADERS = ("measure.h", "pages.h", "place.h", "timing.h")  #: of programs
 
 
 def debian(*packages: str) -> None:

@@ -14,13 +14,13 @@
 #include <sstream>
 #include <string_view>
 
+#include "pages.h"
 #include "timing.h"
 
 namespace bench {
 namespace {
 
 constexpr int kMissing = 77;  // the exit code by which the harness knows a gap
-constexpr size_t kPage = 4096;
 constexpr size_t kLookedAtWhole = size_t{1} << 20;  // elements; of more, only every kStride-th
 constexpr size_t kStride = 61;                      // prime, so that all lines have their turn
 constexpr size_t kMostCalls = 50000;                // of one size
@@ -66,32 +66,25 @@ float given(int rank, size_t index) {
   return static_cast<float>(rank + 1 + static_cast<int>(index % kPeriod));
 }
 
-/// Pages of its own, all of them touched.
+/// What a rank gives, or gets.
 class Buffer {
  public:
-  explicit Buffer(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {
-    data_ = static_cast<std::byte*>(std::aligned_alloc(kPage, bytes_));
-    std::memset(data_, 0, bytes_);
-  }
-  ~Buffer() { std::free(data_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
+  explicit Buffer(size_t bytes) : pages_(bytes) {}
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return pages_.data(); }
   /// What `rank` gives. It repeats, so that all but the beginning is copied from there.
   void fill(Type type, size_t count, int rank) {
     const size_t total = count * size_of(type);
     const size_t pattern = std::min(count, kPeriod);
-    for (size_t i = 0; i < pattern; ++i) write(data_ + i * size_of(type), type, given(rank, i));
+    for (size_t i = 0; i < pattern; ++i) write(data() + i * size_of(type), type, given(rank, i));
     for (size_t done = pattern * size_of(type); done < total; done *= 2) {
-      std::memcpy(data_ + done, data_, std::min(done, total - done));
+      std::memcpy(data() + done, data(), std::min(done, total - done));
     }
   }
-  void clear() { std::memset(data_, 0, bytes_); }
+  void clear() { pages_.clear(); }
 
  private:
-  size_t bytes_;
-  std::byte* data_;
+  Pages pages_;
 };
 
 /// The calls of one kind, type and size.

@@ -23,13 +23,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "measure.h"
+#include "pages.h"
 #include "timing.h"
 
 namespace bench {
@@ -39,25 +39,6 @@ constexpr uint16_t kPort = 17077;
 constexpr int kTrips = 5000;
 constexpr size_t kWireBytes = size_t{16} << 20;  // a size is sent so often that it makes this many
 constexpr int kLeastSent = 3, kMostSent = 2000;  // but not less often, nor more
-
-/// Memory whose pages are there. It begins with a page: where one place is a few bytes behind the
-/// other within their pages, a copy takes many times as long (docs/decisions, 26).
-class Pages {
- public:
-  explicit Pages(size_t bytes) {
-    const size_t whole = (bytes + kPage - 1) / kPage * kPage;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, whole)));
-    std::memset(data_.get(), 1, whole);
-  }
-  std::byte* data() const { return data_.get(); }
-
- private:
-  static constexpr size_t kPage = 4096;
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
-  std::unique_ptr<std::byte, Free> data_;
-};
 
 // ---- memory ------------------------------------------------------------------------------------
 

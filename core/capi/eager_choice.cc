@@ -1,6 +1,5 @@
 #include "core/capi/eager_choice.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/backend/host/batch_memory.h"

@@ -1,7 +1,6 @@
 // Which calls on a group are small and plain enough to be a single exchange. Pure.
 #pragma once
 
-#include <cstddef>
 #include <optional>
 
 #include "core/backend/host/eager_task.h"

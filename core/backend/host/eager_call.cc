@@ -95,16 +95,11 @@ bool EagerCall::take(Stretch part, size_t end) {
     const std::byte* input = near ? task_.input : slots_.view(from, bytes_, end);
     if (input == nullptr) return false;
     parts_[from] = input + part.begin;
-    if (!task_.reduces()) copy(part, from);
+    if (!task_.reduces()) put(task_, wanted_, part, from, parts_[from]);
   }
   if (task_.reduces()) reduce(task_, wanted_, part, {parts_.data(), static_cast<size_t>(ranks)});
   seen_ = 0;
   return true;
-}
-
-void EagerCall::copy(Stretch part, int from) {
-  std::byte* target = place_of(task_, wanted_, from) + (part.begin - wanted_.begin);
-  if (target != parts_[from]) kernel::copy(target, parts_[from], part.bytes());
 }
 
 }  // namespace hvd

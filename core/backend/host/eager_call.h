@@ -36,7 +36,6 @@ class EagerCall {
   void copy_in(Stretch piece);
   bool take_piece();
   bool take(Stretch part, size_t end);
-  void copy(Stretch part, int from);
 
   EagerSlots& slots_;
   const EagerTask& task_;

@@ -205,7 +205,7 @@ void expect_the_executors_bits(int ranks, uint64_t seed, int count) {
 
 TEST(EagerCall, GivesTheBitsOfTheExecutor) {
   for (const int ranks : {2, 3, 4, 8})
-    for (uint64_t seed = 1; seed <= 12; ++seed) expect_the_executors_bits<OnAHost>(ranks, seed, 15);
+    for (uint64_t seed = 1; seed <= 20; ++seed) expect_the_executors_bits<OnAHost>(ranks, seed, 15);
 }
 
 TEST(EagerCall, ServesAsManyRanksAsItSays) {

@@ -3,7 +3,6 @@
 #include "core/base/assert.h"
 #include "core/base/bytes.h"
 #include "core/base/small_vector.h"
-#include "core/kernel/kernel.h"
 
 namespace hvd {
 namespace {
@@ -101,9 +100,7 @@ bool EagerLinkCall::take() {
       input = view->data();
     }
     parts_[from] = input;
-    if (task_.reduces()) continue;
-    std::byte* const target = place_of(task_, wanted_, from);
-    if (target != input) kernel::copy(target, input, wanted_.bytes());
+    if (!task_.reduces()) put(task_, wanted_, wanted_, from, input);
   }
   return true;
 }

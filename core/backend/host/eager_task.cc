@@ -54,6 +54,11 @@ std::byte* place_of(const EagerTask& task, Stretch wanted, int source) {
   return task.output + before * wanted.bytes();
 }
 
+void put(const EagerTask& task, Stretch wanted, Stretch part, int source, const void* input) {
+  std::byte* target = place_of(task, wanted, source) + (part.begin - wanted.begin);
+  if (target != input) kernel::copy(target, input, part.bytes());
+}
+
 void reduce(const EagerTask& task, Stretch wanted, Stretch part,
             std::span<const void* const> inputs) {
   std::byte* target = task.output + (part.begin - wanted.begin);

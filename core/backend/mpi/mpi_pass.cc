@@ -38,13 +38,6 @@ std::byte* only_piece(const GatherList& list, const std::vector<Extent>& extents
   return one ? first : nullptr;
 }
 
-void scale_or_copy(DType dtype, std::byte* to, const std::byte* from, double factor, size_t bytes) {
-  if (factor != 1.0)
-    kernel::scale(dtype, to, from, factor, bytes / element_bytes(dtype));
-  else if (to != from)
-    kernel::copy(to, from, bytes);
-}
-
 }  // namespace
 
 MpiPass::MpiPass(MpiCarrier& carrier, const Group& group, const PassKind& kind,
@@ -176,7 +169,8 @@ void MpiPass::pack() {
   if (!sent_.packed) return;
   const double factor = reduces() ? work_.prescale : 1.0;
   for_each_piece(work_.input, sent_.now, [&](MutableBytes piece, size_t done) {
-    scale_or_copy(work_.dtype, sent_.data + done, piece.data(), factor, piece.size());
+    kernel::scale(work_.dtype, sent_.data + done, piece.data(), factor,
+                  piece.size() / element_bytes(work_.dtype));
   });
 }
 
@@ -236,7 +230,8 @@ void MpiPass::unpack() {
   const double factor = reduces() ? work_.postscale : 1.0;
   if (!received_.packed && factor == 1.0) return;
   for_each_piece(work_.output, received_.now, [&](MutableBytes piece, size_t done) {
-    scale_or_copy(work_.dtype, piece.data(), received_.data + done, factor, piece.size());
+    kernel::scale(work_.dtype, piece.data(), received_.data + done, factor,
+                  piece.size() / element_bytes(work_.dtype));
   });
 }
 

@@ -1,0 +1,32 @@
+// Memory of measurements. It begins with a page: where one place lies a few bytes behind the other
+// within their pages, a copy takes many times as long (docs/decisions, 26).
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+namespace bench {
+
+/// Zero, with all of its pages touched.
+class Pages {
+ public:
+  explicit Pages(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes_)));
+    clear();
+  }
+
+  std::byte* data() const { return data_.get(); }
+  void clear() const { std::memset(data_.get(), 0, bytes_); }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  size_t bytes_;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+}  // namespace bench
