@@ -268,21 +268,36 @@ TEST_P(HalfTypes, SumsOfAnySizeAreSubnormalWhereTheyShouldBe) {
   });
 }
 
-TEST_P(HalfTypes, OneSubnormalAmongOtherNumbersIsKept) {
+TEST_P(HalfTypes, OneSpecialNumberAmongOthersIsKept) {
   constexpr size_t kElements = 64;
   const std::array<uint16_t, kElements> zeros{};
-  const std::array<uint16_t, 2> zero_and_normal = {0x0000, 0x3c00};  // in both types
+  const uint16_t infinity = GetParam() == DType::float16 ? 0x7c00 : 0x7f80,
+                 nan = GetParam() == DType::float16 ? 0x7e00 : 0x7fc0;
+  const std::array<uint16_t, 3> specials = {0x8003, infinity, nan};  // the first one is subnormal
+  const std::array<uint16_t, 3> plain = {0x0000, 0x3c00, 0x3f81};    // whatever the type
   EveryTarget().run([&] {
     for (size_t place = 0; place < kElements; ++place) {
-      for (const uint16_t others : zero_and_normal) {
+      for (size_t k = 0; k < specials.size() * plain.size(); ++k) {
         std::array<uint16_t, kElements> values, actual{};
-        values.fill(others);
-        values[place] = 0x8003;
+        values.fill(plain[k % plain.size()]);
+        values[place] = specials[k / plain.size()];
         const std::array<const void*, 2> sources = {values.data(), zeros.data()};
         reduce(ReduceOp::sum, GetParam(), actual.data(), sources, kElements);
         EXPECT_EQ(actual, values) << "place " << place;
       }
     }
+  });
+}
+
+TEST_P(HalfTypes, InfinitiesOfBothSignsSideBySideAreKept) {
+  const bool half = GetParam() == DType::float16;
+  const uint16_t infinity = half ? 0x7c00 : 0x7f80, minus_infinity = half ? 0xfc00 : 0xff80;
+  std::array<uint16_t, 64> values, actual{};
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 2 ? minus_infinity : infinity;
+  const std::array<const void*, 1> source = {values.data()};
+  EveryTarget().run([&] {
+    reduce(ReduceOp::sum, GetParam(), actual.data(), source, values.size());
+    EXPECT_EQ(actual, values);
   });
 }
 
