@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -48,6 +49,15 @@ class Panel:
     title: str
     lines: list[Line]
     label: Callable[[float], str]  #: of a number on its upright axis
+
+    def sizes(self) -> list[float]:
+        return sorted({size for line in self.lines for size, _ in line.points})
+
+    def stretches(self, line: Line) -> list[Points]:
+        """Of what is in `lines`, the points side by side: where a size is missing is a gap."""
+        values = dict(line.points)
+        runs = itertools.groupby(self.sizes(), lambda size: size in values)
+        return [[(size, values[size]) for size in run] for is_there, run in runs if is_there]
 
 
 def panels_of(work: Work, rows: Sequence[Row]) -> list[Panel]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from harness.places import PEERS, cores
 
+GENERATION = {"cpu family": "family", "model": "model"}  #: as /proc/cpuinfo names it, and we
+
 
 def facts() -> dict[str, Any]:
     return {
@@ -43,6 +45,10 @@ def versions() -> dict[str, str]:
 
 
 def cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.machine()
+    """Its name, and its generation: a virtual machine's CPU is often called by the maker alone."""
+    lines = [line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    told = {name.strip(): value[0].strip() for name, *value in reversed(lines) if value}
+    if "model name" not in told:
+        return platform.machine()
+    generation = [f"{name} {told[of]}" for of, name in GENERATION.items() if of in told]
+    return told["model name"] + (f" ({', '.join(generation)})" if generation else "")

@@ -42,14 +42,16 @@ def diagram(axis: Axes, panel: Panel, colours: dict[str, str]) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     for line in panel.lines:
-        axis.plot(
-            *zip(*line.points, strict=True),
-            label=line.name,
-            color=colours[line.name],
-            linewidth=2.6 if line.name == OURS else 1.4,
-            linestyle="--" if line.name == BOUND else "-",
-        )
-    sizes = sorted({x for line in panel.lines for x, _ in line.points})
+        for stretch in panel.stretches(line):
+            axis.plot(
+                *zip(*stretch, strict=True),
+                label=line.name,
+                color=colours[line.name],
+                linewidth=2.6 if line.name == OURS else 1.4,
+                linestyle="--" if line.name == BOUND else "-",
+                marker=".",
+            )
+    sizes = panel.sizes()
     axis.set_xticks(sizes, [size_label(size) for size in sizes], fontsize="small")
     axis.minorticks_off()
     axis.yaxis.set_major_formatter(lambda value, _: panel.label(value))

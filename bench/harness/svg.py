@@ -65,12 +65,18 @@ def diagram(panel: Panel, colours: dict[str, str]) -> str:
     for tick in up.decades():
         parts += [rule(LEFT, up.at(tick), WIDTH - RIGHT, up.at(tick))]
         parts += [text(LEFT - 6, up.at(tick) + 4, panel.label(tick), "end")]
-    for size in sorted({x for x, _ in points}):
+    for size in panel.sizes():
         parts += [rule(across.at(size), TOP, across.at(size), HEIGHT - BOTTOM)]
         parts += [text(across.at(size), HEIGHT - BOTTOM + 16, size_label(size))]
     for line in panel.lines:
-        path = " ".join(f"{across.at(x):.1f},{up.at(y):.1f}" for x, y in line.points)
-        parts.append(f'<polyline points="{path}" {style(line.name, colours[line.name])}/>')
+        colour = colours[line.name]
+        for stretch in panel.stretches(line):
+            places = [(across.at(x), up.at(y)) for x, y in stretch]
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            parts.append(f'<polyline points="{path}" {style(line.name, colour)}/>')
+            parts += [
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>' for x, y in places
+            ]
     return "\n".join(parts)
 
 

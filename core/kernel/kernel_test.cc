@@ -238,19 +238,64 @@ TEST_P(HalfTypes, EveryValueIsRoundedToNearestEven) {
   });
 }
 
+uint16_t encoded(DType dtype, float value) {
+  return dtype == DType::float16 ? reference::Float16::of(value).bits
+                                 : reference::BFloat16::of(value).bits;
+}
+
+/// What 1 and the next larger number differ by.
+float step_above_one(DType dtype) { return dtype == DType::float16 ? 0x1p-10F : 0x1p-7F; }
+
 TEST_P(HalfTypes, RoundOnceAfterAllSources) {
   // Twice the least step below the last place of 1 makes one step, but only together.
-  const float step = GetParam() == DType::float16 ? 0x1p-10F : 0x1p-7F;
-  const auto encode = [&](float value) {
-    return GetParam() == DType::float16 ? reference::Float16::of(value).bits
-                                        : reference::BFloat16::of(value).bits;
-  };
-  const uint16_t one = encode(1), half_step = encode(step / 2), expected = encode(1 + step);
-  const std::array<const void*, 3> sources = {&one, &half_step, &half_step};
-  uint16_t result = 0;
+  constexpr size_t kElements = 64 + 1;  // also the last one, alone
+  const float step = step_above_one(GetParam());
+  std::array<uint16_t, kElements> ones, half_steps, expected, result{};
+  ones.fill(encoded(GetParam(), 1));
+  half_steps.fill(encoded(GetParam(), step / 2));
+  expected.fill(encoded(GetParam(), 1 + step));
+  const std::array<const void*, 3> sources = {ones.data(), half_steps.data(), half_steps.data()};
   EveryTarget().run([&] {
-    reduce(ReduceOp::sum, GetParam(), &result, sources, 1);
+    reduce(ReduceOp::sum, GetParam(), result.data(), sources, kElements);
     EXPECT_EQ(result, expected);
+  });
+}
+
+TEST_P(HalfTypes, WhatLiesJustBetweenTwoNumbersBecomesTheEvenOne) {
+  const uint16_t sign = 0x8000, one = encoded(GetParam(), 1),
+                 half_step = encoded(GetParam(), step_above_one(GetParam()) / 2);
+  std::array<uint16_t, 256> starts, half_steps, expected, zeros{}, result{};
+  for (size_t i = 0; i < starts.size(); ++i) {  // each with both signs, in lanes of both parities
+    const auto from_one = static_cast<uint16_t>(i / 4);
+    const uint16_t of_sign = i / 2 % 2 ? sign : uint16_t{0};
+    starts[i] = static_cast<uint16_t>(of_sign | (one + from_one));
+    half_steps[i] = of_sign | half_step;
+    expected[i] = static_cast<uint16_t>(starts[i] + from_one % 2);
+  }
+  const std::array<const void*, 3> sources = {starts.data(), half_steps.data(), zeros.data()};
+  EveryTarget().run([&] {
+    for (const size_t count : {2, 3}) {
+      reduce(ReduceOp::sum, GetParam(), result.data(), std::span(sources).first(count),
+             starts.size());
+      EXPECT_EQ(result, expected) << count;
+    }
+  });
+}
+
+TEST_P(HalfTypes, WhatIsNoNumberBecomesNan) {
+  const bool half = GetParam() == DType::float16;
+  const uint16_t infinity = half ? 0x7c00 : 0x7f80, minus_infinity = half ? 0xfc00 : 0xff80;
+  std::array<uint16_t, 64> infinities, minus_infinities, zeros{}, result{};
+  infinities.fill(infinity);
+  minus_infinities.fill(minus_infinity);
+  const auto expect_nan = [&](ReduceOp op, const uint16_t* other) {
+    const std::array<const void*, 2> sources = {infinities.data(), other};
+    reduce(op, GetParam(), result.data(), sources, result.size());
+    for (const uint16_t bits : result) EXPECT_GT(bits & 0x7fff, infinity);
+  };
+  EveryTarget().run([&] {
+    expect_nan(ReduceOp::sum, minus_infinities.data());
+    expect_nan(ReduceOp::product, zeros.data());
   });
 }
 

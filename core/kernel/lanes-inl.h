@@ -110,7 +110,7 @@ struct Float16 {
   }
 };
 
-/// bfloat16: the upper half of a float, rounded to nearest even; a NaN stays one (made quiet).
+/// bfloat16: the upper half of a float, rounded to nearest even; a NaN stays one.
 struct BFloat16 {
   using Stored = uint16_t;
   using Lane = float;
@@ -133,9 +133,9 @@ struct BFloat16 {
 };
 
 /// How two vectors of floats become bfloat16, those of `even` in the lower half of each lane, those
-/// of `odd` in the upper half: nothing crosses lanes, which to narrow one vector would. They are
-/// what comes of bfloat16: the lower half of a NaN among them is zero, so that no rounding makes it
-/// something else.
+/// of `odd` in the upper half: nothing crosses lanes, which to narrow one vector would. The floats
+/// come of sums and the like of bfloat16: a NaN among them has zeros in its lower half, whether it
+/// was there before or was made here, so that it is not rounded to something else.
 template <class D>
 class PairsByIntegers {
  public:
@@ -159,10 +159,14 @@ class PairsByIntegers {
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-/// The same on CPUs that have an instruction for it, which these targets may have or not. On Zen 4
-/// two sources of 128 KiB take 4.2 us with it; by integers 6.6 when they took 9.5 on Zen 3, where
-/// they take 5.7 now. It takes a subnormal for zero, so these go by integers. (Intel 64 and IA-32
-/// Manual, volume 2: VCVTNE2PS2BF16)
+/// The same on CPUs that have an instruction for it, which these targets may have or not. It takes
+/// a subnormal for zero, so these go by integers. Two sources of 128 KiB, in us:
+///
+///                         Zen 3   Zen 4
+///     by the instruction      -     4.2
+///     by integers           5.7   not measured; an earlier way of it, 9.5 on Zen 3, took 6.6
+///
+/// (Intel 64 and IA-32 Manual, volume 2: VCVTNE2PS2BF16)
 template <class D>
 class PairsByInstruction {
  public:

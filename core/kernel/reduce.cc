@@ -23,9 +23,10 @@ struct Sum {
   }
 };
 
-/// The same as one times a plus b, which is rounded once: AMD's CPUs add where they convert from
-/// float16 and to it, and multiply elsewhere. Two sources of 8 KiB take 0.26 us so on Zen 3, and
-/// 0.32 by adding (0.44 and 0.42 while the core's other thread is busy).
+/// The same as one times a plus b, rounded once. Zen 3 adds where it converts from float16 and to
+/// it, and multiplies elsewhere: two sources of 8 KiB take 0.26 us this way and 0.32 by adding;
+/// while the core's other thread is busy too, 0.44 and 0.42. Not measured on other CPUs. (GCC 12
+/// leaves the multiplication in.)
 struct SumByMultipliers {
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V combine(D d, V a, V b) {

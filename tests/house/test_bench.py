@@ -281,6 +281,15 @@ def test_a_picture_has_a_line_a_peer_and_the_bound_dashed() -> None:
     assert json.dumps(text).isascii()
 
 
+def test_a_line_has_a_gap_where_a_size_was_not_measured() -> None:
+    measured = [row("ours", size, size) for size in (8, 64, 512, 4096)]
+    panel, _ = curves.panels_of(
+        WORK, [*measured, *(row("MPI", size, size) for size in (8, 512, 4096))]
+    )
+    gaps = {line.name: len(panel.stretches(line)) for line in panel.lines}
+    assert gaps == {"ours": 1, "MPI": 2}
+
+
 # ---- what is known without measuring -----------------------------------------------------------
 
 
