@@ -42,7 +42,21 @@ def test_alone_nothing_is_sent(double: Begin) -> None:
     optimizer.zero_grad()
     loss_of(model).backward()
     optimizer.step()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    optimizer.set_backward_passes_per_step(2)
     assert core.names() == []
+
+
+def test_alone_nothing_of_ours_is_in_the_way_of_a_step(double: Begin) -> None:
+    double(1)
+    model = make_model()
+    optimizer = wrapped(model)
+    for name in ("step", "zero_grad"):
+        assert getattr(type(optimizer), name) is getattr(torch.optim.SGD, name)
+    assert not hasattr(type(optimizer), "param_groups")
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
 
 
 def test_gradients_start_in_backward_last_layer_first(double: Begin) -> None:

@@ -22,32 +22,10 @@ _is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lamb
 
 
 class Wrapped(_Base):
-    """The part that does not depend on what is reduced. `_passes` is what does the work."""
+    """The part that does not depend on what is reduced, if anything. `_passes` does the work."""
 
     _passes: Passes
     _names: dict[Parameter, str]
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """As in every optimizer. A GradScaler sees by it what all ranks agree on.
-
-        Whether a scaled step is skipped must be the same on all ranks. Reading this attribute is
-        the only thing that every GradScaler does with an optimizer before it looks at gradients.
-        """
-        if not _is_compiling():
-            reader = sys._getframe(1).f_globals.get("__name__", "")
-            if reader.endswith("grad_scaler") and not self._passes.is_settled:
-                self._settle()
-        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
-        return groups
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.__dict__["param_groups"] = groups
-
-    def _settle(self) -> None:
-        """Makes ranks agree on whether a scaled step is skipped."""
-        raise NotImplementedError
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """From now on a step has `passes` backward passes; counts from 0 again."""
@@ -78,6 +56,32 @@ class Wrapped(_Base):
         for entry in lst:
             (duplicates if entry in seen else seen).add(entry)
         return duplicates
+
+
+class Agreeing(Wrapped):
+    """The part that makes ranks skip the same steps."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """As in every optimizer. A GradScaler sees by it what all ranks agree on.
+
+        Whether a scaled step is skipped must be the same on all ranks. Reading this attribute is
+        the only thing that every GradScaler does with an optimizer before it looks at gradients.
+        """
+        if not _is_compiling():
+            reader = sys._getframe(1).f_globals.get("__name__", "")
+            if reader.endswith("grad_scaler") and not self._passes.is_settled:
+                self._settle()
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        return groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
+
+    def _settle(self) -> None:
+        """Makes ranks agree on whether a scaled step is skipped."""
+        raise NotImplementedError
 
 
 def number_parameters(groups: Sequence[dict[str, Any]], first: int = 0) -> dict[Parameter, str]:

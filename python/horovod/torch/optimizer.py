@@ -17,14 +17,14 @@ from horovod.torch._allreduce import reduce_op
 from horovod.torch._delta import DeltaOptimizer, Deltas
 from horovod.torch._passes import How, Parameter
 from horovod.torch._reducer import Reducer
-from horovod.torch._wrapped import Wrapped, number_parameters, wrap
+from horovod.torch._wrapped import Agreeing, Wrapped, number_parameters, wrap
 from horovod.torch.compression import Compression, Compressor
 from horovod.torch.functions import broadcast_object
 
 T = TypeVar("T")
 
 
-class _Distributed(Wrapped):
+class _Distributed(Agreeing):
     """Front of the wrapped optimizer's class where gradients are reduced."""
 
     _passes: Reducer
@@ -95,6 +95,19 @@ class _Distributed(Wrapped):
 
 # Else torch would give our step what its parent's step already has: profiling and step hooks.
 _Distributed.step.hooked = True  # type: ignore[attr-defined]
+
+
+class _Alone(Wrapped):
+    """Front of the class where no other rank has a part: what the user may call, and nothing in the
+    way of `step` and `zero_grad`."""
+
+    def synchronize(self) -> None:
+        """Does nothing: there is nothing to reduce."""
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Does nothing: there is nothing to reduce."""
+        yield
 
 
 def _name_parameters(
@@ -197,7 +210,7 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     `step` reduces what is left, a missing gradient as zeros. With GradScaler nothing needs to be
     called: it always sees reduced gradients, so all ranks skip the same steps. Where ranks have
     graphs that reach different parameters, use no blocking operation of your own between backward
-    and step. With one process nothing is sent.
+    and step. With one process nothing is sent, and a step takes as long as without this.
 
     With op=Adasum each rank steps by its own gradients, and the Adasum of these steps is what is
     done everywhere: clip and scale as with one process, just before `step`; `synchronize` does
@@ -238,6 +251,7 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
         deltas.add([[parameter for parameter in names if parameter.requires_grad]])
         return wrap(DeltaOptimizer, optimizer, names, deltas)
     reducer = Reducer(names, how, backward_passes_per_step)
-    if how.is_distributed():
-        reducer.add(_group_parameters(names, groups, process_set))
+    if not how.is_distributed():
+        return wrap(_Alone, optimizer, names, reducer)
+    reducer.add(_group_parameters(names, groups, process_set))
     return wrap(_Distributed, optimizer, names, reducer)
