@@ -59,6 +59,7 @@ STEPS = (
     step(650, "net", "--np", "3,4", "--hosts", "3,4", "--sizes", "8,4M,16M,64M", "--limit", "30"),
     step(300, "step", "--np", "4", "--seconds", "0.2", "--networks", "BERT-large"),
     step(330, "half", *TCP, "--np", "2", store="half-tcp"),
+    step(700, "half", *TCP, "--np", "4", store="half-tcp"),
     step(45, "faults"),
     step(1400, "start"),
 )

@@ -83,6 +83,7 @@ ALLREDUCE_NP_2 = replace(ALLREDUCE, np=(2,))
 ALLREDUCE_64_MIB = replace(ALLREDUCE_NP_2, bytes=(64 * MIB,))
 ALLREDUCE_HALF = Cells("half", ("shm",), ("allreduce",), HALF, (2, 4, 8), ALL_BYTES)
 ALLREDUCE_TCP = replace(ALLREDUCE, transport=("tcp",), np=(2, 4))
+ALLREDUCE_HALF_TCP = replace(ALLREDUCE_HALF, transport=("tcp",), np=(2, 4))
 COLLECTIVES = Cells("collectives", ("shm",), KINDS, FLOAT32, (2, 4), KINDS_BYTES)
 COLLECTIVES_TCP = replace(COLLECTIVES, transport=("tcp",))
 LINE_RATE = Cells("net", HOSTS, ("allreduce",), FLOAT32, least_bytes=4 * MIB)
@@ -101,6 +102,15 @@ def worst_and_mean(key: str, words: str, cells: Cells, worst: float, mean: float
     return [
         Goal(f"{key}-worst", f"{words}: best peer / ours, worst", cells, ratios, worst),
         Goal(f"{key}-mean", f"{words}: best peer / ours, mean", cells, ratios, mean, mean=True),
+    ]
+
+
+def half_types(key: str, words: str, cells: Cells) -> list[Goal]:
+    """Ahead of those peers that have them, and hardly slower than float32."""
+    as_float32 = f"{words}: our float32 of as many bytes / ours, worst"
+    return [
+        Goal(f"{key}-worst", f"allreduce of {words}: best peer / ours, worst", cells, ratios, 1.0),
+        Goal(f"{key}-as-float32", as_float32, cells, shares_of(OURS_FLOAT32), 1 / 1.2),
     ]
 
 
@@ -125,22 +135,10 @@ GOALS = (
         shares_of(BOUND),
         1 / 1.15,
     ),
-    Goal(
-        "half-worst",
-        "allreduce of float16 and bfloat16: best peer / ours, worst",
-        ALLREDUCE_HALF,
-        ratios,
-        1.0,
-    ),
-    Goal(
-        "half-as-float32",
-        "float16 and bfloat16: our float32 of as many bytes / ours, worst",
-        ALLREDUCE_HALF,
-        shares_of(OURS_FLOAT32),
-        1 / 1.2,
-    ),
+    *half_types("half", "float16 and bfloat16", ALLREDUCE_HALF),
     *worst_and_mean("collectives", "other collectives, shared memory", COLLECTIVES, 0.95, 1.2),
     *worst_and_mean("tcp-allreduce", "allreduce of float32, TCP", ALLREDUCE_TCP, 0.95, 1.5),
+    *half_types("tcp-half", "float16 and bfloat16, TCP", ALLREDUCE_HALF_TCP),
     *worst_and_mean("tcp-collectives", "other collectives, TCP", COLLECTIVES_TCP, 0.95, 1.2),
     Goal(
         "net-line-rate",

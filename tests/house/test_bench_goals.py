@@ -71,6 +71,7 @@ def test_every_transport_number_of_ranks_and_size_of_allreduce_is_wanted() -> No
     assert len(BY_KEY["tcp-allreduce-worst"].cells.wanted()) == 2 * len(SIZES)
     assert len(BY_KEY["collectives-worst"].cells.wanted()) == 4 * 2 * 7
     assert len(BY_KEY["half-worst"].cells.wanted()) == 2 * 3 * len(SIZES)
+    assert len(BY_KEY["tcp-half-worst"].cells.wanted()) == 2 * 2 * len(SIZES)
 
 
 def test_the_bound_is_compared_at_64_mib() -> None:
