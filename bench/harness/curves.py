@@ -54,7 +54,7 @@ class Panel:
         return sorted({size for line in self.lines for size, _ in line.points})
 
     def stretches(self, line: Line) -> list[Points]:
-        """Of what is in `lines`, the points side by side: where a size is missing is a gap."""
+        """The points of one of `lines`, cut where a size is missing that another line has."""
         values = dict(line.points)
         runs = itertools.groupby(self.sizes(), lambda size: size in values)
         return [[(size, values[size]) for size in run] for is_there, run in runs if is_there]

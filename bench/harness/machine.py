@@ -12,12 +12,12 @@ from typing import Any
 
 from harness.places import PEERS, cores
 
-GENERATION = {"cpu family": "family", "model": "model"}  #: as /proc/cpuinfo names it, and we
+GENERATION = {"cpu family": "family", "model": "model"}  #: keys of /proc/cpuinfo: our words
 
 
 def facts() -> dict[str, Any]:
     return {
-        "cpu": cpu(),
+        "cpu": cpu(Path("/proc/cpuinfo").read_text()),
         "cores": cores(),
         "memory_GiB": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
         "kernel": platform.release(),
@@ -44,11 +44,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def cpu() -> str:
-    """Its name, and its generation: a virtual machine's CPU is often called by the maker alone."""
-    lines = [line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines()]
-    told = {name.strip(): value[0].strip() for name, *value in reversed(lines) if value}
+def cpu(cpuinfo: str) -> str:
+    """Its name and generation, for a virtual machine often has the maker's name alone."""
+    lines = [line.split(":", 1) for line in cpuinfo.splitlines() if ":" in line]
+    told = {name.strip(): value.strip() for name, value in reversed(lines)}  # of the first core
     if "model name" not in told:
         return platform.machine()
-    generation = [f"{name} {told[of]}" for of, name in GENERATION.items() if of in told]
+    generation = [f"{word} {told[key]}" for key, word in GENERATION.items() if key in told]
     return told["model name"] + (f" ({', '.join(generation)})" if generation else "")

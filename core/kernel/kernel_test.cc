@@ -282,6 +282,16 @@ TEST_P(HalfTypes, WhatLiesJustBetweenTwoNumbersBecomesTheEvenOne) {
   });
 }
 
+TEST_P(HalfTypes, TheSumOfMinusZerosIsMinusZero) {
+  std::array<uint16_t, 64> minus_zeros, result{};
+  minus_zeros.fill(0x8000);
+  const std::array<const void*, 2> sources = {minus_zeros.data(), minus_zeros.data()};
+  EveryTarget().run([&] {
+    reduce(ReduceOp::sum, GetParam(), result.data(), sources, result.size());
+    EXPECT_EQ(result, minus_zeros);
+  });
+}
+
 TEST_P(HalfTypes, WhatIsNoNumberBecomesNan) {
   const bool half = GetParam() == DType::float16;
   const uint16_t infinity = half ? 0x7c00 : 0x7f80, minus_infinity = half ? 0xfc00 : 0xff80;
@@ -289,9 +299,11 @@ TEST_P(HalfTypes, WhatIsNoNumberBecomesNan) {
   infinities.fill(infinity);
   minus_infinities.fill(minus_infinity);
   const auto expect_nan = [&](ReduceOp op, const uint16_t* other) {
-    const std::array<const void*, 2> sources = {infinities.data(), other};
-    reduce(op, GetParam(), result.data(), sources, result.size());
-    for (const uint16_t bits : result) EXPECT_GT(bits & 0x7fff, infinity);
+    const std::array<const void*, 3> sources = {infinities.data(), other, other};
+    for (const size_t count : {2, 3}) {
+      reduce(op, GetParam(), result.data(), std::span(sources).first(count), result.size());
+      for (const uint16_t bits : result) EXPECT_GT(bits & 0x7fff, infinity) << count;
+    }
   };
   EveryTarget().run([&] {
     expect_nan(ReduceOp::sum, minus_infinities.data());

@@ -40,8 +40,8 @@ struct Float16 {
   using Lane = float;
 
   // F16C, AVX-512 and NEON convert in hardware, by the same rules.
-  static constexpr bool kHardware = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ||
-                                    HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON;
+  static constexpr bool kHardware =
+      (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || HWY_TARGET == HWY_NEON;
 
   template <class D>
   static HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<uint16_t, D>> stored) {
@@ -151,9 +151,9 @@ class PairsByIntegers {
                                   hn::BitCast(halves, hn::ShiftRight<16>(even_bits)));
     const auto lost = hn::OddEven(hn::BitCast(halves, hn::ShiftLeft<16>(odd_bits)),
                                   hn::BitCast(halves, even_bits));
-    // Up from more than half of the last place on, and from just a half where that place is odd.
-    const auto is_even = hn::AndNot(kept, hn::Set(halves, 1));
-    const auto up = hn::ShiftRight<15>(hn::SaturatedSub(lost, is_even));
+    // Up where what is lost is more than 0x8000, or just that and what is kept is odd.
+    const auto one_if_even = hn::AndNot(kept, hn::Set(halves, 1));
+    const auto up = hn::ShiftRight<15>(hn::SaturatedSub(lost, one_if_even));
     return hn::BitCast(pairs, hn::Add(kept, up));
   }
 };
@@ -162,9 +162,10 @@ class PairsByIntegers {
 /// The same on CPUs that have an instruction for it, which these targets may have or not. It takes
 /// a subnormal for zero, so these go by integers. Two sources of 128 KiB, in us:
 ///
-///                         Zen 3   Zen 4
-///     by the instruction      -     4.2
-///     by integers           5.7   not measured; an earlier way of it, 9.5 on Zen 3, took 6.6
+///                           Zen 3   Zen 4
+///     by the instruction            -     4.2, when loops took one block at a time
+///     by integers                 5.7   not measured
+///     by integers, formerly       9.5     6.6
 ///
 /// (Intel 64 and IA-32 Manual, volume 2: VCVTNE2PS2BF16)
 template <class D>

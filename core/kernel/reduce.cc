@@ -23,10 +23,10 @@ struct Sum {
   }
 };
 
-/// The same as one times a plus b, rounded once. Zen 3 adds where it converts from float16 and to
-/// it, and multiplies elsewhere: two sources of 8 KiB take 0.26 us this way and 0.32 by adding;
-/// while the core's other thread is busy too, 0.44 and 0.42. Not measured on other CPUs. (GCC 12
-/// leaves the multiplication in.)
+/// a * 1 + b, which is rounded once, as a + b is. On Zen 3 adders share their pipes with the
+/// conversions of float16, and multipliers do not: two sources of 8 KiB take 0.26 us this way and
+/// 0.32 by adding; 0.44 and 0.42 while the core's other thread is busy. Not measured on other CPUs.
+/// GCC 12 leaves the multiplication in.
 struct SumByMultipliers {
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V combine(D d, V a, V b) {
@@ -104,15 +104,15 @@ HWY_INLINE void combine_rest(D d, typename Element::Stored* target, const void* 
   store_first<Element>(d, result, target + index, elements - index);
 }
 
-/// How the loops below take elements: a block is a vector of lanes.
+/// A block is what the loops below load, combine and store at once: here one vector.
 template <class Element, class D>
-class Single {
+class OneVector {
  public:
   using Stored = typename Element::Stored;
   using Block = hn::Vec<D>;
   static constexpr size_t kAtOnce = 4;  ///< blocks of a result that stay in registers
 
-  explicit HWY_INLINE Single(D) {}
+  explicit HWY_INLINE OneVector(D) {}
   static size_t elements() { return hn::Lanes(D()); }
   HWY_INLINE Block load(const Stored* from) const {
     return HWY_NAMESPACE::load<Element>(D(), from);
@@ -130,7 +130,7 @@ class Single {
 /// A block of bfloat16 is two vectors: the one of even place is shifted up to a float, the one of
 /// odd place is one with its lower half cleared. `Narrowing` narrows them.
 template <class Narrowing, class D>
-class Pairs {
+class TwoVectors {
  public:
   using Stored = uint16_t;
   struct Block {
@@ -138,7 +138,7 @@ class Pairs {
   };
   static constexpr size_t kAtOnce = 2;
 
-  explicit HWY_INLINE Pairs(D d) : narrowing_(d) {}
+  explicit HWY_INLINE TwoVectors(D d) : narrowing_(d) {}
   static size_t elements() { return 2 * hn::Lanes(D()); }
   HWY_INLINE Block load(const Stored* from) const {
     const D d;
@@ -217,17 +217,21 @@ size_t combine_blocks(const Blocks& blocks, typename Blocks::Stored* target,
 template <class Element, class Op, class D>
 size_t combine_most(D d, typename Element::Stored* target, const void* const* sources, size_t count,
                     size_t elements) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (std::is_same_v<Element, BFloat16>) {
+#if HWY_TARGET == HWY_SCALAR
+  return combine_blocks<Op>(OneVector<Element, D>(d), target, sources, count, elements);
+#else
+  if constexpr (!std::is_same_v<Element, BFloat16>) {
+    return combine_blocks<Op>(OneVector<Element, D>(d), target, sources, count, elements);
+  } else {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     if (PairsByInstruction<D>::are_available())
-      return combine_blocks<Op>(Pairs<PairsByInstruction<D>, D>(d), target, sources, count,
+      return combine_blocks<Op>(TwoVectors<PairsByInstruction<D>, D>(d), target, sources, count,
                                 elements);
 #endif
-    return combine_blocks<Op>(Pairs<PairsByIntegers<D>, D>(d), target, sources, count, elements);
+    return combine_blocks<Op>(TwoVectors<PairsByIntegers<D>, D>(d), target, sources, count,
+                              elements);
   }
 #endif
-  return combine_blocks<Op>(Single<Element, D>(d), target, sources, count, elements);
 }
 
 template <class Element, class Op>
@@ -252,6 +256,7 @@ struct Wrapping<Plain<T>> {
   using Type = Plain<std::make_unsigned_t<T>>;
 };
 
+// By integers, conversions leave the adders free.
 template <class Element>
 struct Summing {
   using Type = Sum;

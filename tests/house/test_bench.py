@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import platform
 import sys
 from pathlib import Path
 
 import pytest
 from bench_rows import WORK, document, row
-from harness import bounds, curves, options, shapes, spawn, svg
+from harness import bounds, curves, machine, options, shapes, spawn, svg
 from harness.jobs import Ended, Launch, complaint_in, rows_in, run
 from harness.namespaces import inside
 from harness.results import (
@@ -282,12 +283,21 @@ def test_a_picture_has_a_line_a_peer_and_the_bound_dashed() -> None:
 
 
 def test_a_line_has_a_gap_where_a_size_was_not_measured() -> None:
-    measured = [row("ours", size, size) for size in (8, 64, 512, 4096)]
-    panel, _ = curves.panels_of(
-        WORK, [*measured, *(row("MPI", size, size) for size in (8, 512, 4096))]
-    )
+    rows = [row("ours", size, size) for size in (8, 64, 512, 4096)]
+    rows += [row("MPI", size, size) for size in (8, 512, 4096)]
+    panel, _ = curves.panels_of(WORK, rows)
     gaps = {line.name: len(panel.stretches(line)) for line in panel.lines}
     assert gaps == {"ours": 1, "MPI": 2}
+    text = svg.curves(rows, [WORK])
+    assert text.count("<polyline") == 2 * (1 + 2)
+    assert text.count("<circle") == 2 * (4 + 3)  # a stretch of one point is a point
+
+
+def test_a_cpu_is_told_by_name_and_generation() -> None:
+    text = "processor : 0\ncpu family : 25\nmodel : 1\nmodel name : AMD EPYC\n\nflags :"
+    assert machine.cpu(text) == "AMD EPYC (family 25, model 1)"
+    assert machine.cpu("model name : X\n") == "X"
+    assert machine.cpu("processor : 0\n") == platform.machine()
 
 
 # ---- what is known without measuring -----------------------------------------------------------

@@ -56,7 +56,15 @@ def test_alone_nothing_of_ours_is_in_the_way_of_a_step(double: Begin) -> None:
     for name in ("step", "zero_grad"):
         assert getattr(type(optimizer), name) is getattr(torch.optim.SGD, name)
     assert not hasattr(type(optimizer), "param_groups")
-    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    added = torch.nn.Parameter(torch.ones(2))
+    optimizer.add_param_group({"params": [added]})
+    added.sum().backward()
+    optimizer.step(lambda: loss_of(model))
+    optimizer.load_state_dict(optimizer.state_dict())
+    for parameter in (*model.parameters(), added):
+        assert not parameter._post_accumulate_grad_hooks
+    with pytest.raises(ValueError, match="positive"):
+        optimizer.set_backward_passes_per_step(0)
 
 
 def test_gradients_start_in_backward_last_layer_first(double: Begin) -> None:

@@ -15,7 +15,7 @@ import torch
 from horovod.common.basics import Max
 from horovod.torch._passes import How, Parameter, Passes, finish_all
 from horovod.torch._submission import synchronize
-from horovod.torch._wrapped import Agreeing
+from horovod.torch._wrapped import Shared
 from horovod.torch.mpi_ops import allreduce_, allreduce_async_
 
 
@@ -81,7 +81,7 @@ def _values(gradient: torch.Tensor) -> torch.Tensor:
     return gradient if gradient.layout is torch.strided else gradient._values()
 
 
-class DeltaOptimizer(Agreeing):
+class DeltaOptimizer(Shared):
     """Front of the wrapped optimizer's class for op=Adasum."""
 
     _passes: Deltas

@@ -22,7 +22,7 @@ _is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lamb
 
 
 class Wrapped(_Base):
-    """The part that does not depend on what is reduced, if anything. `_passes` does the work."""
+    """The part that does not depend on what is reduced, if anything is."""
 
     _passes: Passes
     _names: dict[Parameter, str]
@@ -40,13 +40,10 @@ class Wrapped(_Base):
         super().load_state_dict(*args, **kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in every optimizer; reduces what belongs to the new parameters too."""
+        """As in every optimizer."""
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
-        added = number_parameters(self.param_groups[number:], number)
-        self._names.update(added)
-        if self._passes.how.is_distributed():
-            self._passes.add([[p] for p in added if p.requires_grad])
+        self._names.update(number_parameters(self.param_groups[number:], number))
 
     @staticmethod
     def find_duplicates(lst: Iterable[T]) -> set[T]:
@@ -58,8 +55,14 @@ class Wrapped(_Base):
         return duplicates
 
 
-class Agreeing(Wrapped):
-    """The part that makes ranks skip the same steps."""
+class Shared(Wrapped):
+    """The part where other ranks step too. `_passes` does the work."""
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As in every optimizer; reduces what belongs to the new parameters too."""
+        super().add_param_group(param_group)
+        added = self.__dict__["param_groups"][-1]["params"]
+        self._passes.add([[p] for p in added if p.requires_grad])
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

@@ -15,16 +15,16 @@ from horovod.common.process_sets import ProcessSet, global_process_set, process_
 from horovod.common.util import split_list
 from horovod.torch._allreduce import reduce_op
 from horovod.torch._delta import DeltaOptimizer, Deltas
-from horovod.torch._passes import How, Parameter
+from horovod.torch._passes import How, Parameter, Passes
 from horovod.torch._reducer import Reducer
-from horovod.torch._wrapped import Agreeing, Wrapped, number_parameters, wrap
+from horovod.torch._wrapped import Shared, Wrapped, number_parameters, wrap
 from horovod.torch.compression import Compression, Compressor
 from horovod.torch.functions import broadcast_object
 
 T = TypeVar("T")
 
 
-class _Distributed(Agreeing):
+class _Distributed(Shared):
     """Front of the wrapped optimizer's class where gradients are reduced."""
 
     _passes: Reducer
@@ -210,7 +210,8 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     `step` reduces what is left, a missing gradient as zeros. With GradScaler nothing needs to be
     called: it always sees reduced gradients, so all ranks skip the same steps. Where ranks have
     graphs that reach different parameters, use no blocking operation of your own between backward
-    and step. With one process nothing is sent, and a step takes as long as without this.
+    and step. Where no other rank has a part, nothing is sent, and `step` and `zero_grad` are the
+    wrapped optimizer's own; an elastic job of one rank is ready for others.
 
     With op=Adasum each rank steps by its own gradients, and the Adasum of these steps is what is
     done everywhere: clip and scale as with one process, just before `step`; `synchronize` does
@@ -246,12 +247,12 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     check_ranks(op, process_set)
     names = _name_parameters(optimizer.param_groups, named_parameters)
     how = How(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
-    if op == Adasum and how.is_distributed():
+    if not how.is_distributed():
+        return wrap(_Alone, optimizer, names, Passes(names, how, backward_passes_per_step))
+    if op == Adasum:
         deltas = Deltas(names, how, backward_passes_per_step)
         deltas.add([[parameter for parameter in names if parameter.requires_grad]])
         return wrap(DeltaOptimizer, optimizer, names, deltas)
     reducer = Reducer(names, how, backward_passes_per_step)
-    if not how.is_distributed():
-        return wrap(_Alone, optimizer, names, reducer)
     reducer.add(_group_parameters(names, groups, process_set))
     return wrap(_Distributed, optimizer, names, reducer)
