@@ -53,7 +53,7 @@ class Machine {
 class Tree {
  public:
   Tree() {
-    std::string name = ::testing::TempDir() + "coresXXXXXX";
+    std::string name = ::testing::TempDir() + "coresXXXXXX";  // mkdtemp's
     root_ = mkdtemp(name.data());
   }
   explicit Tree(const Machine& machine) : Tree() {

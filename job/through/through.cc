@@ -240,6 +240,7 @@ class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text) {
     std::error_code problem;
+    // mkstemp puts its own letters in place of the last six.
     path_ = (std::filesystem::temp_directory_path(problem) / "horovodrun-ranks-XXXXXX").string();
     const FileDescriptor file(mkstemp(path_.data()));
     if (file.get() < 0 ||

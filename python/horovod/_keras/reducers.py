@@ -59,7 +59,7 @@ class Reducer:
         return reduced
 
     def reduce(self, gradients: Sequence[Any], name: str) -> Sequence[Any]:
-        """One group."""
+        """One group: a subclass for each backend does it."""
         raise NotImplementedError
 
     def scaled(self, gradient: Any) -> Any:

@@ -42,12 +42,12 @@ class CastCompressor(Compressor):
 
     @staticmethod
     def is_floating(dtype: Any) -> bool:
-        """Of the framework's dtypes."""
+        """Of the framework's dtypes, by its subclass."""
         raise NotImplementedError
 
     @staticmethod
     def cast(tensor: Any, dtype: Any) -> Any:
-        """By the framework."""
+        """By the framework's subclass."""
         raise NotImplementedError
 
     @classmethod

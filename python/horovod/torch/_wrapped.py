@@ -22,28 +22,12 @@ _is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lamb
 
 
 class Wrapped(_Base):
-    """The part that does not depend on what is reduced, if anything is."""
-
-    _passes: Passes
-    _names: dict[Parameter, str]
+    """What is there whoever else has a part."""
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """From now on a step has `passes` backward passes; counts from 0 again."""
         if passes <= 0:
             raise ValueError(f"backward_passes_per_step must be positive, got {passes}")
-        self._passes.set_passes(passes)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """As in every optimizer; forgets outstanding reductions."""
-        self._passes.forget()
-        self._passes.is_synchronized = self._passes.is_settled = False
-        super().load_state_dict(*args, **kwargs)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in every optimizer."""
-        super().add_param_group(param_group)
-        number = len(self.param_groups) - 1
-        self._names.update(number_parameters(self.param_groups[number:], number))
 
     @staticmethod
     def find_duplicates(lst: Iterable[T]) -> set[T]:
@@ -56,12 +40,28 @@ class Wrapped(_Base):
 
 
 class Shared(Wrapped):
-    """The part where other ranks step too. `_passes` does the work."""
+    """The part where other ranks step too, whatever is reduced. `_passes` does the work."""
+
+    _passes: Passes
+    _names: dict[Parameter, str]
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """From now on a step has `passes` backward passes; counts from 0 again."""
+        super().set_backward_passes_per_step(passes)
+        self._passes.set_passes(passes)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """As in every optimizer; forgets outstanding reductions."""
+        self._passes.forget()
+        self._passes.is_synchronized = self._passes.is_settled = False
+        super().load_state_dict(*args, **kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in every optimizer; reduces what belongs to the new parameters too."""
         super().add_param_group(param_group)
-        added = self.__dict__["param_groups"][-1]["params"]
+        number = len(self.param_groups) - 1
+        added = number_parameters(self.param_groups[number:], number)
+        self._names.update(added)
         self._passes.add([[p] for p in added if p.requires_grad])
 
     @property
@@ -96,17 +96,13 @@ def number_parameters(groups: Sequence[dict[str, Any]], first: int = 0) -> dict[
     }
 
 
-def wrap(
-    kind: type[Wrapped],
-    optimizer: torch.optim.Optimizer,
-    names: dict[Parameter, str],
-    passes: Passes,
-) -> Any:
-    """An object of a new class with all that `optimizer` has; groups and state are shared."""
+def wrap(kind: type[Wrapped], optimizer: torch.optim.Optimizer, **own: Any) -> Any:
+    """An object of a new class with all that `optimizer` has, and `own` attributes; groups and
+    state are shared."""
     parent = type(optimizer)
     distributed = type(parent.__name__, (kind, parent), {"__module__": parent.__module__})
     wrapped: Any = object.__new__(distributed)
     attributes = dict(vars(optimizer))
     attributes.pop("step", None)  # a learning-rate scheduler's, bound to `optimizer`
-    vars(wrapped).update(attributes, _passes=passes, _names=names)
+    vars(wrapped).update(attributes, **own)
     return wrapped

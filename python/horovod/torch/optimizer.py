@@ -15,7 +15,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set, process_
 from horovod.common.util import split_list
 from horovod.torch._allreduce import reduce_op
 from horovod.torch._delta import DeltaOptimizer, Deltas
-from horovod.torch._passes import How, Parameter, Passes
+from horovod.torch._passes import How, Parameter
 from horovod.torch._reducer import Reducer
 from horovod.torch._wrapped import Shared, Wrapped, number_parameters, wrap
 from horovod.torch.compression import Compression, Compressor
@@ -104,10 +104,9 @@ class _Alone(Wrapped):
     def synchronize(self) -> None:
         """Does nothing: there is nothing to reduce."""
 
-    @contextlib.contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
+    def skip_synchronize(self) -> contextlib.AbstractContextManager[None]:
         """Does nothing: there is nothing to reduce."""
-        yield
+        return contextlib.nullcontext()
 
 
 def _name_parameters(
@@ -248,11 +247,11 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     names = _name_parameters(optimizer.param_groups, named_parameters)
     how = How(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
     if not how.is_distributed():
-        return wrap(_Alone, optimizer, names, Passes(names, how, backward_passes_per_step))
+        return wrap(_Alone, optimizer)
     if op == Adasum:
         deltas = Deltas(names, how, backward_passes_per_step)
         deltas.add([[parameter for parameter in names if parameter.requires_grad]])
-        return wrap(DeltaOptimizer, optimizer, names, deltas)
+        return wrap(DeltaOptimizer, optimizer, _names=names, _passes=deltas)
     reducer = Reducer(names, how, backward_passes_per_step)
     reducer.add(_group_parameters(names, groups, process_set))
-    return wrap(_Distributed, optimizer, names, reducer)
+    return wrap(_Distributed, optimizer, _names=names, _passes=reducer)
