@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +31,11 @@ class Packed(NamedTuple):
     context: Any
 
 
+def operation_name(name: str, count: int) -> str:
+    """In full, of an operation on so many tensors, as ranks agree on it."""
+    return f"grouped_allreduce.{name}" if count > 1 else f"allreduce.{name}"
+
+
 class Bundle:
     """Dense gradients of one round, in the order in which they were completed.
 
@@ -52,9 +58,12 @@ class Bundle:
     def __len__(self) -> int:
         return len(self._names)
 
-    def add(self, name: str, parameter: Parameter, gradient: torch.Tensor) -> None:
-        """A gradient that travels as it lies."""
-        self.add_all([f"allreduce.{name}"], [parameter], [gradient], [gradient._version])
+    def add(
+        self, name: str, parameters: Sequence[Parameter], gradients: list[torch.Tensor]
+    ) -> None:
+        """Gradients that travel as they lie, together if there are several; `name` in full."""
+        self._add_operation(name, gradients)
+        self._remember(parameters, gradients, [gradient._version for gradient in gradients])
 
     def add_all(
         self,
@@ -63,29 +72,32 @@ class Bundle:
         gradients: list[torch.Tensor],
         versions: list[int],
     ) -> None:
-        """The same for several, with names in full and the versions that they are to have."""
+        """The same for several, each by itself, and the versions that they are to have."""
         self._names += names
         self._wires += gradients
+        self.bytes += sum([gradient.nbytes for gradient in gradients])
+        self._remember(parameters, gradients, versions)
+
+    def add_packed(self, name: str, packed: list[Packed]) -> None:
+        """Gradients that travel as something else, together if there are several."""
+        wires = [each.wire for each in packed]
+        self._add_operation(operation_name(name, len(wires)), wires)
+        gradients = [each.gradient for each in packed]
+        parameters = [each.parameter for each in packed]
+        self._remember(parameters, gradients, [gradient._version for gradient in gradients])
+        self._packed += [each for each in packed if each.wire is not each.gradient]
+
+    def _add_operation(self, name: str, wires: list[torch.Tensor]) -> None:
+        self._names.append(name)
+        self._wires.append(wires if len(wires) > 1 else wires[0])
+        self.bytes += sum([wire.nbytes for wire in wires])
+
+    def _remember(
+        self, parameters: Sequence[Parameter], gradients: list[torch.Tensor], versions: list[int]
+    ) -> None:
         self._parameters += parameters
         self._gradients += gradients
         self._versions += versions
-        self.bytes += sum([gradient.nbytes for gradient in gradients])
-
-    def add_packed(self, name: str, packed: list[Packed]) -> None:
-        """Gradients that travel together."""
-        wires = [each.wire for each in packed]
-        self._names.append(f"{'grouped_' if len(wires) > 1 else ''}allreduce.{name}")
-        self._wires.append(wires if len(wires) > 1 else wires[0])
-        for each in packed:
-            self._remember(each.parameter, each.gradient)
-            if each.wire is not each.gradient:
-                self._packed.append(each)
-            self.bytes += each.wire.nbytes
-
-    def _remember(self, parameter: Parameter, gradient: torch.Tensor) -> None:
-        self._parameters.append(parameter)
-        self._gradients.append(gradient)
-        self._versions.append(gradient._version)
 
     def send(self) -> None:
         """Queues all operations."""

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from horovod.torch._bundle import BUNDLE_BYTES, Bundle, Packed, changed, check_unchanged
+from horovod.torch._bundle import (
+    BUNDLE_BYTES,
+    Bundle,
+    Packed,
+    changed,
+    check_unchanged,
+    operation_name,
+)
 from horovod.torch._passes import How, Parameter, Passes, finish_all, weakly
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import sparse_allreduce_async
@@ -34,7 +41,7 @@ class _Unit:
     def __init__(self, parameters: Sequence[Parameter], name: str) -> None:
         self.parameters = parameters
         self.name = name
-        self.full_name = f"allreduce.{name}"  # of one that travels as it lies
+        self.full_name = operation_name(name, len(parameters))  # if all travel as they lie
         self.ready = 0
         self.is_taken = False
 
@@ -162,16 +169,14 @@ class Reducer(Passes):
         self._taken_count += 1
 
     def _take_as_it_lies(self, unit: _Unit) -> bool:
-        """The usual case: one dense gradient that nobody compresses. False, nothing done, else."""
-        if len(unit.parameters) != 1 or self.how.compression is not Compression.none:
+        """The usual case: dense gradients that nobody compresses. False, nothing done, else."""
+        if self.how.compression is not Compression.none:
             return False
-        parameter = unit.parameters[0]
-        gradient = parameter.grad
-        if gradient is None or gradient.layout is not torch.strided:
+        gradients = [parameter.grad for parameter in unit.parameters]
+        dense = [g for g in gradients if g is not None and g.layout is torch.strided]
+        if len(dense) < len(gradients) or not all([g.is_contiguous() for g in dense]):
             return False
-        if not gradient.is_contiguous():
-            return False
-        self._bundle.add(unit.name, parameter, gradient)
+        self._bundle.add(unit.full_name, unit.parameters, dense)
         return True
 
     def _take_packed(self, unit: _Unit) -> None:
