@@ -153,7 +153,7 @@ def same(array: Any) -> Any:
 
 
 class Submitted:
-    """Starts operations; what ends them is called when the clock has stopped."""
+    """Starts operations; what ends them and lets go of them is done when the clock stands still."""
 
     def __init__(self, start: Callable[[], Any], finish: Callable[[Any], Any]) -> None:
         self.start, self.finish = start, finish
@@ -163,7 +163,8 @@ class Submitted:
         self.started = self.start()
 
     def after(self) -> None:
-        self.finish(self.started)
+        started, self.started = self.started, None
+        self.finish(started)
 
 
 def tasks(np: int) -> dict[Work, Callable[[Ranks, Work], Task]]:

@@ -220,11 +220,11 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     without them their order does. `compression`: shrinks gradients on their way. `op`: Average,
     Sum, Adasum, Min, Max or Product. `gradient_predivide_factor` f: with Average, multiplies by 1/f
     before and by f/size after the sum. `groups`: n cuts the parameters into n groups that travel
-    together; a list of lists gives the groups. `num_groups`: its deprecated spelling.
-    `sparse_as_dense`: sends sparse gradients as dense ones; without it their indices and values
-    travel, uncompressed, for Average and Sum; then every rank must have had a gradient of such a
-    parameter before one may miss it. `process_set`: the ranks that train together; on a rank
-    outside it this is the wrapped optimizer, and nothing is sent.
+    together, which is for hundreds of small ones; a list of lists gives the groups. `num_groups`:
+    its deprecated spelling. `sparse_as_dense`: sends sparse gradients as dense ones; without it
+    their indices and values travel, uncompressed, for Average and Sum; then every rank must have
+    had a gradient of such a parameter before one may miss it. `process_set`: the ranks that train
+    together; on a rank outside it this is the wrapped optimizer, and nothing is sent.
 
     Returns: an optimizer of a class of the same name that inherits from the class of `optimizer`,
     with its options and state; and `synchronize`, `skip_synchronize`,
