@@ -2,12 +2,15 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 #include <memory>
 #include <utility>
 
 #include "core/backend/host/eager_call.h"
 #include "core/backend/host/eager_link_call.h"
+#include "core/backend/host/read_call.h"
 #include "core/base/error.h"
 #include "core/engine/patience.h"
 #include "core/group/bootstrap/levels.h"
@@ -24,6 +27,10 @@ constexpr uint64_t kDataTag = uint64_t{1} << 32;
 // 98 us instead of 160.
 constexpr std::chrono::microseconds kYieldOverLinks{300};
 
+// Below it the exchanges of addresses take longer than the copy that they save.
+constexpr size_t kLeastRead = 4 * KiB;
+constexpr size_t kMostRead = size_t{1} << 40;
+
 EagerSlots* eager_slots_of(const Wiring& wiring) {
   return wiring.segment ? wiring.segment->eager_slots() : nullptr;
 }
@@ -39,7 +46,17 @@ EagerLimits eager_limits_of(const EagerSlots* slots, const Group& group, const K
   return limits;
 }
 
+EagerLimits task_limits_of(const EagerSlots* slots, EagerLimits limits) {
+  if (slots == nullptr) return limits;
+  for (size_t* const limit : {&limits.reduced, &limits.gathered, &limits.broadcast, &limits.dealt})
+    if (*limit > 0) *limit = kMostRead;
+  return limits;
+}
+
 }  // namespace
+
+BlockingGroup::Reads::Reads(const std::vector<int>& ranks)
+    : memory(ranks), scratch(ReadCall::kScratchBytes) {}
 
 BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs,
                              bool spare_cores)
@@ -49,6 +66,8 @@ BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const
       members_(ProcessSet::of_all(levels_.all->size())),
       eager_slots_(eager_slots_of(wiring_)),
       eager_limits_(eager_limits_of(eager_slots_, *levels_.all, knobs)),
+      task_limits_(task_limits_of(eager_slots_, eager_limits_)),
+      ranks_(ranks),
       patience_at_end_(knobs.peer_timeout),
       spare_cores_(spare_cores) {
   for (const Wiring::Watched& peer : wiring_.local_peers)
@@ -84,6 +103,84 @@ void BlockingGroup::run(const EagerTask& task) {
     drive_call(EagerCall(*eager_slots_, task));
   else
     drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
+}
+
+bool BlockingGroup::is_eager(const EagerTask& task) const {
+  return task.bytes() <= eager_limits_.of(task.transfer);
+}
+
+bool BlockingGroup::may_read(const EagerTask& task) const {
+  return eager_slots_ != nullptr && size() > 1 && task.bytes() >= kLeastRead &&
+         task.prescale == 1.0;
+}
+
+void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_batch) {
+  const auto run_otherwise = [&] { is_eager(task) ? run(task) : run(as_batch()); };
+  Reads* const all = reads();
+  if (all == nullptr) return run_otherwise();
+  FasterWay& way = all->ways[{task.transfer, task.dtype, std::bit_width(task.bytes())}];
+  const bool is_trying = way.is_trying();
+  const TimePoint begin = is_trying ? std::chrono::steady_clock::now() : TimePoint();
+  if (way.takes_second())
+    read(task);
+  else
+    run_otherwise();
+  if (is_trying)
+    settle(way, std::chrono::steady_clock::now() - begin);
+  else
+    way.passed();
+}
+
+/// The first time, all find out whether they can: nullptr where one of them cannot.
+BlockingGroup::Reads* BlockingGroup::reads() {
+  if (std::exchange(knows_reads_, true)) return reads_.get();
+  begin_call();
+  auto made = std::make_unique<Reads>(ranks_);
+  const auto invitations = tell(made->memory.invitation());
+  bool can_read = true;
+  for (int peer = 0; peer < size(); ++peer)
+    can_read = can_read && made->memory.accept(peer, invitations[static_cast<size_t>(peer)]);
+  const std::vector<char> answers = tell(static_cast<char>(can_read));
+  end_call(true);
+  if (std::ranges::all_of(answers, [](char answer) { return answer != 0; }))
+    reads_ = std::move(made);
+  return reads_.get();
+}
+
+void BlockingGroup::read(const EagerTask& task) {
+  begin_call();
+  const MutableBytes scratch(reads_->scratch.data(), reads_->scratch.size());
+  ReadCall call(*eager_slots_, reads_->memory, scratch, task);
+  end_call(drive([&] { return call.advance(); }));
+}
+
+/// After a call that was a trial.
+void BlockingGroup::settle(FasterWay& way, Duration took) {
+  if (!way.took(took)) return;
+  begin_call();
+  way.decide(tell(way.times()));
+  end_call(true);
+}
+
+/// Returns when all ranks have called it: what each of them has told, by rank.
+template <class T>
+std::vector<T> BlockingGroup::tell(const T& mine) {
+  std::vector<T> all(static_cast<size_t>(size()), mine);
+  bool told = false;
+  int seen = 0;
+  drive([&] {
+    told = told || eager_slots_->post_value(mine);
+    for (; told && seen < size(); ++seen) {
+      if (seen == rank()) continue;
+      const auto value = eager_slots_->value<T>(seen);
+      if (!value) return Run::Progress::waiting;
+      all[static_cast<size_t>(seen)] = *value;
+    }
+    if (!told) return Run::Progress::waiting;
+    eager_slots_->finish();
+    return Run::Progress::done;
+  });
+  return all;
 }
 
 void BlockingGroup::run(Batch batch) {

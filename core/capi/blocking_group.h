@@ -5,14 +5,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "core/backend/host/eager_task.h"
+#include "core/backend/host/faster_way.h"
 #include "core/backend/host/host_backend.h"
+#include "core/base/aligned_buffer.h"
 #include "core/base/knobs.h"
 #include "core/engine/process_sets.h"
 #include "core/group/bootstrap/wiring.h"
+#include "core/group/peer_memory.h"
 
 namespace hvd {
 
@@ -33,9 +40,16 @@ class BlockingGroup {
   /// `sequence` is not used. Throws Error{peer_lost} naming the global rank; afterwards every call
   /// does.
   void run(Batch batch);
-  /// The same for a small operation.
+  /// The same for a small operation, within eager_limits().
   void run(const EagerTask& task);
   const EagerLimits& eager_limits() const { return eager_limits_; }
+  bool is_eager(const EagerTask& task) const;
+  /// The same where ranks may read each other's memory, if that turns out to be possible, and is
+  /// the faster way for such calls here. `as_batch` makes the same operation as a Batch.
+  void run(const EagerTask& task, const std::function<Batch()>& as_batch);
+  bool may_read(const EagerTask& task) const;
+  /// What is small, or may be read.
+  const EagerLimits& task_limits() const { return task_limits_; }
   /// Returns when all ranks have called it.
   void barrier();
   /// The last call, collective like all: nobody takes the end of this process for a loss any more.
@@ -43,8 +57,21 @@ class BlockingGroup {
   void leave();
 
  private:
+  /// What it takes to read from the others.
+  struct Reads {
+    explicit Reads(const std::vector<int>& ranks);
+    PeerMemory memory;
+    AlignedBuffer scratch;
+    std::map<std::tuple<Transfer, DType, int>, FasterWay> ways{};  ///< by bit_width of the bytes
+  };
+
   void begin_call();
   void end_call(bool waited);
+  Reads* reads();
+  void read(const EagerTask& task);
+  void settle(FasterWay& way, Duration took);
+  template <class T>
+  std::vector<T> tell(const T& mine);
   template <class Step>
   bool drive(Step step);
   void set_asleep(bool asleep);
@@ -57,6 +84,10 @@ class BlockingGroup {
   const ProcessSet members_;
   EagerSlots* const eager_slots_;  ///< of the segment; nullptr where there are none
   const EagerLimits eager_limits_;
+  const EagerLimits task_limits_;
+  const std::vector<int> ranks_;  ///< global
+  bool knows_reads_ = false;
+  std::unique_ptr<Reads> reads_{};  ///< nullptr: not allowed, or not known yet
   const Duration patience_at_end_;
   const bool spare_cores_;
   uint64_t next_sequence_ = 1;

@@ -320,10 +320,12 @@ void Executor::scale(const GatherList& from, Extent extent, double factor) {
   });
 }
 
-/// To the output, from elsewhere.
+/// To the output, from memory of this rank or from a peer's room.
 void Executor::copy(std::byte* to, const std::byte* from, size_t bytes) const {
   if (streams_)
     kernel::copy_past_caches(to, from, bytes);
+  else if (group_.shared_memory())
+    kernel::copy_from_peer(to, from, bytes);
   else
     kernel::copy(to, from, bytes);
 }

@@ -1,6 +1,5 @@
 #include "core/group/eager_slots.h"
 
-#include <cstring>
 #include <new>
 #include <utility>
 

@@ -6,6 +6,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
+#include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -74,6 +77,26 @@ class EagerSlots {
   const std::byte* view(int rank, size_t message_bytes, size_t bytes);
   /// This rank has posted all of its message and seen what it wanted. The next exchange begins.
   void finish() { ++exchange_; }
+
+  /// reserve() and post() of a message that is one value; false as long as there is no room.
+  template <class T>
+  bool post_value(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(EagerSlot::beside));
+    std::byte* const room = reserve(sizeof(T));
+    if (room == nullptr) return false;
+    std::memcpy(room, &value, sizeof(T));
+    post(sizeof(T));
+    return true;
+  }
+  /// What `rank` has posted so in this exchange, if it has.
+  template <class T>
+  std::optional<T> value(int rank) {
+    const std::byte* const seen = view(rank, sizeof(T), sizeof(T));
+    if (seen == nullptr) return std::nullopt;
+    T value;
+    std::memcpy(&value, seen, sizeof(T));
+    return value;
+  }
 
  private:
   static uint64_t word_of(uint64_t exchange, size_t bytes) { return exchange << 24 | bytes; }

@@ -11,6 +11,7 @@
 //
 #include "core/base/bytes.h"
 #include "core/kernel/kernel.h"
+#include "core/kernel/pages.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -61,6 +62,24 @@ void copy_by(void* destination, const void* source, size_t bytes) {
   std::memcpy(to + done, from + done, bytes - done);
 }
 
+/// Whole rows of pages (pages.h). Returns how many bytes have gone.
+size_t copy_by_pages_on_target(void* destination, const void* source, size_t bytes) {
+  auto* to = static_cast<uint8_t*>(destination);
+  const auto* from = static_cast<const uint8_t*>(source);
+  const hn::ScalableTag<uint8_t> d;
+  const size_t step = hn::Lanes(d);
+  size_t done = 0;
+  if (!goes_by_pages(step)) return done;
+  for (; done + kPagesAtOnce * kPageBytes <= bytes; done += kPagesAtOnce * kPageBytes) {
+    for (size_t i = done; i < done + kPageBytes; i += step) {
+      hn::Vec<decltype(d)> lines[kPagesAtOnce];
+      for (size_t k = 0; k < kPagesAtOnce; ++k) lines[k] = hn::LoadU(d, from + i + k * kPageBytes);
+      for (size_t k = 0; k < kPagesAtOnce; ++k) hn::StoreU(lines[k], d, to + i + k * kPageBytes);
+    }
+  }
+  return done;
+}
+
 void copy_plainly_on_target(void* destination, const void* source, size_t bytes) {
   copy_by<Plainly>(destination, source, bytes);
 }
@@ -77,19 +96,19 @@ HWY_AFTER_NAMESPACE();
 namespace hvd::kernel {
 namespace {
 
+HWY_EXPORT(copy_by_pages_on_target);
 HWY_EXPORT(copy_plainly_on_target);
 HWY_EXPORT(copy_past_caches_on_target);
 
 // Where the target lies 1 to 31 bytes behind the source, pages apart or not, `rep movsb` of a Zen 3
 // takes about 20 times as long, presumably since it takes its own stores for what it is about to
 // load. The C library uses it from 2 or 4 KiB on, by the width of its vectors.
-constexpr size_t kPage = 4 * KiB;
 constexpr size_t kLeastByString = 2 * KiB;
 
 bool seems_to_overlap(const void* destination, const void* source) {
   const auto behind =
       reinterpret_cast<uintptr_t>(destination) - reinterpret_cast<uintptr_t>(source);
-  return behind % kPage != 0 && behind % kPage < kCacheLine / 2;
+  return behind % kPageBytes != 0 && behind % kPageBytes < kCacheLine / 2;
 }
 
 }  // namespace
@@ -99,6 +118,12 @@ void copy(void* destination, const void* source, size_t bytes) {
     HWY_DYNAMIC_DISPATCH(copy_plainly_on_target)(destination, source, bytes);
   else if (bytes > 0)
     std::memcpy(destination, source, bytes);
+}
+
+void copy_from_peer(void* destination, const void* source, size_t bytes) {
+  const size_t done = HWY_DYNAMIC_DISPATCH(copy_by_pages_on_target)(destination, source, bytes);
+  copy(static_cast<std::byte*>(destination) + done, static_cast<const std::byte*>(source) + done,
+       bytes - done);
 }
 
 void copy_past_caches(void* destination, const void* source, size_t bytes) {

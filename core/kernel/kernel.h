@@ -25,6 +25,9 @@ void scale(DType dtype, void* destination, const void* source, double factor, si
 /// As memcpy, but no slower where the two lie at an unlucky distance (docs/decisions, 26).
 void copy(void* destination, const void* source, size_t bytes);
 
+/// As memcpy, for what another core has stored last (pages.h).
+void copy_from_peer(void* destination, const void* source, size_t bytes);
+
 /// As memcpy, by stores that leave the caches alone, for what this core does not read again soon.
 /// Other threads see it by whatever this one stores afterwards.
 void copy_past_caches(void* destination, const void* source, size_t bytes);

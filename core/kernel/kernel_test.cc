@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/bytes.h"
+#include "core/kernel/pages.h"
 #include "core/kernel/reference.h"
 #include "hwy/highway.h"
 
@@ -141,6 +142,17 @@ TEST_P(Kernel, ReducesIntoAnyOfItsSources) {
       for (const size_t sources : {1, 2, 3, 5})
         for (size_t aliased = 0; aliased < sources; ++aliased)
           check_reduce(GetParam(), {op, sources, 301, 1, aliased});
+  });
+}
+
+TEST_P(Kernel, ReducesWholeRowsOfPages) {
+  const size_t row = kPagesAtOnce * kPageBytes / element_bytes(GetParam());
+  EveryTarget().run([&] {
+    for (const size_t aliased : {0, 1, 2})
+      for (const size_t misalignment : {0, 1}) {
+        check_reduce(GetParam(), {ReduceOp::sum, 2, row, misalignment, aliased});
+        check_reduce(GetParam(), {ReduceOp::max, 2, 2 * row + 67, misalignment, aliased});
+      }
   });
 }
 
@@ -434,8 +446,11 @@ void expect_every_byte_and_its_neighbours(CopyFunction copy_function, size_t byt
 
 TEST(Copies, KeepEveryByteAndItsNeighbours) {
   EveryTarget().run([] {
-    for (const CopyFunction function : {&copy, &copy_past_caches})
-      for (const size_t bytes : {0, 1, 63, 64, 65, 255, 256, 1000, 5000})
+    constexpr size_t row = kPagesAtOnce * kPageBytes;
+    for (const CopyFunction function : {&copy, &copy_past_caches, &copy_from_peer})
+      for (const size_t bytes :
+           {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{255}, size_t{256},
+            size_t{1000}, size_t{5000}, row, 2 * row + 1000})
         for (const size_t misalignment : {0, 1, 32, 63})
           expect_every_byte_and_its_neighbours(function, bytes, misalignment);
   });

@@ -11,6 +11,7 @@
 #include "core/base/assert.h"
 #include "core/kernel/kernel.h"
 #include "core/kernel/lanes-inl.h"
+#include "core/kernel/pages.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -163,6 +164,26 @@ class TwoVectors {
 };
 #endif
 
+/// Of two sources, whole rows of pages (pages.h). Gives how many elements it took.
+template <class Op, class Blocks>
+size_t combine_two_by_pages(const Blocks& blocks, typename Blocks::Stored* target,
+                            const typename Blocks::Stored* a, const typename Blocks::Stored* b,
+                            size_t elements) {
+  constexpr size_t page = kPageBytes / sizeof(typename Blocks::Stored);
+  size_t done = 0;
+  for (; done + kPagesAtOnce * page <= elements; done += kPagesAtOnce * page) {
+    for (size_t i = done; i < done + page; i += Blocks::elements()) {
+      // All loads first: a load waits for a store before it whose address ends alike.
+      typename Blocks::Block results[kPagesAtOnce];
+      for (size_t k = 0; k < kPagesAtOnce; ++k)
+        results[k] = blocks.template combine<Op>(blocks.load(a + i + k * page),
+                                                 blocks.load(b + i + k * page));
+      for (size_t k = 0; k < kPagesAtOnce; ++k) blocks.store(results[k], target + i + k * page);
+    }
+  }
+  return done;
+}
+
 /// Two sources, the usual case: pointers stay in registers. Gives how many elements it took.
 template <class Op, class Blocks>
 size_t combine_two(const Blocks& blocks, typename Blocks::Stored* target,
@@ -171,7 +192,8 @@ size_t combine_two(const Blocks& blocks, typename Blocks::Stored* target,
   const auto* a = static_cast<const Stored*>(sources[0]);
   const auto* b = static_cast<const Stored*>(sources[1]);
   const size_t step = Blocks::elements();
-  size_t i = 0;
+  const bool by_pages = goes_by_pages(hn::Lanes(hn::ScalableTag<uint8_t>()));
+  size_t i = by_pages ? combine_two_by_pages<Op>(blocks, target, a, b, elements) : 0;
   for (; i + 2 * step <= elements; i += 2 * step) {
     const auto first = blocks.template combine<Op>(blocks.load(a + i), blocks.load(b + i));
     const auto second =

@@ -1,5 +1,6 @@
-// Small operations as one exchange, within a host and over links, give the bits that the executor
-// gives. All ranks in one thread, a step of one at a time, in an order drawn from a seed.
+// Operations as one exchange, within a host, over links, and by reading each other's memory, give
+// the bits that the executor gives. All ranks in one thread, a step of one at a time, in an order
+// drawn from a seed.
 #include "core/backend/host/eager_call.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 
 #include "core/backend/host/batch_memory.h"
 #include "core/backend/host/eager_link_call.h"
+#include "core/backend/host/read_call.h"
 #include "core/backend/host/testing.h"
 
 namespace hvd::testing {
@@ -56,7 +58,7 @@ class Ranks {
   std::mt19937_64 random_;
 };
 
-class OnAHost final : public Ranks {
+class OnAHost : public Ranks {
  public:
   OnAHost(int count, uint64_t seed)
       : Ranks(count, seed),
@@ -65,17 +67,50 @@ class OnAHost final : public Ranks {
     for (int rank = 0; rank < count; ++rank)
       segments_.push_back(std::make_unique<HostSegment>(memory_.bytes(), layout_, 1, rank));
   }
-  EagerLimits limits() const override { return EagerCall::limits(*segments_[0]->eager_slots()); }
+  EagerLimits limits() const override { return EagerCall::limits(slots(0)); }
+
+ protected:
+  EagerSlots& slots(int rank) const { return *segments_[rank]->eager_slots(); }
 
  private:
   Step begin(int rank, const EagerTask& task) override {
-    const auto call = std::make_shared<EagerCall>(*segments_[rank]->eager_slots(), task);
+    const auto call = std::make_shared<EagerCall>(slots(rank), task);
     return [call] { return call->advance(); };
   }
 
   SegmentLayout layout_;
   SegmentMemory memory_;
   std::vector<std::unique_ptr<HostSegment>> segments_;
+};
+
+/// Larger ones, too: in several pieces.
+class ByReading final : public OnAHost {
+ public:
+  ByReading(int count, uint64_t seed) : OnAHost(count, seed), scratch_(ReadCall::kScratchBytes) {
+    std::vector<int> ranks(static_cast<size_t>(count));
+    for (int rank = 0; rank < count; ++rank)
+      memories_.push_back(std::make_unique<PeerMemory>(ranks));
+    for (const auto& memory : memories_)
+      for (int peer = 0; peer < count; ++peer)
+        EXPECT_TRUE(memory->accept(peer, memories_[peer]->invitation()));
+  }
+  EagerLimits limits() const override {
+    const auto ranks = static_cast<size_t>(count());
+    return {.reduced = 4 * MiB / ranks,
+            .gathered = 4 * MiB / ranks / ranks,
+            .broadcast = 5 * MiB / ranks,
+            .dealt = 4 * MiB / ranks};
+  }
+
+ private:
+  Step begin(int rank, const EagerTask& task) override {
+    const MutableBytes scratch(scratch_.data(), scratch_.size());  // one thread: one for all
+    const auto call = std::make_shared<ReadCall>(slots(rank), *memories_[rank], scratch, task);
+    return [call] { return call->advance(); };
+  }
+
+  std::vector<std::byte> scratch_;
+  std::vector<std::unique_ptr<PeerMemory>> memories_;
 };
 
 /// A link delivers what is sent in pieces of random lengths.
@@ -219,6 +254,16 @@ TEST(EagerCall, AddsLessAtOnceAmongManyRanks) {
   EXPECT_EQ(reduced(64), 16 * KiB);
 }
 
+TEST(ReadCall, GivesTheBitsOfTheExecutor) {
+  for (const int ranks : {2, 3, 4, 8})
+    for (uint64_t seed = 1; seed <= 6; ++seed)
+      expect_the_executors_bits<ByReading>(ranks, seed, 15);
+}
+
+TEST(ReadCall, ServesAsManyRanksAsThereAreSlots) {
+  expect_the_executors_bits<ByReading>(EagerSlots::kMostRanks, 1, 3);
+}
+
 TEST(EagerLinkCall, GivesTheBitsOfTheExecutor) {
   for (const int ranks : {2, 3, 4, 8})
     for (uint64_t seed = 1; seed <= 6; ++seed)
@@ -311,6 +356,10 @@ void expect_no_overtaking() {
 }
 
 TEST(EagerCall, BroadcastsFromOneRootDoNotOvertakeTheirReaders) { expect_no_overtaking<OnAHost>(); }
+
+TEST(ReadCall, BroadcastsFromOneRootDoNotOvertakeTheirReaders) {
+  expect_no_overtaking<ByReading>();
+}
 
 TEST(EagerLinkCall, BroadcastsFromOneRootKeepTheirOrder) { expect_no_overtaking<OverLinks>(); }
 

@@ -3,6 +3,7 @@
 #include "core/base/assert.h"
 #include "core/base/bytes.h"
 #include "core/base/small_vector.h"
+#include "core/kernel/kernel.h"
 
 namespace hvd {
 namespace {
@@ -100,7 +101,7 @@ bool EagerLinkCall::take() {
       input = view->data();
     }
     parts_[from] = input;
-    if (!task_.reduces()) put(task_, wanted_, wanted_, from, input);
+    if (!task_.reduces()) put(task_, wanted_, wanted_, from, input, &kernel::copy);
   }
   return true;
 }

@@ -54,9 +54,10 @@ std::byte* place_of(const EagerTask& task, Stretch wanted, int source) {
   return task.output + before * wanted.bytes();
 }
 
-void put(const EagerTask& task, Stretch wanted, Stretch part, int source, const void* input) {
+void put(const EagerTask& task, Stretch wanted, Stretch part, int source, const void* input,
+         CopyFunction copy) {
   std::byte* target = place_of(task, wanted, source) + (part.begin - wanted.begin);
-  if (target != input) kernel::copy(target, input, part.bytes());
+  if (target != input) copy(target, input, part.bytes());
 }
 
 void reduce(const EagerTask& task, Stretch wanted, Stretch part,

@@ -63,8 +63,10 @@ Stretch wanted_of(const EagerTask& task, int rank, int ranks);
 /// Of a task that moves: where in the output belongs what this rank has `wanted` of `source`.
 std::byte* place_of(const EagerTask& task, Stretch wanted, int source);
 /// The same task: puts there `part`, a stretch of it, which lies at `input`; it may lie there
-/// already.
-void put(const EagerTask& task, Stretch wanted, Stretch part, int source, const void* input);
+/// already. `copy`: kernel::copy or one that does the same.
+using CopyFunction = void (*)(void* destination, const void* source, size_t bytes);
+void put(const EagerTask& task, Stretch wanted, Stretch part, int source, const void* input,
+         CopyFunction copy);
 /// Of a task that reduces: makes its part of the output. `inputs[r]` is where that part of rank r
 /// lies, prescaled. In ascending order of rank, as the executor does: the same bits.
 void reduce(const EagerTask& task, Stretch wanted, Stretch part,

@@ -1,0 +1,81 @@
+#include "core/backend/host/faster_way.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <vector>
+
+namespace hvd {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// What each way takes on a rank.
+struct Rank {
+  Duration first, second;
+};
+
+/// All trials on all ranks, and the decision.
+void go_through_trials(std::vector<FasterWay>& ways, const std::vector<Rank>& ranks) {
+  bool is_last = false;
+  for (size_t call = 0; !is_last; ++call) {
+    ASSERT_LT(call, 2 * (FasterWay::kSettling + FasterWay::kTimed));
+    for (size_t i = 0; i < ways.size(); ++i) {
+      ASSERT_TRUE(ways[i].is_trying());
+      is_last = ways[i].took(ways[i].takes_second() ? ranks[i].second : ranks[i].first);
+    }
+  }
+  std::vector<FasterWay::Times> all;
+  for (const FasterWay& way : ways) all.push_back(way.times());
+  for (FasterWay& way : ways) way.decide(all);
+}
+
+/// The one that all ranks decide for.
+bool second_is_chosen(const std::vector<Rank>& ranks) {
+  std::vector<FasterWay> ways(ranks.size());
+  go_through_trials(ways, ranks);
+  for (const FasterWay& way : ways) {
+    EXPECT_FALSE(way.is_trying());
+    EXPECT_EQ(way.takes_second(), ways[0].takes_second());
+  }
+  return ways[0].takes_second();
+}
+
+TEST(FasterWay, IsTheOneThatIsFasterForTheSlowestRank) {
+  EXPECT_TRUE(second_is_chosen({{10us, 9us}}));
+  EXPECT_FALSE(second_is_chosen({{9us, 10us}}));
+  EXPECT_FALSE(second_is_chosen({{10us, 1us}, {10us, 11us}}));
+  EXPECT_TRUE(second_is_chosen({{1us, 9us}, {10us, 9us}, {1us, 9us}}));
+}
+
+TEST(FasterWay, StaysWithTheFirstWhereTheyAreEqual) {
+  EXPECT_FALSE(second_is_chosen({{10us, 10us}, {10us, 10us}}));
+}
+
+TEST(FasterWay, ForgivesEachWayASlowStart) {
+  FasterWay way;
+  for (size_t i = 0; i < FasterWay::kSettling; ++i) way.took(1us);
+  for (size_t i = 0; i < FasterWay::kTimed; ++i) way.took(10us);
+  ASSERT_TRUE(way.takes_second());
+  for (size_t i = 0; i < FasterWay::kSettling; ++i) way.took(1s);
+  for (size_t i = 0; i < FasterWay::kTimed; ++i)
+    EXPECT_EQ(way.took(9us), i + 1 == FasterWay::kTimed);
+  way.decide(std::vector{way.times()});
+  EXPECT_TRUE(way.takes_second());
+}
+
+TEST(FasterWay, IsLookedForAgainAfterManyCalls) {
+  std::vector<FasterWay> ways(1);
+  go_through_trials(ways, {{2us, 1us}});
+  for (size_t i = 0; i < FasterWay::kKept; ++i) {
+    ASSERT_FALSE(ways[0].is_trying());
+    ASSERT_TRUE(ways[0].takes_second());
+    ways[0].passed();
+  }
+  EXPECT_TRUE(ways[0].is_trying());
+  go_through_trials(ways, {{1us, 2us}});
+  EXPECT_FALSE(ways[0].takes_second());
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,50 @@
+// Reads what the other processes of this host have in memory of their own: the kernel copies it
+// from there (process_vm_readv, Linux 3.2), once, where a way through shared memory takes two
+// copies. Belongs to whoever reads.
+//
+// The kernel allows it between processes of one user, unless that was forbidden: by Yama
+// (kernel.yama.ptrace_scope), by the seccomp profile of a container, or by a process namespace of
+// its own for each rank. Nothing here asks for more than is allowed; ranks try, and tell each
+// other.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace hvd {
+
+/// Ranks are local ranks. Driven by one thread.
+class PeerMemory {
+ public:
+  /// What a rank tells the others so that they can try to read its memory.
+  struct Invitation {
+    int64_t process = 0;
+    uint64_t address = 0;  ///< of what `number` says
+    uint64_t number = 0;   ///< drawn by chance: a process of the same number has another there
+  };
+
+  /// `ranks[r]`: the global rank of local rank r, for errors.
+  explicit PeerMemory(std::vector<int> ranks);
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  /// Of this rank; good while this object lives.
+  Invitation invitation() const;
+  /// Whether the memory of `rank` can be read, as it turns out now.
+  bool accept(int rank, const Invitation& invitation);
+
+  /// Copies from memory of `rank`, whose accept() has said yes. Throws Error{peer_lost} naming the
+  /// rank when it cannot be read any more.
+  void read(int rank, std::byte* to, uint64_t from, size_t bytes) const;
+
+ private:
+  std::vector<int> ranks_;
+  std::vector<pid_t> processes_;
+  uint64_t number_ = 0;
+};
+
+}  // namespace hvd
