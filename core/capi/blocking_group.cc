@@ -99,29 +99,10 @@ void BlockingGroup::end_call(bool waited) {
   interrupted_ = false;
 }
 
-void BlockingGroup::run(const EagerTask& task) {
-  begin_call();
-  const auto drive_call = [&](auto call) { end_call(drive([&] { return call.advance(); })); };
-  if (eager_slots_ != nullptr)
-    drive_call(EagerCall(*eager_slots_, task));
-  else
-    drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
-}
-
-bool BlockingGroup::is_eager(const EagerTask& task) const {
-  return task.bytes() <= eager_limits_.of(task.transfer);
-}
-
-bool BlockingGroup::may_read(const EagerTask& task) const {
-  if (eager_slots_ == nullptr || size() == 1 || task.prescale != 1.0) return false;
-  const auto ranks = static_cast<size_t>(size());
-  const size_t held = task.transfer == Transfer::allgather ? task.bytes() * ranks : task.bytes();
-  return task.bytes() >= kLeastRead && held * ranks <= kMostReadOfAll;
-}
-
 void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_batch) {
-  const auto run_otherwise = [&] { is_eager(task) ? run(task) : run(as_batch()); };
-  Reads* const all = reads();
+  const bool is_small = task.bytes() <= eager_limits_.of(task.transfer);
+  const auto run_otherwise = [&] { is_small ? exchange(task) : run(as_batch()); };
+  Reads* const all = may_read(task) ? reads() : nullptr;
   if (all == nullptr) return run_otherwise();
   FasterWay& way = all->ways[{task.transfer, task.dtype, std::bit_width(task.bytes())}];
   const bool is_trying = way.is_trying();
@@ -134,6 +115,22 @@ void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_
     settle(way, std::chrono::steady_clock::now() - begin);
   else
     way.passed();
+}
+
+void BlockingGroup::exchange(const EagerTask& task) {
+  begin_call();
+  const auto drive_call = [&](auto call) { end_call(drive([&] { return call.advance(); })); };
+  if (eager_slots_ != nullptr)
+    drive_call(EagerCall(*eager_slots_, task));
+  else
+    drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
+}
+
+bool BlockingGroup::may_read(const EagerTask& task) const {
+  if (eager_slots_ == nullptr || size() == 1 || task.bytes() < kLeastRead) return false;
+  const auto ranks = static_cast<size_t>(size());
+  const size_t held = task.transfer == Transfer::allgather ? task.bytes() * ranks : task.bytes();
+  return held * ranks <= kMostReadOfAll && task.prescale == 1.0;
 }
 
 /// The first time, all find out whether they can: nullptr where one of them cannot.

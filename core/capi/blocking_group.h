@@ -40,15 +40,10 @@ class BlockingGroup {
   /// `sequence` is not used. Throws Error{peer_lost} naming the global rank; afterwards every call
   /// does.
   void run(Batch batch);
-  /// The same for a small operation, within eager_limits().
-  void run(const EagerTask& task);
-  const EagerLimits& eager_limits() const { return eager_limits_; }
-  bool is_eager(const EagerTask& task) const;
-  /// The same where ranks may read each other's memory, if that turns out to be possible, and is
-  /// the faster way for such calls here. `as_batch` makes the same operation as a Batch.
+  /// The same for one plain tensor, within task_limits(), by the fastest of its ways: one exchange
+  /// where it is small, reading from the other ranks where they allow it, or as a batch, which
+  /// `as_batch` makes.
   void run(const EagerTask& task, const std::function<Batch()>& as_batch);
-  bool may_read(const EagerTask& task) const;
-  /// What is small, or may be read.
   const EagerLimits& task_limits() const { return task_limits_; }
   /// Returns when all ranks have called it.
   void barrier();
@@ -67,6 +62,8 @@ class BlockingGroup {
 
   void begin_call();
   void end_call(bool waited);
+  void exchange(const EagerTask& task);
+  bool may_read(const EagerTask& task) const;
   Reads* reads();
   void read(const EagerTask& task);
   void settle(FasterWay& way, Duration took);

@@ -144,8 +144,8 @@ TEST_P(BlockingGroups, TakeSmallCallsAmongOthers) {
     for (int64_t turn = 0; turn < 100; ++turn) {
       const auto count = static_cast<size_t>(1 + turn * 37);
       std::vector<int64_t> first(count, rank + turn), second(count, rank - turn);
-      ASSERT_LE(count * sizeof(int64_t), group.eager_limits().reduced);
-      group.run(eager_sum_of(first));
+      ASSERT_LE(count * sizeof(int64_t), group.task_limits().reduced);
+      group.run(eager_sum_of(first), [&] { return sum_of(first); });
       ASSERT_EQ(first, std::vector<int64_t>(count, 1 + 2 * turn));
       if (turn % 3 == 0) continue;
       group.run(sum_of(second));
@@ -155,12 +155,32 @@ TEST_P(BlockingGroups, TakeSmallCallsAmongOthers) {
   });
 }
 
+/// Often enough that every way is gone, small ones between large ones.
+TEST_P(BlockingGroups, GiveTheSameByEveryWay) {
+  on_ranks(3, [](Member& member, int rank) {
+    BlockingGroup group = member.group({0, 1, 2}, "all");
+    const int64_t turns = 2 * (FasterWay::kSettling + FasterWay::kTimed) + 5;
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      for (const size_t count : {size_t{3}, size_t{3000}, size_t{100'000}}) {
+        std::vector<int64_t> values(count, rank + turn);
+        const EagerTask task = eager_sum_of(values);
+        if (task.bytes() > group.task_limits().reduced)
+          group.run(sum_of(values));  // over links
+        else
+          group.run(task, [&] { return sum_of(values); });
+        ASSERT_EQ(values, std::vector<int64_t>(count, 3 + 3 * turn)) << "turn " << turn;
+      }
+    }
+    group.leave();
+  });
+}
+
 TEST_P(BlockingGroups, PlanEveryAllreduceWhoseAlgorithmIsChosen) {
   knobs_.allreduce_algorithm = AlgorithmChoice::ring;
   on_ranks(2, [](Member& member, int) {
     BlockingGroup group = member.group({0, 1}, "both");
-    EXPECT_EQ(group.eager_limits().reduced, 0u);
-    EXPECT_GT(group.eager_limits().gathered, 0u);
+    EXPECT_EQ(group.task_limits().reduced, 0u);
+    EXPECT_GT(group.task_limits().gathered, 0u);
     group.leave();
   });
 }

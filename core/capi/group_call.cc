@@ -31,11 +31,8 @@ static_assert(int(HVD_ALLREDUCE) == int(Transfer::allreduce) &&
 }  // namespace
 
 void run_on(BlockingGroup& group, const hvd_request& request) {
-  if (const auto task = eager_task_of(request, group.rank(), group.size(), group.task_limits())) {
-    if (group.may_read(*task))
-      return group.run(*task, [&] { return make_checked(group, request); });
-    if (group.is_eager(*task)) return group.run(*task);
-  }
+  if (const auto task = eager_task_of(request, group.rank(), group.size(), group.task_limits()))
+    return group.run(*task, [&] { return make_checked(group, request); });
   Batch batch = make_checked(group, request);
   if (request.kind == HVD_BARRIER) return group.barrier();
   group.run(std::move(batch));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/assert.h"
+#include "core/kernel/kernel.h"
 
 namespace hvd {
 
@@ -68,6 +69,14 @@ void EagerSlots::post(size_t bytes) {
 const std::byte* EagerSlots::view(int rank, size_t message_bytes, size_t bytes) {
   if (rank != local_rank() && !has_posted(rank, exchange_, bytes)) return nullptr;
   return content(rank, message_bytes);
+}
+
+void EagerSlots::fetch_next(size_t message_bytes) {
+  EagerSlot& next = slot(local_rank(), exchange_ + 1);
+  if (message_bytes <= next.beside.size())
+    kernel::fetch_for_writing(&next, kCacheLine);
+  else if (message_bytes <= next.behind.size())
+    kernel::fetch_for_writing(next.behind.data(), message_bytes);
 }
 
 bool EagerSlots::has_posted(int rank, uint64_t exchange, size_t bytes) {

@@ -75,6 +75,10 @@ class EagerSlots {
   /// The message of `rank` in this exchange, known to all to have `message_bytes`, once at least
   /// the first `bytes` of it are there; else nullptr. Valid until finish().
   const std::byte* view(int rank, size_t message_bytes, size_t bytes);
+  /// While peers' messages are read: takes the lines of the next message, if it is as long as this
+  /// one, away from who has read them. Not that of a flag that peers may already look at. np 2,
+  /// with and without: 8 B 0.22 and 0.31 us, 1 KiB 0.60 and 0.74, 4 KiB 0.97 and 1.28.
+  void fetch_next(size_t message_bytes);
   /// This rank has posted all of its message and seen what it wanted. The next exchange begins.
   void finish() { ++exchange_; }
 

@@ -32,6 +32,10 @@ void copy_from_peer(void* destination, const void* source, size_t bytes);
 /// Other threads see it by whatever this one stores afterwards.
 void copy_past_caches(void* destination, const void* source, size_t bytes);
 
+/// Asks other cores to give up the cache lines of so many bytes, which this one will write soon.
+/// Does not wait, and changes nothing. `memory` begins a line.
+void fetch_for_writing(const void* memory, size_t bytes);
+
 /// float16 and bfloat16 to float (exact) and back (rounded to nearest even), for arithmetic that is
 /// not here. `dtype` is one of the two; source and destination do not overlap.
 void widen(DType dtype, float* destination, const void* source, size_t elements);

@@ -456,6 +456,12 @@ TEST(Copies, KeepEveryByteAndItsNeighbours) {
   });
 }
 
+TEST(FetchForWriting, ChangesNothing) {
+  std::vector<std::byte> memory(5000, std::byte{7});
+  for (const size_t bytes : {0, 1, 64, 5000}) fetch_for_writing(memory.data(), bytes);
+  EXPECT_EQ(memory, std::vector<std::byte>(5000, std::byte{7}));
+}
+
 TEST(Copy, KeepsEveryByteAtEveryDistanceFromTheSource) {
   EveryTarget().run([] {
     constexpr size_t kPage = 4096, kBegin = 40;

@@ -104,6 +104,7 @@ bool EagerCall::take(Stretch part, size_t end) {
     const bool near = from == own && reads_own_input();
     const std::byte* input = near ? task_.input : slots_.view(from, bytes_, end);
     if (input == nullptr) return false;
+    if (seen_ == 1) slots_.fetch_next(bytes_);  // what peers have posted is about to be read
     parts_[from] = input + part.begin;
     const CopyFunction copy = from == own ? &kernel::copy : &kernel::copy_from_peer;
     if (!task_.reduces()) put(task_, wanted_, part, from, parts_[from], copy);

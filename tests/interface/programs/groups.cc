@@ -191,6 +191,40 @@ TEST(Group, WorksWhileNegotiatedOperationsRun) {
   EXPECT_EQ(large.back(), group.size());
 }
 
+/// Calls of this size may go through shared memory, or by reading from the other ranks; both are
+/// tried in turns of nine.
+TEST(Group, GivesTheSameWhicheverWayItGoes) {
+  hvd::Group group;
+  const auto size = static_cast<std::size_t>(group.size());
+  constexpr std::size_t kPart = 20'000;
+  std::vector<int> own(kPart), all(kPart * size), dealt(kPart * size), part(kPart);
+  for (int turn = 0; turn < 30; ++turn) {
+    std::vector<int> to_all(kPart * size);
+    for (std::size_t i = 0; i < to_all.size(); ++i)
+      to_all[i] = turn + group.rank() * 1000 + static_cast<int>(i / kPart);
+    std::ranges::fill(own, turn + group.rank());
+    group.allgather(own, all);
+    group.alltoall(to_all, dealt);
+    group.reducescatter(to_all, part, hvd::sum);
+    int sum = 0;  // of what all have for this rank
+    for (int rank = 0; rank < group.size(); ++rank) {
+      const std::size_t first = static_cast<std::size_t>(rank) * kPart;
+      ASSERT_EQ(all[first], turn + rank);
+      ASSERT_EQ(all[first + kPart - 1], turn + rank);
+      ASSERT_EQ(dealt[first], turn + rank * 1000 + group.rank());
+      ASSERT_EQ(dealt[first + kPart - 1], dealt[first]);
+      sum += dealt[first];
+    }
+    ASSERT_EQ(part, std::vector<int>(kPart, sum));
+    group.allreduce(to_all, hvd::max);
+    ASSERT_EQ(to_all[0], turn + (group.size() - 1) * 1000);
+    ASSERT_EQ(to_all.back(), to_all[0] + group.size() - 1);
+    const int root = turn % group.size();
+    group.broadcast(own, root);
+    ASSERT_EQ(own, std::vector<int>(kPart, turn + root));
+  }
+}
+
 TEST(Group, IsOfNoUseInAForkedChildAndOfUseAfterwards) {
   auto group = std::make_unique<hvd::Group>();
   const pid_t child = fork();
