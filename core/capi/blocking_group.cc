@@ -29,10 +29,10 @@ constexpr std::chrono::microseconds kYieldOverLinks{300};
 
 // Below it the exchanges of addresses take longer than the copy that they save.
 constexpr size_t kLeastRead = 4 * KiB;
-// Of all ranks together, above which no last-level cache holds what is read and what is made of it:
-// there results go past the caches (decision 16), which the kernel does not do. np 2, through
-// shared memory and read: alltoall of 16 MiB 1.8 and 1.4 ms, of 64 MiB 8.7 and 11.9.
-constexpr size_t kMostReadOfAll = 64 * MiB;
+// Of all ranks together. More is seldom still in a cache when it is read, and results that are
+// stored past the caches (decision 16) are faster then: np 2, through shared memory and read,
+// alltoall of 16 MiB 1.8 and 1.4 ms, of 64 MiB 8.7 and 11.9; np 4, of 16 MiB 4.5 and 5.4.
+constexpr size_t kMostReadOfAll = 32 * MiB;
 
 EagerSlots* eager_slots_of(const Wiring& wiring) {
   return wiring.segment ? wiring.segment->eager_slots() : nullptr;
@@ -126,8 +126,12 @@ void BlockingGroup::exchange(const EagerTask& task) {
     drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
 }
 
+/// No broadcast: its root would wait for all, and those in shared memory read what was copied once
+/// (np 2, through it and read: 256 KiB 20 and 25 us, 1 MiB 66 and 161; np 4: 42 and 101, 190 and
+/// 480).
 bool BlockingGroup::may_read(const EagerTask& task) const {
   if (eager_slots_ == nullptr || size() == 1 || task.bytes() < kLeastRead) return false;
+  if (task.transfer == Transfer::broadcast) return false;
   const auto ranks = static_cast<size_t>(size());
   const size_t held = task.transfer == Transfer::allgather ? task.bytes() * ranks : task.bytes();
   return held * ranks <= kMostReadOfAll && task.prescale == 1.0;
