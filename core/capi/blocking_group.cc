@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <memory>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "core/backend/host/eager_call.h"
 #include "core/backend/host/eager_link_call.h"
-#include "core/backend/host/read_call.h"
 #include "core/base/error.h"
 #include "core/engine/patience.h"
 #include "core/group/bootstrap/levels.h"
@@ -49,6 +51,7 @@ EagerLimits eager_limits_of(const EagerSlots* slots, const Group& group, const K
   return limits;
 }
 
+/// An upper limit; may_read() knows more.
 EagerLimits task_limits_of(const EagerSlots* slots, EagerLimits limits) {
   if (slots == nullptr) return limits;
   for (size_t* const limit : {&limits.reduced, &limits.gathered, &limits.broadcast, &limits.dealt})
@@ -58,8 +61,7 @@ EagerLimits task_limits_of(const EagerSlots* slots, EagerLimits limits) {
 
 }  // namespace
 
-BlockingGroup::Reads::Reads(const std::vector<int>& ranks)
-    : memory(ranks), scratch(ReadCall::kScratchBytes) {}
+BlockingGroup::Reads::Reads(int ranks) : memory(ranks), scratch(ReadCall::kScratchBytes) {}
 
 BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs,
                              bool spare_cores)
@@ -112,7 +114,7 @@ void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_
   else
     run_otherwise();
   if (is_trying)
-    settle(way, std::chrono::steady_clock::now() - begin);
+    settle(way, std::chrono::steady_clock::now() - begin, task.bytes());
   else
     way.passed();
 }
@@ -126,9 +128,9 @@ void BlockingGroup::exchange(const EagerTask& task) {
     drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
 }
 
-/// No broadcast: its root would wait for all, and those in shared memory read what was copied once
-/// (np 2, through it and read: 256 KiB 20 and 25 us, 1 MiB 66 and 161; np 4: 42 and 101, 190 and
-/// 480).
+/// No broadcast: in shared memory all read what the root has copied once, and it need not wait for
+/// them (np 2, through it and read: 256 KiB 20 and 25 us, 1 MiB 66 and 161; np 4: 42 and 101, 190
+/// and 480).
 bool BlockingGroup::may_read(const EagerTask& task) const {
   if (eager_slots_ == nullptr || size() == 1 || task.bytes() < kLeastRead) return false;
   if (task.transfer == Transfer::broadcast) return false;
@@ -141,7 +143,7 @@ bool BlockingGroup::may_read(const EagerTask& task) const {
 BlockingGroup::Reads* BlockingGroup::reads() {
   if (std::exchange(knows_reads_, true)) return reads_.get();
   begin_call();
-  auto made = std::make_unique<Reads>(ranks_);
+  auto made = std::make_unique<Reads>(size());
   const auto invitations = tell(made->memory.invitation());
   bool can_read = true;
   for (int peer = 0; peer < size(); ++peer)
@@ -157,12 +159,31 @@ void BlockingGroup::read(const EagerTask& task) {
   begin_call();
   const MutableBytes scratch(reads_->scratch.data(), reads_->scratch.size());
   ReadCall call(*eager_slots_, reads_->memory, scratch, task);
-  end_call(drive([&] { return call.advance(); }));
+  end_call(drive([&] {
+    const Run::Progress progress = call.advance();
+    if (call.trouble()) fail_by(*call.trouble());
+    return progress;
+  }));
+}
+
+/// Where a rank has given up, or can no longer be read, the process of another one may have ended
+/// before: then that one is named.
+void BlockingGroup::fail_by(const ReadCall::Trouble& trouble) {
+  ready_.clear();
+  wiring_.waiter->poll(ready_);
+  check_processes();
+  const int rank = ranks_[static_cast<size_t>(trouble.rank)];
+  const std::string name = "rank " + std::to_string(rank);
+  if (trouble.error == 0)
+    fail(Code::peer_lost, name + " has given up a call on a group; its own error says why", rank);
+  const std::string why = std::generic_category().message(trouble.error);
+  const Code code = trouble.error == ESRCH ? Code::peer_lost : Code::internal;
+  fail(code, "the memory of " + name + " cannot be read in a call on a group: " + why, rank);
 }
 
 /// After a call that was a trial.
-void BlockingGroup::settle(FasterWay& way, Duration took) {
-  if (!way.took(took)) return;
+void BlockingGroup::settle(FasterWay& way, Duration took, size_t bytes) {
+  if (!way.took(took, bytes)) return;
   begin_call();
   way.decide(tell(way.times()));
   end_call(true);

@@ -15,6 +15,7 @@
 #include "core/backend/host/eager_task.h"
 #include "core/backend/host/faster_way.h"
 #include "core/backend/host/host_backend.h"
+#include "core/backend/host/read_call.h"
 #include "core/base/aligned_buffer.h"
 #include "core/base/knobs.h"
 #include "core/engine/process_sets.h"
@@ -54,7 +55,7 @@ class BlockingGroup {
  private:
   /// What it takes to read from the others.
   struct Reads {
-    explicit Reads(const std::vector<int>& ranks);
+    explicit Reads(int ranks);
     PeerMemory memory;
     AlignedBuffer scratch;
     std::map<std::tuple<Transfer, DType, int>, FasterWay> ways{};  ///< by bit_width of the bytes
@@ -66,7 +67,8 @@ class BlockingGroup {
   bool may_read(const EagerTask& task) const;
   Reads* reads();
   void read(const EagerTask& task);
-  void settle(FasterWay& way, Duration took);
+  [[noreturn]] void fail_by(const ReadCall::Trouble& trouble);
+  void settle(FasterWay& way, Duration took, size_t bytes);
   template <class T>
   std::vector<T> tell(const T& mine);
   template <class Step>

@@ -1,4 +1,4 @@
-// Which calls on a group are small and plain enough to be a single exchange. Pure.
+// Which calls on a group are plain, and small enough, for a way that needs no plan. Pure.
 #pragma once
 
 #include <optional>

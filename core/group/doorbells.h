@@ -19,7 +19,8 @@ struct RankState {
   alignas(64) std::atomic<uint32_t> asleep;     ///< partner: Doorbells::wake
   /// 1 + the local rank whose release this rank waits for, or 0. Partner: Staging::release
   std::atomic<uint32_t> needs_release_of;
-  std::atomic<uint32_t> parted;  ///< partner: Doorbells::said_goodbye
+  std::atomic<uint32_t> parted;   ///< partner: Doorbells::said_goodbye
+  std::atomic<uint32_t> gave_up;  ///< partner: Doorbells::has_given_up
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -55,6 +56,19 @@ class Doorbells {
   void say_goodbye() { states_[local_rank_]->parted.store(1, std::memory_order_release); }
   bool said_goodbye(int local_rank) const {  // partner: say_goodbye
     return states_[local_rank]->parted.load(std::memory_order_acquire) != 0;
+  }
+
+  /// This rank leaves a call in which peers may still read its memory, and wakes them. From the
+  /// moment this returns, that memory may change.
+  void give_up() {
+    states_[local_rank_]->gave_up.store(1, std::memory_order_seq_cst);
+    for (int rank = 0; rank < local_ranks(); ++rank)
+      if (rank != local_rank_) wake(rank);
+  }
+  /// Looked at after reading: if it is false, what was read is what the rank had offered. Between
+  /// the two the kernel has returned, which keeps their order; seq_cst: after raising the own flag.
+  bool has_given_up(int local_rank) const {  // partner: give_up
+    return states_[local_rank]->gave_up.load(std::memory_order_seq_cst) != 0;
   }
 
  private:

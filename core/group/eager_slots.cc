@@ -79,6 +79,12 @@ void EagerSlots::fetch_next(size_t message_bytes) {
     kernel::fetch_for_writing(next.behind.data(), message_bytes);
 }
 
+int EagerSlots::who_has_given_up() const {
+  for (int rank = 0; rank < local_ranks(); ++rank)
+    if (rank != local_rank() && doorbells_.has_given_up(rank)) return rank;
+  return -1;
+}
+
 bool EagerSlots::has_posted(int rank, uint64_t exchange, size_t bytes) {
   const uint64_t wanted = word_of(exchange, bytes);
   if (seen_[rank] >= wanted) return true;

@@ -1,16 +1,12 @@
 #include "core/group/peer_memory.h"
 
-#include <fmt/core.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <span>
-#include <system_error>
-#include <utility>
 
 #include "core/base/bytes.h"
-#include "core/base/error.h"
 #include "core/transport/handshake.h"
 
 namespace hvd {
@@ -30,8 +26,7 @@ int read_from(pid_t process, std::byte* to, uint64_t from, size_t bytes) {
 
 }  // namespace
 
-PeerMemory::PeerMemory(std::vector<int> ranks)
-    : ranks_(std::move(ranks)), processes_(ranks_.size()) {
+PeerMemory::PeerMemory(int local_ranks) : processes_(static_cast<size_t>(local_ranks)) {
   fill_random(std::as_writable_bytes(std::span(&number_, 1)));
 }
 
@@ -44,18 +39,13 @@ bool PeerMemory::accept(int rank, const Invitation& invitation) {
   uint64_t number = 0;
   auto* const to = reinterpret_cast<std::byte*>(&number);
   if (read_from(process, to, invitation.address, sizeof(number)) != 0) return false;
+  if (number != invitation.number) return false;
   processes_[static_cast<size_t>(rank)] = process;
-  return number == invitation.number;
+  return true;
 }
 
-void PeerMemory::read(int rank, std::byte* to, uint64_t from, size_t bytes) const {
-  const auto index = static_cast<size_t>(rank);
-  const int error = read_from(processes_[index], to, from, bytes);
-  if (error == 0) return;
-  fail(Code::peer_lost,
-       fmt::format("rank {} is lost: its memory can no longer be read: {}", ranks_[index],
-                   std::generic_category().message(error)),
-       ranks_[index]);
+int PeerMemory::read(int rank, std::byte* to, uint64_t from, size_t bytes) const {
+  return read_from(processes_[static_cast<size_t>(rank)], to, from, bytes);
 }
 
 }  // namespace hvd

@@ -24,11 +24,10 @@ class PeerMemory {
   struct Invitation {
     int64_t process = 0;
     uint64_t address = 0;  ///< of what `number` says
-    uint64_t number = 0;   ///< drawn by chance: a process of the same number has another there
+    uint64_t number = 0;   ///< drawn by chance: another process has another one there
   };
 
-  /// `ranks[r]`: the global rank of local rank r, for errors.
-  explicit PeerMemory(std::vector<int> ranks);
+  explicit PeerMemory(int local_ranks);
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
@@ -37,12 +36,11 @@ class PeerMemory {
   /// Whether the memory of `rank` can be read, as it turns out now.
   bool accept(int rank, const Invitation& invitation);
 
-  /// Copies from memory of `rank`, whose accept() has said yes. Throws Error{peer_lost} naming the
-  /// rank when it cannot be read any more.
-  void read(int rank, std::byte* to, uint64_t from, size_t bytes) const;
+  /// Copies from memory of `rank`, whose accept() has said yes. 0, or errno: ESRCH when its process
+  /// has ended.
+  [[nodiscard]] int read(int rank, std::byte* to, uint64_t from, size_t bytes) const;
 
  private:
-  std::vector<int> ranks_;
   std::vector<pid_t> processes_;
   uint64_t number_ = 0;
 };

@@ -214,8 +214,8 @@ HVD_API int32_t hvd_group_size(const hvd_group* group);
  * `release` and `owner` are not used; `root` is a rank of the group; allreduce, allgather,
  * broadcast, alltoall (equal parts), reducescatter and barrier. Outputs are the caller's: for
  * allgather size times the input, for alltoall as large as the input; they do not overlap the
- * inputs, except that those of allreduce and broadcast may equal them. Shapes, dtype and op must be
- * equal on all ranks; nobody checks. */
+ * inputs, except that those of allreduce and broadcast may equal them. Shapes, dtype, op, scaling
+ * and root must be equal on all ranks; nobody checks. */
 HVD_API hvd_status hvd_group_run(hvd_group* group, const hvd_request* request);
 /* Collective, like the creation: returns when no rank of the group needs this one any more. */
 HVD_API void hvd_group_free(hvd_group* group);

@@ -1,6 +1,7 @@
-// A small operation that is one exchange: what every rank has, what each wants of it, and what the
-// result is made of. How the bytes get there is left to EagerCall, within a host, and to
-// EagerLinkCall, over links. Pure.
+// An operation on one plain tensor that needs no plan: what every rank has, what each wants of it,
+// and what the result is made of. How the bytes get there is left to EagerCall, for small ones
+// within a host, to EagerLinkCall, over links, and to ReadCall, where ranks read each other's
+// memory. Pure.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,8 @@ struct EagerTask {
   }
 };
 
-/// Which operations are eager: bytes of the input, 0 for none. The same on all ranks of a group.
+/// Which operations go such a way: bytes of the input, 0 for none. The same on all ranks of a
+/// group.
 struct EagerLimits {
   size_t reduced = 0;   ///< allreduce
   size_t gathered = 0;  ///< allgather

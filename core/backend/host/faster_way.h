@@ -30,9 +30,13 @@ class FasterWay {
   bool takes_second() const { return is_trying() ? calls_ >= kOfEach : second_is_faster_; }
   /// While it does, calls are timed, and took() is called after each; else passed().
   bool is_trying() const { return calls_ < 2 * kOfEach; }
-  /// Of this rank. True when all trials are made: now all tell each other times(), and decide().
-  bool took(Duration time) {
-    if (calls_ % kOfEach >= kSettling) (takes_second() ? times_.second : times_.first) += time;
+  /// Of this rank, for a call of so many bytes. True when all trials are made: now all tell each
+  /// other times(), and decide().
+  bool took(Duration time, size_t bytes) {
+    if (calls_ % kOfEach >= kSettling) {
+      (takes_second() ? times_.second : times_.first) += time;
+      (takes_second() ? second_bytes_ : first_bytes_) += static_cast<double>(bytes);
+    }
     return ++calls_ == 2 * kOfEach;
   }
   void passed() {
@@ -40,20 +44,23 @@ class FasterWay {
   }
 
   const Times& times() const { return times_; }
-  /// By those of all ranks, the same on all: a way takes as long as for its slowest rank.
+  /// By those of all ranks, the same on all: what the rank took that had to wait least for the
+  /// others, a byte.
   void decide(std::span<const Times> of_ranks) {
-    Times slowest{};
+    Times least = of_ranks.front();
     for (const Times& times : of_ranks) {
-      slowest.first = std::max(slowest.first, times.first);
-      slowest.second = std::max(slowest.second, times.second);
+      least.first = std::min(least.first, times.first);
+      least.second = std::min(least.second, times.second);
     }
-    second_is_faster_ = slowest.second < slowest.first;
+    const auto count = [](Duration time) { return static_cast<double>(time.count()); };
+    second_is_faster_ = count(least.second) * first_bytes_ < count(least.first) * second_bytes_;
   }
 
  private:
   static constexpr size_t kOfEach = kSettling + kTimed;
 
   Times times_{};
+  double first_bytes_ = 0, second_bytes_ = 0;  ///< of the timed calls; the same on all ranks
   size_t calls_ = 0;
   bool second_is_faster_ = false;
 };

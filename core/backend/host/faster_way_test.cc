@@ -22,7 +22,7 @@ void go_through_trials(std::vector<FasterWay>& ways, const std::vector<Rank>& ra
     ASSERT_LT(call, 2 * (FasterWay::kSettling + FasterWay::kTimed));
     for (size_t i = 0; i < ways.size(); ++i) {
       ASSERT_TRUE(ways[i].is_trying());
-      is_last = ways[i].took(ways[i].takes_second() ? ranks[i].second : ranks[i].first);
+      is_last = ways[i].took(ways[i].takes_second() ? ranks[i].second : ranks[i].first, 100);
     }
   }
   std::vector<FasterWay::Times> all;
@@ -41,11 +41,19 @@ bool second_is_chosen(const std::vector<Rank>& ranks) {
   return ways[0].takes_second();
 }
 
-TEST(FasterWay, IsTheOneThatIsFasterForTheSlowestRank) {
+TEST(FasterWay, IsTheOneThatIsFasterForTheRankThatWaitsLeast) {
   EXPECT_TRUE(second_is_chosen({{10us, 9us}}));
   EXPECT_FALSE(second_is_chosen({{9us, 10us}}));
-  EXPECT_FALSE(second_is_chosen({{10us, 1us}, {10us, 11us}}));
-  EXPECT_TRUE(second_is_chosen({{1us, 9us}, {10us, 9us}, {1us, 9us}}));
+  EXPECT_FALSE(second_is_chosen({{9us, 10us}, {1ms, 10us}}));
+  EXPECT_TRUE(second_is_chosen({{10us, 1ms}, {10us, 9us}, {10us, 1ms}}));
+}
+
+TEST(FasterWay, IsTheOneThatIsFasterAByte) {
+  FasterWay way;
+  for (size_t i = 0; i < FasterWay::kSettling + FasterWay::kTimed; ++i) way.took(10us, 1000);
+  for (size_t i = 0; i < FasterWay::kSettling + FasterWay::kTimed; ++i) way.took(9us, 500);
+  way.decide(std::vector{way.times()});
+  EXPECT_FALSE(way.takes_second());
 }
 
 TEST(FasterWay, StaysWithTheFirstWhereTheyAreEqual) {
@@ -54,12 +62,12 @@ TEST(FasterWay, StaysWithTheFirstWhereTheyAreEqual) {
 
 TEST(FasterWay, ForgivesEachWayASlowStart) {
   FasterWay way;
-  for (size_t i = 0; i < FasterWay::kSettling; ++i) way.took(1us);
-  for (size_t i = 0; i < FasterWay::kTimed; ++i) way.took(10us);
+  for (size_t i = 0; i < FasterWay::kSettling; ++i) way.took(1us, 100);
+  for (size_t i = 0; i < FasterWay::kTimed; ++i) way.took(10us, 100);
   ASSERT_TRUE(way.takes_second());
-  for (size_t i = 0; i < FasterWay::kSettling; ++i) way.took(1s);
+  for (size_t i = 0; i < FasterWay::kSettling; ++i) way.took(1s, 100);
   for (size_t i = 0; i < FasterWay::kTimed; ++i)
-    EXPECT_EQ(way.took(9us), i + 1 == FasterWay::kTimed);
+    EXPECT_EQ(way.took(9us, 100), i + 1 == FasterWay::kTimed);
   way.decide(std::vector{way.times()});
   EXPECT_TRUE(way.takes_second());
 }

@@ -9,7 +9,7 @@
 namespace hvd {
 namespace {
 
-// At a time, so that what else the caller looks at is not kept waiting.
+// At a time: between two pieces a call looks whether a peer has given it up.
 constexpr size_t kMovedBytes = 1 * MiB;
 
 uint64_t address_of(const std::byte* memory) { return reinterpret_cast<uint64_t>(memory); }
@@ -30,7 +30,22 @@ ReadCall::ReadCall(EagerSlots& slots, const PeerMemory& memory, MutableBytes scr
   HVD_ASSERT(scratch.size() >= kScratchBytes);
 }
 
+ReadCall::~ReadCall() {
+  if (stage_ != Stage::done) slots_.give_up();
+}
+
+/// Before anything is offered that was made of what has been read, or the result is given away, it
+/// is known that nobody had given up by then: what was read is what was offered.
 Run::Progress ReadCall::advance() {
+  if (!trouble_) {
+    const int rank = slots_.who_has_given_up();
+    if (rank >= 0) trouble_ = Trouble{rank, 0};
+  }
+  if (trouble_) return Run::Progress::waiting;
+  return go_on();
+}
+
+Run::Progress ReadCall::go_on() {
   const bool adds_up_a_share = task_.transfer == Transfer::allreduce;
   switch (stage_) {
     case Stage::offer_input:
@@ -53,8 +68,10 @@ Run::Progress ReadCall::advance() {
       return offered(offer(nullptr), Stage::part);
     case Stage::part:
       if (!all_are_done()) return Run::Progress::waiting;
-      slots_.finish();
+      begin(Stage::done);
       return Run::Progress::done;
+    case Stage::done:
+      break;
   }
   HVD_ASSERT(false);
 }
@@ -100,7 +117,7 @@ Run::Progress ReadCall::take_of(int source) {
     const auto input = slots_.value<uint64_t>(source);
     if (!input) return Run::Progress::waiting;
     std::byte* const target = place_of(task_, wanted_, source) + moved_;
-    memory_.read(source, target, *input + piece.begin, piece.bytes());
+    if (!read(source, target, *input + piece.begin, piece.bytes())) return Run::Progress::waiting;
   }
   moved_ += piece.bytes();
   if (piece.end == mine_.end) {
@@ -124,7 +141,8 @@ Run::Progress ReadCall::reduce_piece() {
       parts[rank] = task_.input + piece.begin;
       continue;
     }
-    memory_.read(rank, next, inputs_[rank] + piece.begin, piece.bytes());
+    if (!read(rank, next, inputs_[rank] + piece.begin, piece.bytes()))
+      return Run::Progress::waiting;
     parts[rank] = next;
     next += room;
   }
@@ -154,13 +172,20 @@ Run::Progress ReadCall::collect() {
   const Stretch share = share_of(source);
   const size_t begin = share.begin + moved_;
   const Stretch piece{begin, std::min(begin + kMovedBytes, share.end)};
-  memory_.read(source, task_.output + piece.begin, *output + piece.begin, piece.bytes());
+  if (!read(source, task_.output + piece.begin, *output + piece.begin, piece.bytes()))
+    return Run::Progress::waiting;
   moved_ += piece.bytes();
   if (piece.end == share.end) {
     ++seen_;
     moved_ = 0;
   }
   return Run::Progress::moved;
+}
+
+bool ReadCall::read(int rank, std::byte* to, uint64_t from, size_t bytes) {
+  const int error = memory_.read(rank, to, from, bytes);
+  if (error != 0) trouble_ = Trouble{rank, error};
+  return error == 0;
 }
 
 /// Whether nobody reads from this rank any more.
