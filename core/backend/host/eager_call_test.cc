@@ -109,11 +109,14 @@ class ByReading final : public OnAHost {
             .broadcast = 5 * MiB / ranks,
             .dealt = 4 * MiB / ranks};
   }
+  std::unique_ptr<ReadCall> call(int rank, const EagerTask& task) {
+    const MutableBytes scratch(scratch_.data(), scratch_.size());  // one thread: one for all
+    return std::make_unique<ReadCall>(slots(rank), *memories_[rank], scratch, task);
+  }
 
  private:
   Step begin(int rank, const EagerTask& task) override {
-    const MutableBytes scratch(scratch_.data(), scratch_.size());  // one thread: one for all
-    const auto call = std::make_shared<ReadCall>(slots(rank), *memories_[rank], scratch, task);
+    const std::shared_ptr<ReadCall> call = this->call(rank, task);
     return [this, call, rank, &task] {
       const Run::Progress progress = call->advance();
       if (progress == Run::Progress::done) spoil(task, rank);
@@ -379,23 +382,11 @@ void expect_no_result_of_changed_memory(Transfer transfer, int steps) {
   SCOPED_TRACE(::testing::Message() << "transfer " << static_cast<int>(transfer)
                                     << ", given up after " << steps << " steps");
   constexpr size_t kElements = 3000, kRanks = 3;
-  const auto layout = SegmentLayout::of(kRanks, 16 * KiB, 4096).with_eager_slots();
-  SegmentMemory shared(layout.total_bytes());
-  std::vector<std::byte> scratch(ReadCall::kScratchBytes);
-  std::vector<std::unique_ptr<HostSegment>> segments;
-  std::vector<std::unique_ptr<PeerMemory>> memories;
+  ByReading all(static_cast<int>(kRanks), 1);
   std::vector<std::unique_ptr<ReadCall>> calls;
-  std::vector<std::vector<int32_t>> in, out;
+  std::vector<std::vector<int32_t>> in(kRanks, std::vector<int32_t>(kElements, 1));
+  std::vector<std::vector<int32_t>> out(kRanks, std::vector<int32_t>(kRanks * kElements));
   std::vector<EagerTask> tasks;
-  for (int rank = 0; rank < static_cast<int>(kRanks); ++rank) {
-    segments.push_back(std::make_unique<HostSegment>(shared.bytes(), layout, 1, rank));
-    memories.push_back(std::make_unique<PeerMemory>(static_cast<int>(kRanks)));
-    in.emplace_back(kElements, 1);
-    out.emplace_back(kRanks * kElements, 0);
-  }
-  for (const auto& memory : memories)
-    for (size_t peer = 0; peer < kRanks; ++peer)
-      ASSERT_TRUE(memory->accept(static_cast<int>(peer), memories[peer]->invitation()));
   for (size_t rank = 0; rank < kRanks; ++rank)
     tasks.push_back({.transfer = transfer,
                      .dtype = DType::int32,
@@ -404,8 +395,7 @@ void expect_no_result_of_changed_memory(Transfer transfer, int steps) {
                      .rows = kElements,
                      .row_bytes = sizeof(int32_t)});
   for (size_t rank = 0; rank < kRanks; ++rank)
-    calls.push_back(std::make_unique<ReadCall>(*segments[rank]->eager_slots(), *memories[rank],
-                                               scratch, tasks[rank]));
+    calls.push_back(all.call(static_cast<int>(rank), tasks[rank]));
   for (int step = 0; step < steps; ++step) {
     ASSERT_NE(calls[2]->advance(), Run::Progress::done);
     if (step % 2 == 0) calls[0]->advance();

@@ -1,7 +1,6 @@
 #include "core/backend/host/read_call.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/base/assert.h"
 #include "core/kernel/kernel.h"
