@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -30,11 +31,12 @@ constexpr uint64_t kDataTag = uint64_t{1} << 32;
 constexpr std::chrono::microseconds kYieldOverLinks{300};
 
 // Below it the exchanges of addresses take longer than the copy that they save.
-constexpr size_t kLeastRead = 4 * KiB;
-// Of all ranks together. More is seldom still in a cache when it is read, and results that are
-// stored past the caches (decision 16) are faster then: np 2, through shared memory and read,
-// alltoall of 16 MiB 1.8 and 1.4 ms, of 64 MiB 8.7 and 11.9; np 4, of 16 MiB 4.5 and 5.4.
-constexpr size_t kMostReadOfAll = 32 * MiB;
+constexpr size_t kLeastDirect = 4 * KiB;
+// Of all ranks together, but of broadcasts, which no rank need copy twice. More is seldom still in
+// a cache when it is read, and results that are stored past the caches (decision 16) are faster
+// then: np 2, through shared memory and directly, alltoall of 16 MiB 1.8 and 1.4 ms, of 64 MiB 8.7
+// and 11.9; np 4, of 16 MiB 4.5 and 5.4.
+constexpr size_t kMostDirectOfAll = 32 * MiB;
 
 EagerSlots* eager_slots_of(const Wiring& wiring) {
   return wiring.segment ? wiring.segment->eager_slots() : nullptr;
@@ -51,17 +53,18 @@ EagerLimits eager_limits_of(const EagerSlots* slots, const Group& group, const K
   return limits;
 }
 
-/// An upper limit; may_read() knows more.
+/// An upper limit; may_go_directly() knows more.
 EagerLimits task_limits_of(const EagerSlots* slots, EagerLimits limits) {
   if (slots == nullptr) return limits;
-  for (size_t* const limit : {&limits.reduced, &limits.gathered, &limits.broadcast, &limits.dealt})
-    if (*limit > 0) *limit = kMostReadOfAll;
+  for (size_t* const limit : {&limits.reduced, &limits.gathered, &limits.dealt})
+    if (*limit > 0) *limit = kMostDirectOfAll;
+  limits.broadcast = std::numeric_limits<size_t>::max();
   return limits;
 }
 
 }  // namespace
 
-BlockingGroup::Reads::Reads(int ranks) : memory(ranks), scratch(ReadCall::kScratchBytes) {}
+BlockingGroup::Direct::Direct(int ranks) : memory(ranks), scratch(DirectCall::kScratchBytes) {}
 
 BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs,
                              bool spare_cores)
@@ -104,13 +107,13 @@ void BlockingGroup::end_call(bool waited) {
 void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_batch) {
   const bool is_small = task.bytes() <= eager_limits_.of(task.transfer);
   const auto run_otherwise = [&] { is_small ? exchange(task) : run(as_batch()); };
-  Reads* const all = may_read(task) ? reads() : nullptr;
-  if (all == nullptr) return run_otherwise();
-  FasterWay& way = all->ways[{task.transfer, task.dtype, std::bit_width(task.bytes())}];
+  Direct* const ranks = may_go_directly(task) ? direct() : nullptr;
+  if (ranks == nullptr) return run_otherwise();
+  FasterWay& way = ranks->ways[{task.transfer, task.dtype, std::bit_width(task.bytes())}];
   const bool is_trying = way.is_trying();
   const TimePoint begin = is_trying ? std::chrono::steady_clock::now() : TimePoint();
   if (way.takes_second())
-    read(task);
+    go_directly(task);
   else
     run_otherwise();
   if (is_trying)
@@ -128,57 +131,81 @@ void BlockingGroup::exchange(const EagerTask& task) {
     drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
 }
 
-/// No broadcast: in shared memory all read what the root has copied once, and it need not wait for
-/// them (np 2, through it and read: 256 KiB 20 and 25 us, 1 MiB 66 and 161; np 4: 42 and 101, 190
-/// and 480).
-bool BlockingGroup::may_read(const EagerTask& task) const {
-  if (eager_slots_ == nullptr || size() == 1 || task.bytes() < kLeastRead) return false;
-  if (task.transfer == Transfer::broadcast) return false;
+bool BlockingGroup::may_go_directly(const EagerTask& task) const {
+  if (eager_slots_ == nullptr || size() == 1 || task.prescale != 1.0) return false;
+  if (task.bytes() < kLeastDirect) return false;
+  if (task.transfer == Transfer::broadcast) return true;
   const auto ranks = static_cast<size_t>(size());
   const size_t held = task.transfer == Transfer::allgather ? task.bytes() * ranks : task.bytes();
-  return held * ranks <= kMostReadOfAll && task.prescale == 1.0;
+  return held * ranks <= kMostDirectOfAll;
 }
 
 /// The first time, all find out whether they can: nullptr where one of them cannot.
-BlockingGroup::Reads* BlockingGroup::reads() {
-  if (std::exchange(knows_reads_, true)) return reads_.get();
+BlockingGroup::Direct* BlockingGroup::direct() {
+  if (std::exchange(knows_direct_, true)) return direct_.get();
   begin_call();
-  auto made = std::make_unique<Reads>(size());
+  auto made = std::make_unique<Direct>(size());
   const auto invitations = tell(made->memory.invitation());
-  bool can_read = true;
+  bool can = true;
   for (int peer = 0; peer < size(); ++peer)
-    can_read = can_read && made->memory.accept(peer, invitations[static_cast<size_t>(peer)]);
-  const std::vector<char> answers = tell(static_cast<char>(can_read));
+    can = can && made->memory.accept(peer, invitations[static_cast<size_t>(peer)]);
+  const std::vector<char> answers = tell(static_cast<char>(can));
   end_call(true);
   if (std::ranges::all_of(answers, [](char answer) { return answer != 0; }))
-    reads_ = std::move(made);
-  return reads_.get();
+    direct_ = std::move(made);
+  return direct_.get();
 }
 
-void BlockingGroup::read(const EagerTask& task) {
+void BlockingGroup::go_directly(const EagerTask& task) {
   begin_call();
-  const MutableBytes scratch(reads_->scratch.data(), reads_->scratch.size());
-  ReadCall call(*eager_slots_, reads_->memory, scratch, task);
-  end_call(drive([&] {
-    const Run::Progress progress = call.advance();
-    if (call.trouble()) fail_by(*call.trouble());
-    return progress;
-  }));
+  try {
+    const MutableBytes scratch(direct_->scratch.data(), direct_->scratch.size());
+    DirectCall call(*eager_slots_, direct_->memory, scratch, task);
+    end_call(drive([&] {
+      const Run::Progress progress = call.advance();
+      if (call.trouble()) fail_by(*call.trouble());
+      return progress;
+    }));
+  } catch (const Error&) {
+    await_writers();
+    throw;
+  }
 }
 
-/// Where a rank has given up, or can no longer be read, the process of another one may have ended
-/// before: then that one is named.
-void BlockingGroup::fail_by(const ReadCall::Trouble& trouble) {
-  ready_.clear();
-  wiring_.waiter->poll(ready_);
-  check_processes();
+/// Where a rank has given up, or its memory can no longer be used, the process of another one may
+/// have ended before: then that one is named. The memory of a process is gone a little before its
+/// end is told; a rank that finds it so waits for that, so that whoever sees that it has given up
+/// is told, too.
+void BlockingGroup::fail_by(const DirectCall::Trouble& trouble) {
+  const bool is_ending = trouble.error == ESRCH;
+  const TimePoint until =
+      std::chrono::steady_clock::now() + (is_ending ? patience_at_end_ : Duration());
+  do wait_for_news(until);
+  while (std::chrono::steady_clock::now() < until);
   const int rank = ranks_[static_cast<size_t>(trouble.rank)];
   const std::string name = "rank " + std::to_string(rank);
   if (trouble.error == 0)
     fail(Code::peer_lost, name + " has given up a call on a group; its own error says why", rank);
   const std::string why = std::generic_category().message(trouble.error);
-  const Code code = trouble.error == ESRCH ? Code::peer_lost : Code::internal;
-  fail(code, "the memory of " + name + " cannot be read in a call on a group: " + why, rank);
+  const Code code = is_ending ? Code::peer_lost : Code::internal;
+  fail(code, "the memory of " + name + " cannot be used in a call on a group: " + why, rank);
+}
+
+/// After a call that was given up, before its memory goes back to the caller. A write takes some
+/// hundred microseconds at most, unless its process has been stopped.
+void BlockingGroup::await_writers() {
+  const auto somebody_writes = [&] {
+    return std::ranges::any_of(wiring_.local_peers, [&](const Wiring::Watched& peer) {
+      return eager_slots_->is_writing(peer.local_rank);
+    });
+  };
+  while (somebody_writes()) {
+    sched_yield();
+    ready_.clear();
+    wiring_.waiter->poll(ready_);
+    for (const uint64_t tag : ready_)
+      if (tag < kDataTag) wiring_.is_lost_with_its_process(static_cast<int>(tag));
+  }
 }
 
 /// After a call that was a trial.

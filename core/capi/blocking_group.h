@@ -12,10 +12,10 @@
 #include <tuple>
 #include <vector>
 
+#include "core/backend/host/direct_call.h"
 #include "core/backend/host/eager_task.h"
 #include "core/backend/host/faster_way.h"
 #include "core/backend/host/host_backend.h"
-#include "core/backend/host/read_call.h"
 #include "core/base/aligned_buffer.h"
 #include "core/base/knobs.h"
 #include "core/engine/process_sets.h"
@@ -42,8 +42,8 @@ class BlockingGroup {
   /// does.
   void run(Batch batch);
   /// The same for one plain tensor, within task_limits(), by the fastest of its ways: one exchange
-  /// where it is small, reading from the other ranks where they allow it, or as a batch, which
-  /// `as_batch` makes.
+  /// where it is small, straight from tensor to tensor where the ranks allow it, or as a batch,
+  /// which `as_batch` makes.
   void run(const EagerTask& task, const std::function<Batch()>& as_batch);
   const EagerLimits& task_limits() const { return task_limits_; }
   /// Returns when all ranks have called it.
@@ -53,9 +53,9 @@ class BlockingGroup {
   void leave();
 
  private:
-  /// What it takes to read from the others.
-  struct Reads {
-    explicit Reads(int ranks);
+  /// What it takes to read and write the others' tensors.
+  struct Direct {
+    explicit Direct(int ranks);
     PeerMemory memory;
     AlignedBuffer scratch;
     std::map<std::tuple<Transfer, DType, int>, FasterWay> ways{};  ///< by bit_width of the bytes
@@ -64,10 +64,11 @@ class BlockingGroup {
   void begin_call();
   void end_call(bool waited);
   void exchange(const EagerTask& task);
-  bool may_read(const EagerTask& task) const;
-  Reads* reads();
-  void read(const EagerTask& task);
-  [[noreturn]] void fail_by(const ReadCall::Trouble& trouble);
+  bool may_go_directly(const EagerTask& task) const;
+  Direct* direct();
+  void go_directly(const EagerTask& task);
+  [[noreturn]] void fail_by(const DirectCall::Trouble& trouble);
+  void await_writers();
   void settle(FasterWay& way, Duration took, size_t bytes);
   template <class T>
   std::vector<T> tell(const T& mine);
@@ -85,8 +86,8 @@ class BlockingGroup {
   const EagerLimits eager_limits_;
   const EagerLimits task_limits_;
   const std::vector<int> ranks_;  ///< global
-  bool knows_reads_ = false;
-  std::unique_ptr<Reads> reads_{};  ///< nullptr: not allowed, or not known yet
+  bool knows_direct_ = false;
+  std::unique_ptr<Direct> direct_{};  ///< nullptr: not allowed, or not known yet
   const Duration patience_at_end_;
   const bool spare_cores_;
   uint64_t next_sequence_ = 1;

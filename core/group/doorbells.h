@@ -19,8 +19,9 @@ struct RankState {
   alignas(64) std::atomic<uint32_t> asleep;     ///< partner: Doorbells::wake
   /// 1 + the local rank whose release this rank waits for, or 0. Partner: Staging::release
   std::atomic<uint32_t> needs_release_of;
-  std::atomic<uint32_t> parted;   ///< partner: Doorbells::said_goodbye
-  std::atomic<uint32_t> gave_up;  ///< partner: Doorbells::has_given_up
+  std::atomic<uint32_t> parted;              ///< partner: Doorbells::said_goodbye
+  std::atomic<uint32_t> gave_up;             ///< partner: Doorbells::has_given_up
+  alignas(64) std::atomic<uint32_t> writes;  ///< partner: Doorbells::is_writing
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -59,7 +60,8 @@ class Doorbells {
   }
 
   /// This rank leaves a call in which peers may still read its memory, and wakes them. From the
-  /// moment this returns, that memory may change.
+  /// moment this returns, what they read there may change; what they write there goes on until
+  /// is_writing() says no of each of them, or their process has ended.
   void give_up() {
     states_[local_rank_]->gave_up.store(1, std::memory_order_seq_cst);
     for (int rank = 0; rank < local_ranks(); ++rank)
@@ -69,6 +71,15 @@ class Doorbells {
   /// the two the kernel has returned, which keeps their order; seq_cst: after raising the own flag.
   bool has_given_up(int local_rank) const {  // partner: give_up
     return states_[local_rank]->gave_up.load(std::memory_order_seq_cst) != 0;
+  }
+  /// Before this rank writes to memory of a peer, and after it. Between the first and the write it
+  /// looks at has_given_up(): it looks after raising its flag, who gives up looks at that flag
+  /// after raising his own, so one of the two sees the other.
+  void set_writing(bool writing) {
+    states_[local_rank_]->writes.store(writing ? 1 : 0, std::memory_order_seq_cst);
+  }
+  bool is_writing(int local_rank) const {  // partner: set_writing
+    return states_[local_rank]->writes.load(std::memory_order_seq_cst) != 0;
   }
 
  private:

@@ -85,6 +85,13 @@ int EagerSlots::who_has_given_up() const {
   return -1;
 }
 
+bool EagerSlots::begin_writing() {
+  doorbells_.set_writing(true);
+  if (who_has_given_up() < 0) return true;
+  doorbells_.set_writing(false);
+  return false;
+}
+
 bool EagerSlots::has_posted(int rank, uint64_t exchange, size_t bytes) {
   const uint64_t wanted = word_of(exchange, bytes);
   if (seen_[rank] >= wanted) return true;

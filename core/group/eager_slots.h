@@ -87,6 +87,12 @@ class EagerSlots {
   void give_up() { doorbells_.give_up(); }
   /// One that has; -1 as long as there is none.
   int who_has_given_up() const;
+  /// Around each write to memory that a peer has offered. False where one has given up: that memory
+  /// is no longer to be touched.
+  [[nodiscard]] bool begin_writing();
+  void end_writing() { doorbells_.set_writing(false); }
+  /// Whether `rank` may be writing to memory that this rank had offered before it gave up.
+  bool is_writing(int rank) const { return doorbells_.is_writing(rank); }
 
   /// reserve() and post() of a message that is one value; false as long as there is no room.
   template <class T>

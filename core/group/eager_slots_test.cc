@@ -118,6 +118,21 @@ TEST(EagerSlots, LetSuchARankRunAheadRoundItsRing) {
   }
 }
 
+TEST(EagerSlots, ARankThatGivesUpSeesWhoWritesAndNobodyBeginsAfterwards) {
+  Host host(3);
+  ASSERT_TRUE(host.slots(0).begin_writing());
+  host.slots(1).give_up();
+  EXPECT_TRUE(host.slots(1).is_writing(0));
+  EXPECT_FALSE(host.slots(1).is_writing(2));
+  host.slots(0).end_writing();
+  EXPECT_FALSE(host.slots(1).is_writing(0));
+  for (const int rank : {0, 2}) {
+    EXPECT_FALSE(host.slots(rank).begin_writing());
+    EXPECT_FALSE(host.slots(1).is_writing(rank));
+    EXPECT_EQ(host.slots(rank).who_has_given_up(), 1);
+  }
+}
+
 TEST(EagerSlots, CarryMessagesOfAllSizesBetweenRanksAtTheirOwnPace) {
   constexpr int kRanks = 3;
   Host host(kRanks);

@@ -12,16 +12,27 @@
 namespace hvd {
 namespace {
 
-/// 0, or the errno by which it has failed. The kernel may stop in the middle.
-int read_from(pid_t process, std::byte* to, uint64_t from, size_t bytes) {
+/// `call`: process_vm_readv or process_vm_writev, which may stop in the middle. 0, or the errno by
+/// which it has failed.
+template <class Call>
+int move(Call call, pid_t process, std::byte* here, uint64_t there, size_t bytes) {
   for (size_t done = 0; done < bytes;) {
-    const iovec here{to + done, bytes - done};
-    const iovec there{reinterpret_cast<void*>(from + done), bytes - done};
-    const ssize_t got = ::process_vm_readv(process, &here, 1, &there, 1, 0);
-    if (got <= 0) return got == 0 ? EFAULT : errno;
-    done += static_cast<size_t>(got);
+    const iovec own{here + done, bytes - done};
+    const iovec others{reinterpret_cast<void*>(there + done), bytes - done};
+    const ssize_t moved = call(process, &own, 1, &others, 1, 0);
+    if (moved <= 0) return moved == 0 ? EFAULT : errno;
+    done += static_cast<size_t>(moved);
   }
   return 0;
+}
+
+int read_from(pid_t process, std::byte* to, uint64_t from, size_t bytes) {
+  return move(&::process_vm_readv, process, to, from, bytes);
+}
+
+int write_to(pid_t process, uint64_t to, const std::byte* from, size_t bytes) {
+  // Of an iovec the kernel only reads here.
+  return move(&::process_vm_writev, process, const_cast<std::byte*>(from), to, bytes);
 }
 
 }  // namespace
@@ -37,15 +48,20 @@ PeerMemory::Invitation PeerMemory::invitation() const {
 bool PeerMemory::accept(int rank, const Invitation& invitation) {
   const auto process = static_cast<pid_t>(invitation.process);
   uint64_t number = 0;
-  auto* const to = reinterpret_cast<std::byte*>(&number);
-  if (read_from(process, to, invitation.address, sizeof(number)) != 0) return false;
+  auto* const own = reinterpret_cast<std::byte*>(&number);
+  if (read_from(process, own, invitation.address, sizeof(number)) != 0) return false;
   if (number != invitation.number) return false;
+  if (write_to(process, invitation.address, own, sizeof(number)) != 0) return false;
   processes_[static_cast<size_t>(rank)] = process;
   return true;
 }
 
 int PeerMemory::read(int rank, std::byte* to, uint64_t from, size_t bytes) const {
   return read_from(processes_[static_cast<size_t>(rank)], to, from, bytes);
+}
+
+int PeerMemory::write(int rank, uint64_t to, const std::byte* from, size_t bytes) const {
+  return write_to(processes_[static_cast<size_t>(rank)], to, from, bytes);
 }
 
 }  // namespace hvd

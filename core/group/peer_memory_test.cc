@@ -61,6 +61,29 @@ TEST(PeerMemory, IsReadAsThePeerHasIt) {
   EXPECT_EQ(text[0], 'a');
 }
 
+TEST(PeerMemory, IsWrittenAsThePeerThenReadsIt) {
+  PeerMemory memory(2);
+  const Child child([] {});
+  PeerMemory::Invitation invitation = memory.invitation();
+  invitation.process = child.process();
+  ASSERT_TRUE(memory.accept(1, invitation));
+  std::vector<std::byte> sent(text.size(), std::byte{'c'}), got(text.size());
+  EXPECT_EQ(memory.write(1, address_of_text(), sent.data(), sent.size()), 0);
+  EXPECT_EQ(memory.read(1, got.data(), address_of_text(), got.size()), 0);
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(text[0], 'a');
+}
+
+TEST(PeerMemory, IsNotTakenWhereItCannotBeWritten) {
+  const PeerMemory other(2);
+  static const uint64_t constant = 42;  // in a page that nobody may write
+  PeerMemory memory(2);
+  PeerMemory::Invitation invitation = other.invitation();
+  invitation.address = reinterpret_cast<uint64_t>(&constant);
+  invitation.number = constant;
+  EXPECT_FALSE(memory.accept(1, invitation));
+}
+
 TEST(PeerMemory, IsNotReadWhereAnotherProcessHasThatNumber) {
   PeerMemory memory(2);
   const PeerMemory other(2);
@@ -89,8 +112,10 @@ TEST(PeerMemory, SaysWhenTheProcessHasEndedAndWhenNothingLiesThere) {
   ASSERT_TRUE(memory.accept(1, invitation));
   std::byte byte{};
   EXPECT_EQ(memory.read(1, &byte, 8, 1), EFAULT);
+  EXPECT_EQ(memory.write(1, 8, &byte, 1), EFAULT);
   child.kill();
   EXPECT_EQ(memory.read(1, &byte, address_of_text(), 1), ESRCH);
+  EXPECT_EQ(memory.write(1, address_of_text(), &byte, 1), ESRCH);
 }
 
 }  // namespace

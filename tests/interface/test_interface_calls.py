@@ -59,18 +59,24 @@ def test_cpp_interface_over_tcp(jobs: Jobs, programs: Path, program: str, np: in
 
 @pytest.mark.parametrize("np", [2, 3])
 @pytest.mark.parametrize("rank", [-1, 0, 1])
-def test_ranks_that_may_not_read_each_other_need_not(
-    jobs: Jobs, programs: Path, rank: int, np: int
+@pytest.mark.parametrize("what", ["read", "write"])
+def test_ranks_that_may_not_use_each_others_memory_need_not(
+    jobs: Jobs, programs: Path, what: str, rank: int, np: int
 ) -> None:
-    job = jobs.run("-np", str(np), str(programs / "forbidden"), str(rank))
+    job = jobs.run("-np", str(np), str(programs / "forbidden"), str(rank), what)
     ends_well(job)
     told = [line.partition(":")[2].strip() for line in job.out_lines]
-    assert sorted(told) == ["may not read"] * (rank >= 0) + ["may read"] * (np - (rank >= 0))
+    without = "read: no, write: yes" if what == "read" else "read: yes, write: no"
+    forbidden = int(rank >= 0)
+    assert sorted(told) == sorted(
+        [without] * forbidden + ["read: yes, write: yes"] * (np - forbidden)
+    )
 
 
-# After 1 call no rank reads from others yet; after 12 calls all of 60,000 elements and more do so.
+# After 1 call no rank uses another one's memory yet; after 12 calls of 60,000 elements and more all
+# do so.
 @pytest.mark.parametrize("calls", ["1", "12"])
-@pytest.mark.parametrize("kind", ["allreduce", "alltoall"])
+@pytest.mark.parametrize("kind", ["allreduce", "alltoall", "broadcast"])
 @pytest.mark.parametrize("elements", ["1", "60000", "700000"])
 @pytest.mark.parametrize("np", [2, 3])
 @pytest.mark.parametrize("env", [{}, TCP], ids=["shared memory", "tcp"])
@@ -80,7 +86,22 @@ def test_a_rank_that_dies_in_a_group_is_named_on_all_others(
     # Over TCP whoever comes late sees the connection first that was closed last.
     late_ms = "0" if env else "200"
     arguments = ["1", elements, calls, kind, late_ms]
-    job = jobs.run("-np", str(np), str(programs / "lost"), *arguments, env=env)
+    expect_all_others_name_rank_1(
+        jobs.run("-np", str(np), str(programs / "lost"), *arguments, env=env), np
+    )
+
+
+@pytest.mark.parametrize("after_us", ["0", "300", "700", "1100", "1700"])
+@pytest.mark.parametrize("kind", ["allreduce", "alltoall", "broadcast"])
+@pytest.mark.parametrize("np", [2, 3])
+def test_a_rank_that_dies_while_it_copies_is_named_on_all_others(
+    jobs: Jobs, programs: Path, np: int, kind: str, after_us: str
+) -> None:
+    arguments = ["1", "700000", "12", kind, "0", after_us]
+    expect_all_others_name_rank_1(jobs.run("-np", str(np), str(programs / "lost"), *arguments), np)
+
+
+def expect_all_others_name_rank_1(job: Ended, np: int) -> None:
     assert job.code != 0
     told = [line for line in job.out_lines if f"{PEER_LOST}: " in line]
     assert len(told) == np - 1, job.out + job.err

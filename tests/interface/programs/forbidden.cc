@@ -1,5 +1,5 @@
-// One rank, `argv[1]`, is not allowed to read other processes: calls on a group go another way on
-// all ranks, and give the same.
+// One rank, `argv[1]`, is not allowed to read other processes, or to write to them (`argv[2]`:
+// read, write): calls on a group go another way on all ranks, and give the same.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -13,13 +13,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <horovod/horovod.hpp>
+#include <string_view>
 #include <vector>
 
 /// As a container's seccomp profile does.
-bool forbid_reading() {
+bool forbid(unsigned system_call) {
   std::array<sock_filter, 4> program{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, system_call, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   }};
@@ -28,17 +29,21 @@ bool forbid_reading() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-bool may_read() {
-  int from = 1, to = 0;
-  const iovec here{&to, sizeof to}, there{&from, sizeof from};
-  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(sizeof to);
+/// `call`: process_vm_readv or process_vm_writev.
+template <class Call>
+bool may(Call call) {
+  int mine = 1, theirs = 0;
+  const iovec here{&mine, sizeof mine}, there{&theirs, sizeof theirs};
+  return call(getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(sizeof mine);
 }
 
 int main(int, char** argv) {
   hvd::Context job;
   const bool forbidden = job.rank() == std::atoi(argv[1]);
-  if (forbidden && !forbid_reading()) return 1;
-  std::printf("%s\n", may_read() ? "may read" : "may not read");
+  const bool reading = std::string_view(argv[2]) == "read";
+  if (forbidden && !forbid(reading ? __NR_process_vm_readv : __NR_process_vm_writev)) return 1;
+  std::printf("read: %s, write: %s\n", may(&process_vm_readv) ? "yes" : "no",
+              may(&process_vm_writev) ? "yes" : "no");
   hvd::Group group;
   std::vector<int> own(50'000), all(own.size() * static_cast<std::size_t>(group.size()));
   for (int turn = 0; turn < 30; ++turn) {
