@@ -130,20 +130,18 @@ struct BFloat16 {
     const auto result = hn::ShiftRight<16>(hn::IfThenElse(is_nan, nan, rounded));
     return hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), result));
   }
-};
 
-/// How two vectors of floats become bfloat16, those of `even` in the lower half of each lane, those
-/// of `odd` in the upper half: nothing crosses lanes, which to narrow one vector would. The floats
-/// come of sums and the like of bfloat16: a NaN among them has zeros in its lower half, whether it
-/// was there before or was made here, so that it is not rounded to something else.
-template <class D>
-class PairsByIntegers {
- public:
-  using V = hn::Vec<D>;
-  using Pairs = hn::Vec<hn::RebindToUnsigned<D>>;
-
-  explicit HWY_INLINE PairsByIntegers(D) {}
-  HWY_INLINE Pairs narrow(D, V even, V odd) const {
+#if HWY_TARGET != HWY_SCALAR  // which has no pairs
+  /// Two vectors, those of `even` in the lower half of each lane, those of `odd` in the upper half:
+  /// nothing crosses lanes, which to narrow one vector would. The floats come of sums and the like
+  /// of bfloat16: a NaN among them has zeros in its lower half, whether it was there before or was
+  /// made here, so that it is not rounded to something else.
+  ///
+  /// A CPU's own instruction (VCVTNE2PS2BF16) takes a subnormal for zero; to look for these first
+  /// makes it slower: two sources of 128 KiB 6.2 us on a Xeon with AMX, and 4.7 this way.
+  template <class D>
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> narrow_pairs(D, hn::Vec<D> even,
+                                                                  hn::Vec<D> odd) {
     const hn::RebindToUnsigned<D> pairs;
     const hn::Repartition<uint16_t, D> halves;
     const auto even_bits = hn::BitCast(pairs, even), odd_bits = hn::BitCast(pairs, odd);
@@ -156,56 +154,8 @@ class PairsByIntegers {
     const auto up = hn::ShiftRight<15>(hn::SaturatedSub(lost, one_if_even));
     return hn::BitCast(pairs, hn::Add(kept, up));
   }
-};
-
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-/// The same on CPUs that have an instruction for it, which these targets may have or not. It takes
-/// a subnormal for zero, so these go by integers. Two sources of 128 KiB, in us:
-///
-///                           Zen 3   Zen 4
-///     by the instruction            -     4.2, when loops took one block at a time
-///     by integers                 5.7   not measured
-///     by integers, formerly       9.5     6.6
-///
-/// (Intel 64 and IA-32 Manual, volume 2: VCVTNE2PS2BF16)
-template <class D>
-class PairsByInstruction {
- public:
-  using V = hn::Vec<D>;
-  using Pairs = hn::Vec<hn::RebindToUnsigned<D>>;
-
-  static bool are_available() { return __builtin_cpu_supports("avx512bf16"); }
-
-  explicit HWY_INLINE PairsByInstruction(D) : alternate_(_mm512_load_si512(kAlternate)) {}
-  HWY_INLINE Pairs narrow(D d, V even, V odd) const {
-    const __m512i low = _mm512_castps_si512(even.raw), high = _mm512_castps_si512(odd.raw);
-    const __mmask16 tiny_low = without(low, kExponent), tiny_high = without(high, kExponent);
-    if (HWY_UNLIKELY((tiny_low | tiny_high) != 0)) {  // or zero, as many gradients are
-      const int subnormal =
-          (tiny_low & ~without(low, kMantissa)) | (tiny_high & ~without(high, kMantissa));
-      if (subnormal != 0) return PairsByIntegers<D>(d).narrow(d, even, odd);
-    }
-    __m512i halves;  // all of `even`, then all of `odd`
-    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(high), "v"(low));
-    return Pairs{_mm512_permutexvar_epi16(alternate_, halves)};
-  }
-
- private:
-  static constexpr int kExponent = 0x7f800000, kMantissa = 0x007fffff;
-
-  /// The lanes in which none of these bits is set. Asking for subnormals as floats would depend on
-  /// whether the thread takes them for zeros.
-  static HWY_INLINE __mmask16 without(__m512i lanes, int bits) {
-    return _mm512_testn_epi32_mask(lanes, _mm512_set1_epi32(bits));
-  }
-
-  alignas(64) static constexpr uint16_t kAlternate[] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-
-  __m512i alternate_;
-};
 #endif
+};
 
 /// The first `count` elements only; the other lanes are zero.
 template <class Element, class D>

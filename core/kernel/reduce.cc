@@ -129,8 +129,8 @@ class OneVector {
 
 #if HWY_TARGET != HWY_SCALAR  // which has no pairs
 /// A block of bfloat16 is two vectors: the one of even place is shifted up to a float, the one of
-/// odd place is one with its lower half cleared. `Narrowing` narrows them.
-template <class Narrowing, class D>
+/// odd place is one with its lower half cleared.
+template <class D>
 class TwoVectors {
  public:
   using Stored = uint16_t;
@@ -139,7 +139,7 @@ class TwoVectors {
   };
   static constexpr size_t kAtOnce = 2;
 
-  explicit HWY_INLINE TwoVectors(D d) : narrowing_(d) {}
+  explicit HWY_INLINE TwoVectors(D) {}
   static size_t elements() { return 2 * hn::Lanes(D()); }
   HWY_INLINE Block load(const Stored* from) const {
     const D d;
@@ -152,15 +152,13 @@ class TwoVectors {
     return {Op::combine(D(), a.even, b.even), Op::combine(D(), a.odd, b.odd)};
   }
   HWY_INLINE void store(Block block, Stored* to) const {
-    const auto narrow = narrowing_.narrow(D(), block.even, block.odd);
+    const auto narrow = BFloat16::narrow_pairs(D(), block.even, block.odd);
     hn::StoreU(hn::BitCast(kStored, narrow), kStored, to);
   }
 
  private:
   static constexpr hn::RebindToUnsigned<D> kPairs{};
   static constexpr hn::Repartition<Stored, D> kStored{};
-
-  const Narrowing narrowing_;
 };
 #endif
 
@@ -245,13 +243,7 @@ size_t combine_most(D d, typename Element::Stored* target, const void* const* so
   if constexpr (!std::is_same_v<Element, BFloat16>) {
     return combine_blocks<Op>(OneVector<Element, D>(d), target, sources, count, elements);
   } else {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    if (PairsByInstruction<D>::are_available())
-      return combine_blocks<Op>(TwoVectors<PairsByInstruction<D>, D>(d), target, sources, count,
-                                elements);
-#endif
-    return combine_blocks<Op>(TwoVectors<PairsByIntegers<D>, D>(d), target, sources, count,
-                              elements);
+    return combine_blocks<Op>(TwoVectors<D>(d), target, sources, count, elements);
   }
 #endif
 }
