@@ -51,30 +51,38 @@ size_t copy_lines(uint8_t* to, const uint8_t* from, size_t bytes) {
   return at;
 }
 
+/// From `to` to the next line of the cache.
+size_t bytes_to_line(const void* to, size_t bytes) {
+  const size_t beyond_line = reinterpret_cast<uintptr_t>(to) % kCacheLine;
+  return std::min(bytes, (kCacheLine - beyond_line) % kCacheLine);
+}
+
 template <class Stores>
 void copy_by(void* destination, const void* source, size_t bytes) {
   auto* to = static_cast<uint8_t*>(destination);
   const auto* from = static_cast<const uint8_t*>(source);
-  const size_t beyond_line = reinterpret_cast<uintptr_t>(to) % kCacheLine;
-  const size_t head = std::min(bytes, (kCacheLine - beyond_line) % kCacheLine);
+  const size_t head = bytes_to_line(to, bytes);
   std::memcpy(to, from, head);
   const size_t done = head + copy_lines<Stores>(to + head, from + head, bytes - head);
   std::memcpy(to + done, from + done, bytes - done);
 }
 
-/// Whole rows of pages (pages.h). Returns how many bytes have gone.
+/// As many rows of pages (pages.h) as there are, from the first whole line of the target on.
+/// Returns how many bytes have gone.
 size_t copy_by_pages_on_target(void* destination, const void* source, size_t bytes) {
   auto* to = static_cast<uint8_t*>(destination);
   const auto* from = static_cast<const uint8_t*>(source);
   const hn::ScalableTag<uint8_t> d;
   const size_t step = hn::Lanes(d);
-  size_t done = 0;
-  if (!goes_by_pages(step)) return done;
-  for (; done + kPagesAtOnce * kPageBytes <= bytes; done += kPagesAtOnce * kPageBytes) {
+  constexpr size_t row = kPagesAtOnce * kPageBytes;
+  if (!goes_by_pages(step) || bytes < row) return 0;
+  size_t done = bytes_to_line(to, bytes);
+  std::memcpy(to, from, done);
+  for (; done + row <= bytes; done += row) {
     for (size_t i = done; i < done + kPageBytes; i += step) {
       hn::Vec<decltype(d)> lines[kPagesAtOnce];
       for (size_t k = 0; k < kPagesAtOnce; ++k) lines[k] = hn::LoadU(d, from + i + k * kPageBytes);
-      for (size_t k = 0; k < kPagesAtOnce; ++k) hn::StoreU(lines[k], d, to + i + k * kPageBytes);
+      for (size_t k = 0; k < kPagesAtOnce; ++k) hn::Store(lines[k], d, to + i + k * kPageBytes);
     }
   }
   return done;

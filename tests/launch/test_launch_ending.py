@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -132,9 +134,20 @@ def test_nothing_survives_a_supervisor_that_is_killed(jobs: Jobs) -> None:
     wait_gone(pids)
 
 
+@contextmanager
+def inherited(number: signal.Signals, handler: signal.Handlers) -> Iterator[None]:
+    """What a launcher that is started meanwhile finds: these tests may themselves run by nohup."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_launcher_ends_all(jobs: Jobs, number: signal.Signals) -> None:
-    process, pids = start_family(jobs)
+    with inherited(number, signal.SIG_DFL):
+        process, pids = start_family(jobs)
     process.send_signal(number)
     result = ended(process)
     assert result.code == 128 + number
@@ -152,11 +165,8 @@ def test_a_second_interruption_kills_at_once(jobs: Jobs) -> None:
 
 def test_a_launcher_started_with_nohup_ignores_the_hangup(jobs: Jobs) -> None:
     script = jobs.script("echo $$ > rank.pid; while [ ! -e go ]; do sleep 0.05; done")
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with inherited(signal.SIGHUP, signal.SIG_IGN):
         process = jobs.start("-np", "1", script)
-    finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     pids_in(jobs.folder, 1)
     process.send_signal(signal.SIGHUP)
     (jobs.folder / "go").touch()
