@@ -6,7 +6,6 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <limits>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -18,6 +17,7 @@
 #include "core/engine/patience.h"
 #include "core/group/bootstrap/levels.h"
 #include "core/transport/channel_watch.h"
+#include "core/transport/process_watch.h"
 
 namespace hvd {
 namespace {
@@ -33,11 +33,14 @@ constexpr std::chrono::microseconds kYield{300};
 
 // Below it the exchanges of addresses take longer than the copy that they save.
 constexpr size_t kLeastDirect = 4 * KiB;
-// Of all ranks together, but of broadcasts, which no rank need copy twice. More is seldom still in
-// a cache when it is read, and results that are stored past the caches (decision 16) are faster
-// then: np 2, through shared memory and directly, alltoall of 16 MiB 1.8 and 1.4 ms, of 64 MiB 8.7
-// and 11.9; np 4, of 16 MiB 4.5 and 5.4.
+// Of all ranks together. More is seldom still in a cache when it is read, and results that are
+// stored past the caches (decision 16) are faster then: np 2, through shared memory and directly,
+// alltoall of 16 MiB 1.8 and 1.4 ms, of 64 MiB 8.7 and 11.9; np 4, of 16 MiB 4.5 and 5.4, and a
+// broadcast of 64 MiB 13.6 and 26.
 constexpr size_t kMostDirectOfAll = 32 * MiB;
+
+// A process that is being killed for lack of memory may still be there when its memory is not.
+constexpr std::chrono::seconds kMayBeEnding{1};
 
 EagerSlots* eager_slots_of(const Wiring& wiring) {
   return wiring.segment ? wiring.segment->eager_slots() : nullptr;
@@ -57,15 +60,15 @@ EagerLimits eager_limits_of(const EagerSlots* slots, const Group& group, const K
 /// An upper limit; may_go_directly() knows more.
 EagerLimits task_limits_of(const EagerSlots* slots, EagerLimits limits) {
   if (slots == nullptr) return limits;
-  for (size_t* const limit : {&limits.reduced, &limits.gathered, &limits.dealt})
+  for (size_t* const limit : {&limits.reduced, &limits.gathered, &limits.broadcast, &limits.dealt})
     if (*limit > 0) *limit = kMostDirectOfAll;
-  limits.broadcast = std::numeric_limits<size_t>::max();
   return limits;
 }
 
 }  // namespace
 
-BlockingGroup::Direct::Direct(int ranks) : memory(ranks), scratch(DirectCall::kScratchBytes) {}
+BlockingGroup::Direct::Direct(int ranks, DirectCall::HasEnded has_ended)
+    : memory(ranks), has_ended(std::move(has_ended)), scratch(DirectCall::kScratchBytes) {}
 
 BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs,
                              bool spare_cores)
@@ -77,7 +80,7 @@ BlockingGroup::BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const
       eager_limits_(eager_limits_of(eager_slots_, *levels_.all, knobs)),
       task_limits_(task_limits_of(eager_slots_, eager_limits_)),
       ranks_(ranks),
-      patience_at_end_(knobs.peer_timeout),
+      peer_timeout_(knobs.peer_timeout),
       spare_cores_(spare_cores) {
   for (const Wiring::Watched& peer : wiring_.local_peers)
     wiring_.waiter->watch(peer.process.get(), static_cast<uint64_t>(peer.rank));
@@ -108,9 +111,9 @@ void BlockingGroup::end_call(bool waited) {
 void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_batch) {
   const bool is_small = task.bytes() <= eager_limits_.of(task.transfer);
   const auto run_otherwise = [&] { is_small ? exchange(task) : run(as_batch()); };
-  Direct* const ranks = may_go_directly(task) ? direct() : nullptr;
-  if (ranks == nullptr) return run_otherwise();
-  FasterWay& way = ranks->ways[{task.transfer, task.dtype, std::bit_width(task.bytes())}];
+  Direct* const all = may_go_directly(task) ? direct() : nullptr;
+  if (all == nullptr) return run_otherwise();
+  FasterWay& way = all->ways[{task.transfer, task.dtype, std::bit_width(task.bytes())}];
   const bool is_trying = way.is_trying();
   const TimePoint begin = is_trying ? std::chrono::steady_clock::now() : TimePoint();
   if (way.takes_second())
@@ -135,7 +138,6 @@ void BlockingGroup::exchange(const EagerTask& task) {
 bool BlockingGroup::may_go_directly(const EagerTask& task) const {
   if (eager_slots_ == nullptr || size() == 1 || task.prescale != 1.0) return false;
   if (task.bytes() < kLeastDirect) return false;
-  if (task.transfer == Transfer::broadcast) return true;
   const auto ranks = static_cast<size_t>(size());
   const size_t held = task.transfer == Transfer::allgather ? task.bytes() * ranks : task.bytes();
   return held * ranks <= kMostDirectOfAll;
@@ -145,7 +147,7 @@ bool BlockingGroup::may_go_directly(const EagerTask& task) const {
 BlockingGroup::Direct* BlockingGroup::direct() {
   if (std::exchange(knows_direct_, true)) return direct_.get();
   begin_call();
-  auto made = std::make_unique<Direct>(size());
+  auto made = std::make_unique<Direct>(size(), [this](int peer) { return has_ended(peer); });
   const auto invitations = tell(made->memory.invitation());
   bool can = true;
   for (int peer = 0; peer < size(); ++peer)
@@ -159,54 +161,40 @@ BlockingGroup::Direct* BlockingGroup::direct() {
 
 void BlockingGroup::go_directly(const EagerTask& task) {
   begin_call();
-  try {
-    const MutableBytes scratch(direct_->scratch.data(), direct_->scratch.size());
-    DirectCall call(*eager_slots_, direct_->memory, scratch, task);
-    end_call(drive([&] {
-      const Run::Progress progress = call.advance();
-      if (call.trouble()) fail_by(*call.trouble());
-      return progress;
-    }));
-  } catch (const Error&) {
-    await_writers();
-    throw;
-  }
+  const MutableBytes scratch(direct_->scratch.data(), direct_->scratch.size());
+  DirectCall call(*eager_slots_, direct_->memory, direct_->has_ended, scratch, task);
+  end_call(drive([&] {
+    const Run::Progress progress = call.advance();
+    if (call.trouble()) fail_by(*call.trouble());
+    return progress;
+  }));
+}
+
+/// A rank of the group, other than this one. Those that are no longer watched have ended.
+bool BlockingGroup::has_ended(int peer) const {
+  const auto watched = std::ranges::find(wiring_.local_peers, peer, &Wiring::Watched::local_rank);
+  return watched == wiring_.local_peers.end() || hvd::has_ended(watched->process);
 }
 
 /// Where a rank has given up, or its memory can no longer be used, the process of another one may
-/// have ended before: then that one is named. The memory of a process is gone a little before its
-/// end is told; a rank that finds it so waits for that, so that whoever sees that it has given up
-/// is told, too.
+/// have ended before: then that one is named. The memory of a process is gone before its end is
+/// told; a rank that finds it so waits for that before it gives up itself, so that whoever sees
+/// that it has given up is told, too.
 void BlockingGroup::fail_by(const DirectCall::Trouble& trouble) {
-  const bool is_ending = trouble.error == ESRCH;
-  const TimePoint until =
-      std::chrono::steady_clock::now() + (is_ending ? patience_at_end_ : Duration());
+  Duration patience{};
+  if (trouble.error != 0) patience = trouble.error == ESRCH ? peer_timeout_ : kMayBeEnding;
+  const TimePoint until = std::chrono::steady_clock::now() + patience;
   do wait_for_news(until);
   while (std::chrono::steady_clock::now() < until);
   const int rank = ranks_[static_cast<size_t>(trouble.rank)];
   const std::string name = "rank " + std::to_string(rank);
   if (trouble.error == 0)
     fail(Code::peer_lost, name + " has given up a call on a group; its own error says why", rank);
-  const std::string why = std::generic_category().message(trouble.error);
-  const Code code = is_ending ? Code::peer_lost : Code::internal;
-  fail(code, "the memory of " + name + " cannot be used in a call on a group: " + why, rank);
-}
-
-/// After a call that was given up, before its memory goes back to the caller. A write takes some
-/// hundred microseconds at most, unless its process has been stopped.
-void BlockingGroup::await_writers() {
-  const auto somebody_writes = [&] {
-    return std::ranges::any_of(wiring_.local_peers, [&](const Wiring::Watched& peer) {
-      return eager_slots_->is_writing(peer.local_rank);
-    });
-  };
-  while (somebody_writes()) {
-    sched_yield();
-    ready_.clear();
-    wiring_.waiter->poll(ready_);
-    for (const uint64_t tag : ready_)
-      if (tag < kDataTag) wiring_.is_lost_with_its_process(static_cast<int>(tag));
-  }
+  const Code code = trouble.error == ESRCH ? Code::peer_lost : Code::internal;
+  fail(code,
+       "tensors cannot be copied between this rank and " + name +
+           " in a call on a group: " + std::generic_category().message(trouble.error),
+       rank);
 }
 
 /// After a call that was a trial.
@@ -275,13 +263,22 @@ bool BlockingGroup::drive(Step step) {
     if (!patience.spend()) {
       set_asleep(true);
       progress = step();  // what came before the peers knew that they must ring
-      if (progress == Run::Progress::waiting) wait_for_news(std::nullopt);
+      if (progress == Run::Progress::waiting) {
+        heed_who_gave_up();
+        wait_for_news(std::nullopt);
+      }
       set_asleep(false);
       if (progress == Run::Progress::done) break;
       patience.renew();
     }
   }
   return waited;
+}
+
+/// One that has given up an earlier call comes to no other one. It wakes who sleeps.
+void BlockingGroup::heed_who_gave_up() {
+  const int peer = eager_slots_ == nullptr ? -1 : eager_slots_->who_has_given_up();
+  if (peer >= 0) fail_by({.rank = peer});
 }
 
 void BlockingGroup::set_asleep(bool asleep) {
@@ -312,7 +309,7 @@ void BlockingGroup::leave() {
   if (wiring_.segment) wiring_.segment->say_goodbye();
   if (!wiring_.mesh) return;
   wiring_.mesh->say_goodbye();
-  const TimePoint until = std::chrono::steady_clock::now() + patience_at_end_;
+  const TimePoint until = std::chrono::steady_clock::now() + peer_timeout_;
   while (!wiring_.mesh->parted(interrupted_) && std::chrono::steady_clock::now() < until) {
     if (wiring_.mesh->pump()) continue;
     set_asleep(true);

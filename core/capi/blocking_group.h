@@ -30,6 +30,8 @@ class BlockingGroup {
   /// `wiring` comes from connect_group() for `ranks` (global, ascending). `spare_cores`: see
   /// Patience.
   BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs, bool spare_cores);
+  BlockingGroup(const BlockingGroup&) = delete;
+  BlockingGroup& operator=(const BlockingGroup&) = delete;
 
   /// Within the group.
   int rank() const { return levels_.all->rank(); }
@@ -38,8 +40,8 @@ class BlockingGroup {
   const ProcessSet& members() const { return members_; }
 
   /// Returns when the result is here and the others have what they need of this rank. Of the batch,
-  /// `sequence` is not used. Throws Error{peer_lost} naming the global rank; afterwards every call
-  /// does.
+  /// `sequence` is not used. Throws Error{peer_lost} naming the global rank, or Error{internal}
+  /// where tensors cannot be copied; afterwards every call throws.
   void run(Batch batch);
   /// The same for one plain tensor, within task_limits(), by the fastest of its ways: one exchange
   /// where it is small, straight from tensor to tensor where the ranks allow it, or as a batch,
@@ -55,8 +57,9 @@ class BlockingGroup {
  private:
   /// What it takes to read and write the others' tensors.
   struct Direct {
-    explicit Direct(int ranks);
+    Direct(int ranks, DirectCall::HasEnded has_ended);
     PeerMemory memory;
+    DirectCall::HasEnded has_ended;
     AlignedBuffer scratch;
     std::map<std::tuple<Transfer, DType, int>, FasterWay> ways{};  ///< by bit_width of the bytes
   };
@@ -68,7 +71,8 @@ class BlockingGroup {
   Direct* direct();
   void go_directly(const EagerTask& task);
   [[noreturn]] void fail_by(const DirectCall::Trouble& trouble);
-  void await_writers();
+  bool has_ended(int peer) const;
+  void heed_who_gave_up();
   void settle(FasterWay& way, Duration took, size_t bytes);
   template <class T>
   std::vector<T> tell(const T& mine);
@@ -88,7 +92,7 @@ class BlockingGroup {
   const std::vector<int> ranks_;  ///< global
   bool knows_direct_ = false;
   std::unique_ptr<Direct> direct_{};  ///< nullptr: not allowed, or not known yet
-  const Duration patience_at_end_;
+  const Duration peer_timeout_;
   const bool spare_cores_;
   uint64_t next_sequence_ = 1;
   bool interrupted_ = false;  ///< a call is under way, or has ended by an Error

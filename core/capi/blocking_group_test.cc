@@ -2,11 +2,14 @@
 #include "core/capi/blocking_group.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -110,21 +113,22 @@ TEST_P(BlockingGroups, HaveRanksOfTheirOwnInTheOrderOfTheJob) {
 
 TEST_P(BlockingGroups, MayOverlapAndTakeTurns) {
   on_ranks(3, [](Member& member, int rank) {
-    std::vector<BlockingGroup> pairs;  // {0,1}, {1,2}, {0,2}, those of this rank
+    std::vector<std::unique_ptr<BlockingGroup>> pairs;  // {0,1}, {1,2}, {0,2}, those of this rank
     std::vector<int> partners;
     for (const auto& [a, b] : {std::pair{0, 1}, std::pair{1, 2}, std::pair{0, 2}}) {
       if (rank != a && rank != b) continue;
-      pairs.push_back(member.group({a, b}, std::to_string(a) + std::to_string(b)));
+      const std::string name = std::to_string(a) + std::to_string(b);
+      pairs.emplace_back(new BlockingGroup(member.group({a, b}, name)));
       partners.push_back(a + b - rank);
     }
     for (int turn = 0; turn < 100; ++turn) {
       for (size_t i = 0; i < pairs.size(); ++i) {
         std::vector<int64_t> value{rank * 100 + turn};
-        pairs[i].run(sum_of(value));
+        pairs[i]->run(sum_of(value));
         ASSERT_EQ(value[0], (rank + partners[i]) * 100 + 2 * turn);
       }
     }
-    for (BlockingGroup& pair : pairs) pair.leave();
+    for (const auto& pair : pairs) pair->leave();
   });
 }
 
@@ -173,6 +177,41 @@ TEST_P(BlockingGroups, GiveTheSameByEveryWay) {
     }
     group.leave();
   });
+}
+
+/// One rank cannot put its result where it is told to. One that is done with that call learns in
+/// the next one that nobody will come.
+TEST(BlockingGroupInSharedMemory, FailsOnAllRanksWhereOneHasGivenUp) {
+  MemStore store;
+  const JobKey key = make_job_key();
+  constexpr size_t kBytes = 16 * KiB;
+  constexpr int kGoesWrong = 2, kTrials = FasterWay::kSettling + FasterWay::kTimed;
+  const auto work = [&](int rank) {
+    Member member(rank, 3, key, store, Knobs());
+    BlockingGroup group = member.group({0, 1, 2}, "all");
+    void* const nowhere = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::vector<std::byte> values(kBytes);
+    const auto broadcast_to = [&](std::byte* memory) {
+      const EagerTask task{.transfer = Transfer::broadcast,
+                           .input = memory,
+                           .output = memory,
+                           .rows = kBytes,
+                           .row_bytes = 1};
+      group.run(task, []() -> Batch { throw std::logic_error("it is small"); });
+    };
+    for (int call = 0; call < kTrials + 1; ++call) broadcast_to(values.data());
+    try {
+      broadcast_to(rank == kGoesWrong ? static_cast<std::byte*>(nowhere) : values.data());
+      group.barrier();
+      ADD_FAILURE() << "rank " << rank << " is told nothing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), rank == kGoesWrong ? Code::internal : Code::peer_lost);
+      EXPECT_EQ(error.rank(), rank == kGoesWrong ? 0 : kGoesWrong) << error.what();
+    }
+    ::munmap(nowhere, kBytes);
+  };
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 3; ++rank) threads.emplace_back(work, rank);
 }
 
 TEST_P(BlockingGroups, PlanEveryAllreduceWhoseAlgorithmIsChosen) {

@@ -23,7 +23,7 @@ struct RankState {
   std::atomic<uint32_t> gave_up;             ///< partner: Doorbells::has_given_up
   alignas(64) std::atomic<uint32_t> writes;  ///< partner: Doorbells::is_writing
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(RankState) == 256);
 
 /// Seen from one rank; owned and driven by one thread.
 class Doorbells {

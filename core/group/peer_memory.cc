@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <deque>
+#include <mutex>
 #include <span>
 
 #include "core/base/bytes.h"
@@ -15,7 +17,7 @@ namespace {
 /// `call`: process_vm_readv or process_vm_writev, which may stop in the middle. 0, or the errno by
 /// which it has failed.
 template <class Call>
-int move(Call call, pid_t process, std::byte* here, uint64_t there, size_t bytes) {
+int transfer(Call call, pid_t process, std::byte* here, uint64_t there, size_t bytes) {
   for (size_t done = 0; done < bytes;) {
     const iovec own{here + done, bytes - done};
     const iovec others{reinterpret_cast<void*>(there + done), bytes - done};
@@ -27,19 +29,28 @@ int move(Call call, pid_t process, std::byte* here, uint64_t there, size_t bytes
 }
 
 int read_from(pid_t process, std::byte* to, uint64_t from, size_t bytes) {
-  return move(&::process_vm_readv, process, to, from, bytes);
+  return transfer(&::process_vm_readv, process, to, from, bytes);
 }
 
 int write_to(pid_t process, uint64_t to, const std::byte* from, size_t bytes) {
   // Of an iovec the kernel only reads here.
-  return move(&::process_vm_writev, process, const_cast<std::byte*>(from), to, bytes);
+  return transfer(&::process_vm_writev, process, const_cast<std::byte*>(from), to, bytes);
+}
+
+/// Never given back. Any thread.
+uint64_t& new_number() {
+  static std::mutex mutex;
+  static std::deque<uint64_t>& numbers = *new std::deque<uint64_t>;
+  const std::lock_guard lock(mutex);
+  uint64_t& number = numbers.emplace_back();
+  fill_random(std::as_writable_bytes(std::span(&number, 1)));
+  return number;
 }
 
 }  // namespace
 
-PeerMemory::PeerMemory(int local_ranks) : processes_(static_cast<size_t>(local_ranks)) {
-  fill_random(std::as_writable_bytes(std::span(&number_, 1)));
-}
+PeerMemory::PeerMemory(int local_ranks)
+    : processes_(static_cast<size_t>(local_ranks)), number_(new_number()) {}
 
 PeerMemory::Invitation PeerMemory::invitation() const {
   return {::getpid(), reinterpret_cast<uint64_t>(&number_), number_};

@@ -30,7 +30,8 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  /// Of this rank; good while this object lives.
+  /// Of this rank. Good as long as its process lives, since a peer may come late to write the
+  /// number back.
   Invitation invitation() const;
   /// Whether the memory of `rank` can be read and written, as it turns out now: the number is read,
   /// and written back.
@@ -43,7 +44,7 @@ class PeerMemory {
 
  private:
   std::vector<pid_t> processes_;
-  uint64_t number_ = 0;
+  uint64_t& number_;
 };
 
 }  // namespace hvd

@@ -21,7 +21,7 @@ inline constexpr size_t kPagesAtOnce = 4;
 #endif
 
 /// `vector_bytes`: of the SIMD target.
-constexpr bool goes_by_pages(size_t vector_bytes) {
+static constexpr bool goes_by_pages(size_t vector_bytes) {
   return vector_bytes >= HVD_LEAST_VECTOR_BY_PAGES;
 }
 

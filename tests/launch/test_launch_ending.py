@@ -141,7 +141,7 @@ def inherited(number: signal.Signals, handler: signal.Handlers) -> Iterator[None
     try:
         yield
     finally:
-        signal.signal(number, before)
+        signal.signal(number, before or signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

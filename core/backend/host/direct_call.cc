@@ -1,5 +1,7 @@
 #include "core/backend/host/direct_call.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 
@@ -21,10 +23,11 @@ uint64_t address_of(const std::byte* memory) { return reinterpret_cast<uint64_t>
 
 }  // namespace
 
-DirectCall::DirectCall(EagerSlots& slots, const PeerMemory& memory, MutableBytes scratch,
-                       const EagerTask& task)
+DirectCall::DirectCall(EagerSlots& slots, const PeerMemory& memory, const HasEnded& has_ended,
+                       MutableBytes scratch, const EagerTask& task)
     : slots_(slots),
       memory_(memory),
+      has_ended_(has_ended),
       scratch_(scratch),
       task_(task),
       own_(slots.local_rank()),
@@ -36,7 +39,10 @@ DirectCall::DirectCall(EagerSlots& slots, const PeerMemory& memory, MutableBytes
 }
 
 DirectCall::~DirectCall() {
-  if (stage_ != Stage::done) slots_.give_up();
+  if (stage_ == Stage::done) return;
+  slots_.give_up();
+  for (int rank = 0; rank < ranks_; ++rank)
+    while (rank != own_ && slots_.is_writing(rank) && !has_ended_(rank)) sched_yield();
 }
 
 /// Of an allreduce each adds up its share, and puts it where all want it. Of a broadcast the root
@@ -47,7 +53,7 @@ Stretch DirectCall::stretch_to_move() const {
   return own_ == task_.root ? given() : Stretch{given().end, task_.bytes()};
 }
 
-/// Whole cache lines, so that no two ranks write into the same one.
+/// Whole cache lines, so that of an aligned tensor no two ranks write into the same one.
 Stretch DirectCall::share_of(int rank) const {
   const size_t lines = (task_.bytes() + kCacheLine - 1) / kCacheLine;
   const auto beginning_of = [&](int part) {
@@ -84,7 +90,11 @@ Run::Progress DirectCall::go_on() {
       return Run::Progress::moved;
     }
     case Stage::withdraw:  // from here on this rank touches nothing of any peer
-      return post({}, Stage::part);
+      return post({}, Stage::keep);
+    case Stage::keep:
+      keep_own();
+      stage_ = Stage::part;
+      return Run::Progress::moved;
     case Stage::part:
       if (!all_have_withdrawn()) return Run::Progress::waiting;
       begin(Stage::done);
@@ -133,15 +143,10 @@ Run::Progress DirectCall::take_piece() {
   return Run::Progress::moved;
 }
 
-/// As root: to one rank after the other, and last all of it to itself.
+/// As root, to one rank after the other.
 Run::Progress DirectCall::give_piece() {
-  if (dealt_with_ == ranks_) return Run::Progress::done;
+  if (dealt_with_ == ranks_ - 1) return Run::Progress::done;
   const int target = (own_ + 1 + dealt_with_) % ranks_;
-  if (target == own_) {
-    put(task_, wanted_, wanted_, own_, task_.input, &kernel::copy);
-    ++dealt_with_;
-    return Run::Progress::moved;
-  }
   const auto offer = slots_.value<Offer>(target);
   if (!offer) return Run::Progress::waiting;
   const Stretch piece = next_piece(kMovedBytes);
@@ -186,6 +191,12 @@ bool DirectCall::give_to_all(Stretch piece) {
     if (!write(rank, output + piece.begin, task_.output + piece.begin, piece.bytes())) return false;
   }
   return true;
+}
+
+/// What the root of a broadcast takes from itself, when nobody waits for it.
+void DirectCall::keep_own() {
+  if (task_.transfer == Transfer::broadcast && own_ == task_.root)
+    put(task_, wanted_, wanted_, own_, task_.input, &kernel::copy);
 }
 
 bool DirectCall::all_have_offered() {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "core/backend/backend.h"
@@ -16,16 +17,19 @@
 
 namespace hvd {
 
-/// Any Transfer. Driven by one thread. One that is destroyed before it is done tells the peers:
-/// then the call fails on all that do not have their result yet. But a peer may be in the middle of
-/// a write to the output; until EagerSlots::is_writing() says no of each of them, or their process
-/// has ended, that memory must not be used. `slots` and `memory`, of a host whose ranks are those
-/// of the group, and the memory of the task outlive it. The task has no prescale.
+/// Any Transfer. Driven by one thread. `slots` and `memory`, of a host whose ranks are those of the
+/// group, and the memory of the task outlive it. The task has no prescale.
 class DirectCall {
  public:
+  /// Whether the process of a local rank has ended. Does not throw.
+  using HasEnded = std::function<bool(int)>;
+
   /// `scratch`: kScratchBytes, for what is to be reduced.
-  DirectCall(EagerSlots& slots, const PeerMemory& memory, MutableBytes scratch,
-             const EagerTask& task);
+  DirectCall(EagerSlots& slots, const PeerMemory& memory, const HasEnded& has_ended,
+             MutableBytes scratch, const EagerTask& task);
+  /// Of a call that is not done: tells the peers, so that it fails on all that do not have their
+  /// result yet, and waits until none of them is in the middle of a write to the output. That takes
+  /// some hundred microseconds at most, unless a process has been stopped.
   ~DirectCall();
   DirectCall(const DirectCall&) = delete;
   DirectCall& operator=(const DirectCall&) = delete;
@@ -45,7 +49,7 @@ class DirectCall {
   const std::optional<Trouble>& trouble() const { return trouble_; }
 
  private:
-  enum class Stage : uint8_t { offer, move, withdraw, part, done };
+  enum class Stage : uint8_t { offer, move, withdraw, keep, part, done };
   /// Where the tensors of a rank lie.
   struct Offer {
     uint64_t input = 0;
@@ -64,6 +68,7 @@ class DirectCall {
   Run::Progress give_piece();
   Run::Progress reduce_piece();
   bool give_to_all(Stretch piece);
+  void keep_own();
   bool all_have_offered();
   Stretch next_piece(size_t most) const;
   void moved(Stretch piece);
@@ -75,6 +80,7 @@ class DirectCall {
 
   EagerSlots& slots_;
   const PeerMemory& memory_;
+  const HasEnded& has_ended_;
   const MutableBytes scratch_;
   const EagerTask& task_;
   const int own_, ranks_;

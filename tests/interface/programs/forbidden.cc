@@ -46,6 +46,7 @@ int main(int, char** argv) {
               may(&process_vm_writev) ? "yes" : "no");
   hvd::Group group;
   std::vector<int> own(50'000), all(own.size() * static_cast<std::size_t>(group.size()));
+  std::vector<int> sums(own.size()), sent(own.size());
   for (int turn = 0; turn < 30; ++turn) {
     for (std::size_t i = 0; i < own.size(); ++i)
       own[i] = turn + group.rank() * 1000 + static_cast<int>(i % 7);
@@ -53,6 +54,14 @@ int main(int, char** argv) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto rank = static_cast<int>(i / own.size());
       if (all[i] != turn + rank * 1000 + static_cast<int>(i % own.size() % 7)) return 2;
+    }
+    sums = own;
+    group.allreduce(sums, hvd::max);
+    if (group.rank() == 0) sent = own;
+    group.broadcast(sent, 0);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const int least = turn + static_cast<int>(i % 7);
+      if (sums[i] != least + (group.size() - 1) * 1000 || sent[i] != least) return 2;
     }
   }
   return 0;

@@ -191,7 +191,7 @@ TEST(Group, WorksWhileNegotiatedOperationsRun) {
   EXPECT_EQ(large.back(), group.size());
 }
 
-/// Calls of this size may go through shared memory, or by reading from the other ranks; both are
+/// Calls of this size may go through shared memory, or straight from tensor to tensor; both are
 /// tried in turns of nine.
 TEST(Group, GivesTheSameWhicheverWayItGoes) {
   hvd::Group group;
