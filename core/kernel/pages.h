@@ -16,12 +16,9 @@ namespace hvd::kernel {
 inline constexpr size_t kPageBytes = 4 * KiB;
 inline constexpr size_t kPagesAtOnce = 4;
 
-#ifndef HVD_LEAST_VECTOR_BY_PAGES  // a build for sanitizers has no such vectors
-#define HVD_LEAST_VECTOR_BY_PAGES 64
-#endif
-
-/// `vector_bytes`: of the SIMD target.
-static constexpr bool goes_by_pages(size_t vector_bytes) {
+/// `vector_bytes`: of the SIMD target. From a cache line on; in a build for sanitizers, which has
+/// no such target, always.
+constexpr bool goes_by_pages(size_t vector_bytes) {
   return vector_bytes >= HVD_LEAST_VECTOR_BY_PAGES;
 }
 
