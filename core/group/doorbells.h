@@ -19,8 +19,10 @@ struct RankState {
   alignas(64) std::atomic<uint32_t> asleep;     ///< partner: Doorbells::wake
   /// 1 + the local rank whose release this rank waits for, or 0. Partner: Staging::release
   std::atomic<uint32_t> needs_release_of;
-  std::atomic<uint32_t> parted;              ///< partner: Doorbells::said_goodbye
-  std::atomic<uint32_t> gave_up;             ///< partner: Doorbells::has_given_up
+  std::atomic<uint32_t> parted;  ///< partner: Doorbells::said_goodbye
+  /// 1 + the local rank for whose sake this rank has given up a call, or 0. Partner:
+  /// Doorbells::why_given_up
+  std::atomic<uint32_t> gave_up;
   alignas(64) std::atomic<uint32_t> writes;  ///< partner: Doorbells::is_writing
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(RankState) == 256);
@@ -61,19 +63,22 @@ class Doorbells {
 
   /// This rank leaves a call in which peers may still read its memory, and wakes them. From the
   /// moment this returns, what they read there may change; what they write there goes on until
-  /// is_writing() says no of each of them, or their process has ended.
-  void give_up() {
-    states_[local_rank_]->gave_up.store(1, std::memory_order_seq_cst);
+  /// is_writing() says no of each of them, or their process has ended. `because_of`: a rank that
+  /// has given up before, or this one.
+  void give_up(int because_of) {
+    const auto word = static_cast<uint32_t>(because_of) + 1;
+    states_[local_rank_]->gave_up.store(word, std::memory_order_seq_cst);
     for (int rank = 0; rank < local_ranks(); ++rank)
       if (rank != local_rank_) wake(rank);
   }
-  /// Looked at after reading: if it is false, what was read is what the rank had offered. Between
+  /// The rank for whose sake `local_rank` has given up, or -1.
+  /// Looked at after reading: if it is -1, what was read is what the rank had offered. Between
   /// the two the kernel has returned, which keeps their order; seq_cst: after raising the own flag.
-  bool has_given_up(int local_rank) const {  // partner: give_up
-    return states_[local_rank]->gave_up.load(std::memory_order_seq_cst) != 0;
+  int why_given_up(int local_rank) const {  // partner: give_up
+    return static_cast<int>(states_[local_rank]->gave_up.load(std::memory_order_seq_cst)) - 1;
   }
   /// Before this rank writes to memory of a peer, and after it. Between the first and the write it
-  /// looks at has_given_up(): it looks after raising its flag, who gives up looks at that flag
+  /// looks at why_given_up(): it looks after raising its flag, who gives up looks at that flag
   /// after raising his own, so one of the two sees the other.
   void set_writing(bool writing) {
     states_[local_rank_]->writes.store(writing ? 1 : 0, std::memory_order_seq_cst);

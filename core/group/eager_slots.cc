@@ -80,8 +80,10 @@ void EagerSlots::fetch_next(size_t message_bytes) {
 }
 
 int EagerSlots::who_has_given_up() const {
-  for (int rank = 0; rank < local_ranks(); ++rank)
-    if (rank != local_rank() && doorbells_.has_given_up(rank)) return rank;
+  for (int rank = 0; rank < local_ranks(); ++rank) {
+    const int why = rank == local_rank() ? -1 : doorbells_.why_given_up(rank);
+    if (why >= 0) return why;
+  }
   return -1;
 }
 

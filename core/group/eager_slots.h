@@ -84,8 +84,8 @@ class EagerSlots {
   void finish() { ++exchange_; }
 
   /// This rank has offered its memory to its peers, and leaves in the middle (Doorbells::give_up).
-  void give_up() { doorbells_.give_up(); }
-  /// One that has; -1 as long as there is none.
+  void give_up(int because_of) { doorbells_.give_up(because_of); }
+  /// The rank that was the first to do so, as far as peers tell; -1 as long as there is none.
   int who_has_given_up() const;
   /// Around each write to memory that a peer has offered. False where one has given up: that memory
   /// is no longer to be touched.

@@ -121,7 +121,7 @@ TEST(EagerSlots, LetSuchARankRunAheadRoundItsRing) {
 TEST(EagerSlots, ARankThatGivesUpSeesWhoWritesAndNobodyBeginsAfterwards) {
   Host host(3);
   ASSERT_TRUE(host.slots(0).begin_writing());
-  host.slots(1).give_up();
+  host.slots(1).give_up(1);
   EXPECT_TRUE(host.slots(1).is_writing(0));
   EXPECT_FALSE(host.slots(1).is_writing(2));
   host.slots(0).end_writing();
@@ -131,6 +131,8 @@ TEST(EagerSlots, ARankThatGivesUpSeesWhoWritesAndNobodyBeginsAfterwards) {
     EXPECT_FALSE(host.slots(1).is_writing(rank));
     EXPECT_EQ(host.slots(rank).who_has_given_up(), 1);
   }
+  host.slots(0).give_up(1);
+  EXPECT_EQ(host.slots(2).who_has_given_up(), 1);
 }
 
 TEST(EagerSlots, CarryMessagesOfAllSizesBetweenRanksAtTheirOwnPace) {
