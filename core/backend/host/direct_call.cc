@@ -45,12 +45,17 @@ DirectCall::~DirectCall() {
     while (rank != own_ && slots_.is_writing(rank) && !has_ended_(rank)) sched_yield();
 }
 
+/// Of a broadcast.
+bool DirectCall::is_root() const {
+  return task_.transfer == Transfer::broadcast && own_ == task_.root;
+}
+
 /// Of an allreduce each adds up its share, and puts it where all want it. Of a broadcast the root
 /// gives a part, while the others take the rest.
 Stretch DirectCall::stretch_to_move() const {
   if (task_.transfer == Transfer::allreduce) return share_of(own_);
   if (task_.transfer != Transfer::broadcast) return wanted_;
-  return own_ == task_.root ? given() : Stretch{given().end, task_.bytes()};
+  return is_root() ? given() : Stretch{given().end, task_.bytes()};
 }
 
 /// Whole cache lines, so that of an aligned tensor no two ranks write into the same one.
@@ -121,8 +126,7 @@ void DirectCall::begin(Stage stage) {
 
 Run::Progress DirectCall::move() {
   if (task_.reduces()) return reduce_piece();
-  const bool is_root = task_.transfer == Transfer::broadcast && own_ == task_.root;
-  return is_root ? give_piece() : take_piece();
+  return is_root() ? give_piece() : take_piece();
 }
 
 /// From one source after the other, the own one first.
@@ -182,8 +186,7 @@ Run::Progress DirectCall::reduce_piece() {
   return Run::Progress::moved;
 }
 
-/// What is one rank's neighbour's first is another one's last, so that they do not all write to the
-/// same rank at once.
+/// Each begins with the rank behind it, so that they do not all write to the same one at once.
 bool DirectCall::give_to_all(Stretch piece) {
   for (int distance = 1; distance < ranks_; ++distance) {
     const int rank = (own_ + distance) % ranks_;
@@ -195,8 +198,7 @@ bool DirectCall::give_to_all(Stretch piece) {
 
 /// What the root of a broadcast takes from itself, when nobody waits for it.
 void DirectCall::keep_own() {
-  if (task_.transfer == Transfer::broadcast && own_ == task_.root)
-    put(task_, wanted_, wanted_, own_, task_.input, &kernel::copy);
+  if (is_root()) put(task_, wanted_, wanted_, own_, task_.input, &kernel::copy);
 }
 
 bool DirectCall::all_have_offered() {
@@ -240,7 +242,7 @@ bool DirectCall::succeeds(int rank, int error) {
 
 /// Whether `rank` reads or writes memory of this one.
 bool DirectCall::is_met_by(int rank) const {
-  if (task_.transfer != Transfer::broadcast || own_ == task_.root) return true;
+  if (task_.transfer != Transfer::broadcast || is_root()) return true;
   return rank == task_.root && !given().empty();
 }
 

@@ -56,6 +56,7 @@ class DirectCall {
     uint64_t output = 0;
   };
 
+  bool is_root() const;
   Stretch stretch_to_move() const;
   Stretch share_of(int rank) const;
   Stretch given() const;
