@@ -42,6 +42,11 @@ constexpr size_t kMostDirectOfAll = 32 * MiB;
 // A process that is being killed for lack of memory may still be there when its memory is not.
 constexpr std::chrono::seconds kMayBeEnding{1};
 
+// After a loss the others are told whom they have lost, and one that goes must not take back what
+// it has told: a connection that is closed with bytes unread drops those that are not sent yet. How
+// long it waits for them to know.
+constexpr std::chrono::seconds kFarewellAfterLoss{1};
+
 EagerSlots* eager_slots_of(const Wiring& wiring) {
   return wiring.segment ? wiring.segment->eager_slots() : nullptr;
 }
@@ -248,10 +253,21 @@ void BlockingGroup::barrier() {
        .tensors = {{.input = &one, .output = &one, .shape = {1}}}});
 }
 
-/// Calls `step` until it is done; true where it had to wait. Between two calls without progress it
-/// waits a little, then sleeps.
+/// Calls `step` until it is done; true where it had to wait. Where it throws, the other ranks learn
+/// of it.
 template <class Step>
 bool BlockingGroup::drive(Step step) {
+  try {
+    return drive_or_throw(std::move(step));
+  } catch (const Error& error) {
+    give_up(error.rank());
+    fail(error.code(), error.what(), error.rank());
+  }
+}
+
+/// Between two calls without progress it waits a little, then sleeps.
+template <class Step>
+bool BlockingGroup::drive_or_throw(Step step) {
   Patience patience(spare_cores_, kYield);
   bool waited = false;
   for (auto progress = step(); progress != Run::Progress::done; progress = step()) {
@@ -305,13 +321,41 @@ void BlockingGroup::check_processes() {
   }
 }
 
+/// Without it a rank that looks late would see the ends of several connections, and could not tell
+/// which was the first.
+void BlockingGroup::give_up(int lost) {
+  if (!wiring_.mesh || std::exchange(said_goodbye_, true)) return;
+  forget(lost);
+  wiring_.mesh->say_goodbye(lost == kNoRank ? wiring_.identity.rank : lost);
+}
+
+void BlockingGroup::forget(int rank) {
+  wiring_.mesh->for_each_channel([&](Channel& channel) {
+    if (channel.peer() == rank && channel.fd() >= 0) wiring_.waiter->forget(channel.fd());
+  });
+  wiring_.mesh->forget(rank);
+}
+
+/// True when anything moved. After a loss, further ones tell nothing new.
+bool BlockingGroup::pump_to_part() {
+  try {
+    return wiring_.mesh->pump();
+  } catch (const Error& error) {
+    if (!interrupted_) fail(error.code(), error.what(), error.rank());
+    forget(error.rank());
+    return true;
+  }
+}
+
 void BlockingGroup::leave() {
   if (wiring_.segment) wiring_.segment->say_goodbye();
   if (!wiring_.mesh) return;
-  wiring_.mesh->say_goodbye();
-  const TimePoint until = std::chrono::steady_clock::now() + peer_timeout_;
-  while (!wiring_.mesh->parted(interrupted_) && std::chrono::steady_clock::now() < until) {
-    if (wiring_.mesh->pump()) continue;
+  if (interrupted_) give_up(kNoRank);
+  if (!std::exchange(said_goodbye_, true)) wiring_.mesh->say_goodbye();
+  const TimePoint until = std::chrono::steady_clock::now() +
+                          (interrupted_ ? Duration(kFarewellAfterLoss) : peer_timeout_);
+  while (!wiring_.mesh->parted(false) && std::chrono::steady_clock::now() < until) {
+    if (pump_to_part()) continue;
     set_asleep(true);
     wait_for_news(until);
   }

@@ -78,6 +78,11 @@ class BlockingGroup {
   std::vector<T> tell(const T& mine);
   template <class Step>
   bool drive(Step step);
+  template <class Step>
+  bool drive_or_throw(Step step);
+  void give_up(int lost);
+  void forget(int rank);
+  bool pump_to_part();
   void set_asleep(bool asleep);
   void wait_for_news(std::optional<TimePoint> until);
   void check_processes();
@@ -95,7 +100,8 @@ class BlockingGroup {
   const Duration peer_timeout_;
   const bool spare_cores_;
   uint64_t next_sequence_ = 1;
-  bool interrupted_ = false;  ///< a call is under way, or has ended by an Error
+  bool interrupted_ = false;   ///< a call is under way, or has ended by an Error
+  bool said_goodbye_ = false;  ///< over the links
   std::vector<uint64_t> ready_;
 };
 

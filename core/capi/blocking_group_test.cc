@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -314,6 +315,41 @@ TEST(BlockingGroupOverTcp, NamesTheRankThatWentAndIsOfNoUseAfterwards) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+/// Of two connections that have ended, a rank that looks late cannot see which ended first.
+TEST(BlockingGroupOverTcp, OneThatComesLateNamesTheRankThatWentFirst) {
+  for (const size_t count : {size_t{1}, size_t{300'000}}) {
+    MemStore store;
+    const JobKey key = make_job_key();
+    Knobs knobs;
+    knobs.transport = TransportChoice::tcp;
+    std::promise<void> second_has_gone;
+    const auto run = [&](int rank) {
+      Member member(rank, 3, key, store, knobs);
+      BlockingGroup group = member.group({0, 1, 2}, "all");
+      group.barrier();
+      if (rank == 2) return;  // and is gone
+      if (rank == 0) second_has_gone.get_future().wait();
+      std::vector<int64_t> values(count);
+      try {
+        group.run(sum_of(values));
+        ADD_FAILURE() << "a sum without rank 2";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::peer_lost);
+        EXPECT_EQ(error.rank(), 2) << error.what();
+      }
+      group.leave();
+    };
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        run(rank);
+        if (rank == 1) second_has_gone.set_value();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 }  // namespace

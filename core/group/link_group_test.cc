@@ -290,6 +290,23 @@ TEST(Mesh, ALostPeerIsNamed) {
   }
 }
 
+TEST(Mesh, APeerThatGoesSaysWhomItHasLost) {
+  for (const auto& [lost, text] : {std::pair{2, "rank 2 is lost, says rank 1"},
+                                   std::pair{1, "rank 1 has given up; its own error says why"}}) {
+    LinkWorld world(3, 4096, 0);
+    world.mesh(1).say_goodbye(lost);
+    try {
+      world.mesh(0).pump();
+      FAIL() << "nothing was noticed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::peer_lost);
+      EXPECT_EQ(error.rank(), lost);
+      EXPECT_STREQ(error.what(), text);
+    }
+    EXPECT_FALSE(world.mesh(0).pump());  // told once
+  }
+}
+
 TEST(Mesh, PartsWhenAllIsSentAndEveryPeerHasSaidGoodbye) {
   LinkWorld world(2, 4096, 0);
   const auto first = world.group(0, {0, 1});

@@ -53,12 +53,22 @@ bool Mesh::pump(int peer) {
   Peer& state = find(peer);
   if (state.is_gone) return false;
   const bool moved = state.channel->pump();
+  heed_reason(peer, state);
   while (takes_more(state)) {
     auto frame = state.channel->receive();
     if (!frame) break;
     park(peer, state, *std::move(frame));
   }
   return moved;
+}
+
+void Mesh::heed_reason(int peer, Peer& state) {
+  const int lost = state.channel->take_lost_to_peer();
+  state.has_given_up |= lost != kNoRank;
+  if (lost == peer)
+    fail(Code::peer_lost, fmt::format("rank {} has given up; its own error says why", peer), peer);
+  if (lost != kNoRank)
+    fail(Code::peer_lost, fmt::format("rank {} is lost, says rank {}", lost, peer), lost);
 }
 
 bool Mesh::pump_unsent() {
@@ -83,9 +93,9 @@ void Mesh::forget(int rank) {
   if (at != peers_.end()) at->second.is_gone = true;
 }
 
-void Mesh::say_goodbye() {
+void Mesh::say_goodbye(int lost) {
   for (auto& [rank, state] : peers_) {
-    if (!state.is_gone) state.channel->send_goodbye();
+    if (!state.is_gone) state.channel->send_goodbye(lost);
   }
 }
 
@@ -93,7 +103,7 @@ bool Mesh::parted(bool after_loss) const {
   return std::all_of(peers_.begin(), peers_.end(), [=](const auto& entry) {
     const Peer& state = entry.second;
     const bool heard = after_loss || state.channel->said_goodbye();
-    return state.is_gone || (heard && state.channel->unsent_bytes() == 0);
+    return state.is_gone || state.has_given_up || (heard && state.channel->unsent_bytes() == 0);
   });
 }
 

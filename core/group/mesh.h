@@ -32,8 +32,9 @@ class Mesh {
   Channel& channel(int peer) { return *find(peer).channel; }
   std::vector<int> peers() const;
 
-  /// Moves bytes to and from one peer; true when anything moved. Throws Error{peer_lost}, and
-  /// Error{internal} for a frame that makes no sense.
+  /// Moves bytes to and from one peer; true when anything moved. Throws Error{peer_lost}, also
+  /// where the peer says that it has lost another rank, which is named then; and Error{internal}
+  /// for a frame that makes no sense.
   bool pump(int peer);
   /// The same for all peers that are owed bytes, of whatever group: while this rank waits in one
   /// group, a peer may wait for what it published in another.
@@ -47,10 +48,10 @@ class Mesh {
   /// The connection to `rank`, if there is one, is broken: nothing more is read from it or sent to
   /// it.
   void forget(int rank);
-  /// The last frame on every connection.
-  void say_goodbye();
-  /// All is sent and, unless `after_loss`, every peer has said goodbye. Those that are gone do not
-  /// count.
+  /// The last frame on every connection. `lost`: why, see Channel.
+  void say_goodbye(int lost = kNoRank);
+  /// All is sent and, unless `after_loss`, every peer has said goodbye. Those that are gone or
+  /// have given up do not count.
   bool parted(bool after_loss) const;
 
   template <class Visit>
@@ -93,10 +94,12 @@ class Mesh {
     std::optional<Ticket> released{};
     bool is_owed = false;  ///< listed in unsent_
     bool is_gone = false;
+    bool has_given_up = false;  ///< and needs nothing more
   };
 
   Peer& find(int peer);
   const Peer& find(int peer) const;
+  static void heed_reason(int peer, Peer& state);
   static bool takes_more(const Peer& state);
   static void park(int peer, Peer& state, Frame frame);
 

@@ -12,7 +12,7 @@ namespace hvd {
 namespace {
 
 constexpr uint32_t kMagic = 0x31445648;  // "HVD1"
-constexpr uint8_t kVersion = 2;          // 1 had 24 bytes of head, where there are 48 now
+constexpr uint8_t kVersion = 3;          // 2 had goodbyes without a reason
 /// As it goes over the wire.
 struct WireHeader {
   uint32_t magic = kMagic;
@@ -59,8 +59,10 @@ void Channel::send(FrameKind kind, ByteVector payload) {
   write_some();
 }
 
-void Channel::send_goodbye() {
-  enqueue(FrameKind::goodbye, {});
+void Channel::send_goodbye(int lost) {
+  ByteVector reason;
+  if (lost != kNoRank) append(reason, std::as_bytes(std::span(&lost, 1)));
+  enqueue(FrameKind::goodbye, std::move(reason));
   goodbye_sent_ = true;
   write_some();
 }
@@ -290,15 +292,24 @@ Channel::Header Channel::parse(ConstBytes bytes) const {
     refuse(fmt::format("generation {}, this is generation {}", header.generation, generation_));
   }
   const auto kind = static_cast<FrameKind>(header.kind);
-  if (header.length > (kind == FrameKind::goodbye ? 0 : kMaxFrameBytes)) {
-    refuse(fmt::format("a length of {} bytes", header.length));
-  }
+  const bool fits = kind == FrameKind::goodbye
+                        ? header.length == 0 || header.length == sizeof lost_to_peer_
+                        : header.length <= kMaxFrameBytes;
+  if (!fits) refuse(fmt::format("a length of {} bytes", header.length));
   return {kind, header.length};
+}
+
+int Channel::rank_of(ConstBytes reason) const {
+  int rank;
+  std::memcpy(&rank, reason.data(), sizeof rank);
+  if (rank < 0) fail(Code::internal, fmt::format("rank {} has lost rank {}", peer_, rank), peer_);
+  return rank;
 }
 
 void Channel::finish(Frame frame) {
   if (frame.kind == FrameKind::goodbye) {
     goodbye_received_ = true;
+    if (!frame.payload.empty()) lost_to_peer_ = rank_of(frame.payload);
     return;
   }
   unread_bytes_ += frame.payload.size();

@@ -11,9 +11,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "core/base/aligned_buffer.h"
 #include "core/base/bytes.h"
+#include "core/base/error.h"
 #include "core/transport/link.h"
 
 namespace hvd {
@@ -79,8 +81,11 @@ class Channel {
   size_t unsent_bytes() const { return unsent_bytes_; }
   /// The peer's last frame has arrived; frames before it may still be in receive().
   bool said_goodbye() const { return goodbye_received_; }
-  /// The last frame. Afterwards nothing may be sent.
-  void send_goodbye();
+  /// The rank that the peer's goodbye gives as its reason, or kNoRank; once.
+  int take_lost_to_peer() { return std::exchange(lost_to_peer_, kNoRank); }
+  /// The last frame. Afterwards nothing may be sent. `lost`: this side ends because it has lost
+  /// that rank, which may be its own, and the peer is told so.
+  void send_goodbye(int lost = kNoRank);
 
  private:
   struct Header {
@@ -110,6 +115,7 @@ class Channel {
   size_t begin_frame(const Header& header, ConstBytes body);
   std::optional<MutableBytes> landing_for(const Header& header, ConstBytes body);
   Header parse(ConstBytes header) const;
+  int rank_of(ConstBytes reason) const;
   void finish(Frame frame);
 
   std::unique_ptr<Link> link_;
@@ -125,6 +131,7 @@ class Channel {
   std::deque<Frame> unread_;
   size_t unread_bytes_ = 0;
   bool goodbye_received_ = false;
+  int lost_to_peer_ = kNoRank;
   AlignedBuffer buffer_;  ///< received and not yet split into frames: [buffer_begin_, buffer_end_)
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;

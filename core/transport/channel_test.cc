@@ -132,6 +132,25 @@ TEST(Channel, AnEndAfterAGoodbyeIsNoLoss) {
   EXPECT_FALSE(pair.second.pump());
 }
 
+TEST(Channel, AGoodbyeSaysOnceWhomItsSenderHasLost) {
+  auto pair = mem_channels({});
+  pair.first.send_goodbye(0);
+  EXPECT_EQ(pair.second.take_lost_to_peer(), kNoRank);
+  while (pair.second.pump()) {
+  }
+  EXPECT_TRUE(pair.second.said_goodbye());
+  EXPECT_EQ(pair.second.take_lost_to_peer(), 0);
+  EXPECT_EQ(pair.second.take_lost_to_peer(), kNoRank);
+}
+
+TEST(Channel, RefusesAGoodbyeWhoseReasonIsNoRank) {
+  ByteVector goodbye = bytes_of_frame(ByteVector(4, std::byte{255}));
+  goodbye[5] = std::byte{0};
+  EXPECT_STREQ(Bare().error_of(goodbye).what(), "rank 3 has lost rank -1");
+  goodbye[12] = std::byte{5};
+  EXPECT_STREQ(Bare().error_of(goodbye).what(), "rank 3 sent a frame with a length of 5 bytes");
+}
+
 TEST(Channel, AnEndWithoutAGoodbyeNamesTheLostRankAfterItsLastFrame) {
   auto pair = mem_channels({.first_rank = 6});
   pair.first.send(FrameKind::control, payload_of(5, 1));

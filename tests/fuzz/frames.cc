@@ -36,13 +36,13 @@ void take(ConstBytes bytes) {
 }
 
 /// What a real Channel sends.
-ByteVector sample(std::byte portion, const std::vector<size_t>& lengths) {
+ByteVector sample(std::byte portion, const std::vector<size_t>& lengths, int lost = kNoRank) {
   auto [near, far] = MemLink::make_pair({.capacity = 1 * MiB});
   Channel channel(std::move(near), 1, kGeneration);
   for (const size_t length : lengths) {
     channel.send(length % 2 ? FrameKind::control : FrameKind::data, ByteVector(length));
   }
-  channel.send_goodbye();
+  channel.send_goodbye(lost);
   ByteVector bytes(1 * MiB);
   bytes.resize(1 + far->receive_some(MutableBytes(bytes).subspan(1)));
   bytes.front() = portion;
@@ -51,7 +51,7 @@ ByteVector sample(std::byte portion, const std::vector<size_t>& lengths) {
 
 std::vector<ByteVector> samples() {
   return {sample(std::byte{255}, {1, 0, 2, 33}), sample(std::byte{0}, {7}),
-          sample(std::byte{200}, {5000, 3})};
+          sample(std::byte{200}, {5000, 3}), sample(std::byte{30}, {7}, 2)};
 }
 
 }  // namespace
