@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <latch>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -324,11 +325,12 @@ TEST(BlockingGroupOverTcp, OneThatComesLateNamesTheRankThatWentFirst) {
     const JobKey key = make_job_key();
     Knobs knobs;
     knobs.transport = TransportChoice::tcp;
+    std::latch connected(3);
     std::promise<void> second_has_gone;
     const auto run = [&](int rank) {
       Member member(rank, 3, key, store, knobs);
       BlockingGroup group = member.group({0, 1, 2}, "all");
-      group.barrier();
+      connected.arrive_and_wait();
       if (rank == 2) return;  // and is gone
       if (rank == 0) second_has_gone.get_future().wait();
       std::vector<int64_t> values(count);
