@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/backend/host/divided_call.h"
 #include "core/backend/host/eager_call.h"
 #include "core/backend/host/eager_link_call.h"
 #include "core/base/error.h"
@@ -134,10 +135,12 @@ void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_
 void BlockingGroup::exchange(const EagerTask& task) {
   begin_call();
   const auto drive_call = [&](auto call) { end_call(drive([&] { return call.advance(); })); };
-  if (eager_slots_ != nullptr)
-    drive_call(EagerCall(*eager_slots_, task));
-  else
+  if (eager_slots_ == nullptr)
     drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
+  else if (DividedCall::suits(task, size()))
+    drive_call(DividedCall(*eager_slots_, task));
+  else
+    drive_call(EagerCall(*eager_slots_, task));
 }
 
 bool BlockingGroup::may_go_directly(const EagerTask& task) const {

@@ -53,23 +53,15 @@ bool DirectCall::is_root() const {
 /// Of an allreduce each adds up its share, and puts it where all want it. Of a broadcast the root
 /// gives a part, while the others take the rest.
 Stretch DirectCall::stretch_to_move() const {
-  if (task_.transfer == Transfer::allreduce) return share_of(own_);
+  if (task_.transfer == Transfer::allreduce) return share_of(task_, own_, ranks_);
   if (task_.transfer != Transfer::broadcast) return wanted_;
   return is_root() ? given() : Stretch{given().end, task_.bytes()};
 }
 
-/// Whole cache lines, so that of an aligned tensor no two ranks write into the same one.
-Stretch DirectCall::share_of(int rank) const {
-  const size_t lines = (task_.bytes() + kCacheLine - 1) / kCacheLine;
-  const auto beginning_of = [&](int part) {
-    const size_t line = lines * static_cast<size_t>(part) / static_cast<size_t>(ranks_);
-    return std::min(line * kCacheLine, task_.bytes());
-  };
-  return {beginning_of(rank), beginning_of(rank + 1)};
-}
-
 /// Of a broadcast, what the root puts into each output: as much as keeps it busy as long as others.
-Stretch DirectCall::given() const { return task_.bytes() < kLeastGiven ? Stretch{} : share_of(0); }
+Stretch DirectCall::given() const {
+  return task_.bytes() < kLeastGiven ? Stretch{} : share_of(task_, 0, ranks_);
+}
 
 /// Before a rank says that it is done, or the result is given away, it is known that nobody had
 /// given up by then: what was read is what was offered.

@@ -58,7 +58,6 @@ class DirectCall {
 
   bool is_root() const;
   Stretch stretch_to_move() const;
-  Stretch share_of(int rank) const;
   Stretch given() const;
   bool finds_who_gave_up();
   Run::Progress go_on();

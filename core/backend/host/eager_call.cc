@@ -17,12 +17,6 @@ constexpr size_t kBroadcastPieceBytes = 16 * KiB;
 constexpr size_t kShortBroadcastBytes = 32 * KiB;
 constexpr size_t kShortBroadcastPieceBytes = 4 * KiB;
 
-// In an exchange each rank reads and adds up everything; in segments its part of everything, and
-// then what the others have made of theirs. Two ranks read as much by the one as by the other.
-// Measured in an exchange and in segments: np 4, 32 KiB 25 and 21 us, 64 KiB 42 and 35, 128 KiB 69
-// and 47; np 8, 32 KiB 50 and 68, 64 KiB 93 and 71; np 2, 512 KiB 29 and 52.
-constexpr size_t kMostReducedOfMany = 32 * KiB;
-
 /// What is posted at a time.
 size_t piece_bytes(const EagerTask& task) {
   if (task.transfer != Transfer::broadcast) return task.bytes();
@@ -32,21 +26,22 @@ size_t piece_bytes(const EagerTask& task) {
 }  // namespace
 
 EagerCall::EagerCall(EagerSlots& slots, const EagerTask& task)
+    : EagerCall(slots, task, wanted_of(task, slots.local_rank(), slots.local_ranks())) {}
+
+EagerCall::EagerCall(EagerSlots& slots, const EagerTask& task, Stretch wanted)
     : slots_(slots),
       task_(task),
       bytes_(task.bytes()),
       piece_bytes_(piece_bytes(task)),
-      wanted_(wanted_of(task, slots.local_rank(), slots.local_ranks())),
+      wanted_(wanted),
       sources_(sources_of(task, slots.local_ranks())) {
   HVD_ASSERT(slots.local_ranks() <= EagerSlots::kMostRanks);
 }
 
 EagerLimits EagerCall::limits(const EagerSlots& slots) {
   const size_t most = slots.most_bytes();
-  const size_t reduced =
-      slots.local_ranks() == 2 ? most / 2 : std::min(most / 2, kMostReducedOfMany);
   return {
-      .reduced = reduced, .gathered = most, .broadcast = most, .dealt = most, .prescales = true};
+      .reduced = most / 2, .gathered = most, .broadcast = most, .dealt = most, .prescales = true};
 }
 
 Run::Progress EagerCall::advance() {

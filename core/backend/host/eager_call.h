@@ -21,6 +21,8 @@ namespace hvd {
 class EagerCall {
  public:
   EagerCall(EagerSlots& slots, const EagerTask& task);
+  /// Of a task that reduces: makes only `wanted` of the result.
+  EagerCall(EagerSlots& slots, const EagerTask& task, Stretch wanted);
 
   /// Among the ranks of `slots`.
   static EagerLimits limits(const EagerSlots& slots);

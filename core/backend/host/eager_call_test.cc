@@ -16,6 +16,7 @@
 
 #include "core/backend/host/batch_memory.h"
 #include "core/backend/host/direct_call.h"
+#include "core/backend/host/divided_call.h"
 #include "core/backend/host/eager_link_call.h"
 #include "core/backend/host/testing.h"
 
@@ -82,15 +83,29 @@ class OnAHost : public Ranks {
   EagerLimits limits() const override { return EagerCall::limits(slots(0)); }
   EagerSlots& slots(int rank) const { return *segments_[rank]->eager_slots(); }
 
- private:
+ protected:
   Step begin(int rank, const EagerTask& task) override {
     const auto call = std::make_shared<EagerCall>(slots(rank), task);
     return [call] { return call->advance(); };
   }
 
+ private:
   SegmentLayout layout_;
   SegmentMemory memory_;
   std::vector<std::unique_ptr<HostSegment>> segments_;
+};
+
+/// What is no allreduce in one exchange, between those that take two.
+class Divided final : public OnAHost {
+ public:
+  using OnAHost::OnAHost;
+
+ private:
+  Step begin(int rank, const EagerTask& task) override {
+    if (task.transfer != Transfer::allreduce) return OnAHost::begin(rank, task);
+    const auto call = std::make_shared<DividedCall>(slots(rank), task);
+    return [call] { return call->advance(); };
+  }
 };
 
 /// Larger ones, too: in several pieces.
@@ -273,11 +288,28 @@ TEST(EagerCall, ServesAsManyRanksAsItSays) {
   expect_the_executors_bits<OnAHost>(EagerSlots::kMostRanks, 1, 10);
 }
 
-TEST(EagerCall, AddsLessAtOnceAmongManyRanks) {
-  const auto reduced = [](int ranks) { return OnAHost(ranks, 1).limits().reduced; };
-  EXPECT_EQ(reduced(2), 512 * KiB);
-  EXPECT_EQ(reduced(4), 32 * KiB);
-  EXPECT_EQ(reduced(64), 16 * KiB);
+TEST(DividedCall, GivesTheBitsOfTheExecutor) {
+  for (const int ranks : {2, 3, 4, 8})
+    for (uint64_t seed = 1; seed <= 20; ++seed) expect_the_executors_bits<Divided>(ranks, seed, 15);
+}
+
+TEST(DividedCall, ServesAsManyRanksAsThereAreSlots) {
+  expect_the_executors_bits<Divided>(EagerSlots::kMostRanks, 1, 10);
+}
+
+TEST(DividedCall, SuitsWhereMuchIsAdded) {
+  const auto suits = [](DType type, size_t bytes, int ranks) {
+    return DividedCall::suits({.dtype = type, .rows = bytes, .row_bytes = 1}, ranks);
+  };
+  EXPECT_FALSE(suits(DType::float32, 512 * KiB, 2));
+  EXPECT_TRUE(suits(DType::float32, 64 * KiB, 4));
+  EXPECT_FALSE(suits(DType::float32, 32 * KiB, 4));
+  EXPECT_TRUE(suits(DType::float16, 32 * KiB, 4));
+  EXPECT_TRUE(suits(DType::bfloat16, 64 * KiB, 2));
+  EXPECT_FALSE(suits(DType::bfloat16, 8 * KiB, 8));
+  EXPECT_FALSE(DividedCall::suits(
+      {.transfer = Transfer::reducescatter, .dtype = DType::float32, .rows = MiB, .row_bytes = 1},
+      8));
 }
 
 TEST(DirectCall, GivesTheBitsOfTheExecutor) {

@@ -1,5 +1,7 @@
 #include "core/backend/host/eager_task.h"
 
+#include <algorithm>
+
 #include "core/backend/host/batch_memory.h"
 #include "core/backend/host/runs.h"
 #include "core/base/assert.h"
@@ -49,6 +51,16 @@ Stretch wanted_of(const EagerTask& task, int rank, int ranks) {
   HVD_ASSERT(false);
 }
 
+Stretch share_of(const EagerTask& task, int rank, int ranks) {
+  const size_t bytes = task.bytes();
+  const size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
+  const auto beginning_of = [&](int part) {
+    const size_t line = lines * static_cast<size_t>(part) / static_cast<size_t>(ranks);
+    return std::min(line * kCacheLine, bytes);
+  };
+  return {beginning_of(rank), beginning_of(rank + 1)};
+}
+
 std::byte* place_of(const EagerTask& task, Stretch wanted, int source) {
   const auto before = static_cast<size_t>(task.transfer == Transfer::broadcast ? 0 : source);
   return task.output + before * wanted.bytes();
@@ -62,7 +74,8 @@ void put(const EagerTask& task, Stretch wanted, Stretch part, int source, const 
 
 void reduce(const EagerTask& task, Stretch wanted, Stretch part,
             std::span<const void* const> inputs) {
-  std::byte* target = task.output + (part.begin - wanted.begin);
+  const size_t before = task.transfer == Transfer::allreduce ? 0 : wanted.begin;
+  std::byte* target = task.output + (part.begin - before);
   const size_t elements = part.bytes() / element_bytes(task.dtype);
   kernel::reduce(task.op, task.dtype, target, inputs, elements);
   const double factor =

@@ -62,6 +62,10 @@ int source_of(const EagerTask& task, int index, int rank, int ranks);
 /// What `rank` of `ranks` wants of each source.
 Stretch wanted_of(const EagerTask& task, int rank, int ranks);
 
+/// Of `rank` where `ranks` divide the work on the whole input: whole cache lines, so that of an
+/// aligned tensor no two ranks write into the same one.
+Stretch share_of(const EagerTask& task, int rank, int ranks);
+
 /// Of a task that moves: where in the output belongs what this rank has `wanted` of `source`.
 std::byte* place_of(const EagerTask& task, Stretch wanted, int source);
 /// The same task: puts there `part`, a stretch of it, which lies at `input`; it may lie there
@@ -69,8 +73,9 @@ std::byte* place_of(const EagerTask& task, Stretch wanted, int source);
 using CopyFunction = void (*)(void* destination, const void* source, size_t bytes);
 void put(const EagerTask& task, Stretch wanted, Stretch part, int source, const void* input,
          CopyFunction copy);
-/// Of a task that reduces: makes its part of the output. `inputs[r]` is where that part of rank r
-/// lies, prescaled. In ascending order of rank, as the executor does: the same bits.
+/// Of a task that reduces: makes its part of the output, at its place there. `inputs[r]` is where
+/// that part of rank r lies, prescaled. In ascending order of rank, as the executor does: the same
+/// bits.
 void reduce(const EagerTask& task, Stretch wanted, Stretch part,
             std::span<const void* const> inputs);
 
