@@ -75,7 +75,7 @@ size_t copy_by_pages_on_target(void* destination, const void* source, size_t byt
   const hn::ScalableTag<uint8_t> d;
   const size_t step = hn::Lanes(d);
   constexpr size_t row = kPagesAtOnce * kPageBytes;
-  if (!goes_by_pages(step) || bytes < row) return 0;
+  if (bytes < row || !goes_by_pages(step)) return 0;
   size_t done = bytes_to_line(to, bytes);
   std::memcpy(to, from, done);
   for (; done + row <= bytes; done += row) {

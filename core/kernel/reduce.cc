@@ -190,7 +190,8 @@ size_t combine_two(const Blocks& blocks, typename Blocks::Stored* target,
   const auto* a = static_cast<const Stored*>(sources[0]);
   const auto* b = static_cast<const Stored*>(sources[1]);
   const size_t step = Blocks::elements();
-  const bool by_pages = goes_by_pages(hn::Lanes(hn::ScalableTag<uint8_t>()));
+  const bool is_long = elements >= kPagesAtOnce * kPageBytes / sizeof(Stored);
+  const bool by_pages = is_long && goes_by_pages(hn::Lanes(hn::ScalableTag<uint8_t>()));
   size_t i = by_pages ? combine_two_by_pages<Op>(blocks, target, a, b, elements) : 0;
   for (; i + 2 * step <= elements; i += 2 * step) {
     const auto first = blocks.template combine<Op>(blocks.load(a + i), blocks.load(b + i));
