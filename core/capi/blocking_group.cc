@@ -285,6 +285,7 @@ bool BlockingGroup::drive_or_throw(Step step) {
       if (progress == Run::Progress::waiting) {
         heed_who_gave_up();
         wait_for_news(std::nullopt);
+        if (wiring_.mesh) wiring_.mesh->pump();  // a loss may be told by one that is not awaited
       }
       set_asleep(false);
       if (progress == Run::Progress::done) break;
@@ -328,8 +329,8 @@ void BlockingGroup::check_processes() {
 /// which was the first.
 void BlockingGroup::give_up(int lost) {
   if (!wiring_.mesh || std::exchange(said_goodbye_, true)) return;
+  wiring_.mesh->give_up(lost == kNoRank ? wiring_.identity.rank : lost);
   forget(lost);
-  wiring_.mesh->say_goodbye(lost == kNoRank ? wiring_.identity.rank : lost);
 }
 
 void BlockingGroup::forget(int rank) {
@@ -339,14 +340,14 @@ void BlockingGroup::forget(int rank) {
   wiring_.mesh->forget(rank);
 }
 
-/// True when anything moved. After a loss, further ones tell nothing new.
-bool BlockingGroup::pump_to_part() {
+/// Or sleeps, as long as nothing happens.
+void BlockingGroup::part_a_little(TimePoint until) {
   try {
-    return wiring_.mesh->pump();
+    if (wiring_.mesh->pump()) return;
+    set_asleep(true);
+    wait_for_news(until);
   } catch (const Error& error) {
-    if (!interrupted_) fail(error.code(), error.what(), error.rank());
     forget(error.rank());
-    return true;
   }
 }
 
@@ -357,11 +358,8 @@ void BlockingGroup::leave() {
   if (!std::exchange(said_goodbye_, true)) wiring_.mesh->say_goodbye();
   const TimePoint until = std::chrono::steady_clock::now() +
                           (interrupted_ ? Duration(kFarewellAfterLoss) : peer_timeout_);
-  while (!wiring_.mesh->parted(false) && std::chrono::steady_clock::now() < until) {
-    if (pump_to_part()) continue;
-    set_asleep(true);
-    wait_for_news(until);
-  }
+  while (!wiring_.mesh->parted(false) && std::chrono::steady_clock::now() < until)
+    part_a_little(until);
 }
 
 }  // namespace hvd

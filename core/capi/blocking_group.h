@@ -51,7 +51,7 @@ class BlockingGroup {
   /// Returns when all ranks have called it.
   void barrier();
   /// The last call, collective like all: nobody takes the end of this process for a loss any more.
-  /// Throws Error{peer_lost}.
+  /// Who is lost meanwhile is not waited for. After an error of a call it takes at most a second.
   void leave();
 
  private:
@@ -82,7 +82,7 @@ class BlockingGroup {
   bool drive_or_throw(Step step);
   void give_up(int lost);
   void forget(int rank);
-  bool pump_to_part();
+  void part_a_little(TimePoint until);
   void set_asleep(bool asleep);
   void wait_for_news(std::optional<TimePoint> until);
   void check_processes();

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <latch>
 #include <memory>
 #include <numeric>
@@ -33,9 +32,11 @@ class Member {
     identity.size = size;
     world_ = connect(identity, key, &store, 1, knobs, Terms());
   }
-  BlockingGroup group(std::vector<int> ranks, const std::string& name) {
-    Wiring wiring = connect_group(world_.roster(), {ranks, name + "/"}, key_, &store_, knobs_);
-    return BlockingGroup(std::move(wiring), ranks, knobs_, false);
+  BlockingGroup group(const std::vector<int>& ranks, const std::string& name) {
+    return BlockingGroup(wiring(ranks, name), ranks, knobs_, false);
+  }
+  Wiring wiring(const std::vector<int>& ranks, const std::string& name) {
+    return connect_group(world_.roster(), {ranks, name + "/"}, key_, &store_, knobs_);
   }
 
  private:
@@ -167,7 +168,7 @@ TEST_P(BlockingGroups, GiveTheSameByEveryWay) {
     BlockingGroup group = member.group({0, 1, 2}, "all");
     const int64_t turns = 2 * (FasterWay::kSettling + FasterWay::kTimed) + 5;
     for (int64_t turn = 0; turn < turns; ++turn) {
-      for (const size_t count : {size_t{3}, size_t{3000}, size_t{100'000}}) {
+      for (const size_t count : {size_t{3}, size_t{3000}, size_t{20'000}, size_t{100'000}}) {
         std::vector<int64_t> values(count, rank + turn);
         const EagerTask task = eager_sum_of(values);
         if (task.bytes() > group.task_limits().reduced)
@@ -318,40 +319,70 @@ TEST(BlockingGroupOverTcp, NamesTheRankThatWentAndIsOfNoUseAfterwards) {
   for (std::thread& thread : threads) thread.join();
 }
 
+/// Runs `work(member, rank)` on three ranks that meet over TCP.
+void on_three_over_tcp(const std::function<void(Member&, int)>& work) {
+  MemStore store;
+  const JobKey key = make_job_key();
+  Knobs knobs;
+  knobs.transport = TransportChoice::tcp;
+  const auto run = [&](int rank) {
+    Member member(rank, 3, key, store, knobs);
+    work(member, rank);
+  };
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 3; ++rank) threads.emplace_back(run, rank);
+}
+
+/// What the group tells.
+std::string expect_the_loss_of_rank_2(BlockingGroup& group, size_t count) {
+  std::vector<int64_t> values(count);
+  try {
+    group.run(sum_of(values));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::peer_lost);
+    EXPECT_EQ(error.rank(), 2) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "a sum without rank 2";
+  return "";
+}
+
 /// Of two connections that have ended, a rank that looks late cannot see which ended first.
 TEST(BlockingGroupOverTcp, OneThatComesLateNamesTheRankThatWentFirst) {
   for (const size_t count : {size_t{1}, size_t{300'000}}) {
-    MemStore store;
-    const JobKey key = make_job_key();
-    Knobs knobs;
-    knobs.transport = TransportChoice::tcp;
-    std::latch connected(3);
-    std::promise<void> second_has_gone;
-    const auto run = [&](int rank) {
-      Member member(rank, 3, key, store, knobs);
-      BlockingGroup group = member.group({0, 1, 2}, "all");
-      connected.arrive_and_wait();
-      if (rank == 2) return;  // and is gone
-      if (rank == 0) second_has_gone.get_future().wait();
-      std::vector<int64_t> values(count);
-      try {
-        group.run(sum_of(values));
-        ADD_FAILURE() << "a sum without rank 2";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Code::peer_lost);
-        EXPECT_EQ(error.rank(), 2) << error.what();
+    std::latch connected(3), second_has_gone(1);
+    on_three_over_tcp([&](Member& member, int rank) {
+      {
+        BlockingGroup group = member.group({0, 1, 2}, "all");
+        connected.arrive_and_wait();
+        if (rank == 2) return;  // and is gone
+        if (rank == 0) second_has_gone.wait();
+        expect_the_loss_of_rank_2(group, count);
+        group.leave();
       }
-      group.leave();
-    };
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < 3; ++rank) {
-      threads.emplace_back([&, rank] {
-        run(rank);
-        if (rank == 1) second_has_gone.set_value();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+      if (rank == 1) second_has_gone.count_down();
+    });
   }
+}
+
+/// A host that is gone answers nobody, and not all find out at the same time.
+TEST(BlockingGroupOverTcp, OneThatIsToldOfALossNeedNotSeeItItself) {
+  std::latch told(1), done(1);
+  on_three_over_tcp([&](Member& member, int rank) {
+    if (rank == 0) {
+      BlockingGroup group = member.group({0, 1, 2}, "all");
+      told.wait();
+      EXPECT_EQ(expect_the_loss_of_rank_2(group, 1), "rank 2 is lost, says rank 1");
+      done.count_down();
+      return group.leave();
+    }
+    const Wiring wiring = member.wiring({0, 1, 2}, "all");
+    if (rank == 1) {
+      wiring.mesh->give_up(2);
+      told.count_down();
+    }
+    done.wait();
+  });
 }
 
 }  // namespace

@@ -294,7 +294,7 @@ TEST(Mesh, APeerThatGoesSaysWhomItHasLost) {
   for (const auto& [lost, text] : {std::pair{2, "rank 2 is lost, says rank 1"},
                                    std::pair{1, "rank 1 has given up; its own error says why"}}) {
     LinkWorld world(3, 4096, 0);
-    world.mesh(1).say_goodbye(lost);
+    world.mesh(1).give_up(lost);
     try {
       world.mesh(0).pump();
       FAIL() << "nothing was noticed";

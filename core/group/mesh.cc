@@ -63,8 +63,7 @@ bool Mesh::pump(int peer) {
 }
 
 void Mesh::heed_reason(int peer, Peer& state) {
-  const int lost = state.channel->take_lost_to_peer();
-  state.has_given_up |= lost != kNoRank;
+  const int lost = state.channel->take_reason();
   if (lost == peer)
     fail(Code::peer_lost, fmt::format("rank {} has given up; its own error says why", peer), peer);
   if (lost != kNoRank)
@@ -93,17 +92,20 @@ void Mesh::forget(int rank) {
   if (at != peers_.end()) at->second.is_gone = true;
 }
 
-void Mesh::say_goodbye(int lost) {
-  for (auto& [rank, state] : peers_) {
-    if (!state.is_gone) state.channel->send_goodbye(lost);
-  }
+void Mesh::say_goodbye() {
+  for_each_channel([](Channel& channel) { channel.send_goodbye(); });
+}
+
+void Mesh::give_up(int lost) {
+  for_each_channel([=](Channel& channel) { channel.give_up(lost); });
 }
 
 bool Mesh::parted(bool after_loss) const {
   return std::all_of(peers_.begin(), peers_.end(), [=](const auto& entry) {
     const Peer& state = entry.second;
     const bool heard = after_loss || state.channel->said_goodbye();
-    return state.is_gone || state.has_given_up || (heard && state.channel->unsent_bytes() == 0);
+    return state.is_gone || state.channel->has_given_up() ||
+           (heard && state.channel->unsent_bytes() == 0);
   });
 }
 

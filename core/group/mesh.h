@@ -48,8 +48,10 @@ class Mesh {
   /// The connection to `rank`, if there is one, is broken: nothing more is read from it or sent to
   /// it.
   void forget(int rank);
-  /// The last frame on every connection. `lost`: why, see Channel.
-  void say_goodbye(int lost = kNoRank);
+  /// The last frame on every connection.
+  void say_goodbye();
+  /// The same with the reason: the rank that is lost, or this one.
+  void give_up(int lost);
   /// All is sent and, unless `after_loss`, every peer has said goodbye. Those that are gone or
   /// have given up do not count.
   bool parted(bool after_loss) const;
@@ -94,7 +96,6 @@ class Mesh {
     std::optional<Ticket> released{};
     bool is_owed = false;  ///< listed in unsent_
     bool is_gone = false;
-    bool has_given_up = false;  ///< and needs nothing more
   };
 
   Peer& find(int peer);

@@ -17,7 +17,8 @@ inline constexpr size_t kPageBytes = 4 * KiB;
 inline constexpr size_t kPagesAtOnce = 4;
 
 /// Whether a loop does, whose vectors have so many bytes: on CPUs by Intel, from a cache line on.
-/// In a build for sanitizers, always. The build picks pages_x86.cc, pages_always.cc or
+/// In a build for sanitizers, always, so that tests reach such loops on every CPU, if with shorter
+/// vectors. The build picks pages_x86.cc, pages_always.cc or
 /// pages_never.cc.
 bool goes_by_pages(size_t vector_bytes);
 

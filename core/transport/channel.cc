@@ -59,9 +59,16 @@ void Channel::send(FrameKind kind, ByteVector payload) {
   write_some();
 }
 
-void Channel::send_goodbye(int lost) {
+void Channel::send_goodbye() { end_with({}); }
+
+void Channel::give_up(int lost) {
+  const int32_t rank = lost;
   ByteVector reason;
-  if (lost != kNoRank) append(reason, std::as_bytes(std::span(&lost, 1)));
+  append(reason, std::as_bytes(std::span(&rank, 1)));
+  end_with(std::move(reason));
+}
+
+void Channel::end_with(ByteVector reason) {
   enqueue(FrameKind::goodbye, std::move(reason));
   goodbye_sent_ = true;
   write_some();
@@ -293,14 +300,14 @@ Channel::Header Channel::parse(ConstBytes bytes) const {
   }
   const auto kind = static_cast<FrameKind>(header.kind);
   const bool fits = kind == FrameKind::goodbye
-                        ? header.length == 0 || header.length == sizeof lost_to_peer_
+                        ? header.length == 0 || header.length == sizeof reason_
                         : header.length <= kMaxFrameBytes;
   if (!fits) refuse(fmt::format("a length of {} bytes", header.length));
   return {kind, header.length};
 }
 
-int Channel::rank_of(ConstBytes reason) const {
-  int rank;
+int32_t Channel::rank_of(ConstBytes reason) const {
+  int32_t rank;
   std::memcpy(&rank, reason.data(), sizeof rank);
   if (rank < 0) fail(Code::internal, fmt::format("rank {} has lost rank {}", peer_, rank), peer_);
   return rank;
@@ -309,7 +316,8 @@ int Channel::rank_of(ConstBytes reason) const {
 void Channel::finish(Frame frame) {
   if (frame.kind == FrameKind::goodbye) {
     goodbye_received_ = true;
-    if (!frame.payload.empty()) lost_to_peer_ = rank_of(frame.payload);
+    has_given_up_ = !frame.payload.empty();
+    if (has_given_up_) reason_ = rank_of(frame.payload);
     return;
   }
   unread_bytes_ += frame.payload.size();

@@ -81,11 +81,14 @@ class Channel {
   size_t unsent_bytes() const { return unsent_bytes_; }
   /// The peer's last frame has arrived; frames before it may still be in receive().
   bool said_goodbye() const { return goodbye_received_; }
-  /// The rank that the peer's goodbye gives as its reason, or kNoRank; once.
-  int take_lost_to_peer() { return std::exchange(lost_to_peer_, kNoRank); }
-  /// The last frame. Afterwards nothing may be sent. `lost`: this side ends because it has lost
-  /// that rank, which may be its own, and the peer is told so.
-  void send_goodbye(int lost = kNoRank);
+  /// Its goodbye has a reason: it has lost a rank, or failed. It needs nothing more.
+  bool has_given_up() const { return has_given_up_; }
+  /// That reason, once: the rank that the peer has lost, or its own; then kNoRank.
+  int take_reason() { return std::exchange(reason_, kNoRank); }
+  /// The last frame. Afterwards nothing may be sent.
+  void send_goodbye();
+  /// The same with a reason.
+  void give_up(int lost);
 
  private:
   struct Header {
@@ -115,7 +118,8 @@ class Channel {
   size_t begin_frame(const Header& header, ConstBytes body);
   std::optional<MutableBytes> landing_for(const Header& header, ConstBytes body);
   Header parse(ConstBytes header) const;
-  int rank_of(ConstBytes reason) const;
+  int32_t rank_of(ConstBytes reason) const;
+  void end_with(ByteVector reason);
   void finish(Frame frame);
 
   std::unique_ptr<Link> link_;
@@ -131,7 +135,8 @@ class Channel {
   std::deque<Frame> unread_;
   size_t unread_bytes_ = 0;
   bool goodbye_received_ = false;
-  int lost_to_peer_ = kNoRank;
+  bool has_given_up_ = false;
+  int32_t reason_ = kNoRank;
   AlignedBuffer buffer_;  ///< received and not yet split into frames: [buffer_begin_, buffer_end_)
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;

@@ -134,13 +134,14 @@ TEST(Channel, AnEndAfterAGoodbyeIsNoLoss) {
 
 TEST(Channel, AGoodbyeSaysOnceWhomItsSenderHasLost) {
   auto pair = mem_channels({});
-  pair.first.send_goodbye(0);
-  EXPECT_EQ(pair.second.take_lost_to_peer(), kNoRank);
+  pair.first.give_up(0);
+  EXPECT_EQ(pair.second.take_reason(), kNoRank);
   while (pair.second.pump()) {
   }
   EXPECT_TRUE(pair.second.said_goodbye());
-  EXPECT_EQ(pair.second.take_lost_to_peer(), 0);
-  EXPECT_EQ(pair.second.take_lost_to_peer(), kNoRank);
+  EXPECT_TRUE(pair.second.has_given_up());
+  EXPECT_EQ(pair.second.take_reason(), 0);
+  EXPECT_EQ(pair.second.take_reason(), kNoRank);
 }
 
 TEST(Channel, RefusesAGoodbyeWhoseReasonIsNoRank) {

@@ -7,11 +7,11 @@
 namespace hvd {
 
 /// For a channel that `waiter` watches under `tag`: what cannot be sent now is sent when there is
-/// room; what has said goodbye has nothing more to tell.
+/// room; what has said goodbye has nothing more to tell, and what has given up needs nothing.
 inline void watch_before_sleep(Waiter& waiter, const Channel& channel, uint64_t tag) {
   if (channel.fd() < 0) return;
   const bool unsent = channel.unsent_bytes() > 0;
-  if (channel.said_goodbye() && !unsent) {
+  if (channel.has_given_up() || (channel.said_goodbye() && !unsent)) {
     waiter.forget(channel.fd());
   } else {
     waiter.watch_writable(channel.fd(), tag, unsent);

@@ -217,7 +217,8 @@ HVD_API int32_t hvd_group_size(const hvd_group* group);
  * inputs, except that those of allreduce and broadcast may equal them. Shapes, dtype, op, scaling
  * and root must be equal on all ranks; nobody checks. */
 HVD_API hvd_status hvd_group_run(hvd_group* group, const hvd_request* request);
-/* Collective, like the creation: returns when no rank of the group needs this one any more. */
+/* Collective, like the creation: returns when no rank of the group needs this one any more. After
+ * an error of a call it waits at most a second for the others. */
 HVD_API void hvd_group_free(hvd_group* group);
 
 /* Writes what happens on this rank as a trace (Chrome's JSON) until hvd_stop_timeline or the end.

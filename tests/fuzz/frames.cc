@@ -42,7 +42,7 @@ ByteVector sample(std::byte portion, const std::vector<size_t>& lengths, int los
   for (const size_t length : lengths) {
     channel.send(length % 2 ? FrameKind::control : FrameKind::data, ByteVector(length));
   }
-  channel.send_goodbye(lost);
+  lost == kNoRank ? channel.send_goodbye() : channel.give_up(lost);
   ByteVector bytes(1 * MiB);
   bytes.resize(1 + far->receive_some(MutableBytes(bytes).subspan(1)));
   bytes.front() = portion;

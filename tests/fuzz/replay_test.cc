@@ -53,7 +53,8 @@ TEST_P(Replay, TakesWhatTheCorpusHolds) {
 /// A corpus of an older format would only be refused.
 TEST_P(Replay, TheCorpusHoldsTheSamplesOfToday) {
   const auto samples = GetParam().samples();
-  if (samples != GetParam().samples()) return;  // they hold random numbers
+  const std::string_view name = GetParam().name;
+  if (name == "handshake" || name == "store") GTEST_SKIP() << "they hold random numbers";
   for (size_t i = 0; i < samples.size(); ++i)
     EXPECT_EQ(read(sample_path(GetParam(), i)), samples[i]) << "sample " << i;
 }

@@ -131,6 +131,16 @@ TEST(Group, ReducesHalfTypes) {
   EXPECT_EQ(brain[0], hvd::bfloat16{0x3f80});
 }
 
+/// So many that each rank adds up a share.
+TEST(Group, ReducesManyOfAHalfType) {
+  hvd::Group group;
+  std::vector<hvd::bfloat16> ones(70'000, {0x3f80}), sums(ones.size());
+  group.allreduce(ones, sums, hvd::sum);
+  const std::vector<std::uint16_t> whole{0, 0x3f80, 0x4000, 0x4040, 0x4080};  // 0 to 4
+  const hvd::bfloat16 expected{whole[static_cast<std::size_t>(group.size())]};
+  EXPECT_EQ(std::count(sums.begin(), sums.end(), expected), std::ssize(sums));
+}
+
 TEST(Group, ScalesBeforeAndAfter) {
   hvd::Group group;
   float one = 1;
