@@ -334,9 +334,8 @@ void BlockingGroup::give_up(int lost) {
 }
 
 void BlockingGroup::forget(int rank) {
-  wiring_.mesh->for_each_channel([&](Channel& channel) {
-    if (channel.peer() == rank && channel.fd() >= 0) wiring_.waiter->forget(channel.fd());
-  });
+  wiring_.mesh->for_each_channel(
+      [&](Channel& channel) { unwatch(*wiring_.waiter, channel, rank); });
   wiring_.mesh->forget(rank);
 }
 

@@ -418,13 +418,11 @@ void Engine::end_requests(const Ending& ending) {
 }
 
 void Engine::forget(int rank) {
-  const auto unwatch = [&](Channel& channel) {
-    if (channel.peer() == rank && channel.fd() >= 0) wiring_.waiter->forget(channel.fd());
-  };
-  control_.for_each_channel(unwatch);
+  const auto unwatch_it = [&](Channel& channel) { unwatch(*wiring_.waiter, channel, rank); };
+  control_.for_each_channel(unwatch_it);
   control_.forget(rank);
   if (!wiring_.mesh) return;
-  wiring_.mesh->for_each_channel(unwatch);
+  wiring_.mesh->for_each_channel(unwatch_it);
   wiring_.mesh->forget(rank);
 }
 

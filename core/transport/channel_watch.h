@@ -1,4 +1,4 @@
-// What a driver that is about to sleep wants to hear of a Channel.
+// What a driver wants to hear of a Channel.
 #pragma once
 
 #include "core/transport/channel.h"
@@ -16,6 +16,11 @@ inline void watch_before_sleep(Waiter& waiter, const Channel& channel, uint64_t 
   } else {
     waiter.watch_writable(channel.fd(), tag, unsent);
   }
+}
+
+/// A channel that is broken, if it leads to `peer`, is watched no longer.
+inline void unwatch(Waiter& waiter, const Channel& channel, int peer) {
+  if (channel.peer() == peer && channel.fd() >= 0) waiter.forget(channel.fd());
 }
 
 }  // namespace hvd

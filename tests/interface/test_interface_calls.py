@@ -83,8 +83,7 @@ def test_ranks_that_may_not_use_each_others_memory_need_not(
 def test_a_rank_that_dies_in_a_group_is_named_on_all_others(
     jobs: Jobs, programs: Path, env: dict[str, str], np: int, elements: str, kind: str, calls: str
 ) -> None:
-    late_ms = "200"
-    arguments = ["1", elements, calls, kind, late_ms]
+    arguments = ["1", elements, calls, kind, "200"]
     expect_all_others_name_rank_1(
         jobs.run("-np", str(np), str(programs / "lost"), *arguments, env=env), np
     )
