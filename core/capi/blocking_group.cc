@@ -115,8 +115,32 @@ void BlockingGroup::end_call(bool waited) {
 }
 
 void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_batch) {
+  or_give_up([&] { run_the_fastest_way(task, as_batch); });
+}
+
+void BlockingGroup::run(Batch batch) {
+  or_give_up([&] { run_batch(std::move(batch)); });
+}
+
+/// Where `call` throws, the other ranks learn of it, for they may be waiting for this one.
+template <class Call>
+void BlockingGroup::or_give_up(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    give_up(error.rank());
+    fail(error.code(), error.what(), error.rank());
+  } catch (const std::exception& error) {  // there was no memory
+    interrupted_ = true;
+    give_up(kNoRank);
+    fail(Code::internal, error.what());
+  }
+}
+
+void BlockingGroup::run_the_fastest_way(const EagerTask& task,
+                                        const std::function<Batch()>& as_batch) {
   const bool is_small = task.bytes() <= eager_limits_.of(task.transfer);
-  const auto run_otherwise = [&] { is_small ? exchange(task) : run(as_batch()); };
+  const auto run_otherwise = [&] { is_small ? exchange(task) : run_batch(as_batch()); };
   Direct* const all = may_go_directly(task) ? direct() : nullptr;
   if (all == nullptr) return run_otherwise();
   FasterWay& way = all->ways[{task.transfer, task.dtype, std::bit_width(task.bytes())}];
@@ -153,7 +177,7 @@ bool BlockingGroup::may_go_directly(const EagerTask& task) const {
 
 /// The first time, all find out whether they can: nullptr where one of them cannot.
 BlockingGroup::Direct* BlockingGroup::direct() {
-  if (std::exchange(knows_direct_, true)) return direct_.get();
+  if (knows_direct_) return direct_.get();
   begin_call();
   auto made = std::make_unique<Direct>(size(), [this](int peer) { return has_ended(peer); });
   const auto invitations = tell(made->memory.invitation());
@@ -162,6 +186,7 @@ BlockingGroup::Direct* BlockingGroup::direct() {
     can = can && made->memory.accept(peer, invitations[static_cast<size_t>(peer)]);
   const std::vector<char> answers = tell(static_cast<char>(can));
   end_call(true);
+  knows_direct_ = true;
   if (std::ranges::all_of(answers, [](char answer) { return answer != 0; }))
     direct_ = std::move(made);
   return direct_.get();
@@ -234,7 +259,7 @@ std::vector<T> BlockingGroup::tell(const T& mine) {
   return all;
 }
 
-void BlockingGroup::run(Batch batch) {
+void BlockingGroup::run_batch(Batch batch) {
   begin_call();
   batch.sequence = next_sequence_++;
   const std::unique_ptr<Run> run = backend_.start(levels_, std::move(batch));
@@ -256,21 +281,10 @@ void BlockingGroup::barrier() {
        .tensors = {{.input = &one, .output = &one, .shape = {1}}}});
 }
 
-/// Calls `step` until it is done; true where it had to wait. Where it throws, the other ranks learn
-/// of it.
+/// Calls `step` until it is done; true where it had to wait. Between two calls without progress it
+/// waits a little, then sleeps.
 template <class Step>
 bool BlockingGroup::drive(Step step) {
-  try {
-    return drive_or_throw(std::move(step));
-  } catch (const Error& error) {
-    give_up(error.rank());
-    fail(error.code(), error.what(), error.rank());
-  }
-}
-
-/// Between two calls without progress it waits a little, then sleeps.
-template <class Step>
-bool BlockingGroup::drive_or_throw(Step step) {
   Patience patience(spare_cores_, kYield);
   bool waited = false;
   for (auto progress = step(); progress != Run::Progress::done; progress = step()) {
@@ -297,7 +311,7 @@ bool BlockingGroup::drive_or_throw(Step step) {
 
 /// One that has given up an earlier call comes to no other one. It wakes who sleeps.
 void BlockingGroup::heed_who_gave_up() {
-  const int peer = eager_slots_ == nullptr ? -1 : eager_slots_->who_has_given_up();
+  const int peer = on_one_host() ? wiring_.segment->who_has_given_up() : -1;
   if (peer >= 0) fail_by({.rank = peer});
 }
 
@@ -325,9 +339,17 @@ void BlockingGroup::check_processes() {
   }
 }
 
-/// Without it a rank that looks late would see the ends of several connections, and could not tell
-/// which was the first.
+/// All ranks of the group share memory, by which they tell each other everything.
+bool BlockingGroup::on_one_host() const { return wiring_.segment && !wiring_.mesh; }
+
+/// Whoever waits for this rank is told why it does not come: for the sake of `lost`, or, where that
+/// is no rank, its own. Over links, a rank that looks late would otherwise see the ends of several
+/// connections, and could not tell which was the first.
 void BlockingGroup::give_up(int lost) {
+  if (on_one_host()) {
+    const auto at = std::ranges::find(ranks_, lost);
+    wiring_.segment->give_up(at == ranks_.end() ? rank() : static_cast<int>(at - ranks_.begin()));
+  }
   if (!wiring_.mesh || std::exchange(said_goodbye_, true)) return;
   wiring_.mesh->give_up(lost == kNoRank ? wiring_.identity.rank : lost);
   forget(lost);

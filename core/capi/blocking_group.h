@@ -40,8 +40,9 @@ class BlockingGroup {
   const ProcessSet& members() const { return members_; }
 
   /// Returns when the result is here and the others have what they need of this rank. Of the batch,
-  /// `sequence` is not used. Throws Error{peer_lost} naming the global rank, or Error{internal}
-  /// where tensors cannot be copied; afterwards every call throws.
+  /// `sequence` is not used. Throws Error{peer_lost} naming the global rank, or Error{internal},
+  /// where there is no memory or tensors cannot be copied. Afterwards every call throws, and a rank
+  /// that waits for this one is told so.
   void run(Batch batch);
   /// The same for one plain tensor, within task_limits(), by the fastest of its ways: one exchange
   /// where it is small, straight from tensor to tensor where the ranks allow it, or as a batch,
@@ -64,6 +65,10 @@ class BlockingGroup {
     std::map<std::tuple<Transfer, DType, int>, FasterWay> ways{};  ///< by bit_width of the bytes
   };
 
+  template <class Call>
+  void or_give_up(Call call);
+  void run_the_fastest_way(const EagerTask& task, const std::function<Batch()>& as_batch);
+  void run_batch(Batch batch);
   void begin_call();
   void end_call(bool waited);
   void exchange(const EagerTask& task);
@@ -78,8 +83,7 @@ class BlockingGroup {
   std::vector<T> tell(const T& mine);
   template <class Step>
   bool drive(Step step);
-  template <class Step>
-  bool drive_or_throw(Step step);
+  bool on_one_host() const;
   void give_up(int lost);
   void forget(int rank);
   void part_a_little(TimePoint until);

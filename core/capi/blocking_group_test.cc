@@ -9,6 +9,7 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -215,6 +216,34 @@ TEST(BlockingGroupInSharedMemory, FailsOnAllRanksWhereOneHasGivenUp) {
   };
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 3; ++rank) threads.emplace_back(work, rank);
+}
+
+/// Whatever goes wrong on one rank, the others must not wait for it.
+TEST_P(BlockingGroups, FailOnAllRanksWhereOneHasNoMemory) {
+  on_ranks(3, [](Member& member, int rank) {
+    constexpr int kHasNone = 1;
+    BlockingGroup group = member.group({0, 1, 2}, "all");
+    std::vector<int64_t> values(2 * MiB / sizeof(int64_t), 1);
+    auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+    const EagerTask task{.dtype = DType::int64,
+                         .prescale = 2.0,  // so that it goes no way but as a batch
+                         .input = bytes,
+                         .output = bytes,
+                         .rows = values.size(),
+                         .row_bytes = sizeof(int64_t)};
+    try {
+      group.run(task, [&]() -> Batch {
+        if (rank == kHasNone) throw std::bad_alloc();
+        return sum_of(values);
+      });
+      ADD_FAILURE() << "rank " << rank << " is told nothing";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), rank == kHasNone ? Code::internal : Code::peer_lost);
+      EXPECT_EQ(error.rank(), rank == kHasNone ? kNoRank : kHasNone) << error.what();
+    }
+    EXPECT_THROW(group.barrier(), Error);
+    group.leave();
+  });
 }
 
 TEST_P(BlockingGroups, PlanEveryAllreduceWhoseAlgorithmIsChosen) {

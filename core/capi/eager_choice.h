@@ -1,4 +1,4 @@
-// Which calls on a group are plain, and small enough, for a way that needs no plan. Pure.
+// Which calls on a group are plain enough for an EagerTask; BlockingGroup chooses its way. Pure.
 #pragma once
 
 #include <optional>

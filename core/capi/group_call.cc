@@ -25,9 +25,6 @@ Batch make_checked(const BlockingGroup& group, hvd_request request) {
   return made;
 }
 
-static_assert(int(HVD_ALLREDUCE) == int(Transfer::allreduce) &&
-              int(HVD_REDUCESCATTER) == int(Transfer::reducescatter));
-
 }  // namespace
 
 void run_on(BlockingGroup& group, const hvd_request& request) {

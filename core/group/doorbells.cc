@@ -15,4 +15,21 @@ void Doorbells::ring(int local_rank) {
   [[maybe_unused]] const ssize_t written = ::write(bells_[local_rank].get(), &once, sizeof(once));
 }
 
+void Doorbells::give_up(int first) {
+  std::atomic<uint32_t>& told = states_[local_rank_]->gave_up;
+  if (told.load(std::memory_order_relaxed) != 0) return;  // by this rank: the word is its own
+  const int earlier = who_has_given_up();
+  told.store(static_cast<uint32_t>(earlier >= 0 ? earlier : first) + 1, std::memory_order_seq_cst);
+  for (int rank = 0; rank < local_ranks(); ++rank)
+    if (rank != local_rank_) wake(rank);
+}
+
+int Doorbells::who_has_given_up() const {
+  for (int rank = 0; rank < local_ranks(); ++rank) {
+    const int why = rank == local_rank_ ? -1 : why_given_up(rank);
+    if (why >= 0) return why;
+  }
+  return -1;
+}
+
 }  // namespace hvd

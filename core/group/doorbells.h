@@ -61,16 +61,14 @@ class Doorbells {
     return states_[local_rank]->parted.load(std::memory_order_acquire) != 0;
   }
 
-  /// This rank leaves a call in which peers may still read its memory, and wakes them. From the
-  /// moment this returns, what they read there may change; what they write there goes on until
-  /// is_writing() says no of each of them, or their process has ended. `because_of`: a rank that
-  /// has given up before, or this one.
-  void give_up(int because_of) {
-    const auto word = static_cast<uint32_t>(because_of) + 1;
-    states_[local_rank_]->gave_up.store(word, std::memory_order_seq_cst);
-    for (int rank = 0; rank < local_ranks(); ++rank)
-      if (rank != local_rank_) wake(rank);
-  }
+  /// This rank leaves a call in the middle, in which peers may still read its memory or wait for
+  /// it, and wakes them. From the moment this returns, what they read there may change; what they
+  /// write there goes on until is_writing() says no of each of them, or their process has ended.
+  /// They are told the rank that was the first to give up: as peers tell, or else `first`. What has
+  /// been told once stays.
+  void give_up(int first);
+  /// The rank that was the first to do so, as far as peers tell; -1 as long as there is none.
+  int who_has_given_up() const;
   /// The rank for whose sake `local_rank` has given up, or -1.
   /// Looked at after reading: if it is -1, what was read is what the rank had offered. Between
   /// the two the kernel has returned, which keeps their order; seq_cst: after raising the own flag.

@@ -79,14 +79,6 @@ void EagerSlots::fetch_next(size_t message_bytes) {
     kernel::fetch_for_writing(next.behind.data(), message_bytes);
 }
 
-int EagerSlots::who_has_given_up() const {
-  for (int rank = 0; rank < local_ranks(); ++rank) {
-    const int why = rank == local_rank() ? -1 : doorbells_.why_given_up(rank);
-    if (why >= 0) return why;
-  }
-  return -1;
-}
-
 bool EagerSlots::begin_writing() {
   doorbells_.set_writing(true);
   if (who_has_given_up() < 0) return true;
@@ -96,11 +88,11 @@ bool EagerSlots::begin_writing() {
 
 bool EagerSlots::has_posted(int rank, uint64_t exchange, size_t bytes) {
   const uint64_t wanted = word_of(exchange, bytes);
-  if (seen_[rank] >= wanted) return true;
+  if (reaches(seen_[rank], wanted)) return true;
   // Acquire: what was written before. seq_cst: after raising the own flag. Partners: post,
-  // Doorbells::set_asleep. A slot that is used again has a larger word.
+  // Doorbells::set_asleep. A slot that is used again has a later word.
   const uint64_t word = slot(rank, exchange).posted.load(std::memory_order_seq_cst);
-  if (word < wanted) return false;
+  if (!reaches(word, wanted)) return false;
   seen_[rank] = word;
   return true;
 }

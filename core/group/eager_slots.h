@@ -65,8 +65,9 @@ class EagerSlots {
   /// Of one message; a multiple of a cache line.
   size_t most_bytes() const { return sizes_.most_bytes; }
 
-  /// Room for the message of this rank in this exchange; nullptr while a peer still reads what lies
-  /// there.
+  /// Room for the message of this rank in this exchange; nullptr until every peer has posted in the
+  /// exchange before, and so reads no more of what lies there. Once it has returned room, not again
+  /// before finish().
   std::byte* reserve(size_t message_bytes);
   /// As memcpy, into that room.
   void fill(std::byte* to, const std::byte* from, size_t bytes) { copy_.copy(to, from, bytes); }
@@ -83,10 +84,10 @@ class EagerSlots {
   /// This rank has posted all of its message and seen what it wanted. The next exchange begins.
   void finish() { ++exchange_; }
 
-  /// This rank has offered its memory to its peers, and leaves in the middle (Doorbells::give_up).
-  void give_up(int because_of) { doorbells_.give_up(because_of); }
-  /// The rank that was the first to do so, as far as peers tell; -1 as long as there is none.
-  int who_has_given_up() const;
+  /// As Doorbells has them: this rank has offered its memory to its peers, and leaves in the
+  /// middle.
+  void give_up(int first) { doorbells_.give_up(first); }
+  int who_has_given_up() const { return doorbells_.who_has_given_up(); }
   /// Around each write to memory that a peer has offered. False where one has given up: that memory
   /// is no longer to be touched.
   [[nodiscard]] bool begin_writing();
@@ -114,8 +115,15 @@ class EagerSlots {
     return value;
   }
 
- private:
+  /// What a rank's flag says: of which exchange so many bytes are there. After 2^40 exchanges,
+  /// which take days, words begin anew.
   static uint64_t word_of(uint64_t exchange, size_t bytes) { return exchange << 24 | bytes; }
+  /// Whether a flag that says `word` says `wanted`, too, which is not far away from it.
+  static bool reaches(uint64_t word, uint64_t wanted) {
+    return static_cast<int64_t>(word - wanted) >= 0;
+  }
+
+ private:
   EagerSlot& slot(int rank, uint64_t exchange) const {
     return reinterpret_cast<EagerSlot*>(areas_[rank])[exchange % kSlots];
   }

@@ -131,8 +131,36 @@ TEST(EagerSlots, ARankThatGivesUpSeesWhoWritesAndNobodyBeginsAfterwards) {
     EXPECT_FALSE(host.slots(1).is_writing(rank));
     EXPECT_EQ(host.slots(rank).who_has_given_up(), 1);
   }
-  host.slots(0).give_up(1);
-  EXPECT_EQ(host.slots(2).who_has_given_up(), 1);
+}
+
+TEST(EagerSlots, TellWhoWasTheFirstToGiveUpAndStayWithIt) {
+  Host host(4);
+  host.slots(2).give_up(2);
+  host.slots(0).give_up(0);  // has not said whose sake it is for, and is looked at first
+  EXPECT_EQ(host.slots(1).who_has_given_up(), 2);
+  host.slots(1).give_up(3);
+  EXPECT_EQ(host.slots(3).who_has_given_up(), 2);
+
+  Host others(2);
+  others.slots(0).give_up(1);  // whose process has ended, say
+  others.slots(0).give_up(0);
+  EXPECT_EQ(others.slots(1).who_has_given_up(), 1);
+}
+
+TEST(EagerSlots, GoOnWhenTheNumbersOfExchangesBeginAnew) {
+  constexpr uint64_t kLast = (uint64_t{1} << 40) - 1;
+  for (const uint64_t exchange : {uint64_t{1}, uint64_t{1} << 39, kLast, kLast + 1}) {
+    const uint64_t wanted = EagerSlots::word_of(exchange, 100);
+    const auto reaches = [=](uint64_t other, size_t bytes) {
+      return EagerSlots::reaches(EagerSlots::word_of(other, bytes), wanted);
+    };
+    EXPECT_TRUE(reaches(exchange, 100)) << exchange;
+    EXPECT_FALSE(reaches(exchange, 99)) << exchange;
+    EXPECT_TRUE(reaches(exchange + 1, 0)) << exchange;
+    EXPECT_TRUE(reaches(exchange + EagerSlots::kSlots, 0)) << exchange;
+    EXPECT_FALSE(reaches(exchange - 1, EagerSlots::kMostBytes)) << exchange;
+    EXPECT_FALSE(reaches(exchange - std::min(exchange, EagerSlots::kSlots), 100)) << exchange;
+  }
 }
 
 TEST(EagerSlots, CarryMessagesOfAllSizesBetweenRanksAtTheirOwnPace) {

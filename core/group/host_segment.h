@@ -1,7 +1,7 @@
-// The memory that the ranks of one host share for one generation of a job: progress counters and
-// doorbells, rings for control frames, staging for the bytes of tensors. The host's leader creates
-// it and hands the descriptor to the others; the Context of each rank owns its HostSegment, which
-// outlives all Groups and Links made from it.
+// The memory that ranks of one host share, those of a job or of a blocking group: progress counters
+// and doorbells, rings for control frames, staging for the bytes of tensors. The host's leader
+// creates it and hands the descriptor to the others; the Wiring of each rank owns its HostSegment,
+// which outlives all Groups and Links made from it.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +60,9 @@ class HostSegment {
   /// This rank has ended in good order: from now on the end of its process is no loss.
   void say_goodbye() { doorbells_.say_goodbye(); }
   bool said_goodbye(int local_rank) const { return doorbells_.said_goodbye(local_rank); }
+  /// As Doorbells has them.
+  void give_up(int first) { doorbells_.give_up(first); }
+  int who_has_given_up() const { return doorbells_.who_has_given_up(); }
 
   /// The link between the leader and another rank of the host, of which one is this rank: one a
   /// pair. `peer` is the global rank of `local_peer`, for errors.

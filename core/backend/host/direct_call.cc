@@ -40,7 +40,7 @@ DirectCall::DirectCall(EagerSlots& slots, const PeerMemory& memory, const HasEnd
 
 DirectCall::~DirectCall() {
   if (stage_ == Stage::done) return;
-  slots_.give_up(trouble_ && trouble_->error == 0 ? trouble_->rank : own_);
+  slots_.give_up(own_);
   for (int rank = 0; rank < ranks_; ++rank)
     while (rank != own_ && slots_.is_writing(rank) && !has_ended_(rank)) sched_yield();
 }

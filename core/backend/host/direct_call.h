@@ -1,7 +1,8 @@
 // One operation of ranks that share a host and may read and write each other's memory: all tell
 // where their tensors lie, each takes what it wants straight from there, and puts straight there
 // what others want and it has at hand. No staging and no plan; what it costs are the kernel's
-// copies and two exchanges of addresses. Owned by the caller, for one call.
+// copies and two exchanges: one of addresses, and one that says who is done. Owned by the caller,
+// for one call.
 #pragma once
 
 #include <cstddef>

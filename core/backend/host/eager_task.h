@@ -32,14 +32,14 @@ struct EagerTask {
   }
 };
 
-/// Which operations go such a way: bytes of the input, 0 for none. The same on all ranks of a
-/// group.
+/// Up to which size an operation is made an EagerTask, or goes a way: bytes of the input, 0 for
+/// none. The same on all ranks of a group.
 struct EagerLimits {
   size_t reduced = 0;   ///< allreduce
   size_t gathered = 0;  ///< allgather
   size_t broadcast = 0;
-  size_t dealt = 0;  ///< alltoall, reducescatter: each rank gets a part of its own
-  bool prescales = false;
+  size_t dealt = 0;        ///< alltoall, reducescatter: each rank gets a part of its own
+  bool prescales = false;  ///< a reduction may have a prescale other than 1
 
   size_t of(Transfer transfer) const;
 };
