@@ -20,7 +20,7 @@ def facts() -> dict[str, Any]:
         "cpu": cpu(Path("/proc/cpuinfo").read_text()),
         "cores": cores(),
         "memory_GiB": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
-        "kernel": platform.release(),
+        "kernel": platform.release().split("-")[0],  # the rest names who built it
         "versions": versions(),
     }
 

@@ -97,6 +97,10 @@ TCP, a message, and the bytes that a rank must send and receive whatever the alg
 plain connection. Ranks that share a core share its time. A look at what is possible, not a proof:
 caches are kinder to some ([`bench/harness/bounds.py`](../bench/harness/bounds.py)).
 
+How many cores the machines had stands [at the end](#where-and-how): on two, ranks of np 4 and 8
+share them. Hosts are network namespaces of one machine. Rows come from several days, and some from
+different machines; at the head of each section stands which.
+
 Where there is a core for each rank, ranks are bound to cores (but for Gloo of torch) and spin where
 they can; where ranks outnumber cores, peers yield by their own settings
 ([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it
@@ -232,7 +236,7 @@ def cells_below(found: Sequence[Document]) -> list[tuple[float, Work, int, Verdi
 
 def shortfalls(found: Sequence[Document]) -> str:
     cells = cells_below(found)
-    title = f"## Where a peer is ahead\n\nCells below {BELOW}: {len(cells)}.\n"
+    title = f"## Where a peer is ahead by more than 5 %\n\nCells below {BELOW}: {len(cells)}.\n"
     if not cells:
         return title
     lines = [["cell", "ours", "peer", "ratio"]]
@@ -262,7 +266,7 @@ def goals_table(found: Sequence[Document], page: Path) -> str:
         [what, "a test", f"[`{test}`]({os.path.relpath(ROOT / file, folder)})", "by a test"]
         for what, file, test in goals.TESTED
     ]
-    how = "A goal is missed by one cell, and met by all that it names."
+    how = "A goal is met when all that it names was measured and reaches it."
     text = f"{', '.join(counts)}. {how}"
     return f"## Goals\n\n{text}\n\n{aligned(lines)}\n"
 

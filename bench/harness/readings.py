@@ -100,7 +100,7 @@ def within_spread(rows: Sequence[Row]) -> dict[Cell, Reading]:
         without = statistics.median(alone.values())
         added = statistics.median(ours[n] - alone[n] for n in common)
         spread = statistics.median(abs(one[n] - other[n]) for n in common)
-        text = f"{added:+.2f} us to {time_text(without)}"
+        text = f"{added:+.2f} us, on {time_text(without)}"
         limit_text = f"at most {spread:+.2f} us, as between two runs without us"
         found[cell] = Reading((without + spread) / (without + added), text, limit_text)
     return found

@@ -145,7 +145,7 @@ def test_our_optimizer_must_cost_no_more_than_what_two_runs_without_us_differ_by
     without, again = [100.0, 110.0, 120.0], [104.0, 106.0, 124.0]  # 4 us apart in each round
     rows = steps(ours=[103.0, 111.0, 125.0], without=without, again=again)
     found = of("overhead", rows, "alone")
-    assert found.state == MET and found.shown == "+3.00 us to 108 us"
+    assert found.state == MET and found.shown == "+3.00 us, on 108 us"
     rows = steps(ours=[108.0, 114.0, 129.0], without=without, again=again)
     assert of("overhead", rows, "alone").state == MISSED
     alone = of("overhead", steps(ours=without, without=again), "alone")

@@ -317,7 +317,8 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         f"{len(facts.gpus)} GPU{'' if len(facts.gpus) == 1 else 's'}: this version reduces tensors "
         "in host memory only",
         "an operation on a tensor of a GPU is refused",
-        "export CUDA_VISIBLE_DEVICES=   (the script runs on the CPU), or tensor.cpu()",
+        "os.environ['CUDA_VISIBLE_DEVICES'] = '' in the script, before it imports the framework "
+        "(it runs on the CPU), or tensor.cpu()",
     )
     if not facts.nccl:
         yield advice(
