@@ -39,7 +39,7 @@ def advised(facts: Facts) -> list[Finding]:
 def test_gpus_with_all_that_belongs_to_them_are_told_with_what_this_version_does() -> None:
     (found,) = advised(WITH_GPUS)
     assert (found.severity, found.what) == ("advice", IN_HOST_MEMORY)
-    assert any("CUDA_VISIBLE_DEVICES=" in step for step in found.fix)
+    assert any("os.environ['CUDA_VISIBLE_DEVICES'] = ''" in step for step in found.fix)
     said = [one.what for one in host.findings(WITH_GPUS)]
     assert f"2 x H100, driver 550.54, NCCL {NCCL}" in said
 
