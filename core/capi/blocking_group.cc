@@ -131,7 +131,6 @@ void BlockingGroup::or_give_up(Call call) {
     give_up(error.rank());
     fail(error.code(), error.what(), error.rank());
   } catch (const std::exception& error) {  // there was no memory
-    interrupted_ = true;
     give_up(kNoRank);
     fail(Code::internal, error.what());
   }
@@ -346,6 +345,7 @@ bool BlockingGroup::on_one_host() const { return wiring_.segment && !wiring_.mes
 /// is no rank, its own. Over links, a rank that looks late would otherwise see the ends of several
 /// connections, and could not tell which was the first.
 void BlockingGroup::give_up(int lost) {
+  interrupted_ = true;  // it may have failed before the call began
   if (on_one_host()) {
     const auto at = std::ranges::find(ranks_, lost);
     wiring_.segment->give_up(at == ranks_.end() ? rank() : static_cast<int>(at - ranks_.begin()));

@@ -131,6 +131,8 @@ TEST(EagerSlots, ARankThatGivesUpSeesWhoWritesAndNobodyBeginsAfterwards) {
     EXPECT_FALSE(host.slots(1).is_writing(rank));
     EXPECT_EQ(host.slots(rank).who_has_given_up(), 1);
   }
+  host.slots(0).give_up(1);
+  EXPECT_EQ(host.slots(2).who_has_given_up(), 1);
 }
 
 TEST(EagerSlots, TellWhoWasTheFirstToGiveUpAndStayWithIt) {
