@@ -286,14 +286,29 @@ void Executor::reduce(std::span<const Receive> receives, size_t segment,
     const bool fresh = plan_.is_fresh(chunk, to_merge_.phase());
     if (fresh && work_.prescale != 1.0) scale(work_.input, extent, work_.prescale);
     const bool from_input = fresh && work_.prescale == 1.0;
-    reduce_chunk(from_input ? work_.input : work_.output, extent, operands, done);
+    reduce_chunk(from_input ? work_.input : work_.output, extent, operands, done,
+                 packed_next(chunk, extent.bytes));
     done += extent.bytes;
   }
 }
 
-/// output = `own` and what the peers sent, within `extent`, which lies at `begin` of the contents.
+/// The input of this chunk in the unit to publish: `bytes` in one piece, else nullptr. In one phase
+/// only, which is for what comes from memory; with two, 4 MiB of float16 take a quarter longer so.
+const std::byte* Executor::packed_next(int chunk, size_t bytes) const {
+  if (lends_ || plan_.schedule.phases.size() > 1 || to_publish_.done()) return nullptr;
+  const Extent next = plan_.layout.extent(to_publish_.segment(), chunk);
+  if (next.bytes < bytes || !work_.input.has(next.offset)) return nullptr;
+  const std::byte* first = nullptr;
+  work_.input.for_each(next.offset, bytes, [&](MutableBytes piece, size_t) {
+    if (piece.size() == bytes) first = piece.data();
+  });
+  return first;
+}
+
+/// output = `own` and what the peers sent, within `extent`, which lies at `begin` of the contents;
+/// meanwhile as many bytes at `soon` are fetched, if there is such a place.
 void Executor::reduce_chunk(const GatherList& own, Extent extent, const Operands& operands,
-                            size_t begin) {
+                            size_t begin, const std::byte* soon) {
   for_each_pair(work_.output, own, extent, [&](MutableBytes target, MutableBytes mine, size_t at) {
     sources_.clear();
     for (size_t i = 0; i < operands.contents.size(); ++i) {
@@ -305,7 +320,8 @@ void Executor::reduce_chunk(const GatherList& own, Extent extent, const Operands
       reduce_in_steps(work_, target.data(), sources_, target.size());
     else
       kernel::reduce(work_.op, work_.dtype, target.data(), sources_,
-                     target.size() / element_bytes(work_.dtype));
+                     target.size() / element_bytes(work_.dtype),
+                     soon == nullptr ? nullptr : soon + at);
   });
 }
 

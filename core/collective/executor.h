@@ -96,7 +96,9 @@ class Executor {
   void replace(const Receive& receive, size_t segment, ConstBytes content);
   void reduce(std::span<const Receive> receives, size_t segment,
               std::span<const ConstBytes> contents);
-  void reduce_chunk(const GatherList& own, Extent extent, const Operands& operands, size_t begin);
+  const std::byte* packed_next(int chunk, size_t bytes) const;
+  void reduce_chunk(const GatherList& own, Extent extent, const Operands& operands, size_t begin,
+                    const std::byte* soon);
   void scale(const GatherList& from, Extent extent, double factor);
   void copy(std::byte* to, const std::byte* from, size_t bytes) const;
   void copy_unchanged();

@@ -103,6 +103,7 @@ struct ReduceCase {
   size_t elements = 0;
   size_t misalignment = 0;
   size_t aliased = 0;  ///< the destination is this source; equal to `sources`: none
+  bool fetches = false;
 };
 
 void check_reduce(DType dtype, const ReduceCase& c) {
@@ -120,7 +121,8 @@ void check_reduce(DType dtype, const ReduceCase& c) {
   Buffer expected(bytes, 0);
   reference::reduce(c.op, dtype, expected.data(), sources, c.elements);
   const Buffer after = buffers[c.aliased];
-  reduce(c.op, dtype, buffers[c.aliased].data(), sources, c.elements);
+  reduce(c.op, dtype, buffers[c.aliased].data(), sources, c.elements,
+         c.fetches ? after.data() : nullptr);
   expect_same(dtype, buffers[c.aliased].data(), expected.data(), c.elements);
   // Nothing is written behind the end.
   EXPECT_EQ(std::memcmp(buffers[c.aliased].data() + bytes, after.data() + bytes, 16), 0);
@@ -153,6 +155,15 @@ TEST_P(Kernel, ReducesWholeRowsOfPages) {
         check_reduce(GetParam(), {ReduceOp::sum, 2, row, misalignment, aliased});
         check_reduce(GetParam(), {ReduceOp::max, 2, 2 * row + 67, misalignment, aliased});
       }
+  });
+}
+
+TEST_P(Kernel, FetchesWhatIsReadSoonAndReducesTheSame) {
+  EveryTarget().run([&] {
+    for (const size_t sources : {1, 2, 3})
+      for (const size_t elements : {0, 1, 67, 515})
+        for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
+          check_reduce(GetParam(), {op, sources, elements, 1, 0, true});
   });
 }
 

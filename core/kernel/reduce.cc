@@ -9,6 +9,7 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 //
 #include "core/base/assert.h"
+#include "core/base/bytes.h"
 #include "core/kernel/kernel.h"
 #include "core/kernel/lanes-inl.h"
 #include "core/kernel/pages.h"
@@ -112,6 +113,7 @@ class OneVector {
   using Stored = typename Element::Stored;
   using Block = hn::Vec<D>;
   static constexpr size_t kAtOnce = 4;  ///< blocks of a result that stay in registers
+  static constexpr bool kConverts = !std::is_same_v<Stored, typename Element::Lane>;
 
   explicit HWY_INLINE OneVector(D) {}
   static size_t elements() { return hn::Lanes(D()); }
@@ -138,6 +140,7 @@ class TwoVectors {
     hn::Vec<D> even, odd;
   };
   static constexpr size_t kAtOnce = 2;
+  static constexpr bool kConverts = true;
 
   explicit HWY_INLINE TwoVectors(D) {}
   static size_t elements() { return 2 * hn::Lanes(D()); }
@@ -182,10 +185,15 @@ size_t combine_two_by_pages(const Blocks& blocks, typename Blocks::Stored* targe
   return done;
 }
 
+/// Asks for the lines of the cache in these bytes.
+HWY_INLINE void fetch(const std::byte* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(from + at);
+}
+
 /// Two sources, the usual case: pointers stay in registers. Gives how many elements it took.
 template <class Op, class Blocks>
 size_t combine_two(const Blocks& blocks, typename Blocks::Stored* target,
-                   const void* const* sources, size_t elements) {
+                   const void* const* sources, size_t elements, const std::byte* soon) {
   using Stored = typename Blocks::Stored;
   const auto* a = static_cast<const Stored*>(sources[0]);
   const auto* b = static_cast<const Stored*>(sources[1]);
@@ -194,6 +202,9 @@ size_t combine_two(const Blocks& blocks, typename Blocks::Stored* target,
   const bool by_pages = is_long && goes_by_pages(hn::Lanes(hn::ScalableTag<uint8_t>()));
   size_t i = by_pages ? combine_two_by_pages<Op>(blocks, target, a, b, elements) : 0;
   for (; i + 2 * step <= elements; i += 2 * step) {
+    if constexpr (Blocks::kConverts) {
+      if (soon != nullptr) fetch(soon + i * sizeof(Stored), 2 * step * sizeof(Stored));
+    }
     const auto first = blocks.template combine<Op>(blocks.load(a + i), blocks.load(b + i));
     const auto second =
         blocks.template combine<Op>(blocks.load(a + i + step), blocks.load(b + i + step));
@@ -229,32 +240,35 @@ size_t combine_many(const Blocks& blocks, typename Blocks::Stored* target,
 /// As many elements as go by several blocks at a time; the rest is left.
 template <class Op, class Blocks>
 size_t combine_blocks(const Blocks& blocks, typename Blocks::Stored* target,
-                      const void* const* sources, size_t count, size_t elements) {
-  if (count == 2) return combine_two<Op>(blocks, target, sources, elements);
+                      const void* const* sources, size_t count, size_t elements,
+                      const std::byte* soon) {
+  if (count == 2) return combine_two<Op>(blocks, target, sources, elements, soon);
   return combine_many<Op>(blocks, target, sources, count, elements);
 }
 
 /// The same, by the blocks that suit the type.
 template <class Element, class Op, class D>
 size_t combine_most(D d, typename Element::Stored* target, const void* const* sources, size_t count,
-                    size_t elements) {
+                    size_t elements, const std::byte* soon) {
 #if HWY_TARGET == HWY_SCALAR
-  return combine_blocks<Op>(OneVector<Element, D>(d), target, sources, count, elements);
+  return combine_blocks<Op>(OneVector<Element, D>(d), target, sources, count, elements, soon);
 #else
   if constexpr (!std::is_same_v<Element, BFloat16>) {
-    return combine_blocks<Op>(OneVector<Element, D>(d), target, sources, count, elements);
+    return combine_blocks<Op>(OneVector<Element, D>(d), target, sources, count, elements, soon);
   } else {
-    return combine_blocks<Op>(TwoVectors<D>(d), target, sources, count, elements);
+    return combine_blocks<Op>(TwoVectors<D>(d), target, sources, count, elements, soon);
   }
 #endif
 }
 
 template <class Element, class Op>
-void combine(void* destination, const void* const* sources, size_t count, size_t elements) {
+void combine(void* destination, const void* const* sources, size_t count, size_t elements,
+             const void* soon) {
   using Stored = typename Element::Stored;
   const hn::ScalableTag<typename Element::Lane> d;
   auto* target = static_cast<Stored*>(destination);
-  size_t i = combine_most<Element, Op>(d, target, sources, count, elements);
+  size_t i = combine_most<Element, Op>(d, target, sources, count, elements,
+                                       static_cast<const std::byte*>(soon));
   for (const size_t step = hn::Lanes(d); i + step <= elements; i += step)
     store<Element>(d, combine_at<Element, Op>(d, sources, count, i), target + i);
   if (i < elements) combine_rest<Element, Op>(d, target, sources, count, i, elements);
@@ -283,18 +297,19 @@ struct Summing<Float16> {
 
 template <class Element>
 void reduce_by(ReduceOp op, void* destination, const void* const* sources, size_t count,
-               size_t elements) {
+               size_t elements, const void* soon) {
   using Wraps = typename Wrapping<Element>::Type;
   switch (op) {
     case ReduceOp::average:
     case ReduceOp::sum:
-      return combine<Wraps, typename Summing<Element>::Type>(destination, sources, count, elements);
+      return combine<Wraps, typename Summing<Element>::Type>(destination, sources, count, elements,
+                                                             soon);
     case ReduceOp::min:
-      return combine<Element, Min>(destination, sources, count, elements);
+      return combine<Element, Min>(destination, sources, count, elements, soon);
     case ReduceOp::max:
-      return combine<Element, Max>(destination, sources, count, elements);
+      return combine<Element, Max>(destination, sources, count, elements, soon);
     case ReduceOp::product:
-      return combine<Wraps, Product>(destination, sources, count, elements);
+      return combine<Wraps, Product>(destination, sources, count, elements, soon);
     case ReduceOp::adasum:
       break;
   }
@@ -302,29 +317,29 @@ void reduce_by(ReduceOp op, void* destination, const void* const* sources, size_
 }
 
 void reduce_on_target(ReduceOp op, DType dtype, void* to, const void* const* from, size_t count,
-                      size_t elements) {
+                      size_t elements, const void* soon) {
   switch (dtype) {
     case DType::boolean:
     case DType::uint8:
-      return reduce_by<Plain<uint8_t>>(op, to, from, count, elements);
+      return reduce_by<Plain<uint8_t>>(op, to, from, count, elements, soon);
     case DType::int8:
-      return reduce_by<Plain<int8_t>>(op, to, from, count, elements);
+      return reduce_by<Plain<int8_t>>(op, to, from, count, elements, soon);
     case DType::uint16:
-      return reduce_by<Plain<uint16_t>>(op, to, from, count, elements);
+      return reduce_by<Plain<uint16_t>>(op, to, from, count, elements, soon);
     case DType::int16:
-      return reduce_by<Plain<int16_t>>(op, to, from, count, elements);
+      return reduce_by<Plain<int16_t>>(op, to, from, count, elements, soon);
     case DType::int32:
-      return reduce_by<Plain<int32_t>>(op, to, from, count, elements);
+      return reduce_by<Plain<int32_t>>(op, to, from, count, elements, soon);
     case DType::int64:
-      return reduce_by<Plain<int64_t>>(op, to, from, count, elements);
+      return reduce_by<Plain<int64_t>>(op, to, from, count, elements, soon);
     case DType::float16:
-      return reduce_by<Float16>(op, to, from, count, elements);
+      return reduce_by<Float16>(op, to, from, count, elements, soon);
     case DType::float32:
-      return reduce_by<Plain<float>>(op, to, from, count, elements);
+      return reduce_by<Plain<float>>(op, to, from, count, elements, soon);
     case DType::float64:
-      return reduce_by<Plain<double>>(op, to, from, count, elements);
+      return reduce_by<Plain<double>>(op, to, from, count, elements, soon);
     case DType::bfloat16:
-      return reduce_by<BFloat16>(op, to, from, count, elements);
+      return reduce_by<BFloat16>(op, to, from, count, elements, soon);
   }
   HVD_ASSERT(false);
 }
@@ -347,11 +362,11 @@ ReduceOp boolean_op(ReduceOp op) {
 }  // namespace
 
 void reduce(ReduceOp op, DType dtype, void* destination, std::span<const void* const> sources,
-            size_t elements) {
+            size_t elements, const void* soon) {
   HVD_ASSERT(!sources.empty() && sources.size() <= kMaxSources);
   if (dtype == DType::boolean) op = boolean_op(op);
   HWY_DYNAMIC_DISPATCH(reduce_on_target)
-  (op, dtype, destination, sources.data(), sources.size(), elements);
+  (op, dtype, destination, sources.data(), sources.size(), elements, soon);
 }
 
 }  // namespace hvd::kernel
