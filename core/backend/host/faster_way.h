@@ -14,11 +14,12 @@ namespace hvd {
 
 class FasterWay {
  public:
-  /// Calls of each way, in a row. Only after some of them do caches hold what that way leaves there
-  /// (an alltoall of 256 KiB at np 2, read: 11, 8.9, 8.6 us).
-  static constexpr size_t kSettling = 5;
-  static constexpr size_t kTimed = 4;    ///< that follow
-  static constexpr size_t kKept = 2000;  ///< calls before both are tried again
+  /// Calls of each way, in a row. Only after some of them do caches hold what that way leaves
+  /// there: one that goes round a ring of 3 MiB in pieces of 256 KiB has to have been round. After
+  /// five, an alltoall of 256 KiB at np 2 went the way that takes 13 us and not the one of 9.
+  static constexpr size_t kSettling = 32;
+  static constexpr size_t kTimed = 8;    ///< that follow
+  static constexpr size_t kKept = 4000;  ///< calls before both are tried again
 
   /// What the timed calls took together. Not one by one: who runs ahead in one waits in the next.
   struct Times {
