@@ -9,13 +9,15 @@
 
 namespace hvd::kernel {
 
+/// Of one reduce().
+inline constexpr size_t kMaxSources = 1024;
+
 /// destination[i] = sources[0][i] op sources[1][i] op ... in that order. float16 and bfloat16
 /// accumulate in float and are rounded once (to nearest even) at the end; integers wrap; average
 /// counts as sum; min and max of a NaN is NaN. For bool: sum and max are or, product and min are
 /// and. `destination` may be one of the sources, or overlap none. Takes 1 to kMaxSources sources.
 /// `soon` is what this core reads next, as many bytes as the result has, or nullptr: two sources of
 /// a half type fetch it meanwhile, since their conversions leave the way to memory idle.
-inline constexpr size_t kMaxSources = 1024;
 void reduce(ReduceOp op, DType dtype, void* destination, std::span<const void* const> sources,
             size_t elements, const void* soon = nullptr);
 

@@ -102,8 +102,8 @@ struct ReduceCase {
   size_t sources = 2;
   size_t elements = 0;
   size_t misalignment = 0;
-  size_t aliased = 0;  ///< the destination is this source; equal to `sources`: none
-  bool fetches = false;
+  size_t aliased = 0;    ///< the destination is this source; equal to `sources`: none
+  bool fetches = false;  ///< something else meanwhile
 };
 
 void check_reduce(DType dtype, const ReduceCase& c) {
