@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness import loopback
+
 MISSING_CODE = 77  #: a program's way to say that its peer cannot do this
 #: What a line of an error stream has that says most, first things first.
 TELLING = ("missing:", "Fatal error", "Assertion failed", "Error", "error")
@@ -51,6 +53,7 @@ class Ended:
 
 
 def run(launch: Launch, limit_s: float) -> Ended:
+    loopback.network()  # made here, since a child only enters it
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         begin = time.monotonic()
         # Files instead of pipes: what a daemon of a launcher keeps open must not keep us waiting.
@@ -61,6 +64,7 @@ def run(launch: Launch, limit_s: float) -> Ended:
             stdout=output,
             stderr=errors,
             start_new_session=True,
+            preexec_fn=loopback.enter,
         )
         code = wait(process, limit_s)
         seconds = time.monotonic() - begin

@@ -10,8 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness.places import PEERS, cores
+from harness.places import PEERS, ROOT, cores
 
+CODE = ("--", ":!docs", ":!bench/reasons.md")
 GENERATION = {"cpu family": "family", "model": "model"}  #: keys of /proc/cpuinfo: our words
 
 
@@ -23,6 +24,22 @@ def facts() -> dict[str, Any]:
         "kernel": platform.release().split("-")[0],  # the rest names who built it
         "versions": versions(),
     }
+
+
+def revision() -> str:
+    """The last commit that changed more than pages and results, and whether something else has
+    been changed since. Empty where there is no history."""
+    last = git("log", "-1", "--format=%h", *CODE)
+    return f"{last}, changed" if last and git("status", "--porcelain", *CODE) else last
+
+
+def git(*words: str) -> str:
+    try:
+        return subprocess.run(
+            ["git", "-C", str(ROOT), *words], capture_output=True, text=True
+        ).stdout.strip()
+    except FileNotFoundError:
+        return ""
 
 
 def versions() -> dict[str, str]:

@@ -98,10 +98,21 @@ plain connection. Ranks that share a core share its time. A look at what is poss
 caches are kinder to some ([`bench/harness/bounds.py`](../bench/harness/bounds.py)).
 
 How many cores the machines had stands [at the end](#where-and-how): on two, ranks of np 4 and 8
-share them. Hosts are network namespaces of one machine. Rows come from several days, and some from
-different machines; at the head of each section stands which.
+share them. Hosts are network namespaces of one machine. Rows come from several days, some from
+different machines and from different revisions of this project; at the head of each section stands
+which.
 
-Where there is a core for each rank, ranks are bound to cores (but for Gloo of torch) and spin where
+What runs on one host has a network of its own, in which no connection is paced: the machines have
+BBR as their default, which holds peers up over loopback, and Reno, which ours asks for there by
+itself, does not ([`bench/harness/loopback.py`](../bench/harness/loopback.py)). Gloo has no shared
+memory, and is a peer over TCP alone.
+
+A table says what a contestant takes by all of its rounds, and the ratio is of the even ones alone:
+where rounds differ, it is not quite that of the two numbers above it. What is measured again, since
+code has changed or with more rounds where these differ, replaces what stood there, whatever comes
+out.
+
+Where there is a core for each rank, ranks are bound to cores (but for Gloo) and spin where
 they can; where ranks outnumber cores, peers yield by their own settings
 ([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it
 has nothing to yield by, so that its ranks wait until the kernel takes turns, 8 to 40 ms for 8 B.

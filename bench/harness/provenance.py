@@ -46,7 +46,10 @@ def run_text(origin: Row, machines: Sequence[str]) -> str:
     count = origin["rounds"]
     rounds = f"{count} round{'s' if count > 1 else ''}"
     number = machines.index(place_text(origin)) + 1
-    return f"{origin['date']}, {rounds}" + (f", machine {number}" if len(machines) > 1 else "")
+    words = [origin["date"], rounds]
+    words += [f"machine {number}"] if len(machines) > 1 else []
+    words += [f"revision {origin['revision']}"] if origin.get("revision") else []
+    return ", ".join(words)
 
 
 def work_text(document: Document, origin: Row) -> str:

@@ -13,11 +13,13 @@ from harness.results import (
     Work,
     cell_of,
     is_peer,
+    rounds_of,
     time_text,
     value_text,
     variants,
     verdicts,
 )
+from harness.verdict import fastest
 
 MPIS = ("Open MPI", "MPICH", "Intel MPI")
 WITHOUT, AGAIN = "without us", "without us, again"  #: two runs of the same
@@ -42,11 +44,13 @@ def ratios(rows: Sequence[Row], ours: str = OURS) -> dict[Cell, Reading]:
 
 
 def best_ratios(rows: Sequence[Row]) -> dict[Cell, Reading]:
-    """In the fastest way of using us."""
-    best: dict[Cell, Reading] = {}
-    for ours in (OURS, *variants(rows)):
-        for cell, reading in ratios(rows, ours).items():
-            best[cell] = max(reading, best.get(cell, reading), key=lambda found: found.value)
+    """In the fastest way of using us, which is chosen as a peer is."""
+    ways = {ours: ratios(rows, ours) for ours in (OURS, *variants(rows))}
+    best = {}
+    for cell, named in by_name(rows).items():
+        entered = {ours: rounds_of(named[ours]) for ours in ways if cell in ways[ours]}
+        if chosen := fastest(entered):
+            best[cell] = ways[chosen][cell]
     return best
 
 

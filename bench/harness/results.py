@@ -64,6 +64,11 @@ def cell_of(row: Row) -> tuple[Work, int]:
     return Work.of(row), row["bytes"]
 
 
+def rounds_of(row: Row) -> dict[int, float]:
+    """Names in JSON are texts."""
+    return {int(number): value for number, value in row["rounds"].items()}
+
+
 def collapse(outcome: Outcome) -> list[Row]:
     """One row a peer and cell, with the medians of its rounds. A wrong result in one of them is a
     gap: not every round is looked at."""
@@ -92,8 +97,7 @@ def verdicts(rows: Iterable[Row], ours: str = OURS) -> dict[tuple[Work, int], Ve
     """Every cell in which we have times, in that way of using us; memory has its target."""
     cells: dict[tuple[Work, int], dict[str, dict[int, float]]] = defaultdict(dict)
     for row in (row for row in rows if row["kind"] != MEMORY):
-        rounds = {int(number): value for number, value in row["rounds"].items()}
-        cells[(Work.of(row), row["bytes"])][row["peer"]] = rounds
+        cells[(Work.of(row), row["bytes"])][row["peer"]] = rounds_of(row)
     judged = {}
     for cell, entered in cells.items():
         peers = {name: rounds for name, rounds in entered.items() if is_peer(name)}
@@ -229,6 +233,7 @@ def document(bench: str, arguments: argparse.Namespace) -> Document:
     found.bench = bench
     found.run = {
         "date": datetime.now().isoformat(" ", "minutes"),
+        "revision": machine.revision(),
         "machine": machine.facts(),
         "command": command_line(sys.argv[1:]),
     }

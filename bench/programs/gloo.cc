@@ -92,7 +92,8 @@ class Gloo : public Peer {
 int main(int argc, char** argv) {
   const auto options = bench::parse(argc, argv);
   const auto place = bench::place_from_environment();
-  bench::pin(place.rank, place.size);
+  // Not bound to a core: its own thread, which receives, would have to wait for turns of the
+  // kernel.
   const bool bcube = bench::variable("BENCH_ALGORITHM", "ring") == "bcube";
   bench::Gloo gloo(place, bench::variable("BENCH_INTERFACE", "lo"),
                    bcube ? bench::Algorithm::BCUBE : bench::Algorithm::RING);

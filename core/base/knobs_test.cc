@@ -183,7 +183,9 @@ std::string documentation() {
       "# Knobs\n\nGenerated from the table in `core/base/knobs_table.h`.\n\n"
       "A flag of `horovodrun` wins over the `--config-file`, which wins over a variable that is\n"
       "set. A variable that is set to nothing counts as not set. A value that a knob cannot take\n"
-      "is refused at start. *Agreed* knobs must be the same on every rank.\n";
+      "is refused at start. *Agreed* knobs must be the same on every rank. Flags that end in "
+      "`-mb`\n"
+      "and YAML keys that end in `_mb` count MiB, where their variables count bytes.\n";
   for (const Stage stage : {Stage::now, Stage::later}) {
     text += stage == Stage::now ? "\n## In this version\n\n"
                                 : "\n## Accepted, without effect in this version\n\n"

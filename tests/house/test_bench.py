@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import platform
 import sys
 from pathlib import Path
 
 import pytest
 from bench_rows import WORK, document, row
-from harness import bounds, curves, machine, options, shapes, spawn, svg
+from harness import bounds, curves, loopback, machine, options, shapes, spawn, svg
 from harness.jobs import Ended, Launch, complaint_in, rows_in, run
 from harness.namespaces import inside
 from harness.results import (
@@ -211,6 +212,21 @@ def test_the_most_telling_line_of_an_error_stream_is_kept() -> None:
     text = "warm up\nFatal error in MPI_Init: nothing works\n/lib/x.so(+0x1)\n----"
     assert complaint_in(text) == "Fatal error in MPI_Init: nothing works"
     assert complaint_in("one\ntwo\n\n") == "two"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network can be made by root alone")
+def test_nothing_paces_what_jobs_send_over_loopback_and_the_machine_keeps_its_network() -> None:
+    code = """
+import json, os, socket
+one = socket.create_server(("127.0.0.1", 0))
+with socket.create_connection(one.getsockname()) as there:
+    how = there.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+at = os.readlink("/proc/self/ns/net")
+print(json.dumps({"control": how.rstrip(bytes(1)).decode(), "at": at}))
+"""
+    first, second = python(code).rows + python(code).rows
+    assert first["control"] == loopback.WITHOUT_PACING
+    assert first["at"] == second["at"] != os.readlink("/proc/thread-self/ns/net")
 
 
 def test_ranks_that_are_spawned_know_their_place_and_end_together() -> None:
