@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.places import PEERS, ROOT, cores
 
-CODE = ("--", ":!docs", ":!bench/reasons.md")
+CODE = ("--", ":!docs", ":!*.md")  #: what commands of git are told to look at
 GENERATION = {"cpu family": "family", "model": "model"}  #: keys of /proc/cpuinfo: our words
 
 
@@ -27,7 +27,7 @@ def facts() -> dict[str, Any]:
 
 
 def revision() -> str:
-    """The last commit that changed more than pages and results, and whether something else has
+    """The last commit that changed more than texts and results, and whether something else has
     been changed since. Empty where there is no history."""
     last = git("log", "-1", "--format=%h", *CODE)
     return f"{last}, changed" if last and git("status", "--porcelain", *CODE) else last
