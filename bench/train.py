@@ -1,6 +1,6 @@
 """A small network trained on Fashion-MNIST to the same loss, by us and by DistributedDataParallel.
 
-    ./dev bench train [--np 2] [--loss 0.5] [--rounds 9] [--json FILE]
+    ./dev bench train [--np 2] [--loss 0.45] [--rounds 9] [--json FILE]
 
 The same network, data, seed and learning rate, so that both do the same steps; the time is that
 from the first step until the mean loss of the ranks over the last steps is low enough.
