@@ -177,11 +177,16 @@ def picture(bench: str, document: Document, group: Sequence[Work], folder: Path)
     group = [work for work in group if work.kind != MEMORY]
     if not any(is_peer(row["peer"]) for row in document.rows if Work.of(row) in group):
         return []
-    first = group[0]
-    name = "-".join([bench, first.transport, first.kind, first.type])
+    first, where = group[0], " to ".join(ends([work.transport for work in group]))
+    name = "-".join([bench, where, first.kind, first.type])
     file = folder / ("".join(c if c.isalnum() else "-" for c in name).replace("--", "-") + ".svg")
     pictures.draw(document, group, file)
-    return [f"![{first.kind} {first.type}, {first.transport}]({folder.name}/{file.name})\n"]
+    return [f"![{first.kind} {first.type}, {where}]({folder.name}/{file.name})\n"]
+
+
+def ends(names: Sequence[str]) -> list[str]:
+    """The first and the last of them, or the one that there is."""
+    return list(dict.fromkeys([names[0], names[-1]]))
 
 
 def missing(document: Document) -> list[str]:

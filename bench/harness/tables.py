@@ -26,12 +26,15 @@ GAP = "-"
 
 
 def works(rows: Sequence[Row]) -> list[Work]:
-    """In the order in which they came, but ranks ascending, whichever were measured last."""
+    """In the order in which they came, but hosts and ranks ascending, whichever were measured
+    last."""
     found = dict.fromkeys(Work.of(row) for row in rows)
-    places: dict[tuple[str, ...], int] = {}
-    for work in found:
-        places.setdefault((work.transport, work.kind, work.type), len(places))
-    return sorted(found, key=lambda w: (places[w.transport, w.kind, w.type], w.np))
+
+    def place(work: Work) -> tuple[str, ...]:
+        return work.transport.lstrip("0123456789"), work.kind, work.type
+
+    places = list(dict.fromkeys(place(work) for work in found))
+    return sorted(found, key=lambda work: (places.index(place(work)), work.transport, work.np))
 
 
 Column = tuple[Work, int]  #: a cell; rows of it are one column of a table

@@ -78,6 +78,8 @@ def test_tables_are_in_order_of_ranks_whichever_were_measured_last() -> None:
     rows += [row("ours", 1, np=2, kind="allgather"), row("ours", 1, np=8, kind="allgather")]
     found = [(work.kind, work.np) for work in works(rows)]
     assert found == [("allgather", 2), ("allgather", 4), ("allgather", 8), ("broadcast", 4)]
+    rows = [row("ours", 1, transport=f"{hosts} hosts", np=hosts) for hosts in (3, 4, 2)]
+    assert [work.np for work in works(rows)] == [2, 3, 4]
 
 
 def test_lines_are_drawn_in_the_same_order_each_time_and_ours_last() -> None:
