@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -25,6 +26,7 @@ constexpr size_t kLookedAtWhole = size_t{1} << 20;  // elements; of more, only e
 constexpr size_t kStride = 61;                      // prime, so that all lines have their turn
 constexpr size_t kMostCalls = 50000;                // of one size
 constexpr size_t kLeastCalls = 2;
+constexpr double kSettlingSeconds = 0.3;
 
 constexpr std::array kKinds{"allreduce", "allgather", "broadcast", "alltoall", "reducescatter"};
 constexpr std::array kTypes{"float32", "float16", "bfloat16"};
@@ -221,6 +223,16 @@ void print(const Options& options, size_t bytes, int np, std::vector<double> tim
   std::fflush(stdout);
 }
 
+/// Calls that are not counted, where ranks share cores: until the kernel has spread them, which it
+/// does in the first tenths of a second, what is measured first may take half as long again.
+void settle(Peer& peer, Options options) {
+  if (::sysconf(_SC_NPROCESSORS_ONLN) >= peer.size() || options.sizes.empty()) return;
+  options.seconds = kSettlingSeconds;
+  Series series(peer, options, options.sizes.front());
+  series.is_correct();
+  series.times();
+}
+
 }  // namespace
 
 std::vector<size_t> parse_sizes(const std::string& list) {
@@ -251,6 +263,7 @@ Options parse(int argc, char** argv) {
 }
 
 int measure(Peer& peer, const Options& options) {
+  settle(peer, options);
   bool all_correct = true;
   for (const size_t bytes : options.sizes) {
     Series series(peer, options, bytes);
