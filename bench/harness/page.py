@@ -48,7 +48,8 @@ SECTIONS = {
     "net": (
         "Between hosts",
         "Network namespaces, each with a wire to a switch of the rate that is named, in both "
-        "directions. The bound is what one plain connection does over the same wire.",
+        "directions. The bound is what one plain connection does over the same wire: 95.6 % of the "
+        "rate at most, since a packet of 1514 bytes carries 1448.",
     ),
     "step": (
         "The gradients of a step, from torch",
