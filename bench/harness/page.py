@@ -103,10 +103,12 @@ share them. Hosts are network namespaces of one machine. Rows come from several 
 different machines and from different revisions of this project; at the head of each section stands
 which.
 
-What runs on one host has a network of its own, in which no connection is paced: the machines have
-BBR as their default, which holds peers up over loopback, and Reno, which ours asks for there by
-itself, does not ([`bench/harness/loopback.py`](../bench/harness/loopback.py)). Gloo has no shared
-memory, and is a peer over TCP alone.
+What runs on one host has a network of its own, where the benches run as root, in which no
+connection is paced: the machines have BBR as their default, which holds peers up over loopback, and
+Reno, which ours asks for there by itself, does not
+([`bench/harness/loopback.py`](../bench/harness/loopback.py)). Rows without a revision are older
+than that, but none of them is of TCP on one host. Gloo has no shared memory, and is a peer over TCP
+alone.
 
 A table says what a contestant takes by all of its rounds, and the ratio is of the even ones alone:
 where rounds differ, it is not quite that of the two numbers above it. What is measured again, since
