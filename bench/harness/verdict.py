@@ -40,23 +40,22 @@ def judge(ours: Rounds, peers: Mapping[str, Rounds]) -> Verdict | None:
     if mine is None:
         return None
     most = max(map(len, peers.values()), default=0)
-    chosen = {
-        name: value
+    entered = {
+        name: rounds
         for name, rounds in peers.items()
         # Who was left behind on the way would be judged by other minutes than we are.
-        if 2 * len(rounds) > most
-        and (value := median_of(rounds, odd=True)) is not None
-        and median_of(rounds, odd=False) is not None
+        if 2 * len(rounds) > most and median_of(rounds, odd=False) is not None
     }
-    if not chosen:
+    best = fastest(entered)
+    if best is None:
         return Verdict(mine, None, None)
-    best = min(chosen, key=lambda name: chosen[name])
-    return Verdict(mine, median_of(peers[best], odd=False), best)
+    return Verdict(mine, median_of(entered[best], odd=False), best)
 
 
-def fastest(ways: Mapping[str, Rounds]) -> str | None:
-    """Which of several ways of doing the same is chosen: by its odd rounds, as a peer is."""
-    known = {name: value for name, of in ways.items() if (value := median_of(of, odd=True))}
+def fastest(entered: Mapping[str, Rounds]) -> str | None:
+    """Who is chosen: by the odd rounds, of which one at least must be there."""
+    medians = {name: median_of(rounds, odd=True) for name, rounds in entered.items()}
+    known = {name: value for name, value in medians.items() if value is not None}
     return min(known, key=lambda name: known[name]) if known else None
 
 
