@@ -16,6 +16,10 @@ namespace hvd {
 class LinkGroup final : public Group {
  public:
   static constexpr uint32_t kUnitsInFlight = 4;
+  /// Two ranks send each other half a unit or more at a time, which is enough to keep a connection
+  /// busy; what is in flight should stay in the caches. Over loopback 4 MiB take a twentieth less
+  /// than with four.
+  static constexpr uint32_t kUnitsInFlightOfTwo = 2;
   /// A peer that is slow keeps at most about this much of ours waiting; enough to keep a socket
   /// busy.
   static constexpr size_t kUnsentLimitBytes = 2 * Mesh::kUnitBytes;
@@ -33,7 +37,9 @@ class LinkGroup final : public Group {
   int size() const override { return static_cast<int>(members_.size()); }
   bool shared_memory() const override { return false; }
   size_t unit_bytes() const override { return Mesh::kUnitBytes; }
-  uint32_t units_in_flight() const override { return kUnitsInFlight; }
+  uint32_t units_in_flight() const override {
+    return size() == 2 ? kUnitsInFlightOfTwo : kUnitsInFlight;
+  }
 
   std::optional<MutableBytes> reserve(Ticket ticket, size_t bytes) override;
   void publish(Ticket ticket, std::span<const Parcel> parcels) override;

@@ -177,6 +177,7 @@ TEST(LinkGroup, WhatHasArrivedAlreadyLandsNowhere) {
   const auto first = world.group(0, {0, 1});
   const auto second = world.group(1, {0, 1});
   lend_to(*first, {1, 0}, 1, {&piece, 1});
+  first->pump();
   second->pump();  // the beginning of the first
   second->land({1, 0}, {0, 0, sent.size()}, late);
   second->land({1, 1}, {0, 0, sent.size()}, timely);
@@ -227,6 +228,20 @@ TEST(Mesh, WhatAPeerSendsFarAheadStaysInItsLink) {
   }
   const size_t held = Mesh::kParkedLimitBytes + kUnreadLimitBytes + LinkGroup::kUnsentLimitBytes;
   EXPECT_LE(unit * Mesh::kUnitBytes, held + 4 * Mesh::kUnitBytes);
+}
+
+/// What comes before it is awaited has no place to land.
+TEST(Mesh, APeerThatIsOwedNothingMoreIsNotRead) {
+  LinkWorld world(2, MiB, 0);
+  const auto first = world.group(0, {0, 1});
+  const auto second = world.group(1, {0, 1});
+  publish_to(*first, {1, 0}, 1, 100 * KiB);
+  ASSERT_TRUE(world.mesh(0).pump(1));
+  ASSERT_EQ(world.mesh(0).unsent_bytes(1), 0u);
+  publish_to(*second, {1, 0}, 0, 10);
+  EXPECT_FALSE(world.mesh(0).pump_unsent());
+  EXPECT_TRUE(world.mesh(0).unsent().empty());
+  EXPECT_TRUE(world.mesh(0).pump(1));
 }
 
 TEST(Mesh, WhatNobodyWantedIsDropped) {

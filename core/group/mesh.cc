@@ -72,7 +72,8 @@ void Mesh::heed_reason(int peer, Peer& state) {
 
 bool Mesh::pump_unsent() {
   bool moved = false;
-  for (const int peer : unsent_) moved |= pump(peer);
+  for (const int peer : unsent_)
+    if (unsent_bytes(peer) > 0) moved |= pump(peer);
   std::erase_if(unsent_, [this](int peer) {
     Peer& state = find(peer);
     state.is_owed = state.channel->unsent_bytes() > 0;

@@ -64,8 +64,9 @@ class Mesh {
   }
 
   size_t unsent_bytes(int peer) const { return find(peer).channel->unsent_bytes(); }
-  /// Sends `pieces` one behind the other as the parcel at `offset`. They must not change until
-  /// sent_bytes(peer) has reached what queued_bytes(peer) is afterwards.
+  /// Sends `pieces` one behind the other as the parcel at `offset`, now or by the next pump of this
+  /// peer (Channel::lend). They must not change until sent_bytes(peer) has reached what
+  /// queued_bytes(peer) is afterwards.
   void lend(int peer, Ticket ticket, size_t offset, std::span<const ConstBytes> pieces);
   uint64_t queued_bytes(int peer) const { return find(peer).channel->queued_bytes(); }
   uint64_t sent_bytes(int peer) const { return find(peer).channel->sent_bytes(); }

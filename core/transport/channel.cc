@@ -32,6 +32,10 @@ constexpr size_t kGatherBytes = 4 * KiB;
 constexpr size_t kBufferBytes = 32 * KiB;
 // What may land directly after its head: of a long frame that is awaited no more is copied.
 constexpr size_t kFirstBytesOfLanding = 1 * KiB;
+// What is lent leaves at once up to this size. More waits for pump(), so that frames lent one
+// behind the other leave in one call, of which only the last packet is not full (docs/decisions,
+// 13).
+constexpr size_t kLentAtOnceBytes = 64 * KiB;
 // Pieces of the queue that leave in one call.
 constexpr size_t kPiecesACall = 8;
 
@@ -108,8 +112,8 @@ void Channel::lend(FrameKind kind, ConstBytes head, std::span<const ConstBytes> 
   std::array<ConstBytes, kPiecesACall> first{front};
   const size_t count = std::min(pieces.size(), first.size() - 1);
   std::copy_n(pieces.begin(), count, first.begin() + 1);
-  const bool idle = unsent_bytes_ == 0;
-  const size_t sent = idle ? link_->send_pieces(std::span(first).first(count + 1)) : 0;
+  const bool at_once = unsent_bytes_ == 0 && length <= kLentAtOnceBytes;
+  const size_t sent = at_once ? link_->send_pieces(std::span(first).first(count + 1)) : 0;
   sent_bytes_ += sent;
   unsent_bytes_ += sizeof header + length - sent;
   if (sent < front.size()) append(gathering(), ConstBytes(front).subspan(sent));
@@ -150,9 +154,10 @@ void Channel::return_loans() {
 }
 
 bool Channel::pump() {
-  // Both always: a peer that waits for us to read must not wait for our turn to write.
-  const bool received = read_some();
+  // Both always: a peer that waits for us to read must not wait for our turn to write. What is lent
+  // has waited for this call, so it goes first.
   const bool sent = write_some();
+  const bool received = read_some();
   return received || sent;
 }
 

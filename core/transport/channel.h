@@ -53,8 +53,9 @@ class Channel {
 
   /// Queues a frame and sends what fits.
   void send(FrameKind kind, ByteVector payload);
-  /// The same with a payload of `head` (kHeadBytes, copied) and `pieces`, which must not change
-  /// until sent_bytes() has reached what queued_bytes() is afterwards.
+  /// Queues a frame whose payload is `head` (kHeadBytes, copied) and `pieces`, which must not
+  /// change until sent_bytes() has reached what queued_bytes() is afterwards. A short one is sent
+  /// at once, a long one by pump().
   void lend(FrameKind kind, ConstBytes head, std::span<const ConstBytes> pieces);
   uint64_t queued_bytes() const { return sent_bytes_ + unsent_bytes_; }  ///< ever
   uint64_t sent_bytes() const { return sent_bytes_; }                    ///< ever

@@ -219,6 +219,48 @@ TEST(Channel, ACutFrameIsNeverReceived) {
   }
 }
 
+/// A link that notes how many bytes each call has sent.
+class NotingLink final : public Link {
+ public:
+  explicit NotingLink(std::vector<size_t>& calls) : calls_(calls) {}
+  size_t send_some(ConstBytes bytes) override {
+    calls_.push_back(bytes.size());
+    return bytes.size();
+  }
+  size_t send_pieces(std::span<const ConstBytes> pieces) override {
+    size_t bytes = 0;
+    for (const ConstBytes piece : pieces) bytes += piece.size();
+    calls_.push_back(bytes);
+    return bytes;
+  }
+  size_t receive_some(MutableBytes) override { return 0; }
+  int fd() const override { return -1; }
+
+ private:
+  std::vector<size_t>& calls_;
+};
+
+TEST(Channel, LongFramesThatAreLentTogetherLeaveInOneCall) {
+  std::vector<size_t> calls;
+  Channel channel(std::make_unique<NotingLink>(calls), 0, 5);
+  const ByteVector head(kHeadBytes);
+  const auto lend = [&](const ByteVector& bytes) {
+    const ConstBytes piece = bytes;
+    channel.lend(FrameKind::data, head, {&piece, 1});
+  };
+  const ByteVector brief = payload_of(1 * KiB, 1), long_one = payload_of(100 * KiB, 2);
+  const size_t front = kFrameHeaderBytes + kHeadBytes;
+  lend(brief);
+  EXPECT_EQ(calls, std::vector{front + 1 * KiB});
+  lend(long_one);
+  lend(long_one);
+  lend(brief);  // keeps its place in the order
+  EXPECT_EQ(calls.size(), 1u);
+  EXPECT_TRUE(channel.pump());
+  EXPECT_EQ(calls, (std::vector{front + 1 * KiB, 3 * front + 201 * KiB}));
+  EXPECT_EQ(channel.sent_bytes(), channel.queued_bytes());
+}
+
 TEST(Channel, AnUnreadFloodStopsTheReading) {
   auto pair = mem_channels({.capacity = 64 * KiB});
   for (int i = 0; i < 40; ++i) pair.first.send(FrameKind::data, payload_of(MiB, i));
