@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness import options, peers, results
 from harness.namespaces import NETWORK, WIRE, address, inside, name
-from harness.peers import Peer
+from harness.peers import PINNED, Peer
 from harness.places import PEERS
 
 ENTER = str(Path(__file__).with_name("enter.py"))
@@ -23,12 +23,6 @@ def contestants(arguments: argparse.Namespace, hosts: int) -> list[Peer]:
     if before := options.build_before(arguments):
         found.append(ours(before, results.BEFORE, hosts))
     return found
-
-
-def pinned(np: int) -> dict[str, str]:
-    """Lets a program with MPI bind its ranks to a core each, as the others do. Launchers cannot,
-    since all hosts are one machine here, and on each they would begin with its first core."""
-    return {} if peers.crowded(np) else {"BENCH_PIN": "1"}
 
 
 def from_first(launcher: Callable[[int], Sequence[str]]) -> Callable[[int], list[str]]:
@@ -63,7 +57,7 @@ def openmpi(version: int, hosts: int) -> Callable[[int], list[str]]:
         mpirun += ["--allow-run-as-root", "--bind-to", "none", "--mca", "pml", "ob1"]
         mpirun += ["--mca", "btl_tcp_if_include", network]
         mpirun += ["--mca", "mpi_yield_when_idle", str(int(peers.crowded(np)))]
-        for variable, value in pinned(np).items():
+        for variable, value in PINNED.items():
             mpirun += ["-x", f"{variable}={value}"]
         return [*mpirun, "-np", str(np), "--host", slots]
 
@@ -94,7 +88,7 @@ MPICH5_NET = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 
 def intel_env(np: int) -> dict[str, str]:
     over = {"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": WIRE}
-    return {**peers.intel_env(np), **over, "I_MPI_PIN": "0", **pinned(np)}
+    return {**peers.intel_env(np), **over, "I_MPI_PIN": "0", **PINNED}
 
 
 def oneccl_env(np: int) -> dict[str, str]:
@@ -118,7 +112,7 @@ def all_peers(hosts: int) -> list[Peer]:
             "net",
             peers.mpich4_program,
             hydra("mpirun.mpich", hosts),
-            lambda np: {"UCX_TLS": "tcp,self", **peers.mpich_yields(np), **pinned(np)},
+            lambda np: {"UCX_TLS": "tcp,self", **peers.mpich_yields(np), **PINNED},
         ),
         Peer(
             "MPICH 5",
@@ -126,7 +120,7 @@ def all_peers(hosts: int) -> list[Peer]:
             "net",
             peers.mpich5_program,
             hydra(mpich5, hosts),
-            lambda np: {**MPICH5_NET, **peers.mpich_yields(np), **pinned(np)},
+            lambda np: {**MPICH5_NET, **peers.mpich_yields(np), **PINNED},
         ),
         Peer("Intel MPI", "intelmpi", "net", peers.intelmpi_program, hydra(impi, hosts), intel_env),
         Peer("oneCCL", "oneccl", "net", peers.oneccl_program, spawned(hosts), oneccl_env),

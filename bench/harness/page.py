@@ -115,8 +115,8 @@ where rounds differ, it is not quite that of the two numbers above it. What is m
 code has changed or with more rounds where these differ, replaces what stood there, whatever comes
 out.
 
-Where there is a core for each rank, ranks are bound to cores (but for Gloo) and spin where they
-can; where ranks outnumber cores, peers yield by their own settings
+Ranks are bound to cores (but for Gloo's). Where there is one for each they spin as they can; where
+ranks outnumber cores, those that follow each other share one, and peers yield by their own settings
 ([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it
 has nothing to yield by, so that its ranks wait until the kernel takes turns, 8 to 40 ms for 8 B.
 

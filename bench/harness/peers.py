@@ -1,8 +1,10 @@
 """Whom we compare ourselves with, and the settings that are best for each.
 
 A peer says how it is had (`prepare`, which installs and builds when that has not been done) and
-how a job of it is launched. Where there is a core for every rank, ranks are bound to cores and
-spin; where there is not, they are free and yield, as far as they can (`mpich_yields`).
+how a job of it is launched. Ranks are bound to cores, by their launchers where there is a core for
+every rank, by their programs where several share one (`pin` in bench/programs/measure.cc). In the
+first case they spin, in the other they yield, as far as they can (`mpich_yields`). Gloo's ranks are
+free: a thread of its own receives.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from harness.jobs import Launch, Missing
 from harness.places import PEERS, PROGRAMS, ROOT, cores
 
 MPI_SOURCES = ("mpi.cc", "measure.cc")
+#: A program with MPI binds its ranks itself then.
+PINNED = {"BENCH_PIN": "1"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ class Peer:
     env: Callable[[int], Mapping[str, str]] = field(default=lambda np: {})
 
     def launch(self, np: int, arguments: Sequence[str]) -> Launch:
-        return Launch([*self.launcher(np), str(self.prepare()), *arguments], self.env(np))
+        pinned = PINNED if crowded(np) else {}
+        command = [*self.launcher(np), str(self.prepare()), *arguments]
+        return Launch(command, {**self.env(np), **pinned})
 
 
 def crowded(np: int) -> bool:
@@ -181,7 +187,7 @@ def oneccl_env(tcp: bool) -> Callable[[int], dict[str, str]]:
     def env(np: int) -> dict[str, str]:
         over = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo", "CCL_KVS_IFACE": "lo"} if tcp else {}
         # A worker of its own yields, a caller that does the work does not: 200 us instead of 8000.
-        places = ",".join(str(rank % cores()) for rank in range(np))
+        places = ",".join(str(rank * cores() // np) for rank in range(np))
         crowd = {"CCL_WORKER_OFFLOAD": "1", "CCL_WORKER_AFFINITY": places}
         crowd = {**crowd, "CCL_YIELD": "sched_yield"} if crowded(np) else {}
         return {

@@ -283,8 +283,8 @@ void give_up(const std::string& reason) {
 void pin(int rank, int size) {
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  if (CPU_COUNT(&allowed) < size) return;
-  int left = rank;
+  const int cores = CPU_COUNT(&allowed);
+  int left = cores < size ? rank * cores / size : rank;
   for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed) || left-- > 0) continue;
     cpu_set_t one;

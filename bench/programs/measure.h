@@ -62,7 +62,9 @@ int measure(Peer& peer, const Options& options);
 /// Ends the process: this peer cannot do what was asked for, which is a gap in the table.
 [[noreturn]] void give_up(const std::string& reason);
 
-/// Binds the process to a core of its own where there is one for every rank: as good launchers do.
+/// Binds the process to a core of its own where there is one for every rank, as good launchers do.
+/// Where there is not, ranks that follow each other share one, as those of a host share a host: who
+/// shares one with whom would else be left to the kernel, and change from run to run.
 void pin(int rank, int size);
 
 }  // namespace bench

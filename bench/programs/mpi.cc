@@ -65,9 +65,9 @@ class Mpi : public Peer {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-/// Where BENCH_PIN says so: hosts may be namespaces of one machine, and launchers, which bind the
-/// ranks of each host by themselves, would put all of them on its first core. By what launchers
-/// tell ranks, since what the library starts is to be on that core, too.
+/// Where BENCH_PIN says so, since launchers cannot: hosts may be namespaces of one machine, where
+/// they would put the ranks of each host on its first core, and ranks may outnumber cores. By what
+/// launchers tell ranks, since what the library starts is to be on that core, too.
 void pin_if_asked() {
   if (variable("BENCH_PIN", "") != "1") return;
   const std::string rank = variable("OMPI_COMM_WORLD_RANK", variable("PMI_RANK", "").c_str());

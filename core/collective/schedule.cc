@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "core/base/assert.h"
 
@@ -73,6 +74,13 @@ struct Fold {
 /// The `count` chunks, a power of two of them, that the chunk of rank `of` is among.
 ChunkRange aligned(int of, int count) { return {of / count * count, count}; }
 
+/// The bits of `rank` in reverse, as many as number the ranks of `core`, a power of two.
+int mirrored(int rank, int core) {
+  int result = 0;
+  for (int bit = 1; bit < core; bit *= 2) result = 2 * result + ((rank & bit) != 0 ? 1 : 0);
+  return result;
+}
+
 /// Of `core` ranks, a power of two, each has its own chunk, and gets those of all by log2(core)
 /// phases; in each it has as many as its partner. Ranks beyond are idle.
 void gather_by_doubling(Schedule& schedule, int rank, int core) {
@@ -138,15 +146,21 @@ Schedule halving_doubling_allreduce(int rank, int size) {
   const Fold fold(rank, size);
   Schedule schedule{.chunks = fold.core, .room_chunks = fold.core};
   const ChunkRange all{0, fold.core};
+  std::vector<Phase> doubling;
   fold.in(schedule, all);
-  for (int distance = fold.core / 2; distance > 0; distance /= 2) {
-    Phase& phase = schedule.phases.emplace_back();
+  for (int distance = 1; distance < fold.core; distance *= 2) {
+    Phase& halve = schedule.phases.emplace_back();
+    Phase& twice = doubling.emplace_back();
     if (fold.away) continue;
-    const int partner = rank ^ distance;
-    phase.sends.push_back({partner, aligned(partner, distance)});
-    phase.receives.push_back({partner, aligned(rank, distance), Merge::reduce});
+    const int partner = rank ^ distance, count = fold.core / (2 * distance);
+    const ChunkRange ours = aligned(mirrored(rank, fold.core), count);
+    const ChunkRange theirs = aligned(mirrored(partner, fold.core), count);
+    halve.sends.push_back({partner, theirs});
+    halve.receives.push_back({partner, ours, Merge::reduce});
+    twice.sends.push_back({partner, ours, ours.first});
+    twice.receives.push_back({partner, theirs, Merge::replace, theirs.first});
   }
-  gather_by_doubling(schedule, rank, fold.core);
+  std::ranges::reverse_copy(doubling, std::back_inserter(schedule.phases));
   fold.out(schedule, all);
   return schedule;
 }

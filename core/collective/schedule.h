@@ -71,7 +71,8 @@ Schedule ring_allreduce(int rank, int size);
 /// fold in before and out after.
 Schedule recursive_doubling_allreduce(int rank, int size);
 /// Recursive halving, then doubling (Rabenseifner, 2004; Thakur et al., 2005): as many bytes as a
-/// ring in 2 log2(size) phases. Ranks beyond the largest power of two fold as above.
+/// ring in 2 log2(size) phases. Half of them go to the next rank, which is likely the nearest, a
+/// quarter to the next but one, and so on. Ranks beyond the largest power of two fold as above.
 Schedule halving_doubling_allreduce(int rank, int size);
 /// Everything up a binomial tree to rank 0, reduced on the way, and down again.
 Schedule tree_allreduce(int rank, int size);

@@ -336,6 +336,15 @@ TEST(Schedule, HalvingDoublingSendsLessThanTwoBuffersARank) {
   }
 }
 
+TEST(Schedule, HalvingDoublingSendsMostToTheNearest) {
+  const auto phases = halving_doubling_allreduce(5, 8).phases;
+  std::vector<std::pair<int, int>> sent;  // to whom, chunks
+  for (const Phase& phase : phases)
+    for (const Send& send : phase.sends) sent.emplace_back(send.peer, send.range.count);
+  EXPECT_EQ(sent,
+            (std::vector<std::pair<int, int>>{{4, 4}, {7, 2}, {1, 1}, {1, 1}, {7, 2}, {4, 4}}));
+}
+
 TEST(Schedule, LatencyGrowsWithTheLogarithm) {
   EXPECT_EQ(halving_doubling_allreduce(0, 64).phases.size(), 12u);
   EXPECT_EQ(tree_allreduce(0, 33).phases.size(), 12u);
