@@ -67,7 +67,7 @@ Executor::Executor(Group& group, Work work)
     : group_(group),
       work_(std::move(work)),
       plan_(*work_.plan),
-      to_publish_(plan_.layout.segments(), plan_.schedule.phases.size(), group.units_in_flight()),
+      to_publish_(plan_.layout.segments(), plan_.schedule.phases.size(), group.units_to_overlap()),
       to_merge_(to_publish_),
       most_ahead_(group.shared_memory()
                       ? std::min<size_t>(group.units_in_flight(), plan_.most_ahead)

@@ -101,6 +101,7 @@ inline ByteVector small_numbers(DType dtype, size_t elements, uint64_t seed) {
 inline sim::NetworkOptions network_of(uint64_t seed) {
   return {.unit_bytes = 64 + 8 * (seed % 60),
           .units_in_flight = 2 + static_cast<uint32_t>(seed % 4),
+          .units_to_overlap = 1 + static_cast<uint32_t>(seed % 5),
           .shared_memory = seed % 2 == 0};
 }
 

@@ -14,6 +14,7 @@ struct GroupFacts {
   int rank = 0;  ///< within the group; decides this rank's part, not the choice
   int size = 1;
   bool shared_memory = false;
+  bool on_one_machine = false;  ///< also over links
   bool operator==(const GroupFacts&) const = default;
 };
 

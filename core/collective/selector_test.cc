@@ -94,6 +94,8 @@ TEST(Selector, OverLinksFewBytesTakeFewPhases) {
   EXPECT_EQ(chosen(4, 8), recursive_doubling_allreduce(1, 4));
   EXPECT_EQ(chosen(4, 1 * MiB), halving_doubling_allreduce(1, 4));
   EXPECT_EQ(chosen(4, 64 * MiB), ring_allreduce(1, 4));
+  const GroupFacts near{.rank = 1, .size = 4, .on_one_machine = true};
+  EXPECT_EQ(choose_allreduce(near, 64 * MiB, {}), halving_doubling_allreduce(1, 4));
   EXPECT_EQ(chosen(6, 1 * MiB), ring_allreduce(1, 6));  // not a power of two
   EXPECT_EQ(choose_allgather(kLinks, 128 * KiB), recursive_doubling_allgather(1, 4));
   EXPECT_EQ(choose_allgather(kLinks, 128 * KiB + 1), ring_allgather(1, 4));

@@ -1,6 +1,7 @@
 // The order in which all ranks go through the units of a batch: one unit for each (segment, phase).
-// A later segment's first phases come before an earlier one's last, so that a rank packs what comes
-// next while its peers still reduce. A pure function of three numbers that all ranks agree on.
+// Where units overlap, a later segment's first phases come before an earlier one's last, so that a
+// rank packs what comes next while its peers still reduce. A pure function of three numbers that
+// all ranks agree on.
 #pragma once
 
 #include <algorithm>
@@ -11,25 +12,28 @@
 namespace hvd {
 
 /// A cursor over the units of `segments` x `phases`. A value.
-/// Phase p of segment s stands at wave s + p * lag; units are ordered by wave, within one by phase.
-/// A larger lag leaves more time between the phases of one segment, but more than units_in_flight /
-/// phases gains nothing, since by then the earlier phase must have been merged anyway.
+/// Phase p of segment s stands at wave s * stride + p * lag; units are ordered by wave, within one
+/// by phase. At least one of the two is 1: where more units overlap than a segment has phases, a
+/// larger lag leaves time between these. Where a segment has more phases, the stride opens only as
+/// many segments at a time as make that many units, so that a segment is done with while it is in
+/// the caches.
 class Wavefront {
  public:
-  Wavefront(size_t segments, size_t phases, uint32_t units_in_flight)
+  Wavefront(size_t segments, size_t phases, uint32_t overlapping)
       : segments_(segments), phases_(phases) {
-    if (phases > 0) lag_ = std::max<size_t>(1, units_in_flight / phases);
+    if (phases > 0) lag_ = std::max<size_t>(1, overlapping / phases);
+    stride_ = std::max<size_t>(1, phases / overlapping);
   }
 
   size_t units() const { return segments_ * phases_; }
   bool done() const { return index_ == units(); }
   size_t index() const { return index_; }  ///< Ticket::unit, less Work::first_unit
-  size_t segment() const { return wave_ - phase_ * lag_; }
+  size_t segment() const { return (wave_ - phase_ * lag_) / stride_; }
   size_t phase() const { return phase_; }
 
   void next() {
     ++index_;
-    ++phase_;
+    phase_ += stride_;
     while (!done() && phase_ > last_phase()) {
       ++wave_;
       phase_ = first_phase();
@@ -39,19 +43,21 @@ class Wavefront {
   /// Has this cursor passed the unit of (segment, phase)?
   bool passed(size_t segment, size_t phase) const {
     if (done()) return true;
-    const size_t wave = segment + phase * lag_;
+    const size_t wave = segment * stride_ + phase * lag_;
     return wave < wave_ || (wave == wave_ && phase < phase_);
   }
 
  private:
   size_t first_phase() const {  // the segment of an earlier one would lie behind the last
-    return wave_ < segments_ ? 0 : (wave_ - segments_) / lag_ + 1;
+    const size_t last_opened = (segments_ - 1) * stride_;
+    return wave_ <= last_opened ? wave_ % stride_ : (wave_ - last_opened + lag_ - 1) / lag_;
   }
   size_t last_phase() const { return std::min(phases_ - 1, wave_ / lag_); }
 
   size_t segments_;
   size_t phases_;
   size_t lag_ = 1;
+  size_t stride_ = 1;
   size_t index_ = 0;
   size_t wave_ = 0;
   size_t phase_ = 0;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -13,9 +14,9 @@ using Unit = std::pair<size_t, size_t>;  // segment, phase
 TEST(Wavefront, VisitsEveryUnitOnceAndPhasesOfASegmentInOrder) {
   for (const size_t segments : {1, 2, 3, 8, 40})
     for (const size_t phases : {1, 2, 5, 14})
-      for (const uint32_t in_flight : {2, 3, 4, 16}) {
+      for (const uint32_t overlapping : {1, 2, 3, 4, 16}) {
         std::map<Unit, size_t> index;
-        for (Wavefront at(segments, phases, in_flight); !at.done(); at.next()) {
+        for (Wavefront at(segments, phases, overlapping); !at.done(); at.next()) {
           const Unit unit{at.segment(), at.phase()};
           ASSERT_LT(unit.first, segments);
           ASSERT_LT(unit.second, phases);
@@ -44,6 +45,19 @@ TEST(Wavefront, PacksTheNextSegmentBeforeTheLastPhaseOfThisOne) {
   for (Wavefront at(4, 2, 4); !at.done(); at.next()) index[{at.segment(), at.phase()}] = at.index();
   const size_t next_packed = index.at({1, 0}), this_collected = index.at({0, 1});
   EXPECT_LT(next_packed, this_collected);
+}
+
+TEST(Wavefront, OpensOnlyAsManySegmentsAsOverlap) {
+  for (const uint32_t overlapping : {1, 2, 3, 4}) {
+    std::map<size_t, size_t> left;  // of segments that are open: phases to come
+    size_t most = 0;
+    for (Wavefront at(9, 12, overlapping); !at.done(); at.next()) {
+      const auto [segment, is_new] = left.try_emplace(at.segment(), 12);
+      most = std::max(most, left.size());
+      if (--segment->second == 0) left.erase(segment);
+    }
+    EXPECT_EQ(most, overlapping);
+  }
 }
 
 TEST(Wavefront, IsDoneAtOnceWithoutUnits) {

@@ -51,11 +51,16 @@ class Group {
   virtual int size() const = 0;
   /// True where peers read each other's room directly; decides which algorithms are cheap.
   virtual bool shared_memory() const = 0;
+  /// Nothing that is sent leaves the machine. The same on all ranks of the group.
+  virtual bool on_one_machine() const { return shared_memory(); }
   /// The largest unit. The same on all ranks of the group.
   virtual size_t unit_bytes() const = 0;
   /// How many units a rank may have published and not yet released. The same on all ranks; at
   /// least 2.
   virtual uint32_t units_in_flight() const = 0;
+  /// How many units it pays to have under way at a time. The same on all ranks; 1 where a message
+  /// takes so little that a segment should rather be done with while it is in the caches.
+  virtual uint32_t units_to_overlap() const { return units_in_flight(); }
 
   /// Room for `bytes` that `ticket` will publish; empty optional while a peer still reads what lies
   /// there. A ticket that publishes nothing need not be reserved.

@@ -7,8 +7,8 @@
 
 namespace hvd {
 
-LinkGroup::LinkGroup(Mesh& mesh, std::vector<int> members, int own)
-    : mesh_(mesh), members_(std::move(members)) {
+LinkGroup::LinkGroup(Mesh& mesh, std::vector<int> members, int own, bool on_one_machine)
+    : mesh_(mesh), members_(std::move(members)), on_one_machine_(on_one_machine) {
   const auto at = std::find(members_.begin(), members_.end(), own);
   HVD_ASSERT(at != members_.end());
   rank_ = static_cast<int>(at - members_.begin());

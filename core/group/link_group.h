@@ -16,10 +16,6 @@ namespace hvd {
 class LinkGroup final : public Group {
  public:
   static constexpr uint32_t kUnitsInFlight = 4;
-  /// Two ranks send each other half a unit or more at a time, which is enough to keep a connection
-  /// busy; what is in flight should stay in the caches. Over loopback 4 MiB take a twentieth less
-  /// than with four.
-  static constexpr uint32_t kUnitsInFlightOfTwo = 2;
   /// A peer that is slow keeps at most about this much of ours waiting; enough to keep a socket
   /// busy.
   static constexpr size_t kUnsentLimitBytes = 2 * Mesh::kUnitBytes;
@@ -28,18 +24,19 @@ class LinkGroup final : public Group {
   /// and 13.8.
   static constexpr size_t kLeastLandingBytes = 4 * KiB;
 
-  /// `members[i]` is the global rank of the group's rank i; `own` is this rank's.
-  LinkGroup(Mesh& mesh, std::vector<int> members, int own);
+  /// `members[i]` is the global rank of the group's rank i; `own` is this rank's. `on_one_machine`:
+  /// all members are.
+  LinkGroup(Mesh& mesh, std::vector<int> members, int own, bool on_one_machine = false);
   /// What peers still wait for of this group's memory is copied; the mesh outlives it.
   ~LinkGroup() override { return_loans(); }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   bool shared_memory() const override { return false; }
+  bool on_one_machine() const override { return on_one_machine_; }
   size_t unit_bytes() const override { return Mesh::kUnitBytes; }
-  uint32_t units_in_flight() const override {
-    return size() == 2 ? kUnitsInFlightOfTwo : kUnitsInFlight;
-  }
+  uint32_t units_in_flight() const override { return kUnitsInFlight; }
+  uint32_t units_to_overlap() const override { return on_one_machine_ ? 1 : kUnitsInFlight; }
 
   std::optional<MutableBytes> reserve(Ticket ticket, size_t bytes) override;
   void publish(Ticket ticket, std::span<const Parcel> parcels) override;
@@ -75,6 +72,7 @@ class LinkGroup final : public Group {
   Mesh& mesh_;
   std::vector<int> members_;
   int rank_;
+  bool on_one_machine_;
   AlignedBuffer rooms_;  ///< one a unit in flight; made when first needed
   std::array<Slot, kUnitsInFlight> slots_;
   std::optional<Ticket> published_;

@@ -17,6 +17,7 @@ class Network::Port final : public Group {
   bool shared_memory() const override { return network_.options_.shared_memory; }
   size_t unit_bytes() const override { return network_.options_.unit_bytes; }
   uint32_t units_in_flight() const override { return network_.options_.units_in_flight; }
+  uint32_t units_to_overlap() const override { return network_.options_.units_to_overlap; }
 
   std::optional<MutableBytes> reserve(Ticket ticket, size_t bytes) override;
   void publish(Ticket ticket, std::span<const Parcel> parcels) override;

@@ -21,6 +21,7 @@ namespace hvd::sim {
 struct NetworkOptions {
   size_t unit_bytes = 256;
   uint32_t units_in_flight = 3;
+  uint32_t units_to_overlap = 3;
   /// Parcels of links are seen only once their receiver has pumped.
   bool shared_memory = false;
   /// Upper limit of the delays, in steps of the simulation.

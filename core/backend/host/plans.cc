@@ -48,7 +48,10 @@ std::shared_ptr<const Plan> make(const PassKind& kind, const Group& group, DType
 }  // namespace
 
 GroupFacts facts_of(const Group& group) {
-  return {.rank = group.rank(), .size = group.size(), .shared_memory = group.shared_memory()};
+  return {.rank = group.rank(),
+          .size = group.size(),
+          .shared_memory = group.shared_memory(),
+          .on_one_machine = group.on_one_machine()};
 }
 
 Layout split_for(const Group& group, const Schedule& schedule, size_t bytes, DType dtype) {

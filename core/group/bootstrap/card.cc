@@ -52,6 +52,13 @@ bool on_one_machine(const Card& a, const Card& b) {
   return a.kernel == b.kernel && a.network == b.network;
 }
 
+bool are_on_one_machine(const std::vector<Card>& cards, const std::vector<int>& ranks) {
+  return std::ranges::all_of(ranks, [&](int rank) {
+    return cards.empty() || on_one_machine(cards[static_cast<size_t>(rank)],
+                                           cards[static_cast<size_t>(ranks.front())]);
+  });
+}
+
 ByteVector to_bytes(const Card& card) {
   Writer out;
   out.put(card.rank);

@@ -30,6 +30,9 @@ struct Card {
 /// which abstract unix sockets live.
 bool on_one_machine(const Card& a, const Card& b);
 
+/// The same of all `ranks`. `cards`: [global rank], none in a job of one.
+bool are_on_one_machine(const std::vector<Card>& cards, const std::vector<int>& ranks);
+
 ByteVector to_bytes(const Card& card);
 /// Throws Error{internal} when malformed.
 Card read_card(ConstBytes bytes);

@@ -50,6 +50,10 @@ TEST(Topology, TheSameNameOnTwoMachinesIsTwoHosts) {
   EXPECT_FALSE(on_one_machine(card_of(0, "a"), elsewhere));
   EXPECT_FALSE(on_one_machine(card_of(0, "a"), contained));
   EXPECT_TRUE(on_one_machine(card_of(0, "a"), card_of(3, "b")));
+  const std::vector<Card> all{card_of(0, "a"), elsewhere, contained, card_of(3, "b")};
+  EXPECT_TRUE(are_on_one_machine(all, {0, 3}));
+  EXPECT_TRUE(are_on_one_machine(all, {1}));
+  EXPECT_FALSE(are_on_one_machine(all, {0, 1, 3}));
 }
 
 TEST(Topology, EveryRankIsAHostWhereMemoryIsNotShared) {
