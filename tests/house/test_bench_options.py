@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 import sys
@@ -145,15 +146,19 @@ def test_every_mpich_is_told_to_yield_where_ranks_outnumber_cores() -> None:
         assert "MPIR_CVAR_POLLS_BEFORE_YIELD" not in peer.env(1)
 
 
-def test_between_hosts_every_mpi_binds_its_ranks_where_each_has_a_core() -> None:
-    mpis = [peer for peer in hosted.all_peers(1) if peer.short not in ("oneccl", "gloo", "torch")]
-    assert len(mpis) == 5
+def test_every_mpi_binds_its_ranks_where_its_launcher_cannot() -> None:
+    def binds_itself(peer: peers.Peer, np: int) -> bool:
+        launch = dataclasses.replace(peer, prepare=lambda: Path("program")).launch(np, [])
+        return "BENCH_PIN=1" in launch.command or launch.env.get("BENCH_PIN") == "1"
 
-    def is_bound(peer: peers.Peer, np: int) -> bool:
-        return "BENCH_PIN=1" in peer.launcher(np) or peer.env(np).get("BENCH_PIN") == "1"
-
-    assert all(is_bound(peer, cores()) for peer in mpis)
-    assert not any(is_bound(peer, CROWDED) for peer in mpis)
+    no_mpi = ("oneccl", "gloo", "torch")
+    between_hosts = [peer for peer in hosted.all_peers(1) if peer.short not in no_mpi]
+    assert len(between_hosts) == 5
+    assert all(binds_itself(peer, np) for peer in between_hosts for np in (cores(), CROWDED))
+    on_one = [peer for peer in (*peers.SHARED_MEMORY, *peers.TCP) if peer.short not in no_mpi]
+    assert len(on_one) == 10
+    assert all(binds_itself(peer, CROWDED) for peer in on_one)
+    assert not any(binds_itself(peer, cores()) for peer in on_one)
 
 
 def test_programs_are_made_anew_when_any_header_of_theirs_has_changed() -> None:
