@@ -119,8 +119,8 @@ Ranks are bound to cores (but for Gloo's). Where there is one for each they spin
 ranks outnumber cores, those that follow each other share one, and peers yield by their own settings
 ([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it
 has nothing to yield by, so that its ranks wait until the kernel takes turns, 8 to 40 ms for 8 B.
-In rows of revision 8e11fd1 or without one, ranks that outnumber cores were free, which flatters ours:
-Intel MPI takes 6.2 us for 8 B in shared memory at np 4 then, and 3.5 bound.
+In rows of revision 8e11fd1 or f228ddc, or without one, ranks that outnumber cores were free, which
+flatters ours: Intel MPI takes 6.2 us for 8 B in shared memory at np 4 then, and 3.5 bound.
 
 The host of a virtual machine may move its cores. A run of blocking calls begins when a signal from
 core to core takes less than 2.5 times as long as the quickest seen, and is repeated when it does
