@@ -20,7 +20,7 @@ from harness.jobs import Launch, Missing
 from harness.places import PEERS, PROGRAMS, ROOT, cores
 
 MPI_SOURCES = ("mpi.cc", "measure.cc")
-#: A program with MPI binds its ranks itself then.
+#: Tells a program with MPI to bind its ranks itself (`pin_if_asked` in bench/programs/mpi.cc).
 PINNED = {"BENCH_PIN": "1"}
 
 

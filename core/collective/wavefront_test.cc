@@ -30,13 +30,15 @@ TEST(Wavefront, VisitsEveryUnitOnceAndPhasesOfASegmentInOrder) {
 }
 
 TEST(Wavefront, KnowsWhatItHasPassed) {
-  std::map<Unit, size_t> index;
-  for (Wavefront at(7, 3, 4); !at.done(); at.next()) index[{at.segment(), at.phase()}] = at.index();
-  Wavefront at(7, 3, 4);
-  for (;; at.next()) {
-    for (const auto& [unit, place] : index)
-      EXPECT_EQ(at.passed(unit.first, unit.second), place < at.index());
-    if (at.done()) break;
+  for (const uint32_t overlapping : {1, 2, 4, 8}) {
+    std::map<Unit, size_t> index;
+    for (Wavefront at(7, 3, overlapping); !at.done(); at.next())
+      index[{at.segment(), at.phase()}] = at.index();
+    for (Wavefront at(7, 3, overlapping);; at.next()) {
+      for (const auto& [unit, place] : index)
+        EXPECT_EQ(at.passed(unit.first, unit.second), place < at.index());
+      if (at.done()) break;
+    }
   }
 }
 
