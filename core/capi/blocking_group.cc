@@ -160,7 +160,7 @@ void BlockingGroup::exchange(const EagerTask& task) {
   const auto drive_call = [&](auto call) { end_call(drive([&] { return call.advance(); })); };
   if (eager_slots_ == nullptr)
     drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
-  else if (DividedCall::suits(task, size()))
+  else if (DividedCall::suits(task, size(), spare_cores_))
     drive_call(DividedCall(*eager_slots_, task));
   else
     drive_call(EagerCall(*eager_slots_, task));

@@ -18,8 +18,9 @@ class DividedCall {
   /// An allreduce within EagerCall::limits().
   DividedCall(EagerSlots& slots, const EagerTask& task);
 
-  /// Whether a task is better done so than as an EagerCall. The same on all ranks.
-  static bool suits(const EagerTask& task, int ranks);
+  /// Whether a task is better done so than as an EagerCall. The same on all ranks. `spare_cores`:
+  /// see Patience.
+  static bool suits(const EagerTask& task, int ranks, bool spare_cores);
 
   /// Never blocks. `done` when the result is here.
   Run::Progress advance();

@@ -298,10 +298,15 @@ TEST(DividedCall, ServesAsManyRanksAsThereAreSlots) {
 }
 
 TEST(DividedCall, SuitsWhereMuchIsAdded) {
-  const auto suits = [](DType type, size_t bytes, int ranks) {
-    return DividedCall::suits({.dtype = type, .rows = bytes, .row_bytes = 1}, ranks);
+  const auto suits = [](DType type, size_t bytes, int ranks, bool spare_cores = false) {
+    return DividedCall::suits({.dtype = type, .rows = bytes, .row_bytes = 1}, ranks, spare_cores);
   };
-  EXPECT_FALSE(suits(DType::float32, 512 * KiB, 2));
+  for (const bool spare_cores : {false, true}) {
+    EXPECT_FALSE(suits(DType::float32, 512 * KiB, 2, spare_cores));
+    EXPECT_FALSE(suits(DType::bfloat16, 32 * KiB, 2, spare_cores));
+  }
+  EXPECT_TRUE(suits(DType::float32, 4 * KiB, 4, true));
+  EXPECT_FALSE(suits(DType::float32, 2 * KiB, 4, true));
   EXPECT_TRUE(suits(DType::float32, 64 * KiB, 4));
   EXPECT_FALSE(suits(DType::float32, 32 * KiB, 4));
   EXPECT_TRUE(suits(DType::float16, 32 * KiB, 4));
@@ -309,7 +314,7 @@ TEST(DividedCall, SuitsWhereMuchIsAdded) {
   EXPECT_FALSE(suits(DType::bfloat16, 8 * KiB, 8));
   EXPECT_FALSE(DividedCall::suits(
       {.transfer = Transfer::reducescatter, .dtype = DType::float32, .rows = MiB, .row_bytes = 1},
-      8));
+      8, true));
 }
 
 TEST(DirectCall, GivesTheBitsOfTheExecutor) {

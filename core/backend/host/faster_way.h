@@ -8,17 +8,21 @@
 #include <cstddef>
 #include <span>
 
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
 
 namespace hvd {
 
 class FasterWay {
  public:
-  /// Calls of each way, in a row. Only after some of them do caches hold what that way leaves
-  /// there: one that goes round a ring of 3 MiB in pieces of 256 KiB has to have been round. After
-  /// five, an alltoall of 256 KiB at np 2 went the way that takes 13 us and not the one of 9.
+  /// Of each way, in a row. Only after some calls do caches hold what that way leaves there: one
+  /// that goes round a ring of 3 MiB in pieces of 256 KiB has to have been round. After five, an
+  /// alltoall of 256 KiB at np 2 went the way that takes 13 us and not the one of 9.
   static constexpr size_t kSettling = 32;
-  static constexpr size_t kTimed = 8;    ///< that follow
+  static constexpr size_t kTimed = 8;  ///< that follow
+  /// What ends either before: of long calls, few tell as much.
+  static constexpr size_t kSettlingBytes = 8 * MiB;
+  static constexpr size_t kTimedBytes = 16 * MiB;
   static constexpr size_t kKept = 4000;  ///< calls before both are tried again
 
   /// What the timed calls took together. Not one by one: who runs ahead in one waits in the next.
@@ -28,23 +32,20 @@ class FasterWay {
   };
 
   /// By which of the two the next call goes.
-  bool takes_second() const { return is_trying() ? calls_ >= kOfEach : second_is_faster_; }
+  bool takes_second() const { return is_trying() ? first_.is_over() : second_is_faster_; }
   /// While it does, calls are timed, and took() is called after each; else passed().
-  bool is_trying() const { return calls_ < 2 * kOfEach; }
+  bool is_trying() const { return !second_.is_over(); }
   /// Of this rank, for a call of so many bytes. True when all trials are made: now all tell each
   /// other times(), and decide().
   bool took(Duration time, size_t bytes) {
-    if (calls_ % kOfEach >= kSettling) {
-      (takes_second() ? times_.second : times_.first) += time;
-      (takes_second() ? second_bytes_ : first_bytes_) += static_cast<double>(bytes);
-    }
-    return ++calls_ == 2 * kOfEach;
+    (takes_second() ? second_ : first_).took(time, bytes);
+    return !is_trying();
   }
   void passed() {
-    if (++calls_ == 2 * kOfEach + kKept) *this = FasterWay();
+    if (++kept_ == kKept) *this = FasterWay();
   }
 
-  const Times& times() const { return times_; }
+  Times times() const { return {first_.time, second_.time}; }
   /// By those of all ranks, the same on all: what the rank took that had to wait least for the
   /// others, a byte.
   void decide(std::span<const Times> of_ranks) {
@@ -53,16 +54,37 @@ class FasterWay {
       least.first = std::min(least.first, times.first);
       least.second = std::min(least.second, times.second);
     }
-    const auto count = [](Duration time) { return static_cast<double>(time.count()); };
-    second_is_faster_ = count(least.second) * first_bytes_ < count(least.first) * second_bytes_;
+    const auto count = [](auto value) { return static_cast<double>(value); };
+    second_is_faster_ = count(least.second.count()) * count(first_.timed.bytes) <
+                        count(least.first.count()) * count(second_.timed.bytes);
   }
 
  private:
-  static constexpr size_t kOfEach = kSettling + kTimed;
+  struct Calls {
+    size_t count = 0;
+    size_t bytes = 0;
+    bool reach(size_t most_calls, size_t most_bytes) const {
+      return count >= most_calls || bytes >= most_bytes;
+    }
+  };
 
-  Times times_{};
-  double first_bytes_ = 0, second_bytes_ = 0;  ///< of the timed calls; the same on all ranks
-  size_t calls_ = 0;
+  /// Of one way. Its calls are the same on all ranks.
+  struct Trial {
+    Calls settling, timed;
+    Duration time{};
+
+    bool is_over() const { return timed.reach(kTimed, kTimedBytes); }
+    void took(Duration one, size_t bytes) {
+      const bool is_timed = settling.reach(kSettling, kSettlingBytes);
+      Calls& calls = is_timed ? timed : settling;
+      ++calls.count;
+      calls.bytes += bytes;
+      if (is_timed) time += one;
+    }
+  };
+
+  Trial first_, second_;
+  size_t kept_ = 0;
   bool second_is_faster_ = false;
 };
 

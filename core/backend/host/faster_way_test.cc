@@ -72,6 +72,30 @@ TEST(FasterWay, ForgivesEachWayASlowStart) {
   EXPECT_TRUE(way.takes_second());
 }
 
+TEST(FasterWay, OfLongCallsTriesFew) {
+  FasterWay way;
+  size_t of_each = 0;
+  while (!way.takes_second()) {
+    way.took(1ms, 4 * MiB);
+    ++of_each;
+  }
+  EXPECT_EQ(of_each, (FasterWay::kSettlingBytes + FasterWay::kTimedBytes) / (4 * MiB));
+  for (size_t i = 0; i < of_each; ++i) EXPECT_EQ(way.took(999us, 4 * MiB), i + 1 == of_each);
+  way.decide(std::vector{way.times()});
+  EXPECT_TRUE(way.takes_second());
+}
+
+TEST(FasterWay, OfCallsThatAreALotEachTriesOneAfterOneThatSettles) {
+  FasterWay way;
+  way.took(1s, FasterWay::kTimedBytes);
+  way.took(10ms, FasterWay::kTimedBytes);
+  ASSERT_TRUE(way.takes_second());
+  EXPECT_FALSE(way.took(1s, FasterWay::kTimedBytes));
+  EXPECT_TRUE(way.took(9ms, FasterWay::kTimedBytes));
+  way.decide(std::vector{way.times()});
+  EXPECT_TRUE(way.takes_second());
+}
+
 TEST(FasterWay, IsLookedForAgainAfterManyCalls) {
   std::vector<FasterWay> ways(1);
   go_through_trials(ways, {{2us, 1us}});
