@@ -30,7 +30,7 @@ def main() -> int:
     for hosts in arguments.hosts:
         transport = f"{hosts} hosts, {arguments.rate}"
         works = [Work(transport, "allreduce", "float32", np) for np in arguments.np]
-        works = [work for work in works if work.np % hosts == 0]
+        works = [work.on(arguments.machine) for work in works if work.np % hosts == 0]
         try:
             with namespaces.hosts(hosts, arguments.rate):
                 for work in works:

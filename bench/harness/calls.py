@@ -75,17 +75,20 @@ def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> in
     """Measures, prints, and writes what was asked for; returns the exit code."""
     found = results.document(bench, arguments)
     gaps: list[Row] = []
+    shown: list[Work] = []
     for work in works:
         bound = functools.partial(bounds.in_machine, work, arguments.sizes)
-        rows, missing = measure(work, contestants(arguments, work.transport), bound, arguments)
+        named = work.on(arguments.machine)
+        rows, missing = measure(named, contestants(arguments, work.transport), bound, arguments)
         rows += results.of_before(options.document_before(arguments), rows)
-        found.replace([work], rows, missing, arguments.sizes)
+        found.replace([named], rows, missing, arguments.sizes)
+        shown.append(named)
         gaps += missing
         if arguments.json:  # after every work, so that an interrupted run leaves something
             found.save(arguments.json)
     if arguments.plot:
-        pictures.draw(found, works, arguments.plot)
-    print(report(found, works))
+        pictures.draw(found, shown, arguments.plot)
+    print(report(found, shown))
     return exit_code(gaps)
 
 

@@ -24,7 +24,7 @@ from harness.readings import (
 )
 from harness.results import BOUND, MEMORY, OURS, OURS_FLOAT32, Row, cell_of, cell_text
 from harness.shapes import NETWORKS
-from harness.verdict import geometric_mean
+from harness.verdict import digits, geometric_mean
 
 STATES = MET, MISSED, NOT_MEASURED = "met", "missed", "not measured"
 
@@ -80,6 +80,8 @@ HOSTS = ("2 hosts, 1gbit", "3 hosts, 1gbit", "4 hosts, 1gbit")
 ALLREDUCE = Cells("allreduce", ("shm",), ("allreduce",), FLOAT32, (2, 4, 8), ALL_BYTES)
 ALLREDUCE_NP_2 = replace(ALLREDUCE, np=(2,))
 ALLREDUCE_64_MIB = replace(ALLREDUCE_NP_2, bytes=(64 * MIB,))
+#: A core for each rank.
+ALLREDUCE_CORES = replace(ALLREDUCE, transport=("shm, 16 cores",), np=(4, 8))
 ALLREDUCE_HALF = Cells("half", ("shm",), ("allreduce",), HALF, (2, 4, 8), ALL_BYTES)
 ALLREDUCE_TCP = replace(ALLREDUCE, transport=("tcp",), np=(2, 4))
 ALLREDUCE_TCP_NP_2 = replace(ALLREDUCE_TCP, np=(2,))
@@ -128,7 +130,14 @@ def overhead(type_: str, np: int) -> Cells:
 
 GOALS = (
     *worst_and_mean("allreduce", "allreduce of float32, shared memory", ALLREDUCE, 0.95, 1.5),
-    Goal("allreduce-mean-np-2", "the same at np 2", ALLREDUCE_NP_2, ratios, 1.15, mean=True),
+    Goal("allreduce-mean-np-2", "the same at np 2, mean", ALLREDUCE_NP_2, ratios, 1.15, mean=True),
+    *worst_and_mean(
+        "allreduce-cores",
+        "the same with a core for each rank (np 4, 8 of 16)",
+        ALLREDUCE_CORES,
+        0.95,
+        1.5,
+    ),
     Goal(
         "allreduce-64-MiB",
         "64 MiB at np 2: one read and one write of the buffer / ours",
@@ -140,7 +149,12 @@ GOALS = (
     *worst_and_mean("collectives", "other collectives, shared memory", COLLECTIVES, 0.95, 1.2),
     *worst_and_mean("tcp-allreduce", "allreduce of float32, TCP", ALLREDUCE_TCP, 0.95, 1.5),
     Goal(
-        "tcp-allreduce-mean-np-2", "the same at np 2", ALLREDUCE_TCP_NP_2, ratios, 1.15, mean=True
+        "tcp-allreduce-mean-np-2",
+        "the same at np 2, mean",
+        ALLREDUCE_TCP_NP_2,
+        ratios,
+        1.15,
+        mean=True,
     ),
     *half_types("tcp-half", "float16 and bfloat16, TCP", ALLREDUCE_HALF_TCP),
     *worst_and_mean("tcp-collectives", "other collectives, TCP", COLLECTIVES_TCP, 0.95, 1.2),
@@ -257,12 +271,3 @@ def judge(goal: Goal, rows: Mapping[str, Sequence[Row]]) -> Judged:
     short = bool(failed) or (value < limit and not (goal.mean and lacking))
     state = MISSED if short else NOT_MEASURED if lacking else MET
     return Judged(wanted, "; ".join(shown) or "-", state)
-
-
-def digits(value: float, limit: float) -> str:
-    """Two behind the point, or as many as show on which side of the limit it lies."""
-    for count in (2, 3, 4):
-        text = f"{value:.{count}f}"
-        if (float(text) < round(limit, count)) == (value < limit):
-            break
-    return text

@@ -83,6 +83,7 @@ def parser(
         add("--sizes", **listed(size), default=sizes, help="bytes; 16K, 64M")
         add("--seconds", type=float, help="for the calls of one size in one round")
         add("--limit", type=float, default=60, help="seconds that one job may take")
+        add("--machine", help="names this one in the results, beside others")
     only = f"only these: {', '.join(known)}; '{NONE}' for us alone"
     add("--peers", **listed(one_of([*known, NONE])), metavar="PEER", help=only)
     add("--plot", type=picture, metavar="FILE", help="an SVG or PNG: curves over size, else bars")

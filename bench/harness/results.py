@@ -9,14 +9,14 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from harness import machine
 from harness.rounds import Outcome
-from harness.verdict import Verdict, geometric_mean, judge
+from harness.verdict import Verdict, digits, geometric_mean, judge
 
 OURS = "ours"
 BOUND = "bound"  #: the peer that is physics
@@ -40,6 +40,10 @@ class Work:
     @staticmethod
     def of(row: Row) -> Work:
         return Work(row["transport"], row["kind"], row["type"], row["np"])
+
+    def on(self, machine: str | None) -> Work:
+        """The same on a machine that goes by a name; None: on the usual ones."""
+        return replace(self, transport=f"{self.transport}, {machine}") if machine else self
 
     def __str__(self) -> str:
         return f"{self.kind} {self.type}, np {self.np}, {self.transport}"
@@ -115,7 +119,7 @@ def last_line(judged: dict[tuple[Work, int], Verdict]) -> str:
     where = f"{cell_text(*worst)}, {judged[worst].peer}"
     mean = geometric_mean(ratios.values())
     cells = f"{len(ratios)} cell{'s' if len(ratios) > 1 else ''}"
-    return f"worst cell {ratios[worst]:.2f} ({where}), geometric mean {mean:.2f} over {cells}"
+    return f"worst cell {digits(ratios[worst])} ({where}), geometric mean {mean:.2f} over {cells}"
 
 
 def cell_text(work: Work, size: int) -> str:

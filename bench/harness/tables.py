@@ -21,6 +21,7 @@ from harness.results import (
     variants,
     verdicts,
 )
+from harness.verdict import digits
 
 GAP = "-"
 
@@ -77,7 +78,7 @@ def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Ro
 
     def ratio(ours: str, column: Column) -> str:
         verdict = judged[ours].get(column)
-        return GAP if verdict is None or verdict.ratio is None else f"{verdict.ratio:.2f}"
+        return GAP if verdict is None or verdict.ratio is None else digits(verdict.ratio)
 
     def share(of: str, column: Column) -> str:
         other, ours = times.get((of, column)), times.get((OURS, column))

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+BELOW = 0.95  #: a ratio below this is a cell that falls short
 Rounds = Mapping[int, float]  #: number of the round, from 1, to the median of its calls
 
 
@@ -62,3 +63,12 @@ def fastest(entered: Mapping[str, Rounds]) -> str | None:
 def geometric_mean(ratios: Iterable[float]) -> float:
     logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(statistics.fmean(logarithms)) if logarithms else math.nan
+
+
+def digits(value: float, limit: float = BELOW) -> str:
+    """Two behind the point, or as many as show on which side of the limit it lies."""
+    for count in (2, 3, 4):
+        text = f"{value:.{count}f}"
+        if (float(text) < round(limit, count)) == (value < limit):
+            break
+    return text

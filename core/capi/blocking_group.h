@@ -27,8 +27,8 @@ namespace hvd {
 /// Driven by one thread at a time.
 class BlockingGroup {
  public:
-  /// `wiring` comes from connect_group() for `ranks` (global, ascending). `spare_cores`: see
-  /// Patience.
+  /// `wiring` comes from connect_group() for `ranks` (global, ascending). `spare_cores`: every
+  /// local rank has a core of its own; the same on all ranks of a host.
   BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs, bool spare_cores);
   BlockingGroup(const BlockingGroup&) = delete;
   BlockingGroup& operator=(const BlockingGroup&) = delete;

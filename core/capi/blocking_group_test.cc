@@ -33,8 +33,9 @@ class Member {
     identity.size = size;
     world_ = connect(identity, key, &store, 1, knobs, Terms());
   }
-  BlockingGroup group(const std::vector<int>& ranks, const std::string& name) {
-    return BlockingGroup(wiring(ranks, name), ranks, knobs_, false);
+  BlockingGroup group(const std::vector<int>& ranks, const std::string& name,
+                      bool spare_cores = false) {
+    return BlockingGroup(wiring(ranks, name), ranks, knobs_, spare_cores);
   }
   Wiring wiring(const std::vector<int>& ranks, const std::string& name) {
     return connect_group(world_.roster(), {ranks, name + "/"}, key_, &store_, knobs_);
@@ -164,23 +165,28 @@ TEST_P(BlockingGroups, TakeSmallCallsAmongOthers) {
 }
 
 /// Often enough that every way is gone, small ones between large ones.
-TEST_P(BlockingGroups, GiveTheSameByEveryWay) {
-  on_ranks(3, [](Member& member, int rank) {
-    BlockingGroup group = member.group({0, 1, 2}, "all");
-    const int64_t turns = 2 * (FasterWay::kSettling + FasterWay::kTimed) + 5;
-    for (int64_t turn = 0; turn < turns; ++turn) {
-      for (const size_t count : {size_t{3}, size_t{3000}, size_t{20'000}, size_t{100'000}}) {
-        std::vector<int64_t> values(count, rank + turn);
-        const EagerTask task = eager_sum_of(values);
-        if (task.bytes() > group.task_limits().reduced)
-          group.run(sum_of(values));  // over links
-        else
-          group.run(task, [&] { return sum_of(values); });
-        ASSERT_EQ(values, std::vector<int64_t>(count, 3 + 3 * turn)) << "turn " << turn;
-      }
+void go_every_way(BlockingGroup group) {
+  const int64_t turns = 2 * FasterWay::kMostTrials + 5;
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    for (const size_t count : {size_t{3}, size_t{3000}, size_t{20'000}, size_t{100'000}}) {
+      std::vector<int64_t> values(count, group.rank() + turn);
+      const EagerTask task = eager_sum_of(values);
+      if (task.bytes() > group.task_limits().reduced)
+        group.run(sum_of(values));  // over links
+      else
+        group.run(task, [&] { return sum_of(values); });
+      ASSERT_EQ(values, std::vector<int64_t>(count, 3 + 3 * turn)) << "turn " << turn;
     }
-    group.leave();
-  });
+  }
+  group.leave();
+}
+
+TEST_P(BlockingGroups, GiveTheSameByEveryWay) {
+  on_ranks(3, [](Member& member, int) { go_every_way(member.group({0, 1, 2}, "all")); });
+}
+
+TEST_P(BlockingGroups, GiveTheSameByEveryWayWithACoreForEachRank) {
+  on_ranks(3, [](Member& member, int) { go_every_way(member.group({0, 1, 2}, "all", true)); });
 }
 
 /// One rank cannot put its result where it is told to. One that is done with that call learns in
@@ -189,7 +195,7 @@ TEST(BlockingGroupInSharedMemory, FailsOnAllRanksWhereOneHasGivenUp) {
   MemStore store;
   const JobKey key = make_job_key();
   constexpr size_t kBytes = 16 * KiB;
-  constexpr int kGoesWrong = 2, kTrials = FasterWay::kSettling + FasterWay::kTimed;
+  constexpr int kGoesWrong = 2, kTrials = FasterWay::kMostTrials;
   const auto work = [&](int rank) {
     Member member(rank, 3, key, store, Knobs());
     BlockingGroup group = member.group({0, 1, 2}, "all");

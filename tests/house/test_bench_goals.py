@@ -12,6 +12,7 @@ from harness.options import SIZES
 from harness.places import ROOT
 from harness.readings import best_ratios, ratios
 from harness.results import Row, Work, cell_of, limit
+from harness.verdict import digits
 
 BY_KEY = {goal.key: goal for goal in GOALS}
 TWO = Cells("allreduce", ("shm",), ("allreduce",), ("float32",), (2,), (8, 64))
@@ -61,9 +62,9 @@ def test_a_cell_without_a_peer_is_not_measured_and_one_without_us_is_missed() ->
 
 
 def test_what_is_just_missed_does_not_look_as_if_it_were_met() -> None:
-    assert goals.digits(0.9496, 0.95) == "0.9496"
-    assert goals.digits(0.949, 0.95) == "0.949"
-    assert goals.digits(1.2, 0.95) == "1.20"
+    assert digits(0.9496, 0.95) == "0.9496"
+    assert digits(0.949, 0.95) == "0.949"
+    assert digits(1.2, 0.95) == "1.20"
 
 
 def test_every_transport_number_of_ranks_and_size_of_allreduce_is_wanted() -> None:

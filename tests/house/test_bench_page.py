@@ -6,6 +6,7 @@ import argparse
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 import report
@@ -74,7 +75,8 @@ def test_a_work_that_was_measured_in_parts_has_an_origin_of_each() -> None:
 
 def arguments_of(json: Path) -> argparse.Namespace:
     given = {"ours": json.parent, "np": [2], "sizes": [8], "rounds": 1, "seconds": 1.0, "limit": 1}
-    return argparse.Namespace(json=json, plot=None, before=None, peers=None, **given)
+    given |= {"plot": None, "before": None, "peers": None, "machine": None}
+    return argparse.Namespace(json=json, **given)
 
 
 def test_calls_of_which_none_ended_leave_no_older_figure_of_their_sizes(
@@ -86,6 +88,28 @@ def test_calls_of_which_none_ended_leave_no_older_figure_of_their_sizes(
     monkeypatch.setattr(calls, "measure", lambda *given: ([], [gap("ours")]))
     assert calls.main("allreduce", [WORK], arguments_of(stored)) == 1
     assert values(load(stored)) == [("ours", 64, 1)]
+
+
+def test_the_same_on_a_machine_with_a_name_stands_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = tmp_path / "a.json"
+    document("allreduce", [row("ours", 1)]).save(stored)
+    asked: list[object] = []
+
+    def measure(work: Work, entered: object, bound: Any, arguments: object) -> Any:
+        asked.append(bound.args[0])
+        return [{**row("ours", 2), **vars(work)}], []
+
+    monkeypatch.setattr(calls, "contestants", lambda arguments, transport: asked.append(transport))
+    monkeypatch.setattr(calls, "measure", measure)
+    arguments = arguments_of(stored)
+    arguments.machine = "16 cores"
+    assert calls.main("allreduce", [WORK], arguments) == 0
+    assert asked == ["shm", WORK]
+    found = {row["transport"]: row["median_us"] for row in load(stored).rows}
+    assert found == {"shm": 1, "shm, 16 cores": 2}
+    assert [origin["transport"] for origin in load(stored).origins] == ["shm", "shm, 16 cores"]
 
 
 def test_wrong_results_of_everybody_leave_no_older_figure(
@@ -189,7 +213,7 @@ def test_what_falls_just_short_is_not_rounded_to_the_limit(tmp_path: Path) -> No
     document("allreduce", rows).save(tmp_path / "results" / "a.json")
     page.write(page.documents(tmp_path / "results"), tmp_path / "performance.md")
     text = (tmp_path / "performance.md").read_text()
-    assert text.count("0.948") == 3 and "| MPI, 948 us | 0.948 " in text
+    assert text.count("0.948") == 5 and "| MPI, 948 us | 0.948 " in text
 
 
 def test_reasons_are_on_the_page_without_what_they_are_found_by(

@@ -126,6 +126,14 @@ def test_variables_that_nothing_reads_are_found_by_name_with_the_nearest_one() -
     ]
 
 
+def test_where_the_compiled_part_does_not_load_no_variable_is_called_strange(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "horovod._core", None)
+    monkeypatch.delattr("horovod._core", raising=False)
+    assert environment.strange(["HOROVOD_CYCLE_TIME", "HOROVOD_MY_OWN_THING"]) == []
+
+
 @pytest.mark.parametrize(
     ("body", "what"),
     [

@@ -297,26 +297,6 @@ TEST(DividedCall, ServesAsManyRanksAsThereAreSlots) {
   expect_the_executors_bits<Divided>(EagerSlots::kMostRanks, 1, 10);
 }
 
-TEST(DividedCall, SuitsWhereMuchIsAdded) {
-  const auto suits = [](DType type, size_t bytes, int ranks, bool spare_cores = false) {
-    return DividedCall::suits({.dtype = type, .rows = bytes, .row_bytes = 1}, ranks, spare_cores);
-  };
-  for (const bool spare_cores : {false, true}) {
-    EXPECT_FALSE(suits(DType::float32, 512 * KiB, 2, spare_cores));
-    EXPECT_FALSE(suits(DType::bfloat16, 32 * KiB, 2, spare_cores));
-  }
-  EXPECT_TRUE(suits(DType::float32, 4 * KiB, 4, true));
-  EXPECT_FALSE(suits(DType::float32, 2 * KiB, 4, true));
-  EXPECT_TRUE(suits(DType::float32, 64 * KiB, 4));
-  EXPECT_FALSE(suits(DType::float32, 32 * KiB, 4));
-  EXPECT_TRUE(suits(DType::float16, 32 * KiB, 4));
-  EXPECT_TRUE(suits(DType::bfloat16, 64 * KiB, 2));
-  EXPECT_FALSE(suits(DType::bfloat16, 8 * KiB, 8));
-  EXPECT_FALSE(DividedCall::suits(
-      {.transfer = Transfer::reducescatter, .dtype = DType::float32, .rows = MiB, .row_bytes = 1},
-      8, true));
-}
-
 TEST(DirectCall, GivesTheBitsOfTheExecutor) {
   for (const int ranks : {2, 3, 4, 8})
     for (uint64_t seed = 1; seed <= 6; ++seed) expect_the_executors_bits<Directly>(ranks, seed, 15);

@@ -15,14 +15,16 @@ namespace hvd {
 
 class FasterWay {
  public:
+  /// So many calls are enough, or fewer, but `least`, once they have moved so many bytes.
+  struct Enough {
+    size_t calls, least, bytes;
+  };
   /// Of each way, in a row. Only after some calls do caches hold what that way leaves there: one
   /// that goes round a ring of 3 MiB in pieces of 256 KiB has to have been round. After five, an
   /// alltoall of 256 KiB at np 2 went the way that takes 13 us and not the one of 9.
-  static constexpr size_t kSettling = 32;
-  static constexpr size_t kTimed = 8;  ///< that follow
-  /// What ends either before: of long calls, few tell as much.
-  static constexpr size_t kSettlingBytes = 8 * MiB;
-  static constexpr size_t kTimedBytes = 16 * MiB;
+  static constexpr Enough kSettling{.calls = 32, .least = 2, .bytes = 8 * MiB};
+  static constexpr Enough kTimed{.calls = 8, .least = 4, .bytes = 16 * MiB};  ///< that follow
+  static constexpr size_t kMostTrials = kSettling.calls + kTimed.calls;       ///< of each way
   static constexpr size_t kKept = 4000;  ///< calls before both are tried again
 
   /// What the timed calls took together. Not one by one: who runs ahead in one waits in the next.
@@ -63,8 +65,8 @@ class FasterWay {
   struct Calls {
     size_t count = 0;
     size_t bytes = 0;
-    bool reach(size_t most_calls, size_t most_bytes) const {
-      return count >= most_calls || bytes >= most_bytes;
+    bool are(const Enough& enough) const {
+      return count >= enough.calls || (count >= enough.least && bytes >= enough.bytes);
     }
   };
 
@@ -73,9 +75,9 @@ class FasterWay {
     Calls settling, timed;
     Duration time{};
 
-    bool is_over() const { return timed.reach(kTimed, kTimedBytes); }
+    bool is_over() const { return timed.are(kTimed); }
     void took(Duration one, size_t bytes) {
-      const bool is_timed = settling.reach(kSettling, kSettlingBytes);
+      const bool is_timed = settling.are(kSettling);
       Calls& calls = is_timed ? timed : settling;
       ++calls.count;
       calls.bytes += bytes;

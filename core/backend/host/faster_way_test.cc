@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <utility>
 #include <vector>
 
 namespace hvd {
@@ -19,7 +20,7 @@ struct Rank {
 void go_through_trials(std::vector<FasterWay>& ways, const std::vector<Rank>& ranks) {
   bool is_last = false;
   for (size_t call = 0; !is_last; ++call) {
-    ASSERT_LT(call, 2 * (FasterWay::kSettling + FasterWay::kTimed));
+    ASSERT_LT(call, 2 * FasterWay::kMostTrials);
     for (size_t i = 0; i < ways.size(); ++i) {
       ASSERT_TRUE(ways[i].is_trying());
       is_last = ways[i].took(ways[i].takes_second() ? ranks[i].second : ranks[i].first, 100);
@@ -50,8 +51,8 @@ TEST(FasterWay, IsTheOneThatIsFasterForTheRankThatWaitsLeast) {
 
 TEST(FasterWay, IsTheOneThatIsFasterAByte) {
   FasterWay way;
-  for (size_t i = 0; i < FasterWay::kSettling + FasterWay::kTimed; ++i) way.took(10us, 1000);
-  for (size_t i = 0; i < FasterWay::kSettling + FasterWay::kTimed; ++i) way.took(9us, 500);
+  for (size_t i = 0; i < FasterWay::kMostTrials; ++i) way.took(10us, 1000);
+  for (size_t i = 0; i < FasterWay::kMostTrials; ++i) way.took(9us, 500);
   way.decide(std::vector{way.times()});
   EXPECT_FALSE(way.takes_second());
 }
@@ -62,36 +63,42 @@ TEST(FasterWay, StaysWithTheFirstWhereTheyAreEqual) {
 
 TEST(FasterWay, ForgivesEachWayASlowStart) {
   FasterWay way;
-  for (size_t i = 0; i < FasterWay::kSettling; ++i) way.took(1us, 100);
-  for (size_t i = 0; i < FasterWay::kTimed; ++i) way.took(10us, 100);
+  for (size_t i = 0; i < FasterWay::kSettling.calls; ++i) way.took(1us, 100);
+  for (size_t i = 0; i < FasterWay::kTimed.calls; ++i) way.took(10us, 100);
   ASSERT_TRUE(way.takes_second());
-  for (size_t i = 0; i < FasterWay::kSettling; ++i) way.took(1s, 100);
-  for (size_t i = 0; i < FasterWay::kTimed; ++i)
-    EXPECT_EQ(way.took(9us, 100), i + 1 == FasterWay::kTimed);
+  for (size_t i = 0; i < FasterWay::kSettling.calls; ++i) way.took(1s, 100);
+  for (size_t i = 0; i < FasterWay::kTimed.calls; ++i)
+    EXPECT_EQ(way.took(9us, 100), i + 1 == FasterWay::kTimed.calls);
   way.decide(std::vector{way.times()});
   EXPECT_TRUE(way.takes_second());
 }
 
-TEST(FasterWay, OfLongCallsTriesFew) {
+/// Calls of each way until one is chosen: in the first, and in the second.
+std::pair<size_t, size_t> calls_of_each(size_t bytes) {
   FasterWay way;
-  size_t of_each = 0;
-  while (!way.takes_second()) {
-    way.took(1ms, 4 * MiB);
-    ++of_each;
+  std::pair<size_t, size_t> calls;
+  while (way.is_trying()) {
+    ++(way.takes_second() ? calls.second : calls.first);
+    way.took(1ms, bytes);
   }
-  EXPECT_EQ(of_each, (FasterWay::kSettlingBytes + FasterWay::kTimedBytes) / (4 * MiB));
-  for (size_t i = 0; i < of_each; ++i) EXPECT_EQ(way.took(999us, 4 * MiB), i + 1 == of_each);
-  way.decide(std::vector{way.times()});
-  EXPECT_TRUE(way.takes_second());
+  return calls;
 }
 
-TEST(FasterWay, OfCallsThatAreALotEachTriesOneAfterOneThatSettles) {
+TEST(FasterWay, TriesFewerCallsWhereTheyAreLong) {
+  constexpr size_t kAll = FasterWay::kMostTrials;
+  EXPECT_EQ(calls_of_each(256 * KiB), std::pair(kAll, kAll));
+  EXPECT_EQ(calls_of_each(2 * MiB), std::pair(size_t{4 + 8}, size_t{4 + 8}));
+  constexpr size_t kLeast = FasterWay::kSettling.least + FasterWay::kTimed.least;
+  EXPECT_EQ(calls_of_each(16 * MiB), std::pair(kLeast, kLeast));
+}
+
+TEST(FasterWay, ForgivesASlowStartOfLongCallsToo) {
   FasterWay way;
-  way.took(1s, FasterWay::kTimedBytes);
-  way.took(10ms, FasterWay::kTimedBytes);
-  ASSERT_TRUE(way.takes_second());
-  EXPECT_FALSE(way.took(1s, FasterWay::kTimedBytes));
-  EXPECT_TRUE(way.took(9ms, FasterWay::kTimedBytes));
+  for (const auto& [slow, then] : {std::pair{1us, 10ms}, std::pair{1000'000us, 9ms}}) {
+    for (size_t i = 0; i < FasterWay::kSettling.least; ++i) way.took(slow, 16 * MiB);
+    for (size_t i = 0; i < FasterWay::kTimed.least; ++i) way.took(then, 16 * MiB);
+  }
+  ASSERT_FALSE(way.is_trying());
   way.decide(std::vector{way.times()});
   EXPECT_TRUE(way.takes_second());
 }

@@ -45,7 +45,8 @@ std::string disagreement_of(const std::vector<Card>& cards);
 Topology topology_of(const std::vector<Card>& cards, bool every_rank_alone);
 
 /// Whether every rank on the kernel of `rank`, whatever its container, can have a core to itself:
-/// they may be bound to one each, or all be free to use as many.
+/// they may be bound to one each, or all be free to use as many. The same for all ranks of a
+/// kernel: they choose by it how they exchange.
 bool has_core_for_each(const std::vector<Card>& cards, int rank);
 
 /// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, ... 7 and 20 more".

@@ -1,0 +1,34 @@
+// When an allreduce is divided. That it gives the right bits: eager_call_test.cc.
+#include "core/backend/host/divided_call.h"
+
+#include <gtest/gtest.h>
+
+#include "core/base/bytes.h"
+
+namespace hvd {
+namespace {
+
+TEST(DividedCall, SuitsWhereMuchIsAdded) {
+  const auto suits = [](DType type, size_t bytes, int ranks, bool spare_cores = false) {
+    return DividedCall::suits({.dtype = type, .rows = bytes, .row_bytes = 1}, ranks, spare_cores);
+  };
+  for (const bool spare_cores : {false, true}) {
+    EXPECT_FALSE(suits(DType::float32, 512 * KiB, 2, spare_cores));
+    EXPECT_FALSE(suits(DType::bfloat16, 32 * KiB, 2, spare_cores));
+  }
+  EXPECT_TRUE(suits(DType::float32, 4 * KiB, 4, true));
+  EXPECT_FALSE(suits(DType::float32, 2 * KiB, 4, true));
+  EXPECT_TRUE(suits(DType::float16, 4 * KiB, 4, true));
+  EXPECT_FALSE(suits(DType::float16, 2 * KiB, 4, true));
+  EXPECT_TRUE(suits(DType::float32, 64 * KiB, 4));
+  EXPECT_FALSE(suits(DType::float32, 32 * KiB, 4));
+  EXPECT_TRUE(suits(DType::float16, 32 * KiB, 4));
+  EXPECT_TRUE(suits(DType::bfloat16, 64 * KiB, 2));
+  EXPECT_FALSE(suits(DType::bfloat16, 8 * KiB, 8));
+  EXPECT_FALSE(DividedCall::suits(
+      {.transfer = Transfer::reducescatter, .dtype = DType::float32, .rows = MiB, .row_bytes = 1},
+      8, true));
+}
+
+}  // namespace
+}  // namespace hvd
