@@ -6,11 +6,12 @@
 namespace hvd {
 namespace {
 
-// What is added up in an exchange, by all ranks together, beside one more exchange. In one and in
-// two, on two cores of a Zen 5 to which ranks are bound, us: float32 at np 4, 32 KiB 6.4 and 9.0,
-// 64 KiB 10.0 and 11.5, 128 KiB 17.6 and 17.2, at np 8, 32 KiB 34 and 26; float16 at np 4, 32 KiB
-// 8.0 and 9.3, 64 KiB 16.7 and 12.2, at np 8, 16 KiB 17 and 17, 32 KiB 37 and 20; bfloat16 at np 2,
-// 64 KiB 2.3 and 2.3, 256 KiB 8.7 and 7.9.
+// What is added up in an exchange, by all ranks together, beside one more exchange. A number of two
+// bytes takes about twice as long as its bytes do in float32, since it is converted twice.
+// In one exchange and in two, on two cores of a Zen 5 to which ranks are bound, us: float32 at np
+// 4, 32 KiB 6.4 and 9.0, 128 KiB 17.6 and 17.2, at np 8, 32 KiB 34 and 26; float16 at np 4, 32 KiB
+// 8.0 and 9.3, 64 KiB 16.7 and 12.2, at np 8, 16 KiB 17 and 17 (31 and 23 where the cores are far
+// apart), 32 KiB 37 and 20; bfloat16 at np 2, 64 KiB 2.3 and 2.3, 256 KiB 8.7 and 7.9.
 constexpr size_t kLeastAdded = 256 * KiB;
 // Where each of more than two ranks has a core, what costs is that all fetch the same lines from
 // each other, of whatever type. On 16 cores of a Xeon (Emerald Rapids), in one exchange and in two,
@@ -34,8 +35,9 @@ bool DividedCall::suits(const EagerTask& task, int ranks, bool spare_cores) {
   if (task.transfer != Transfer::allreduce) return false;
   const bool converts = task.dtype == DType::float16 || task.dtype == DType::bfloat16;
   if (ranks == 2 && !converts) return false;
-  const size_t least = spare_cores && ranks > 2 ? kLeastFetched : kLeastAdded;
-  return task.bytes() * static_cast<size_t>(ranks) >= least;
+  const size_t bytes_of_all = task.bytes() * static_cast<size_t>(ranks);
+  if (spare_cores && ranks > 2) return bytes_of_all >= kLeastFetched;
+  return bytes_of_all * (converts ? 2 : 1) >= kLeastAdded;
 }
 
 Run::Progress DividedCall::advance() {
