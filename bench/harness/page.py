@@ -112,16 +112,16 @@ shared memory, and is a peer over TCP alone.
 
 A table says what a contestant takes by all of its rounds, and the ratio is of the even ones alone:
 where rounds differ, it is not quite that of the two numbers above it. The best of several ways of
-using ours is chosen as a peer is, too. What is measured again, since
-code has changed or with more rounds where these differ, replaces what stood there, whatever comes
-out.
+using ours is chosen as a peer is, too. What is measured again, since code has changed or with more
+rounds where these differ, replaces what stood there, whatever comes out.
 
 Ranks are bound to cores (but for Gloo's). Where there is one for each they spin as they can; where
 ranks outnumber cores, those that follow each other share one, and peers yield by their own settings
 ([`bench/harness/peers.py`](../bench/harness/peers.py)), but for MPICH 4: as Debian builds it, it
 has nothing to yield by, so that its ranks wait until the kernel takes turns, 8 to 40 ms for 8 B.
-In rows of revision 8e11fd1, or without one, ranks that outnumber cores were free, which flatters
-ours: Intel MPI takes 6.2 us for 8 B in shared memory at np 4 then, and 3.4 to 5.9 bound.
+In rows from torch, and in those without a revision, ranks that outnumber cores were free; in the
+others they are not, since that flatters ours: Intel MPI takes 6.2 us for 8 B in shared memory at np
+4 then, and 3.4 to 5.9 bound.
 
 The host of a virtual machine may move its cores. A run of blocking calls begins when a signal from
 core to core takes less than 2.5 times as long as the quickest seen, and is repeated when it does
