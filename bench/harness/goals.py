@@ -110,7 +110,7 @@ def worst_and_mean(key: str, words: str, cells: Cells, worst: float, mean: float
 
 def half_types(key: str, words: str, cells: Cells) -> list[Goal]:
     """Ahead of those peers that have them, and at most 1.2 times as long as float32 takes."""
-    as_float32 = f"{words}: our float32 of as many bytes / ours, worst"
+    as_float32 = f"{words}: our float32 of as many bytes / ours, worst (at most 1.2 x as long)"
     return [
         Goal(f"{key}-worst", f"allreduce of {words}: best peer / ours, worst", cells, ratios, 1.0),
         Goal(f"{key}-as-float32", as_float32, cells, shares_of(OURS_FLOAT32), 1 / 1.2),
@@ -140,7 +140,7 @@ GOALS = (
     ),
     Goal(
         "allreduce-64-MiB",
-        "64 MiB at np 2: one read and one write of the buffer / ours",
+        "64 MiB at np 2: one read and one write of the buffer / ours (at most 1.15 x as long)",
         ALLREDUCE_64_MIB,
         shares_of(BOUND),
         1 / 1.15,

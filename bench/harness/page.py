@@ -99,7 +99,7 @@ caches are kinder to some ([`bench/harness/bounds.py`](../bench/harness/bounds.p
 
 How many cores the machines had stands [at the end](#where-and-how): on two, ranks of np 4 and 8
 share them. Rows of `shm, 16 cores` are from a machine with a core for each rank, which was to be
-had for minutes only: nothing else was measured there. Hosts are network namespaces of one machine.
+had for minutes only: there are no other rows of it. Hosts are network namespaces of one machine.
 Rows come from several days, some from different machines and from different revisions of this
 project; at the head of each section stands which.
 
@@ -289,7 +289,6 @@ def goals_table(found: Sequence[Document], page: Path) -> str:
         for what, file, test in goals.TESTED
     ]
     how = "A goal is met when all that it names was measured and reaches it."
-    how += " 0.833 and 0.87 are 1.2 and 1.15 times as long."
     text = f"{', '.join(counts)}. {how}"
     return f"## Goals\n\n{text}\n\n{aligned(lines)}\n"
 

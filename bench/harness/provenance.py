@@ -68,7 +68,8 @@ def how(found: Sequence[Document], page: Path) -> str:
         f"{number}{machine}; {versions(found, machine)}.\n"
         for number, machine in zip(numbers, machines, strict=True)
     ]
-    lines += ["`./dev bench` measures all of it again. One by one, without losing the rest:\n"]
+    again = "`./dev bench` measures all of it again, but on one machine."
+    lines += [f"{again} One by one, without losing the rest:\n"]
     return "\n".join(["## Where and how\n", *lines, "```", *commands(found, page), "```\n"])
 
 
