@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/backend/host/claimed_call.h"
 #include "core/backend/host/divided_call.h"
 #include "core/backend/host/eager_call.h"
 #include "core/backend/host/eager_link_call.h"
@@ -160,6 +161,8 @@ void BlockingGroup::exchange(const EagerTask& task) {
   const auto drive_call = [&](auto call) { end_call(drive([&] { return call.advance(); })); };
   if (eager_slots_ == nullptr)
     drive_call(EagerLinkCall(*levels_.all, next_sequence_++, task));
+  else if (ClaimedCall::suits(task, size(), spare_cores_))
+    drive_call(ClaimedCall(*eager_slots_, task));
   else if (DividedCall::suits(task, size(), spare_cores_))
     drive_call(DividedCall(*eager_slots_, task));
   else

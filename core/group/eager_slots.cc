@@ -79,6 +79,45 @@ void EagerSlots::fetch_next(size_t message_bytes) {
     kernel::fetch_for_writing(next.behind.data(), message_bytes);
 }
 
+/// How many shares `word` says; of an earlier exchange, and be it long ago, it says none of this.
+int EagerSlots::shares_in(uint64_t word) const {
+  const uint64_t since = word - word_of(exchange_, 0);
+  return since < word_of(1, 0) ? static_cast<int>(since) : 0;
+}
+
+std::optional<int> EagerSlots::claim(int shares) {
+  std::atomic<uint64_t>& claimed = slot(0, exchange_).claimed;
+  uint64_t word = claimed.load(std::memory_order_relaxed);
+  while (true) {
+    const int next = shares_in(word);
+    if (next == shares) return std::nullopt;
+    // Relaxed: nothing but the number is told, and the posts have been seen.
+    if (claimed.compare_exchange_weak(word, word_of(exchange_, next + 1),
+                                      std::memory_order_relaxed))
+      return next;
+  }
+}
+
+void EagerSlots::tell_made(int shares) {
+  std::atomic<uint64_t>& made = slot(0, exchange_).made;
+  uint64_t word = made.load(std::memory_order_relaxed);
+  int count = 0;
+  // Release: the share. seq_cst: before the look at who is asleep. Partners: all_are_made,
+  // Doorbells::set_asleep.
+  do count = shares_in(word) + 1;
+  while (!made.compare_exchange_weak(word, word_of(exchange_, count), std::memory_order_seq_cst));
+  if (count < shares) return;
+  for (int rank = 0; rank < local_ranks(); ++rank) {
+    if (rank != local_rank()) doorbells_.wake(rank);
+  }
+}
+
+bool EagerSlots::all_are_made(int shares) const {
+  // Acquire: the shares. seq_cst: after raising the own flag. Partners: tell_made,
+  // Doorbells::set_asleep.
+  return shares_in(slot(0, exchange_).made.load(std::memory_order_seq_cst)) == shares;
+}
+
 bool EagerSlots::begin_writing() {
   doorbells_.set_writing(true);
   if (who_has_given_up() < 0) return true;

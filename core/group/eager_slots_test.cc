@@ -187,6 +187,52 @@ TEST(EagerSlots, CarryMessagesOfAllSizesBetweenRanksAtTheirOwnPace) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(EagerSlots, GiveEachShareOfTheWorkToOneRank) {
+  Host host(3);
+  const auto claim = [&](int rank) { return host.slots(rank).claim(4); };
+  for (int exchange = 0; exchange < 5; ++exchange) {
+    for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(post_byte(host.slots(rank), rank, 100));
+    if (exchange % 3 != 1) {  // where nobody works, nothing is left over
+      for (const int share : {0, 1, 2, 3}) EXPECT_EQ(claim(share % 3), share);
+      EXPECT_EQ(claim(1), std::nullopt);
+      for (const int share : {0, 1, 2, 3}) {
+        EXPECT_FALSE(host.slots(2).all_are_made(4)) << share;
+        host.slots(share % 3).tell_made(4);
+      }
+      for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(host.slots(rank).all_are_made(4));
+    }
+    for (int rank = 0; rank < 3; ++rank) host.slots(rank).finish();
+  }
+}
+
+TEST(EagerSlots, ShowWhatAnyRankHasMadeOfTheFirstOnesMessage) {
+  constexpr int kRanks = 4, kShares = 3;
+  constexpr size_t kShare = 50, kBytes = kShares * kShare;
+  Host host(kRanks);
+  const auto work = [&](int rank) {
+    EagerSlots& slots = host.slots(rank);
+    for (int exchange = 0; exchange < 2000; ++exchange) {
+      while (!post_byte(slots, exchange, kBytes)) std::this_thread::yield();
+      for (int peer = 0; peer < kRanks; ++peer)
+        while (slots.view(peer, kBytes, kBytes) == nullptr) std::this_thread::yield();
+      while (const auto share = slots.claim(kShares)) {
+        const auto begin = static_cast<size_t>(*share) * kShare;
+        std::memset(slots.result(kBytes) + begin, exchange + 1 + *share, kShare);
+        slots.tell_made(kShares);
+      }
+      while (!slots.all_are_made(kShares)) std::this_thread::yield();
+      for (int share = 0; share < kShares; ++share) {
+        const std::byte* const made = slots.result(kBytes) + static_cast<size_t>(share) * kShare;
+        ASSERT_EQ(count_right(made, kShare, exchange + 1 + share), kShare) << exchange;
+      }
+      slots.finish();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(work, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(EagerSlots, CarryLargeMessagesRoundTheirRing) {
   constexpr int kRanks = 3;
   Host host(kRanks);

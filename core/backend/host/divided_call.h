@@ -18,8 +18,8 @@ class DividedCall {
   /// An allreduce within EagerCall::limits().
   DividedCall(EagerSlots& slots, const EagerTask& task);
 
-  /// Whether a task is better done so than as an EagerCall. All of it is the same on all ranks.
-  /// `spare_cores`: every local rank has a core of its own.
+  /// Whether a task is better done so than as an EagerCall, where it is not a ClaimedCall. All of
+  /// it is the same on all ranks. `spare_cores`: every local rank has a core of its own.
   static bool suits(const EagerTask& task, int ranks, bool spare_cores);
 
   /// Never blocks. `done` when the result is here.

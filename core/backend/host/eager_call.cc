@@ -25,6 +25,16 @@ size_t piece_bytes(const EagerTask& task) {
 
 }  // namespace
 
+void copy_in(EagerSlots& slots, const EagerTask& task, Stretch part, std::byte* room) {
+  if (part.empty()) return;
+  std::byte* const to = room + part.begin;
+  const std::byte* const from = task.input + part.begin;
+  if (task.prescale == 1.0)
+    slots.fill(to, from, part.bytes());
+  else
+    kernel::scale(task.dtype, to, from, task.prescale, part.bytes() / element_bytes(task.dtype));
+}
+
 EagerCall::EagerCall(EagerSlots& slots, const EagerTask& task)
     : EagerCall(slots, task, wanted_of(task, slots.local_rank(), slots.local_ranks())) {}
 
@@ -59,7 +69,7 @@ bool EagerCall::post_piece() {
   if (room_ == nullptr) room_ = slots_.reserve(sends ? bytes_ : 0);
   if (room_ == nullptr) return false;
   const size_t end = sends ? std::min(posted_ + piece_bytes_, bytes_) : 0;
-  copy_in({posted_, end});
+  copy_piece_in({posted_, end});
   slots_.post(end);
   posted_ = end;
   posted_all_ = !sends || end == bytes_;
@@ -67,19 +77,11 @@ bool EagerCall::post_piece() {
 }
 
 /// Not what nobody but this rank wants, where that is nearer in the input.
-void EagerCall::copy_in(Stretch piece) {
+void EagerCall::copy_piece_in(Stretch piece) {
   const bool for_all = wanted_.bytes() == bytes_ || !reads_own_input();
   const Stretch own = for_all ? Stretch{piece.end, piece.end} : wanted_;
-  for (const Stretch part : {Stretch{piece.begin, std::min(piece.end, own.begin)},
-                             Stretch{std::max(piece.begin, own.end), piece.end}}) {
-    if (part.empty()) continue;
-    if (task_.prescale == 1.0) {
-      slots_.fill(room_ + part.begin, task_.input + part.begin, part.bytes());
-      continue;
-    }
-    kernel::scale(task_.dtype, room_ + part.begin, task_.input + part.begin, task_.prescale,
-                  part.bytes() / element_bytes(task_.dtype));
-  }
+  copy_in(slots_, task_, {piece.begin, std::min(piece.end, own.begin)}, room_);
+  copy_in(slots_, task_, {std::max(piece.begin, own.end), piece.end}, room_);
 }
 
 bool EagerCall::take_piece() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/backend/host/batch_memory.h"
+#include "core/backend/host/claimed_call.h"
 #include "core/backend/host/direct_call.h"
 #include "core/backend/host/divided_call.h"
 #include "core/backend/host/eager_link_call.h"
@@ -95,15 +96,16 @@ class OnAHost : public Ranks {
   std::vector<std::unique_ptr<HostSegment>> segments_;
 };
 
-/// What is no allreduce in one exchange, between those that take two.
-class Divided final : public OnAHost {
+/// Allreduces as a `Call`, between others.
+template <class Call>
+class Reducing final : public OnAHost {
  public:
   using OnAHost::OnAHost;
 
  private:
   Step begin(int rank, const EagerTask& task) override {
     if (task.transfer != Transfer::allreduce) return OnAHost::begin(rank, task);
-    const auto call = std::make_shared<DividedCall>(slots(rank), task);
+    const auto call = std::make_shared<Call>(slots(rank), task);
     return [call] { return call->advance(); };
   }
 };
@@ -290,11 +292,22 @@ TEST(EagerCall, ServesAsManyRanksAsItSays) {
 
 TEST(DividedCall, GivesTheBitsOfTheExecutor) {
   for (const int ranks : {2, 3, 4, 8})
-    for (uint64_t seed = 1; seed <= 20; ++seed) expect_the_executors_bits<Divided>(ranks, seed, 15);
+    for (uint64_t seed = 1; seed <= 20; ++seed)
+      expect_the_executors_bits<Reducing<DividedCall>>(ranks, seed, 15);
 }
 
 TEST(DividedCall, ServesAsManyRanksAsThereAreSlots) {
-  expect_the_executors_bits<Divided>(EagerSlots::kMostRanks, 1, 10);
+  expect_the_executors_bits<Reducing<DividedCall>>(EagerSlots::kMostRanks, 1, 10);
+}
+
+TEST(ClaimedCall, GivesTheBitsOfTheExecutor) {
+  for (const int ranks : {2, 3, 4, 8})
+    for (uint64_t seed = 1; seed <= 20; ++seed)
+      expect_the_executors_bits<Reducing<ClaimedCall>>(ranks, seed, 15);
+}
+
+TEST(ClaimedCall, ServesAsManyRanksAsThereAreSlots) {
+  expect_the_executors_bits<Reducing<ClaimedCall>>(EagerSlots::kMostRanks, 1, 10);
 }
 
 TEST(DirectCall, GivesTheBitsOfTheExecutor) {
