@@ -187,14 +187,22 @@ void Executor::await_landings() {
     const Parcel from = parcel(receive.peer, receive.range, receive.base, segment);
     if (from.bytes == 0) continue;
     MutableBytes target{};
-    if (receive.merge == Merge::replace && !plan_.sends_changed[phase]) {
-      const Extent first = plan_.layout.extent(segment, receive.range.first);
-      work_.output.for_each(first.offset, first.bytes, [&](MutableBytes piece, size_t offset) {
-        if (offset == 0 && piece.size() == from.bytes) target = piece;
-      });
-    }
+    if (receive.merge == Merge::replace && !plan_.sends_changed[phase])
+      target = place_of(receive.range, segment, from.bytes);
     group_.land(ticket(to_publish_), from, target);
   }
+}
+
+/// Of chunks that have so many bytes together; empty where they lie in several pieces.
+MutableBytes Executor::place_of(ChunkRange range, size_t segment, size_t bytes) const {
+  const Extent first = plan_.layout.extent(segment, range.first);
+  const Extent last = plan_.layout.extent(segment, range.first + range.count - 1);
+  if (last.offset + last.bytes != first.offset + bytes) return {};
+  MutableBytes place{};
+  work_.output.for_each(first.offset, bytes, [&](MutableBytes piece, size_t) {
+    if (piece.size() == bytes) place = piece;
+  });
+  return place;
 }
 
 /// Copies what the unit to publish sends into the room for it; false while there is none.

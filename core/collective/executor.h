@@ -88,6 +88,7 @@ class Executor {
   bool pack(size_t room_bytes, int base);
   bool collect_loans();
   void await_landings();
+  MutableBytes place_of(ChunkRange range, size_t segment, size_t bytes) const;
   bool is_drained() const;
   Progress drain();
   bool try_merge();
