@@ -210,8 +210,19 @@ void Channel::land(ConstBytes head, MutableBytes target) {
   const auto is_it = [&](const Frame& frame) {
     return frame.kind == FrameKind::data && begins_with(frame.payload, head);
   };
-  if ((partial_ && is_it(*partial_)) || std::ranges::any_of(unread_, is_it)) return;
+  if (partial_ && is_it(*partial_)) return land_rest(target);
+  if (std::ranges::any_of(unread_, is_it)) return;
   std::ranges::copy(head, landings_.emplace_back(Landing{.target = target}).head.begin());
+}
+
+/// Of the frame whose beginning has come already.
+void Channel::land_rest(MutableBytes target) {
+  if (!partial_->landed.empty() || partial_bytes_ != kHeadBytes + target.size()) return;
+  ByteVector& payload = partial_->payload;
+  partial_received_ -= kHeadBytes;
+  std::copy_n(payload.begin() + kHeadBytes, partial_received_, target.begin());
+  payload.resize(kHeadBytes);
+  partial_->landed = target;
 }
 
 MutableBytes Channel::room() {
@@ -222,6 +233,7 @@ MutableBytes Channel::room() {
     return MutableBytes(buffer_.data(), end).subspan(buffer_end_);
   }
   if (!partial_->landed.empty()) return partial_->landed.subspan(partial_received_);
+  partial_->payload.resize(partial_bytes_);
   return MutableBytes(partial_->payload).subspan(partial_received_);
 }
 
@@ -265,12 +277,12 @@ size_t Channel::begin_frame(const Header& header, ConstBytes body) {
   } else {
     frame.payload.reserve(header.bytes);
     frame.payload.assign(body.begin(), body.begin() + present);
-    frame.payload.resize(header.bytes);
   }
   if (present == header.bytes) {
     finish(std::move(frame));
   } else {
     partial_received_ = frame.landed.empty() ? present : present - kHeadBytes;
+    partial_bytes_ = header.bytes;
     partial_ = std::move(frame);
   }
   return present;

@@ -62,7 +62,8 @@ class Channel {
 
   /// When a frame of kind data comes whose payload is `head` and then as many bytes as `target`
   /// has, they go there, and the frame says so. Until then `target` is on loan. Landings are made
-  /// in the order in which their frames come; a frame that has come already lands nowhere.
+  /// in the order in which their frames come. What has come already of the frame is copied there; a
+  /// whole one lands nowhere.
   void land(ConstBytes head, MutableBytes target);
 
   /// Nothing is on loan any more: copies what is not sent, forgets all landings.
@@ -118,6 +119,7 @@ class Channel {
   /// Takes as much of a frame as there is of it in `body`; how much that was.
   size_t begin_frame(const Header& header, ConstBytes body);
   std::optional<MutableBytes> landing_for(const Header& header, ConstBytes body);
+  void land_rest(MutableBytes target);
   Header parse(ConstBytes header) const;
   int32_t rank_of(ConstBytes reason) const;
   void end_with(ByteVector reason);
@@ -143,6 +145,7 @@ class Channel {
   size_t buffer_end_ = 0;
   std::optional<Frame> partial_;  ///< a frame that is longer than what the buffer held of it
   size_t partial_received_ = 0;   ///< of its payload, or of what lands
+  size_t partial_bytes_ = 0;      ///< of all that follows its header
   std::deque<Landing> landings_;
 };
 
