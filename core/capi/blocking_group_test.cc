@@ -175,7 +175,8 @@ void go_every_way(BlockingGroup group) {
         group.run(sum_of(values));  // over links
       else
         group.run(task, [&] { return sum_of(values); });
-      ASSERT_EQ(values, std::vector<int64_t>(count, 3 + 3 * turn)) << "turn " << turn;
+      const int64_t ranks = group.size(), sum = ranks * (ranks - 1) / 2 + ranks * turn;
+      ASSERT_EQ(values, std::vector<int64_t>(count, sum)) << "turn " << turn;
     }
   }
   group.leave();
@@ -183,6 +184,7 @@ void go_every_way(BlockingGroup group) {
 
 TEST_P(BlockingGroups, GiveTheSameByEveryWay) {
   on_ranks(3, [](Member& member, int) { go_every_way(member.group({0, 1, 2}, "all")); });
+  on_ranks(4, [](Member& member, int) { go_every_way(member.group({0, 1, 2, 3}, "all")); });
 }
 
 TEST_P(BlockingGroups, GiveTheSameByEveryWayWithACoreForEachRank) {

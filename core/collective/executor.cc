@@ -198,11 +198,8 @@ MutableBytes Executor::place_of(ChunkRange range, size_t segment, size_t bytes) 
   const Extent first = plan_.layout.extent(segment, range.first);
   const Extent last = plan_.layout.extent(segment, range.first + range.count - 1);
   if (last.offset + last.bytes != first.offset + bytes) return {};
-  MutableBytes place{};
-  work_.output.for_each(first.offset, bytes, [&](MutableBytes piece, size_t) {
-    if (piece.size() == bytes) place = piece;
-  });
-  return place;
+  std::byte* const place = work_.output.in_one_piece(first.offset, bytes);
+  return place == nullptr ? MutableBytes{} : MutableBytes{place, bytes};
 }
 
 /// Copies what the unit to publish sends into the room for it; false while there is none.
@@ -306,11 +303,7 @@ const std::byte* Executor::packed_next(int chunk, size_t bytes) const {
   if (lends_ || plan_.schedule.phases.size() > 1 || to_publish_.done()) return nullptr;
   const Extent next = plan_.layout.extent(to_publish_.segment(), chunk);
   if (next.bytes < bytes || !work_.input.has(next.offset)) return nullptr;
-  const std::byte* first = nullptr;
-  work_.input.for_each(next.offset, bytes, [&](MutableBytes piece, size_t) {
-    if (piece.size() == bytes) first = piece.data();
-  });
-  return first;
+  return work_.input.in_one_piece(next.offset, bytes);
 }
 
 /// output = `own` and what the peers sent, within `extent`, which lies at `begin` of the contents;

@@ -1,12 +1,12 @@
 // Where the executor wants what it receives over links: in the tensor, wherever that is possible.
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "core/base/aligned_buffer.h"
 #include "core/collective/executor.h"
 #include "core/collective/executor_testing.h"
 #include "core/group/group.h"
@@ -52,46 +52,79 @@ class Expected final : public Group {
   ByteVector zeros_;
 };
 
-/// The landings of an allreduce by halving and doubling of `pieces`, in bytes.
-std::vector<Expected::Landing> landings_in(std::vector<ByteVector>& pieces, int rank, int size) {
+/// The landings of rank `rank` in `pieces` by `plan`.
+std::vector<Expected::Landing> landings_in(std::vector<ByteVector>& pieces, int rank, int size,
+                                           std::shared_ptr<const Plan> plan) {
   Expected group(rank, size);
   Work work;
   for (ByteVector& piece : pieces) work.output.add(piece.data(), piece.size());
   work.input = work.output;
   work.dtype = DType::float32;
-  work.plan = split_plan(halving_doubling_allreduce(rank, size), work.output.bytes(),
-                         2 * group.unit_bytes(), sizeof(float));
+  work.plan = std::move(plan);
   Executor executor(group, std::move(work));
   while (executor.advance() != Executor::Progress::done) continue;
   return group.landings;
 }
 
-size_t bytes_in_place(const std::vector<Expected::Landing>& landings) {
-  return std::accumulate(landings.begin(), landings.end(), size_t{0},
-                         [](size_t sum, const auto& each) { return sum + each.target.size(); });
+/// In an allreduce by halving and doubling, in segments of 8 KiB.
+std::vector<Expected::Landing> landings_in(std::vector<ByteVector>& pieces, int rank, int size) {
+  size_t bytes = 0;
+  for (const ByteVector& piece : pieces) bytes += piece.size();
+  return landings_in(pieces, rank, size,
+                     split_plan(halving_doubling_allreduce(rank, size), bytes, 8 * KiB, 4));
 }
 
-TEST(Executor, SumsOfOthersLandInATensorInOnePiece) {
-  constexpr int kRanks = 4;
-  constexpr size_t kBytes = 24 * KiB;  // in three segments
-  for (int rank = 0; rank < kRanks; ++rank) {
-    std::vector<ByteVector> tensor{ByteVector(kBytes)};
-    const auto landings = landings_in(tensor, rank, kRanks);
-    EXPECT_EQ(bytes_in_place(landings), kBytes / kRanks * (kRanks - 1)) << "rank " << rank;
-    for (const auto& [from, target] : landings) {
-      if (target.empty()) continue;  // to be added up
-      EXPECT_EQ(target.size(), from.bytes);
-      EXPECT_GE(target.data(), tensor[0].data());
-      EXPECT_LE(target.data() + target.size(), tensor[0].data() + kBytes);
-    }
+/// Where the targets lie that are in `tensor`, in order: from where to where.
+std::vector<std::pair<size_t, size_t>> places_in(const ByteVector& tensor,
+                                                 const std::vector<Expected::Landing>& landings) {
+  std::vector<std::pair<size_t, size_t>> places;
+  for (const auto& [from, target] : landings) {
+    if (target.empty()) continue;  // to be added up, or copied
+    EXPECT_EQ(target.size(), from.bytes);
+    const auto begin = static_cast<size_t>(target.data() - tensor.data());
+    places.emplace_back(begin, begin + target.size());
   }
+  std::ranges::sort(places);
+  return places;
+}
+
+using Places = std::vector<std::pair<size_t, size_t>>;
+
+TEST(Executor, SumsOfOthersLandInATensorInOnePiece) {
+  constexpr size_t kSegment = 8 * KiB, kChunk = 2 * KiB;
+  std::vector<ByteVector> tensor{ByteVector(3 * kSegment)};
+  Places first,
+      third;  // of each segment the chunk that a neighbour has made, and two of the others
+  for (size_t begin = 0; begin < tensor[0].size(); begin += kSegment) {
+    const size_t half = begin + 2 * kChunk, end = begin + kSegment;
+    first.insert(first.end(), {{begin + kChunk, half}, {half, end}});
+    third.insert(third.end(), {{begin, begin + kChunk}, {half, end}});
+  }
+  EXPECT_EQ(places_in(tensor[0], landings_in(tensor, 0, 4)), first);
+  EXPECT_EQ(places_in(tensor[0], landings_in(tensor, 2, 4)), third);
 }
 
 TEST(Executor, SumsThatBelongToTwoTensorsLandInNeither) {
   // Four chunks of 1 KiB, of which the second begins in the first tensor and ends in the other.
   std::vector<ByteVector> tensors{ByteVector(1028), ByteVector(3068)};
   // The last rank gets the third one, which lies in one tensor, and the first two together.
-  EXPECT_EQ(bytes_in_place(landings_in(tensors, 3, 4)), 1 * KiB);
+  const Places third{{1020, 1020 + 1 * KiB}};
+  EXPECT_EQ(places_in(tensors[1], landings_in(tensors, 3, 4)), third);
+}
+
+TEST(Executor, PairsOfBlocksLandOnlyWhereTheyLieEndToEnd) {
+  constexpr size_t kBlock = 2 * KiB;
+  std::vector<ByteVector> tensor{ByteVector(4 * kBlock)};
+  const auto places = [&](size_t segment_bytes) {
+    Schedule schedule = recursive_doubling_allgather(0, 4);
+    const std::vector<size_t> blocks(4, kBlock);
+    auto plan = blocks_plan(std::move(schedule), blocks, segment_bytes, sizeof(float));
+    return places_in(tensor[0], landings_in(tensor, 0, 4, std::move(plan)));
+  };
+  const Places whole{{kBlock, 2 * kBlock}, {2 * kBlock, 4 * kBlock}};
+  EXPECT_EQ(places(4 * kBlock), whole);
+  const Places halves{{kBlock, kBlock + kBlock / 2}, {kBlock + kBlock / 2, 2 * kBlock}};
+  EXPECT_EQ(places(kBlock), halves);  // of the pair, half of each block
 }
 
 }  // namespace

@@ -21,6 +21,13 @@ GatherList GatherList::part(size_t offset, size_t bytes) const {
   return list;
 }
 
+std::byte* GatherList::in_one_piece(size_t offset, size_t bytes) const {
+  const size_t i = index_of(offset);
+  HVD_ASSERT(data_[i] != nullptr);
+  const size_t start = i == 0 ? 0 : ends_[i - 1];
+  return offset + bytes <= ends_[i] ? data_[i] + (offset - start) : nullptr;
+}
+
 size_t GatherList::bytes_present() const {
   size_t present = 0;
   for (size_t i = 0; i < data_.size(); ++i)

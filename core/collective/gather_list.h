@@ -27,6 +27,9 @@ class GatherList {
   /// Of those that have memory.
   size_t bytes_present() const;
   bool empty() const { return bytes() == 0; }
+  /// [offset, offset + bytes), none of it absent and at least a byte; nullptr where it lies in
+  /// several pieces.
+  std::byte* in_one_piece(size_t offset, size_t bytes) const;
   /// Whether there is memory for the byte at `offset`.
   bool has(size_t offset) const { return data_[index_of(offset)] != nullptr; }
   bool operator==(const GatherList&) const = default;

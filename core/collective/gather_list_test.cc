@@ -32,6 +32,19 @@ TEST(GatherList, VisitsEveryRangeAcrossItsPieces) {
     }
 }
 
+TEST(GatherList, TellsWhatLiesInOnePiece) {
+  ByteVector a = numbered(5, 0), b = numbered(4, 5);
+  GatherList list;
+  list.add(a.data(), a.size());
+  list.add(b.data(), b.size());
+  EXPECT_EQ(list.in_one_piece(0, 5), a.data());
+  EXPECT_EQ(list.in_one_piece(3, 2), a.data() + 3);
+  EXPECT_EQ(list.in_one_piece(5, 4), b.data());
+  EXPECT_EQ(list.in_one_piece(6, 1), b.data() + 1);
+  EXPECT_EQ(list.in_one_piece(4, 2), nullptr);
+  EXPECT_EQ(list.in_one_piece(0, 9), nullptr);
+}
+
 TEST(GatherList, AbsentStretchesTakeRoomButHaveNoMemory) {
   ByteVector a = numbered(5, 0), b = numbered(4, 10);
   GatherList list;

@@ -79,17 +79,12 @@ void EagerSlots::fetch_next(size_t message_bytes) {
     kernel::fetch_for_writing(next.behind.data(), message_bytes);
 }
 
-/// How many shares `word` says; of an earlier exchange, and be it long ago, it says none of this.
-int EagerSlots::shares_in(uint64_t word) const {
-  const uint64_t since = word - word_of(exchange_, 0);
-  return since < word_of(1, 0) ? static_cast<int>(since) : 0;
-}
-
 std::optional<int> EagerSlots::claim(int shares) {
   std::atomic<uint64_t>& claimed = slot(0, exchange_).claimed;
   uint64_t word = claimed.load(std::memory_order_relaxed);
   while (true) {
-    const int next = shares_in(word);
+    const int next = shares_in(word, exchange_);
+    HVD_ASSERT(next <= shares);
     if (next == shares) return std::nullopt;
     // Relaxed: nothing but the number is told, and the posts have been seen.
     if (claimed.compare_exchange_weak(word, word_of(exchange_, next + 1),
@@ -104,7 +99,7 @@ void EagerSlots::tell_made(int shares) {
   int count = 0;
   // Release: the share. seq_cst: before the look at who is asleep. Partners: all_are_made,
   // Doorbells::set_asleep.
-  do count = shares_in(word) + 1;
+  do count = shares_in(word, exchange_) + 1;
   while (!made.compare_exchange_weak(word, word_of(exchange_, count), std::memory_order_seq_cst));
   if (count < shares) return;
   for (int rank = 0; rank < local_ranks(); ++rank) {
@@ -115,7 +110,8 @@ void EagerSlots::tell_made(int shares) {
 bool EagerSlots::all_are_made(int shares) const {
   // Acquire: the shares. seq_cst: after raising the own flag. Partners: tell_made,
   // Doorbells::set_asleep.
-  return shares_in(slot(0, exchange_).made.load(std::memory_order_seq_cst)) == shares;
+  const uint64_t word = slot(0, exchange_).made.load(std::memory_order_seq_cst);
+  return shares_in(word, exchange_) == shares;
 }
 
 bool EagerSlots::begin_writing() {

@@ -25,7 +25,7 @@ struct EagerSlot {
   alignas(kCacheLine) std::atomic<uint64_t> posted;
   std::array<std::byte, 56> beside;
   std::array<std::byte, 4096> behind;
-  /// Of local rank 0 alone: how many shares of the work on the posts of which exchange, as
+  /// Of local rank 0's slots alone: how many shares of an exchange's work are claimed, and made, as
   /// EagerSlots::word_of has bytes. All ranks write them. Partners: EagerSlots::claim;
   /// EagerSlots::all_are_made
   alignas(kCacheLine) std::atomic<uint64_t> claimed;
@@ -86,14 +86,15 @@ class EagerSlots {
   /// peer that is ahead already looks at it. np 2, with and without: 8 B 0.22 and 0.31 us, 1 KiB
   /// 0.60 and 0.74, 4 KiB 0.97 and 1.28.
   void fetch_next(size_t message_bytes);
-  /// Work on what all have posted, in as many `shares` for all, of which a rank takes one after the
-  /// other: the number of one that nobody has yet, or nothing. Only who has seen all posts.
+  /// Work on what all have posted, in `shares`, as many on all ranks, of which one is taken after
+  /// the other: the number of one that nobody has yet, or nothing. Only for a rank that has seen
+  /// all posts. From then on a view of local rank 0's message may show results.
   std::optional<int> claim(int shares);
   /// Of a share that this rank has claimed.
   void tell_made(int shares);
   bool all_are_made(int shares) const;
-  /// Where the result of that work lies: in place of the message of local rank 0, of which a share
-  /// is written by who has claimed it. Valid as a view.
+  /// Where the result of that work lies, in place of the message of local rank 0: each share of it
+  /// is written by the rank that has claimed it. Valid until finish().
   std::byte* result(size_t message_bytes) { return content(0, message_bytes); }
   /// This rank has posted all of its message and seen what it wanted. The next exchange begins.
   void finish() { ++exchange_; }
@@ -136,13 +137,18 @@ class EagerSlots {
   static bool reaches(uint64_t word, uint64_t wanted) {
     return static_cast<int64_t>(word - wanted) >= 0;
   }
+  /// How many shares `word` says that `exchange` has: none where it is of an earlier one, unless
+  /// exactly 2^40 exchanges ago.
+  static int shares_in(uint64_t word, uint64_t exchange) {
+    const uint64_t since = word - word_of(exchange, 0);
+    return since < word_of(1, 0) ? static_cast<int>(since) : 0;
+  }
 
  private:
   EagerSlot& slot(int rank, uint64_t exchange) const {
     return reinterpret_cast<EagerSlot*>(areas_[rank])[exchange % kSlots];
   }
   uint64_t next_place(size_t message_bytes);
-  int shares_in(uint64_t word) const;
   std::byte* content(int rank, size_t message_bytes) const;
   bool has_posted(int rank, uint64_t exchange, size_t bytes);
 

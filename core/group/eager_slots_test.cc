@@ -2,6 +2,7 @@
 #include "core/group/eager_slots.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,6 +12,7 @@
 
 #include "core/group/host_segment.h"
 #include "core/group/segment_memory.h"
+#include "core/transport/epoll_waiter.h"
 
 namespace hvd {
 namespace {
@@ -23,7 +25,8 @@ class Host {
     for (int rank = 0; rank < ranks; ++rank)
       segments_.push_back(std::make_unique<HostSegment>(memory_.bytes(), layout_, 1, rank));
   }
-  EagerSlots& slots(int rank) { return *segments_[rank]->eager_slots(); }
+  HostSegment& segment(int rank) { return *segments_[rank]; }
+  EagerSlots& slots(int rank) { return *segment(rank).eager_slots(); }
 
  private:
   SegmentLayout layout_;
@@ -190,9 +193,9 @@ TEST(EagerSlots, CarryMessagesOfAllSizesBetweenRanksAtTheirOwnPace) {
 TEST(EagerSlots, GiveEachShareOfTheWorkToOneRank) {
   Host host(3);
   const auto claim = [&](int rank) { return host.slots(rank).claim(4); };
-  for (int exchange = 0; exchange < 5; ++exchange) {
+  for (int exchange = 0; exchange < 12; ++exchange) {
     for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(post_byte(host.slots(rank), rank, 100));
-    if (exchange % 3 != 1) {  // where nobody works, nothing is left over
+    if (exchange % 3 != 1) {  // both slots are used by those that work, and by those that do not
       for (const int share : {0, 1, 2, 3}) EXPECT_EQ(claim(share % 3), share);
       EXPECT_EQ(claim(1), std::nullopt);
       for (const int share : {0, 1, 2, 3}) {
@@ -207,23 +210,25 @@ TEST(EagerSlots, GiveEachShareOfTheWorkToOneRank) {
 
 TEST(EagerSlots, ShowWhatAnyRankHasMadeOfTheFirstOnesMessage) {
   constexpr int kRanks = 4, kShares = 3;
-  constexpr size_t kShare = 50, kBytes = kShares * kShare;
   Host host(kRanks);
   const auto work = [&](int rank) {
     EagerSlots& slots = host.slots(rank);
     for (int exchange = 0; exchange < 2000; ++exchange) {
-      while (!post_byte(slots, exchange, kBytes)) std::this_thread::yield();
+      // The result lies beside a flag, or in a ring.
+      const size_t share_bytes = exchange % 5 == 0 ? 3000 : 50, bytes = kShares * share_bytes;
+      while (!post_byte(slots, exchange, bytes)) std::this_thread::yield();
       for (int peer = 0; peer < kRanks; ++peer)
-        while (slots.view(peer, kBytes, kBytes) == nullptr) std::this_thread::yield();
+        while (slots.view(peer, bytes, bytes) == nullptr) std::this_thread::yield();
       while (const auto share = slots.claim(kShares)) {
-        const auto begin = static_cast<size_t>(*share) * kShare;
-        std::memset(slots.result(kBytes) + begin, exchange + 1 + *share, kShare);
+        const auto begin = static_cast<size_t>(*share) * share_bytes;
+        std::memset(slots.result(bytes) + begin, exchange + 1 + *share, share_bytes);
         slots.tell_made(kShares);
       }
       while (!slots.all_are_made(kShares)) std::this_thread::yield();
       for (int share = 0; share < kShares; ++share) {
-        const std::byte* const made = slots.result(kBytes) + static_cast<size_t>(share) * kShare;
-        ASSERT_EQ(count_right(made, kShare, exchange + 1 + share), kShare) << exchange;
+        const std::byte* const made =
+            slots.result(bytes) + static_cast<size_t>(share) * share_bytes;
+        ASSERT_EQ(count_right(made, share_bytes, exchange + 1 + share), share_bytes) << exchange;
       }
       slots.finish();
     }
@@ -231,6 +236,32 @@ TEST(EagerSlots, ShowWhatAnyRankHasMadeOfTheFirstOnesMessage) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(work, rank);
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(EagerSlots, WakeWhoSleepsWhenAllSharesAreMade) {
+  Host host(2);
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(post_byte(host.slots(rank), 0, 100));
+  ASSERT_EQ(host.slots(0).claim(2), 0);
+  ASSERT_EQ(host.slots(0).claim(2), 1);
+  const EpollWaiter sleeper;
+  host.segment(0).set_doorbell(1, FileDescriptor(::dup(sleeper.doorbell_fd())));
+  host.segment(1).set_asleep(true);
+  host.slots(0).tell_made(2);
+  EXPECT_TRUE(host.segment(1).is_asleep());
+  host.slots(0).tell_made(2);
+  EXPECT_FALSE(host.segment(1).is_asleep());
+}
+
+TEST(EagerSlots, TakeSharesOfEarlierExchangesForNone) {
+  constexpr uint64_t kLast = (uint64_t{1} << 40) - 1;
+  for (const uint64_t exchange : {uint64_t{4}, uint64_t{1} << 39, kLast, kLast + 3}) {
+    const auto shares_in = [=](uint64_t other) {
+      return EagerSlots::shares_in(EagerSlots::word_of(other, 7), exchange);
+    };
+    EXPECT_EQ(shares_in(exchange), 7) << exchange;
+    for (const uint64_t ago : {uint64_t{1}, EagerSlots::kSlots, uint64_t{1} << 38, kLast})
+      EXPECT_EQ(shares_in(exchange - ago), 0) << exchange << " " << ago;
+  }
 }
 
 TEST(EagerSlots, CarryLargeMessagesRoundTheirRing) {

@@ -18,7 +18,7 @@ namespace hvd {
 namespace {
 
 constexpr uint64_t kMagic = 0x6d67'6573'6476'6821;  // a file that is ours begins with it
-constexpr uint32_t kVersion = 5;
+constexpr uint32_t kVersion = 6;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 /// At offset 0 of the segment.

@@ -26,8 +26,8 @@ class ClaimedCall {
   /// on all ranks. `spare_cores`: every local rank has a core of its own.
   static bool suits(const EagerTask& task, int ranks, bool spare_cores);
 
-  /// Does one share and returns; may look for a moment, but does not wait. `done` when the result
-  /// is here.
+  /// Does one share and returns; looks for what is missing for some 2 us at most. `done` when the
+  /// result is here.
   Run::Progress advance();
 
  private:

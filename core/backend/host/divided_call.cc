@@ -8,9 +8,9 @@ namespace {
 
 // What is added up in an exchange, by all ranks together, beside one more exchange. A number of two
 // bytes takes about twice as long as its bytes do in float32, since it is converted twice.
-// In one exchange and in two, on two cores of a Zen 5 to which ranks are bound, us: float32 at np
-// 3, 64 KiB 13.3 in one, 128 KiB 23.6 and 19.5; float16 at np 3, 32 KiB 12.5 in one, 64 KiB 21.3
-// and 14.6 (cores far apart); bfloat16 at np 2, 64 KiB 2.3 and 2.3, 256 KiB 8.7 and 7.9.
+// In one exchange and in two, on two cores of a Zen 5, us: at np 3, ranks bound and the cores far
+// apart, float32, 128 KiB 24 and 19, float16, 64 KiB 21 and 15; at np 2, the cores near, bfloat16,
+// 64 KiB 2.3 and 2.3, 256 KiB 8.7 and 7.9.
 constexpr size_t kLeastAdded = 256 * KiB;
 // Where each of more than two ranks has a core, what costs is that all fetch the same lines from
 // each other, of whatever type. On 16 cores of a Xeon (Emerald Rapids), in one exchange and in two,

@@ -20,11 +20,11 @@ TEST(DividedCall, SuitsWhereMuchIsAdded) {
   EXPECT_FALSE(suits(DType::float32, 2 * KiB, 4, true));
   EXPECT_TRUE(suits(DType::float16, 4 * KiB, 4, true));
   EXPECT_FALSE(suits(DType::float16, 2 * KiB, 4, true));
-  EXPECT_TRUE(suits(DType::float32, 64 * KiB, 4));
-  EXPECT_FALSE(suits(DType::float32, 32 * KiB, 4));
-  EXPECT_TRUE(suits(DType::float16, 32 * KiB, 4));
+  EXPECT_TRUE(suits(DType::float32, 128 * KiB, 3));
+  EXPECT_FALSE(suits(DType::float32, 64 * KiB, 3));
+  EXPECT_TRUE(suits(DType::float16, 64 * KiB, 3));
+  EXPECT_FALSE(suits(DType::float16, 32 * KiB, 3));
   EXPECT_TRUE(suits(DType::bfloat16, 64 * KiB, 2));
-  EXPECT_FALSE(suits(DType::bfloat16, 8 * KiB, 8));
   EXPECT_FALSE(DividedCall::suits(
       {.transfer = Transfer::reducescatter, .dtype = DType::float32, .rows = MiB, .row_bytes = 1},
       8, true));

@@ -51,14 +51,14 @@ Stretch wanted_of(const EagerTask& task, int rank, int ranks) {
   HVD_ASSERT(false);
 }
 
-Stretch share_of(const EagerTask& task, int rank, int ranks) {
+Stretch share_of(const EagerTask& task, int index, int shares) {
   const size_t bytes = task.bytes();
   const size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
   const auto beginning_of = [&](int part) {
-    const size_t line = lines * static_cast<size_t>(part) / static_cast<size_t>(ranks);
+    const size_t line = lines * static_cast<size_t>(part) / static_cast<size_t>(shares);
     return std::min(line * kCacheLine, bytes);
   };
-  return {beginning_of(rank), beginning_of(rank + 1)};
+  return {beginning_of(index), beginning_of(index + 1)};
 }
 
 std::byte* place_of(const EagerTask& task, Stretch wanted, int source) {

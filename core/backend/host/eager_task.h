@@ -62,9 +62,9 @@ int source_of(const EagerTask& task, int index, int rank, int ranks);
 /// What `rank` of `ranks` wants of each source.
 Stretch wanted_of(const EagerTask& task, int rank, int ranks);
 
-/// Of `rank` where `ranks` divide the work on the whole input: whole cache lines, so that of an
+/// Share `index` of `shares` of the work on the whole input: whole cache lines, so that of an
 /// aligned tensor no two ranks write into the same one.
-Stretch share_of(const EagerTask& task, int rank, int ranks);
+Stretch share_of(const EagerTask& task, int index, int shares);
 
 /// Of a task that moves: where in the output belongs what this rank has `wanted` of `source`.
 std::byte* place_of(const EagerTask& task, Stretch wanted, int source);
