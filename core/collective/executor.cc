@@ -302,7 +302,7 @@ void Executor::reduce(std::span<const Receive> receives, size_t segment,
 const std::byte* Executor::packed_next(int chunk, size_t bytes) const {
   if (lends_ || plan_.schedule.phases.size() > 1 || to_publish_.done()) return nullptr;
   const Extent next = plan_.layout.extent(to_publish_.segment(), chunk);
-  if (next.bytes < bytes || !work_.input.has(next.offset)) return nullptr;
+  if (bytes == 0 || next.bytes < bytes || !work_.input.has(next.offset)) return nullptr;
   return work_.input.in_one_piece(next.offset, bytes);
 }
 

@@ -74,10 +74,11 @@ std::vector<Expected::Landing> landings_in(std::vector<ByteVector>& pieces, int 
                      split_plan(halving_doubling_allreduce(rank, size), bytes, 8 * KiB, 4));
 }
 
-/// Where the targets lie that are in `tensor`, in order: from where to where.
-std::vector<std::pair<size_t, size_t>> places_in(const ByteVector& tensor,
-                                                 const std::vector<Expected::Landing>& landings) {
-  std::vector<std::pair<size_t, size_t>> places;
+using Places = std::vector<std::pair<size_t, size_t>>;  ///< from where to where
+
+/// Where the targets lie that are in `tensor`, in order.
+Places places_in(const ByteVector& tensor, const std::vector<Expected::Landing>& landings) {
+  Places places;
   for (const auto& [from, target] : landings) {
     if (target.empty()) continue;  // to be added up, or copied
     EXPECT_EQ(target.size(), from.bytes);
@@ -88,13 +89,11 @@ std::vector<std::pair<size_t, size_t>> places_in(const ByteVector& tensor,
   return places;
 }
 
-using Places = std::vector<std::pair<size_t, size_t>>;
-
 TEST(Executor, SumsOfOthersLandInATensorInOnePiece) {
   constexpr size_t kSegment = 8 * KiB, kChunk = 2 * KiB;
   std::vector<ByteVector> tensor{ByteVector(3 * kSegment)};
-  Places first,
-      third;  // of each segment the chunk that a neighbour has made, and two of the others
+  // Of each segment the chunk that a neighbour has made, and two of the others.
+  Places first, third;
   for (size_t begin = 0; begin < tensor[0].size(); begin += kSegment) {
     const size_t half = begin + 2 * kChunk, end = begin + kSegment;
     first.insert(first.end(), {{begin + kChunk, half}, {half, end}});

@@ -20,8 +20,7 @@ void Doorbells::give_up(int first) {
   if (told.load(std::memory_order_relaxed) != 0) return;  // by this rank: the word is its own
   const int earlier = who_has_given_up();
   told.store(static_cast<uint32_t>(earlier >= 0 ? earlier : first) + 1, std::memory_order_seq_cst);
-  for (int rank = 0; rank < local_ranks(); ++rank)
-    if (rank != local_rank_) wake(rank);
+  wake_others();
 }
 
 int Doorbells::who_has_given_up() const {

@@ -50,6 +50,11 @@ class Doorbells {
   void wake(int local_rank) {
     if (is_asleep(local_rank)) ring(local_rank);
   }
+  /// All but this rank, as wake().
+  void wake_others() {
+    for (int rank = 0; rank < local_ranks(); ++rank)
+      if (rank != local_rank_) wake(rank);
+  }
   /// Partner: is_asleep, on the ranks that have news for this one.
   void set_asleep(bool asleep) {
     states_[local_rank_]->asleep.store(asleep ? 1 : 0, std::memory_order_seq_cst);

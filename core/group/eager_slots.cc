@@ -61,9 +61,7 @@ void EagerSlots::post(size_t bytes) {
   // Release: what was written into the slot. seq_cst: before the look at who is asleep. Partners:
   // has_posted, Doorbells::set_asleep.
   slot(local_rank(), exchange_).posted.store(word_of(exchange_, bytes), std::memory_order_seq_cst);
-  for (int rank = 0; rank < local_ranks(); ++rank) {
-    if (rank != local_rank()) doorbells_.wake(rank);
-  }
+  doorbells_.wake_others();
 }
 
 const std::byte* EagerSlots::view(int rank, size_t message_bytes, size_t bytes) {
@@ -101,10 +99,7 @@ void EagerSlots::tell_made(int shares) {
   // Doorbells::set_asleep.
   do count = shares_in(word, exchange_) + 1;
   while (!made.compare_exchange_weak(word, word_of(exchange_, count), std::memory_order_seq_cst));
-  if (count < shares) return;
-  for (int rank = 0; rank < local_ranks(); ++rank) {
-    if (rank != local_rank()) doorbells_.wake(rank);
-  }
+  if (count == shares) doorbells_.wake_others();
 }
 
 bool EagerSlots::all_are_made(int shares) const {

@@ -42,6 +42,13 @@ bool post_byte(EagerSlots& slots, int value, size_t bytes) {
   return true;
 }
 
+/// Runs `work(rank)` for each of so many ranks, all at once.
+template <class Work>
+void on_threads(int ranks, const Work& work) {
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(work, rank);
+}
+
 /// How many of the first `bytes` have the value, up to one that has not.
 size_t count_right(const std::byte* seen, size_t bytes, int value) {
   const auto is_wrong = [&](std::byte each) { return each != static_cast<std::byte>(value); };
@@ -185,9 +192,7 @@ TEST(EagerSlots, CarryMessagesOfAllSizesBetweenRanksAtTheirOwnPace) {
       slots.finish();
     }
   };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(work, rank);
-  for (std::thread& thread : threads) thread.join();
+  on_threads(kRanks, work);
 }
 
 TEST(EagerSlots, GiveEachShareOfTheWorkToOneRank) {
@@ -233,9 +238,7 @@ TEST(EagerSlots, ShowWhatAnyRankHasMadeOfTheFirstOnesMessage) {
       slots.finish();
     }
   };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(work, rank);
-  for (std::thread& thread : threads) thread.join();
+  on_threads(kRanks, work);
 }
 
 TEST(EagerSlots, WakeWhoSleepsWhenAllSharesAreMade) {
@@ -284,9 +287,7 @@ TEST(EagerSlots, CarryLargeMessagesRoundTheirRing) {
       slots.finish();
     }
   };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back(work, rank);
-  for (std::thread& thread : threads) thread.join();
+  on_threads(kRanks, work);
 }
 
 }  // namespace
