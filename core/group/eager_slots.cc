@@ -14,7 +14,8 @@ EagerSlots::EagerSlots(std::vector<std::byte*> areas, Sizes sizes, Doorbells& do
       sizes_(sizes),
       doorbells_(doorbells),
       copy_(copy),
-      seen_(areas_.size()) {
+      seen_(areas_.size()),
+      places_(areas_.size()) {
   HVD_ASSERT(sizes.most_bytes <= kMostBytes && sizes.most_bytes % kCacheLine == 0);
   HVD_ASSERT(sizes.ring_bytes >= least_ring_bytes(sizes.most_bytes));
   HVD_ASSERT(sizes.ring_bytes % kCacheLine == 0);
@@ -47,14 +48,25 @@ uint64_t EagerSlots::next_place(size_t message_bytes) {
 }
 
 /// Of what `rank` has posted or is about to post.
-std::byte* EagerSlots::content(int rank, size_t message_bytes) const {
+std::byte* EagerSlots::content(int rank, size_t message_bytes) {
   EagerSlot& slot = this->slot(rank, exchange_);
   if (message_bytes <= slot.beside.size()) return slot.beside.data();
   if (message_bytes <= slot.behind.size()) return slot.behind.data();
-  uint64_t place = 0;
-  std::memcpy(&place, slot.beside.data(), sizeof(place));
+  const uint64_t place = place_in_ring(rank);
   HVD_ASSERT(place <= sizes_.ring_bytes - message_bytes);
   return areas_[rank] + kSlots * sizeof(EagerSlot) + place;
+}
+
+/// Looked up once an exchange. It lies beside the flag, so that a look after each piece would fetch
+/// the line once more from a core that posts the next one (np 2, broadcast of 256 KiB: 4.6 and 5.1
+/// us).
+uint64_t EagerSlots::place_in_ring(int rank) {
+  RingPlace& place = places_[rank];
+  if (place.exchange != exchange_) {
+    std::memcpy(&place.at, slot(rank, exchange_).beside.data(), sizeof(place.at));
+    place.exchange = exchange_;
+  }
+  return place.at;
 }
 
 void EagerSlots::post(size_t bytes) {

@@ -148,8 +148,15 @@ class EagerSlots {
   EagerSlot& slot(int rank, uint64_t exchange) const {
     return reinterpret_cast<EagerSlot*>(areas_[rank])[exchange % kSlots];
   }
+  /// Of the message of a rank in its ring.
+  struct RingPlace {
+    uint64_t exchange = 0;  ///< of which the rest is known
+    uint64_t at = 0;
+  };
+
   uint64_t next_place(size_t message_bytes);
-  std::byte* content(int rank, size_t message_bytes) const;
+  std::byte* content(int rank, size_t message_bytes);
+  uint64_t place_in_ring(int rank);
   bool has_posted(int rank, uint64_t exchange, size_t bytes);
 
   std::vector<std::byte*> areas_;
@@ -157,8 +164,9 @@ class EagerSlots {
   Doorbells& doorbells_;
   SharedCopy& copy_;
   uint64_t exchange_ = 1;
-  uint64_t ring_end_ = 0;       ///< of this rank's newest message in its ring
-  std::vector<uint64_t> seen_;  ///< [rank] what the shared words said when last looked at
+  uint64_t ring_end_ = 0;          ///< of this rank's newest message in its ring
+  std::vector<uint64_t> seen_;     ///< [rank] what the shared words said when last looked at
+  std::vector<RingPlace> places_;  ///< [rank] when last looked at
 };
 
 }  // namespace hvd

@@ -55,11 +55,12 @@ EagerLimits EagerCall::limits(const EagerSlots& slots) {
 }
 
 Run::Progress EagerCall::advance() {
-  if (!posted_all_ && !post_piece()) return Run::Progress::waiting;
   // The root first posts all: the others wait for it, nobody for what the root takes.
-  if (!posted_all_) return Run::Progress::moved;
-  if (!take_piece()) return Run::Progress::waiting;
-  if (taken_ < bytes_) return Run::Progress::moved;
+  while (!posted_all_)
+    if (!post_piece()) return Run::Progress::waiting;
+  const size_t before = taken_;
+  while (taken_ < bytes_)
+    if (!take_piece()) return taken_ > before ? Run::Progress::moved : Run::Progress::waiting;
   slots_.finish();
   return Run::Progress::done;
 }
