@@ -141,6 +141,32 @@ Schedule recursive_doubling_allreduce(int rank, int size) {
   return schedule;
 }
 
+Schedule folded_allreduce(int rank, int size, int together) {
+  check(rank, size);
+  HVD_ASSERT(together > 0 && size % together == 0);
+  const int first = rank / together * together;
+  Phase in, out;
+  for (int other = first + 1; other < first + together; ++other) {
+    if (rank == first) {
+      in.receives.push_back({other, one(0), Merge::reduce});
+      out.sends.push_back({other, one(0)});
+    } else if (rank == other) {
+      in.sends.push_back({first, one(0)});
+      out.receives.push_back({first, one(0), Merge::replace});
+    }
+  }
+  Schedule schedule{.phases = {std::move(in)}};
+  Schedule among_first = recursive_doubling_allreduce(rank / together, size / together);
+  for (Phase& phase : among_first.phases) {
+    if (rank != first) phase = {};
+    for (Send& send : phase.sends) send.peer *= together;
+    for (Receive& receive : phase.receives) receive.peer *= together;
+    schedule.phases.push_back(std::move(phase));
+  }
+  schedule.phases.push_back(std::move(out));
+  return schedule;
+}
+
 Schedule halving_doubling_allreduce(int rank, int size) {
   check(rank, size);
   const Fold fold(rank, size);

@@ -199,12 +199,21 @@ TEST_P(AllreduceSchedule, CombinesEveryContributionOnceAndAlikeOnAllRanks) {
   }
 }
 
+Schedule folded_by_two(int rank, int size) {
+  return folded_allreduce(rank, size, size % 2 == 0 ? 2 : size);
+}
+Schedule folded_into_two(int rank, int size) {
+  return folded_allreduce(rank, size, size % 2 == 0 ? size / 2 : 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, AllreduceSchedule,
                          testing::Values(Named{"direct", direct_allreduce},
                                          Named{"one_shot", one_shot_allreduce},
                                          Named{"ring", ring_allreduce},
                                          Named{"recursive_doubling", recursive_doubling_allreduce},
                                          Named{"halving_doubling", halving_doubling_allreduce},
+                                         Named{"folded_by_two", folded_by_two},
+                                         Named{"folded_into_two", folded_into_two},
                                          Named{"tree", tree_allreduce},
                                          Named{"parameter_server", parameter_server_allreduce}),
                          [](const auto& info) { return info.param.name; });

@@ -15,6 +15,7 @@ struct GroupFacts {
   int size = 1;
   bool shared_memory = false;
   bool on_one_machine = false;  ///< also over links
+  int ranks_a_core = 1;         ///< in a row; divides `size`
   bool operator==(const GroupFacts&) const = default;
 };
 

@@ -102,6 +102,16 @@ TEST(Selector, OverLinksFewBytesTakeFewPhases) {
   EXPECT_EQ(choose_allgather({.rank = 1, .size = 6}, 16), ring_allgather(1, 6));
 }
 
+TEST(Selector, WhereRanksShareCoresFewBytesTakeFewMessages) {
+  const GroupFacts crowd{.rank = 1, .size = 4, .on_one_machine = true, .ranks_a_core = 2};
+  EXPECT_EQ(choose_allreduce(crowd, 8, {}), folded_allreduce(1, 4, 2));
+  EXPECT_EQ(choose_allreduce(crowd, 1 * MiB, {}), folded_allreduce(1, 4, 2));
+  EXPECT_EQ(choose_allreduce(crowd, 4 * MiB, {}), halving_doubling_allreduce(1, 4));
+  EXPECT_EQ(choose_allreduce(crowd, 8, {.deterministic = true}), one_shot_allreduce(1, 4));
+  const GroupFacts pair{.rank = 1, .size = 2, .on_one_machine = true, .ranks_a_core = 2};
+  EXPECT_EQ(choose_allreduce(pair, 8, {}), recursive_doubling_allreduce(1, 2));
+}
+
 TEST(Selector, RankDecidesItsPartNotTheChoice) {
   for (const size_t bytes : {size_t{4}, 4 * KiB, 64 * KiB, 1 * MiB})
     for (const bool shared : {false, true})

@@ -53,6 +53,10 @@ class Group {
   virtual bool shared_memory() const = 0;
   /// Nothing that is sent leaves the machine. The same on all ranks of the group.
   virtual bool on_one_machine() const { return shared_memory(); }
+  /// So many ranks in a row share a core; 1 where each may have its own, where those in a row do
+  /// not share one, or where it does not matter. Divides size(). The same on all ranks of the
+  /// group.
+  virtual int ranks_a_core() const { return 1; }
   /// The largest unit. The same on all ranks of the group.
   virtual size_t unit_bytes() const = 0;
   /// How many units a rank may have published and not yet released. The same on all ranks; at

@@ -7,11 +7,15 @@
 
 namespace hvd {
 
-LinkGroup::LinkGroup(Mesh& mesh, std::vector<int> members, int own, bool on_one_machine)
-    : mesh_(mesh), members_(std::move(members)), on_one_machine_(on_one_machine) {
+LinkGroup::LinkGroup(Mesh& mesh, std::vector<int> members, int own, MemberPlaces places)
+    : mesh_(mesh),
+      members_(std::move(members)),
+      places_(places),
+      looks_at_all_(places.ranks_a_core > 1 ? kLooksAtAllInACrowd : kLooksAtAll) {
   const auto at = std::find(members_.begin(), members_.end(), own);
   HVD_ASSERT(at != members_.end());
   rank_ = static_cast<int>(at - members_.begin());
+  HVD_ASSERT(places.ranks_a_core > 0 && size() % places.ranks_a_core == 0);
 }
 
 MutableBytes LinkGroup::room(Ticket ticket) const {
@@ -116,7 +120,7 @@ void LinkGroup::release(Ticket ticket) {
 }
 
 bool LinkGroup::pump() {
-  const bool at_all = looks_++ % kLooksAtAll == 0;
+  const bool at_all = looks_++ % looks_at_all_ == 0;
   bool moved = false;
   for (int i = 0; i < size(); ++i) {
     if (i != rank_ && (at_all || i == awaited_)) moved |= mesh_.pump(members_[i]);

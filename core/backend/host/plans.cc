@@ -51,7 +51,8 @@ GroupFacts facts_of(const Group& group) {
   return {.rank = group.rank(),
           .size = group.size(),
           .shared_memory = group.shared_memory(),
-          .on_one_machine = group.on_one_machine()};
+          .on_one_machine = group.on_one_machine(),
+          .ranks_a_core = group.ranks_a_core()};
 }
 
 Layout split_for(const Group& group, const Schedule& schedule, size_t bytes, DType dtype) {

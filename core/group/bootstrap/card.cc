@@ -141,6 +141,20 @@ bool has_core_for_each(const std::vector<Card>& cards, int rank) {
   return cores.size() >= ranks;
 }
 
+int ranks_a_core(const std::vector<Card>& cards, const std::vector<int>& ranks) {
+  if (cards.empty() || !are_on_one_machine(cards, ranks)) return 1;
+  const auto cores_of = [&](size_t i) -> const auto& {
+    return cards[static_cast<size_t>(ranks[i])].cores;
+  };
+  std::set<uint16_t> cores;
+  for (size_t i = 0; i < ranks.size(); ++i) cores.insert(cores_of(i).begin(), cores_of(i).end());
+  if (cores.empty() || ranks.size() % cores.size() != 0) return 1;
+  const size_t together = ranks.size() / cores.size();
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (cores_of(i) != cores_of(i / together * together)) return 1;
+  return static_cast<int>(together);
+}
+
 std::string ranks_text(const std::vector<int>& ranks) {
   const size_t shown = std::min(ranks.size(), kMaxRanksInText);
   const size_t hidden = ranks.size() - shown;

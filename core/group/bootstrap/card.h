@@ -49,6 +49,11 @@ Topology topology_of(const std::vector<Card>& cards, bool every_rank_alone);
 /// kernel: they choose by it how they exchange.
 bool has_core_for_each(const std::vector<Card>& cards, int rank);
 
+/// So many of `ranks`, in a row, share a core: 1 where there is one for each, where they are not on
+/// one machine, or where cores have unlike numbers of them or not those in a row. Ranks that may
+/// use several cores are taken to be spread over these. The same for all of `ranks`.
+int ranks_a_core(const std::vector<Card>& cards, const std::vector<int>& ranks);
+
 /// "rank 3", "ranks 1, 2 and 5", "ranks 0, 1, ... 7 and 20 more".
 std::string ranks_text(const std::vector<int>& ranks);
 

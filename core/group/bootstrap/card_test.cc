@@ -60,15 +60,17 @@ TEST(Topology, EveryRankIsAHostWhereMemoryIsNotShared) {
   EXPECT_EQ(topology_of({card_of(0, "a"), card_of(1, "a")}, true).hosts(), 2);
 }
 
+/// Of ranks on one machine that may use these cores.
+std::vector<Card> cards_of(const std::vector<std::vector<uint16_t>>& cores) {
+  std::vector<Card> cards;
+  for (const auto& of_rank : cores) {
+    cards.push_back(card_of(static_cast<int>(cards.size()), "a"));
+    cards.back().cores = of_rank;
+  }
+  return cards;
+}
+
 TEST(Cores, AreEnoughWhenRanksTogetherMayUseAsManyAsTheyAre) {
-  const auto cards_of = [](const std::vector<std::vector<uint16_t>>& cores) {
-    std::vector<Card> cards;
-    for (const auto& of_rank : cores) {
-      cards.push_back(card_of(static_cast<int>(cards.size()), "a"));
-      cards.back().cores = of_rank;
-    }
-    return cards;
-  };
   EXPECT_TRUE(has_core_for_each(cards_of({{0, 1}, {0, 1}}), 0));
   EXPECT_TRUE(has_core_for_each(cards_of({{0}, {1}}), 1));
   EXPECT_FALSE(has_core_for_each(cards_of({{0}, {0}}), 1));
@@ -82,6 +84,21 @@ TEST(Cores, AreEnoughWhenRanksTogetherMayUseAsManyAsTheyAre) {
   apart[0].kernel = apart[1].kernel = "";  // unknown
   apart[1].hostname = "b";
   EXPECT_TRUE(has_core_for_each(apart, 0));
+}
+
+TEST(Cores, AreSharedByRanksInARow) {
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {1}, {1}}), {0, 1, 2, 3}), 2);
+  EXPECT_EQ(ranks_a_core(cards_of({{0, 1}, {0, 1}, {0, 1}, {0, 1}}), {0, 1, 2, 3}), 2);
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {0}}), {0, 1, 2}), 3);
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {1}}), {0, 1}), 1);
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {1}, {1}}), {1, 2}), 1);        // of a part of all
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {1}, {0}, {1}}), {0, 1, 2, 3}), 1);  // not in a row
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {0}, {1}}), {0, 1, 2, 3}), 1);  // not alike
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {1}}), {0, 1, 2}), 1);
+  auto apart = cards_of({{0}, {0}});
+  apart[1].kernel = "another kernel";
+  EXPECT_EQ(ranks_a_core(apart, {0, 1}), 1);
+  EXPECT_EQ(ranks_a_core({}, {0}), 1);
 }
 
 TEST(Disagreement, EqualCardsAreOneJob) {

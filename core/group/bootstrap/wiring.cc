@@ -289,8 +289,9 @@ std::unique_ptr<Group> Wiring::make_group(const std::vector<int>& ranks) {
       std::includes(neighbours.begin(), neighbours.end(), ranks.begin(), ranks.end());
   if (!on_this_host || !segment) {
     if (!mesh) mesh = std::make_unique<Mesh>();  // a group of this rank alone
-    return std::make_unique<LinkGroup>(*mesh, ranks, identity.rank,
-                                       are_on_one_machine(cards, ranks));
+    const MemberPlaces places{.on_one_machine = are_on_one_machine(cards, ranks),
+                              .ranks_a_core = ranks_a_core(cards, ranks)};
+    return std::make_unique<LinkGroup>(*mesh, ranks, identity.rank, places);
   }
   std::vector<int> local_ranks;
   for (const int rank : ranks) {
