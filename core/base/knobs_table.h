@@ -86,7 +86,8 @@ inline constexpr KnobRow kKnobRows[] = {
      .yaml = "params.allreduce_algorithm",
      .choices = kAlgorithms,
      .scope = Scope::agreed,
-     .help = "The schedule of allreduce; auto chooses by size and number of ranks."},
+     .help = "The schedule of allreduce; auto chooses by size, number of ranks, transport, and who "
+             "shares cores."},
     {.field = &Knobs::hierarchical_allreduce,
      .env = "HOROVOD_HIERARCHICAL_ALLREDUCE",
      .kind = KnobKind::boolean,
