@@ -86,8 +86,8 @@ inline constexpr KnobRow kKnobRows[] = {
      .yaml = "params.allreduce_algorithm",
      .choices = kAlgorithms,
      .scope = Scope::agreed,
-     .help = "The schedule of allreduce; auto chooses by size, number of ranks, transport, and who "
-             "shares cores."},
+     .help = "The schedule of allreduce; auto chooses by size, number of ranks, transport and who "
+             "shares a core, and has one more for those who do."},
     {.field = &Knobs::hierarchical_allreduce,
      .env = "HOROVOD_HIERARCHICAL_ALLREDUCE",
      .kind = KnobKind::boolean,

@@ -146,14 +146,14 @@ Schedule folded_allreduce(int rank, int size, int together) {
   HVD_ASSERT(together > 0 && size % together == 0);
   const int first = rank / together * together;
   Phase in, out;
-  for (int other = first + 1; other < first + together; ++other) {
-    if (rank == first) {
+  if (rank == first) {
+    for (int other = first + 1; other < first + together; ++other) {
       in.receives.push_back({other, one(0), Merge::reduce});
       out.sends.push_back({other, one(0)});
-    } else if (rank == other) {
-      in.sends.push_back({first, one(0)});
-      out.receives.push_back({first, one(0), Merge::replace});
     }
+  } else {
+    in.sends.push_back({first, one(0)});
+    out.receives.push_back({first, one(0), Merge::replace});
   }
   Schedule schedule{.phases = {std::move(in)}};
   Schedule among_first = recursive_doubling_allreduce(rank / together, size / together);

@@ -71,8 +71,8 @@ Schedule ring_allreduce(int rank, int size);
 /// fold in before and out after.
 Schedule recursive_doubling_allreduce(int rank, int size);
 /// Of every `together` ranks in a row the first adds up what they have; the first ones exchange
-/// that by recursive doubling, and hand the sums back. `together` divides `size`. The fewest
-/// messages: where ranks share cores, each message takes a core's time, whoever waits meanwhile.
+/// that by recursive doubling, and hand the sums back. `together` divides `size`. Fewer
+/// messages than by doubling alone: where ranks share cores, each takes the time of a core.
 Schedule folded_allreduce(int rank, int size, int together);
 /// Recursive halving, then doubling (Rabenseifner, 2004; Thakur et al., 2005): as many bytes as a
 /// ring in 2 log2(size) phases. Half of them go to the next rank, which is likely the nearest, a

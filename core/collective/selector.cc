@@ -98,16 +98,20 @@ constexpr size_t kOneShotBytesOfTwo = 8 * MiB;
 constexpr size_t kRecursiveDoublingBytes = 16 * KiB;
 constexpr size_t kRecursiveDoublingBytesOfTwo = 1 * MiB;
 constexpr size_t kHalvingDoublingBytes = 2 * MiB;
-// Where ranks share cores, what counts is how many messages a core has to do with. Over loopback,
-// as above without the fold and with it: np 4 on two cores, 8 B 26, 22 us, 64 KiB 72, 51, 256 KiB
-// 148, 119, 1 MiB 430, 402, 4 MiB alike; np 8 on two, 8 B 146, 62, 256 KiB 465, 307, 1 MiB 1410,
-// 1320, 4 MiB 6200, 7300.
-constexpr size_t kFoldedBytes = 1 * MiB;
-// Within a machine they are faster at any size, where each segment is done with before the next,
-// and fewer phases mean fewer turns: np 4, a core for two, 4 MiB 2.2 instead of 2.3 ms, 64 MiB 35
-// instead of 38. Allgather, by the bytes of the result; ring and recursive doubling over loopback,
-// np 4: 8 B 71, 51 us, 16 KiB 69, 48, 64 KiB 85, 73, 256 KiB 151, 152, 4 MiB 1800, 2400.
+// Within a machine halving and doubling is faster than a ring at any size, where each segment is
+// done with before the next, and fewer phases mean fewer turns: np 4, a core for two, 4 MiB 2.2
+// instead of 2.3 ms, 64 MiB 35 instead of 38. Allgather, by the bytes of the result; ring and
+// recursive doubling over loopback, np 4: 8 B 71, 51 us, 16 KiB 69, 48, 64 KiB 85, 73, 256 KiB 151,
+// 152, 4 MiB 1800, 2400.
 constexpr size_t kDoublingAllgatherBytes = 128 * KiB;
+// Where ranks share cores, what counts is how many messages a core has to do with. Over loopback,
+// without the fold and with it: np 4 on two cores, 8 B 26, 21 us, 64 KiB 72, 50, 256 KiB 148, 118,
+// 1 MiB 430, 402, 4 MiB alike; np 8 on two, 8 B 146, 62, 256 KiB 465, 307, 1 MiB 1410, 1320; np 32
+// on 16, 8 B 178, 87, 64 KiB 396, 218, 256 KiB 757, 752, 1 MiB 2490, 3670. The first rank of a core
+// keeps what all the others of it have; more than two first ones send each other everything in
+// several phases.
+constexpr size_t kFoldedBytesOfACore = 1 * MiB;
+constexpr size_t kFoldedBytesAmongMany = 64 * KiB;
 
 // Everybody turns to everybody: pays while those are few.
 constexpr int kMostRanksReadDirectly = 1024;
@@ -121,8 +125,15 @@ bool pays_in_one_shot(const GroupFacts& group, size_t bytes) {
          (group.shared_memory && group.size == 2 && bytes >= kOneShotBytesOfTwo);
 }
 
+bool pays_to_fold(const GroupFacts& group, size_t bytes) {
+  const int cores = group.size / group.ranks_a_core, others = group.ranks_a_core - 1;
+  if (others == 0 || group.size == 2) return false;
+  return bytes * static_cast<size_t>(others) <= kFoldedBytesOfACore &&
+         (cores <= 2 || bytes <= kFoldedBytesAmongMany);
+}
+
 Algorithm allreduce_over_links(const GroupFacts& group, size_t bytes) {
-  if (group.ranks_a_core > 1 && group.size > 2 && bytes <= kFoldedBytes) return Algorithm::folded;
+  if (pays_to_fold(group, bytes)) return Algorithm::folded;
   if (bytes <= (group.size == 2 ? kRecursiveDoublingBytesOfTwo : kRecursiveDoublingBytes))
     return Algorithm::recursive_doubling;
   // Ranks beyond a power of two would fold all their bytes into another before.

@@ -108,6 +108,13 @@ TEST(Selector, WhereRanksShareCoresFewBytesTakeFewMessages) {
   EXPECT_EQ(choose_allreduce(crowd, 1 * MiB, {}), folded_allreduce(1, 4, 2));
   EXPECT_EQ(choose_allreduce(crowd, 4 * MiB, {}), halving_doubling_allreduce(1, 4));
   EXPECT_EQ(choose_allreduce(crowd, 8, {.deterministic = true}), one_shot_allreduce(1, 4));
+  EXPECT_EQ(choose_allreduce(crowd, 8, {.choice = AlgorithmChoice::ring}), ring_allreduce(1, 4));
+  const GroupFacts four_a_core{.rank = 1, .size = 8, .on_one_machine = true, .ranks_a_core = 4};
+  EXPECT_EQ(choose_allreduce(four_a_core, 256 * KiB, {}), folded_allreduce(1, 8, 4));
+  EXPECT_EQ(choose_allreduce(four_a_core, 1 * MiB, {}), halving_doubling_allreduce(1, 8));
+  const GroupFacts four_cores{.rank = 1, .size = 8, .on_one_machine = true, .ranks_a_core = 2};
+  EXPECT_EQ(choose_allreduce(four_cores, 64 * KiB, {}), folded_allreduce(1, 8, 2));
+  EXPECT_EQ(choose_allreduce(four_cores, 128 * KiB, {}), halving_doubling_allreduce(1, 8));
   const GroupFacts pair{.rank = 1, .size = 2, .on_one_machine = true, .ranks_a_core = 2};
   EXPECT_EQ(choose_allreduce(pair, 8, {}), recursive_doubling_allreduce(1, 2));
 }
@@ -134,7 +141,7 @@ TEST(Selector, CrowdsGoRound) {
 
 TEST(Selector, TheTableNamesEveryAlgorithm) {
   const std::string table = describe_choices();
-  for (const char* name : {"one_shot", "direct", "ring", "recursive_doubling", "binomial",
+  for (const char* name : {"one_shot", "direct", "ring", "recursive_doubling", "folded", "binomial",
                            "reducescatter", "alltoall"})
     EXPECT_NE(table.find(name), std::string::npos) << name;
 }

@@ -148,9 +148,9 @@ class EagerSlots {
   EagerSlot& slot(int rank, uint64_t exchange) const {
     return reinterpret_cast<EagerSlot*>(areas_[rank])[exchange % kSlots];
   }
-  /// Of the message of a rank in its ring.
+  /// Of the message of a rank in its ring, in one exchange.
   struct RingPlace {
-    uint64_t exchange = 0;  ///< of which the rest is known
+    uint64_t exchange = 0;
     uint64_t at = 0;
   };
 
@@ -166,7 +166,7 @@ class EagerSlots {
   uint64_t exchange_ = 1;
   uint64_t ring_end_ = 0;          ///< of this rank's newest message in its ring
   std::vector<uint64_t> seen_;     ///< [rank] what the shared words said when last looked at
-  std::vector<RingPlace> places_;  ///< [rank] when last looked at
+  std::vector<RingPlace> places_;  ///< [rank] as last looked up
 };
 
 }  // namespace hvd

@@ -11,7 +11,7 @@ LinkGroup::LinkGroup(Mesh& mesh, std::vector<int> members, int own, MemberPlaces
     : mesh_(mesh),
       members_(std::move(members)),
       places_(places),
-      looks_at_all_(places.ranks_a_core > 1 ? kLooksAtAllInACrowd : kLooksAtAll) {
+      looks_a_round_(places.ranks_a_core > 1 ? kLooksAtAllInACrowd : kLooksAtAll) {
   const auto at = std::find(members_.begin(), members_.end(), own);
   HVD_ASSERT(at != members_.end());
   rank_ = static_cast<int>(at - members_.begin());
@@ -120,7 +120,7 @@ void LinkGroup::release(Ticket ticket) {
 }
 
 bool LinkGroup::pump() {
-  const bool at_all = looks_++ % looks_at_all_ == 0;
+  const bool at_all = looks_++ % looks_a_round_ == 0;
   bool moved = false;
   for (int i = 0; i < size(); ++i) {
     if (i != rank_ && (at_all || i == awaited_)) moved |= mesh_.pump(members_[i]);

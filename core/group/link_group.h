@@ -82,8 +82,8 @@ class LinkGroup final : public Group {
   std::vector<int> members_;
   int rank_;
   MemberPlaces places_;
-  uint32_t looks_at_all_;  ///< so many looks at one socket are one at all
-  AlignedBuffer rooms_;    ///< one a unit in flight; made when first needed
+  uint32_t looks_a_round_;  ///< one of so many is at all sockets, the others at what is awaited
+  AlignedBuffer rooms_;     ///< one a unit in flight; made when first needed
   std::array<Slot, kUnitsInFlight> slots_;
   std::optional<Ticket> published_;
   int awaited_ = 0;  ///< the member whose parcel was last looked for in vain

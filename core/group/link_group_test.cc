@@ -15,7 +15,8 @@ constexpr uint32_t kGeneration = 3;
 /// A link between every two ranks.
 class LinkWorld final : public GroupWorld {
  public:
-  LinkWorld(int ranks, size_t capacity, uint64_t split_seed) : meshes_(ranks) {
+  LinkWorld(int ranks, size_t capacity, uint64_t split_seed, bool share_a_core = false)
+      : share_a_core_(share_a_core), meshes_(ranks) {
     for (int first = 0; first < ranks; ++first) {
       for (int second = first + 1; second < ranks; ++second) {
         auto [a, b] = MemLink::make_pair({.capacity = capacity,
@@ -31,12 +32,15 @@ class LinkWorld final : public GroupWorld {
   Mesh& mesh(int rank) { return meshes_[rank]; }
 
   std::unique_ptr<Group> group(int rank, std::vector<int> members) override {
-    return std::make_unique<LinkGroup>(meshes_[rank], std::move(members), rank);
+    const MemberPlaces places{.on_one_machine = share_a_core_,
+                              .ranks_a_core = share_a_core_ ? static_cast<int>(members.size()) : 1};
+    return std::make_unique<LinkGroup>(meshes_[rank], std::move(members), rank, places);
   }
   void rest(int, const std::function<bool()>&) override { std::this_thread::yield(); }
   void finish(int rank) override { meshes_[rank].pump_unsent(); }
 
  private:
+  bool share_a_core_;
   std::vector<Mesh> meshes_;
 };
 
@@ -46,7 +50,10 @@ INSTANTIATE_TEST_SUITE_P(
         GroupKind{"links",
                   [](int ranks) { return std::make_unique<LinkWorld>(ranks, 64 * KiB, 0); }},
         GroupKind{"links_split",
-                  [](int ranks) { return std::make_unique<LinkWorld>(ranks, 64 * KiB, 11); }}),
+                  [](int ranks) { return std::make_unique<LinkWorld>(ranks, 64 * KiB, 11); }},
+        GroupKind{
+            "links_crowd",
+            [](int ranks) { return std::make_unique<LinkWorld>(ranks, 64 * KiB, 11, true); }}),
     name_of_group_kind);
 
 void publish_to(Group& group, Ticket ticket, int peer, size_t bytes) {

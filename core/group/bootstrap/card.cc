@@ -143,15 +143,25 @@ bool has_core_for_each(const std::vector<Card>& cards, int rank) {
 
 int ranks_a_core(const std::vector<Card>& cards, const std::vector<int>& ranks) {
   if (cards.empty() || !are_on_one_machine(cards, ranks)) return 1;
-  const auto cores_of = [&](size_t i) -> const auto& {
-    return cards[static_cast<size_t>(ranks[i])].cores;
-  };
   std::set<uint16_t> cores;
-  for (size_t i = 0; i < ranks.size(); ++i) cores.insert(cores_of(i).begin(), cores_of(i).end());
+  std::map<std::vector<uint16_t>, size_t> ranks_by_cores;
+  size_t listed = 0;
+  for (const int rank : ranks) {
+    const auto& own = cards[static_cast<size_t>(rank)].cores;
+    cores.insert(own.begin(), own.end());
+    if (++ranks_by_cores[own] == 1) listed += own.size();
+  }
   if (cores.empty() || ranks.size() % cores.size() != 0) return 1;
   const size_t together = ranks.size() / cores.size();
-  for (size_t i = 0; i < ranks.size(); ++i)
-    if (cores_of(i) != cores_of(i / together * together)) return 1;
+  const bool are_shared_alike =
+      listed == cores.size() && std::ranges::all_of(ranks_by_cores, [&](const auto& entry) {
+        return entry.second == entry.first.size() * together;
+      });
+  if (!are_shared_alike) return 1;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto first = static_cast<size_t>(ranks[i / together * together]);
+    if (cards[static_cast<size_t>(ranks[i])].cores != cards[first].cores) return 1;
+  }
   return static_cast<int>(together);
 }
 

@@ -95,6 +95,12 @@ TEST(Cores, AreSharedByRanksInARow) {
   EXPECT_EQ(ranks_a_core(cards_of({{0}, {1}, {0}, {1}}), {0, 1, 2, 3}), 1);  // not in a row
   EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {0}, {1}}), {0, 1, 2, 3}), 1);  // not alike
   EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {1}}), {0, 1, 2}), 1);
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {0, 1}, {0, 1}}), {0, 1, 2, 3}), 1);
+  EXPECT_EQ(ranks_a_core(cards_of({{0}, {0}, {0}, {0}, {1, 2, 3}, {1, 2, 3}, {1, 2, 3}, {1, 2, 3}}),
+                         {0, 1, 2, 3, 4, 5, 6, 7}),
+            1);
+  EXPECT_EQ(ranks_a_core(cards_of({{0, 1}, {0, 1}, {0, 1}, {0, 1}, {2}, {2}}), {0, 1, 2, 3, 4, 5}),
+            2);
   auto apart = cards_of({{0}, {0}});
   apart[1].kernel = "another kernel";
   EXPECT_EQ(ranks_a_core(apart, {0, 1}), 1);
