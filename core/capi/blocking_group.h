@@ -45,8 +45,8 @@ class BlockingGroup {
   /// that waits for this one is told so.
   void run(Batch batch);
   /// The same for one plain tensor, within task_limits(), by the fastest of its ways: one exchange
-  /// where it is small, straight from tensor to tensor where the ranks allow it, or as a batch,
-  /// which `as_batch` makes.
+  /// or the phases of a plan where it is small, straight from tensor to tensor where the ranks
+  /// allow it, or as a batch, which `as_batch` makes.
   void run(const EagerTask& task, const std::function<Batch()>& as_batch);
   const EagerLimits& task_limits() const { return task_limits_; }
   /// Returns when all ranks have called it.
@@ -72,6 +72,7 @@ class BlockingGroup {
   void begin_call();
   void end_call(bool waited);
   void exchange(const EagerTask& task);
+  bool go_in_phases(const EagerTask& task);
   bool may_go_directly(const EagerTask& task) const;
   Direct* direct();
   void go_directly(const EagerTask& task);
@@ -88,6 +89,8 @@ class BlockingGroup {
   void forget(int rank);
   void part_a_little(TimePoint until);
   void set_asleep(bool asleep);
+  void watch_sockets();
+  void forget_sockets();
   void wait_for_news(std::optional<TimePoint> until);
   void check_processes();
 
@@ -106,6 +109,8 @@ class BlockingGroup {
   uint64_t next_sequence_ = 1;
   bool interrupted_ = false;   ///< a call is under way, or has ended by an Error
   bool said_goodbye_ = false;  ///< over the links
+  bool watches_sockets_ = false;
+  int calls_awake_ = 0;  ///< in a row, while it watches them
   std::vector<uint64_t> ready_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/transport/epoll_waiter.h"
 #include "core/transport/mem_store.h"
 
 namespace hvd {
@@ -322,6 +324,52 @@ INSTANTIATE_TEST_SUITE_P(Over, BlockingGroups,
                          [](const auto& instance) {
                            return instance.param == TransportChoice::tcp ? "Tcp" : "SharedMemory";
                          });
+
+/// Of an epoll, the doorbell among them.
+size_t watched_by(const Waiter& waiter) {
+  const int epoll = dynamic_cast<const EpollWaiter&>(waiter).fd();
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(epoll));
+  size_t count = 0;
+  for (std::string line; std::getline(info, line);) count += line.starts_with("tfd:") ? 1 : 0;
+  return count;
+}
+
+/// Rank 0 sleeps in the first call and in the last; between them come as many that do not sleep as
+/// it takes until it watches no socket.
+TEST(BlockingGroupOverTcp, WatchesItsSocketsNoLongerThanItSleepsNowAndThen) {
+  MemStore store;
+  const JobKey key = make_job_key();
+  Knobs knobs;
+  knobs.transport = TransportChoice::tcp;
+  const auto work = [&](int rank) {
+    Member member(rank, 2, key, store, knobs);
+    Wiring wiring = member.wiring({0, 1}, "both");
+    const Waiter& waiter = *wiring.waiter;
+    BlockingGroup group(std::move(wiring), {0, 1}, knobs, false);
+    const size_t without_sockets = watched_by(waiter);
+    const auto call_after = [&](std::chrono::milliseconds pause) {
+      if (rank == 1) std::this_thread::sleep_for(pause);
+      std::vector<int64_t> value{rank + 1};
+      group.run(sum_of(value));
+      EXPECT_EQ(value[0], 3);
+    };
+    for (int turn = 0; turn < 2; ++turn) {
+      call_after(std::chrono::milliseconds(50));
+      if (rank == 0) {
+        EXPECT_EQ(watched_by(waiter), without_sockets + 1);
+      }
+      std::vector<int64_t> goes_on{1};
+      for (int call = 0; call < 100'000 && goes_on[0] != 0; ++call) {
+        if (rank == 0) goes_on[0] = watched_by(waiter) > without_sockets ? 1 : 0;
+        group.run(broadcast_of(goes_on, 0));
+      }
+      EXPECT_EQ(goes_on[0], 0);
+    }
+    group.leave();
+  };
+  std::jthread other(work, 1);
+  work(0);
+}
 
 /// A peer of a group over TCP that goes without a goodbye; over shared memory only the end of a
 /// process shows it, see tests/interface.

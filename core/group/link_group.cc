@@ -27,13 +27,19 @@ std::optional<MutableBytes> LinkGroup::reserve(Ticket ticket, size_t bytes) {
   auto& holder = slots_[slot_of(ticket)].reserved;
   if (holder && *holder != ticket) return std::nullopt;  // this rank itself has not released it
   if (!sent(ticket)) return std::nullopt;                // what lay in the room has not left yet
-  for (int i = 0; i < size(); ++i) {
-    if (i != rank_ && mesh_.unsent_bytes(members_[i]) > kUnsentLimitBytes) return std::nullopt;
-  }
+  if (is_behind()) return std::nullopt;
   holder = ticket;
   if (bytes == 0) return MutableBytes{};
   if (rooms_.size() == 0) rooms_ = AlignedBuffer(kUnitsInFlight * Mesh::kUnitBytes);
   return room(ticket).first(bytes);
+}
+
+/// Whether a member has yet to take a good deal of what it was sent.
+bool LinkGroup::is_behind() const {
+  if (mesh_.unsent().empty()) return false;
+  for (int i = 0; i < size(); ++i)
+    if (i != rank_ && mesh_.unsent_bytes(members_[i]) > kUnsentLimitBytes) return true;
+  return false;
 }
 
 void LinkGroup::publish(Ticket ticket, std::span<const Parcel> parcels) {
@@ -64,6 +70,8 @@ void LinkGroup::publish_loans(Ticket ticket, std::span<const Loan> loans) {
 
 void LinkGroup::note_published(Ticket ticket) {
   auto& queued = slots_[slot_of(ticket)].queued;
+  queued.clear();
+  if (mesh_.unsent().empty()) return;
   queued.assign(members_.size(), 0);
   for (int i = 0; i < size(); ++i) {
     if (i != rank_) queued[i] = mesh_.queued_bytes(members_[i]);

@@ -31,38 +31,33 @@ std::array<std::byte, kUnitHeaderBytes> unit_header(Ticket ticket, size_t offset
 
 void Mesh::add(std::unique_ptr<Channel> channel) {
   const int peer = channel->peer();
-  const bool is_new = peers_.try_emplace(peer, Peer{.channel = std::move(channel)}).second;
-  HVD_ASSERT(is_new);
+  HVD_ASSERT(peer >= 0 && !has(peer));
+  const auto at = static_cast<size_t>(peer);
+  if (at >= peers_.size()) peers_.resize(at + 1);
+  peers_[at] = std::make_unique<Peer>(Peer{.channel = std::move(channel)});
 }
 
 std::vector<int> Mesh::peers() const {
   std::vector<int> ranks;
-  for (const auto& [rank, state] : peers_) ranks.push_back(rank);
+  for (const auto& peer : peers_)
+    if (peer) ranks.push_back(peer->channel->peer());
   return ranks;
 }
 
-Mesh::Peer& Mesh::find(int peer) {
-  const auto at = peers_.find(peer);
-  HVD_ASSERT(at != peers_.end());
-  return at->second;
-}
-
-const Mesh::Peer& Mesh::find(int peer) const { return const_cast<Mesh*>(this)->find(peer); }
-
-bool Mesh::pump(int peer) {
-  Peer& state = find(peer);
+bool Mesh::pump(Peer& state) {
   if (state.is_gone) return false;
   const bool moved = state.channel->pump();
-  heed_reason(peer, state);
+  heed_reason(state);
   while (takes_more(state)) {
     auto frame = state.channel->receive();
     if (!frame) break;
-    park(peer, state, *std::move(frame));
+    park(state, *std::move(frame));
   }
   return moved;
 }
 
-void Mesh::heed_reason(int peer, Peer& state) {
+void Mesh::heed_reason(Peer& state) {
+  const int peer = state.channel->peer();
   const int lost = state.channel->take_reason();
   if (lost == peer)
     fail(Code::peer_lost, fmt::format("rank {} has given up; its own error says why", peer), peer);
@@ -84,13 +79,13 @@ bool Mesh::pump_unsent() {
 
 bool Mesh::pump() {
   bool moved = false;
-  for (const auto& [rank, state] : peers_) moved |= pump(rank);
+  for (const auto& peer : peers_)
+    if (peer) moved |= pump(*peer);
   return moved;
 }
 
 void Mesh::forget(int rank) {
-  const auto at = peers_.find(rank);
-  if (at != peers_.end()) at->second.is_gone = true;
+  if (has(rank)) find(rank).is_gone = true;
 }
 
 void Mesh::say_goodbye() {
@@ -102,11 +97,10 @@ void Mesh::give_up(int lost) {
 }
 
 bool Mesh::parted(bool after_loss) const {
-  return std::all_of(peers_.begin(), peers_.end(), [=](const auto& entry) {
-    const Peer& state = entry.second;
-    const bool heard = after_loss || state.channel->said_goodbye();
-    return state.is_gone || state.channel->has_given_up() ||
-           (heard && state.channel->unsent_bytes() == 0);
+  return std::ranges::all_of(peers_, [=](const auto& peer) {
+    if (!peer || peer->is_gone || peer->channel->has_given_up()) return true;
+    const bool heard = after_loss || peer->channel->said_goodbye();
+    return heard && peer->channel->unsent_bytes() == 0;
   });
 }
 
@@ -139,7 +133,8 @@ bool Mesh::takes_more(const Peer& state) {
   return state.parked.front().ticket == state.parked.back().ticket;
 }
 
-void Mesh::park(int peer, Peer& state, Frame frame) {
+void Mesh::park(Peer& state, Frame frame) {
+  const int peer = state.channel->peer();
   const auto refuse = [peer](const std::string& what) {
     fail(Code::internal, fmt::format("rank {} sent {} over a data connection", peer, what), peer);
   };

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "core/base/assert.h"
 #include "core/base/bytes.h"
 #include "core/group/group.h"
 #include "core/transport/channel.h"
@@ -35,7 +35,7 @@ class Mesh {
   /// Moves bytes to and from one peer; true when anything moved. Throws Error{peer_lost}, also
   /// where the peer says that it has lost another rank, which is named then; and Error{internal}
   /// for a frame that makes no sense.
-  bool pump(int peer);
+  bool pump(int peer) { return pump(find(peer)); }
   /// The same for all peers that are owed bytes, of whatever group: while this rank waits in one
   /// group, a peer may wait for what it published in another.
   bool pump_unsent();
@@ -58,9 +58,8 @@ class Mesh {
 
   template <class Visit>
   void for_each_channel(Visit visit) {
-    for (auto& [rank, state] : peers_) {
-      if (!state.is_gone) visit(*state.channel);
-    }
+    for (const auto& peer : peers_)
+      if (peer && !peer->is_gone) visit(*peer->channel);
   }
 
   size_t unsent_bytes(int peer) const { return find(peer).channel->unsent_bytes(); }
@@ -99,13 +98,19 @@ class Mesh {
     bool is_gone = false;
   };
 
-  Peer& find(int peer);
-  const Peer& find(int peer) const;
-  static void heed_reason(int peer, Peer& state);
+  Peer& find(int peer) const {
+    HVD_ASSERT(has(peer));
+    return *peers_[static_cast<size_t>(peer)];
+  }
+  bool has(int peer) const {
+    return static_cast<size_t>(peer) < peers_.size() && peers_[static_cast<size_t>(peer)];
+  }
+  static bool pump(Peer& state);
+  static void heed_reason(Peer& state);
   static bool takes_more(const Peer& state);
-  static void park(int peer, Peer& state, Frame frame);
+  static void park(Peer& state, Frame frame);
 
-  std::map<int, Peer> peers_;
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< [rank] nullptr: not connected
   std::vector<int> unsent_;
 };
 

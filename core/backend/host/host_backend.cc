@@ -32,6 +32,16 @@ std::unique_ptr<Run> HostBackend::start(GroupLevels& groups, Batch batch) {
   HVD_ASSERT(false);
 }
 
+std::shared_ptr<const Plan> HostBackend::plan_of(const GroupLevels& groups, const EagerTask& task) {
+  const bool reduces = task.transfer == Transfer::allreduce;
+  if (!reduces && task.transfer != Transfer::broadcast) return nullptr;
+  if (plans_.carrier() != nullptr || (reduces && rules_.allreduce_in_levels && groups.across))
+    return nullptr;
+  PassKind kind{.transfer = task.transfer, .root = task.root};
+  if (reduces) kind.rules = rules_.allreduce;
+  return plans_.plan_of(kind, *groups.all, task.dtype, {task.bytes()});
+}
+
 std::unique_ptr<Run> HostBackend::start_allreduce(GroupLevels& groups, const Batch& batch) {
   if (batch.op == ReduceOp::adasum && groups.all->size() > 1)
     return adasum_run(plans_, *groups.all, batch);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/backend/backend.h"
+#include "core/backend/host/eager_task.h"
 #include "core/backend/host/plans.h"
 #include "core/base/knobs.h"
 #include "core/collective/selector.h"
@@ -28,6 +29,10 @@ class HostBackend final : public Backend {
 
   std::string_view name() const override { return "host"; }
   std::unique_ptr<Run> start(GroupLevels& groups, Batch batch) override;
+
+  /// The plan for one allreduce or broadcast over all of `groups`, where that goes in phases of one
+  /// group and nobody else carries it: for a PhasedLinkCall. Else nullptr.
+  std::shared_ptr<const Plan> plan_of(const GroupLevels& groups, const EagerTask& task);
 
  private:
   std::unique_ptr<Run> start_allreduce(GroupLevels& groups, const Batch& batch);

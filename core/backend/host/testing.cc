@@ -1,6 +1,7 @@
 #include "core/backend/host/testing.h"
 
 #include <fmt/core.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
@@ -136,6 +137,46 @@ bool Job::step(HostBackend& backend, Rank& rank) {
     ++rank.next;
   }
   return pumped || progress != Run::Progress::waiting;
+}
+
+void expect_an_orderly_end(const BeginCall& begin, Transfer transfer, int steps) {
+  SCOPED_TRACE(::testing::Message() << "transfer " << static_cast<int>(transfer)
+                                    << ", given up after " << steps << " steps");
+  constexpr size_t kElements = 16000;
+  Job job({.ranks_per_host = {1, 1}, .seed = 5});
+  std::vector<std::vector<int32_t>> in(2), out(2);
+  std::vector<EagerTask> tasks(2);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    in[rank].assign(kElements, static_cast<int32_t>(rank) + 1);
+    out[rank].assign(2 * kElements, 0);
+    tasks[rank] = {.transfer = transfer,
+                   .dtype = DType::int32,
+                   .input = reinterpret_cast<std::byte*>(in[rank].data()),
+                   .output = reinterpret_cast<std::byte*>(out[rank].data()),
+                   .rows = kElements,
+                   .row_bytes = sizeof(int32_t)};
+  }
+  Group& gives_up = *job.groups(0).all;
+  const UnderWay peer = begin(*job.groups(1).all, tasks[1]);
+  {
+    const UnderWay call = begin(gives_up, tasks[0]);
+    for (int step = 0; step < steps; ++step) {
+      ASSERT_NE(call(), Run::Progress::done);
+      ASSERT_NE(peer(), Run::Progress::done);
+    }
+  }
+  std::ranges::fill(in[0], -1);
+  std::ranges::fill(out[0], -1);
+  auto progress = Run::Progress::moved;
+  for (int turn = 0; turn < 100000 && progress != Run::Progress::done; ++turn) {
+    gives_up.pump();
+    progress = peer();
+  }
+  ASSERT_EQ(progress, Run::Progress::done);
+  EXPECT_EQ(out[1][0], transfer == Transfer::allreduce ? 3 : 1);
+  EXPECT_EQ(out[1][kElements - 1], out[1][0]);
+  for (const auto& memory : {in[0], out[0]})
+    EXPECT_TRUE(std::ranges::all_of(memory, [](int32_t value) { return value == -1; }));
 }
 
 Numbers numbers_of(DType dtype, const std::byte* data, size_t count) {

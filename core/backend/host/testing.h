@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "core/backend/host/eager_task.h"
 #include "core/backend/host/host_backend.h"
 #include "core/backend/mpi/mpi_carrier.h"
 #include "core/base/bytes.h"
@@ -65,6 +67,14 @@ class Job {
   std::vector<std::unique_ptr<SegmentMemory>> memories_;
   std::vector<Rank> ranks_;
 };
+
+/// A call of one rank that is under way: to be advanced, and given up when it goes.
+using UnderWay = std::function<Run::Progress()>;
+using BeginCall = std::function<UnderWay(Group&, const EagerTask&)>;
+/// Of two ranks over links, one gives up after so many steps of a call (an allreduce or an
+/// allgather): its peer gets what it was to get, and the memory of whoever gave up is not touched
+/// again.
+void expect_an_orderly_end(const BeginCall& begin, Transfer transfer, int steps);
 
 /// Elements of any type as plain numbers.
 using Numbers = std::vector<double>;

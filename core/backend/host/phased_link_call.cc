@@ -1,0 +1,118 @@
+#include "core/backend/host/phased_link_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/backend/host/runs.h"
+#include "core/base/assert.h"
+#include "core/kernel/kernel.h"
+
+namespace hvd {
+
+PhasedLinkCall::PhasedLinkCall(Group& group, uint64_t sequence, std::shared_ptr<const Plan> plan,
+                               const EagerTask& task)
+    : group_(group), plan_(std::move(plan)), task_(task), ticket_{sequence, 0}, last_(ticket_) {
+  HVD_ASSERT(group.in_place() && suits(*plan_));
+  HVD_ASSERT(task.prescale == 1.0 && task.bytes() == plan_->layout.bytes());
+}
+
+PhasedLinkCall::~PhasedLinkCall() {
+  if (!done_) group_.return_loans();
+}
+
+bool PhasedLinkCall::suits(const Plan& plan) {
+  const auto fits = [](const Phase& phase) { return phase.receives.size() < kernel::kMaxSources; };
+  return plan.schedule.chunks == 1 && plan.layout.segments() == 1 &&
+         !plan.schedule.phases.empty() && std::ranges::all_of(plan.schedule.phases, fits);
+}
+
+Run::Progress PhasedLinkCall::advance() {
+  for (; !all_passed(); pass()) {
+    if (!published_ && !publish()) return pump();
+    if (!see()) return pump();
+    if (plan_->sends_changed[ticket_.unit] && !group_.sent(ticket_)) return pump();
+    merge();
+  }
+  if (!group_.sent(last_)) return pump();
+  if (!plan_->unchanged.empty() && task_.output != task_.input)  // the root of a broadcast
+    kernel::copy(task_.output, task_.input, task_.bytes());
+  done_ = true;
+  return Run::Progress::done;
+}
+
+/// What is here before this phase changes it.
+ConstBytes PhasedLinkCall::content() const {
+  return {plan_->is_fresh(0, ticket_.unit) ? task_.input : task_.output, task_.bytes()};
+}
+
+/// False while peers have not taken enough of what they were sent before.
+bool PhasedLinkCall::publish() {
+  if (!group_.reserve(ticket_, 0)) return false;
+  const ConstBytes piece = content();
+  SmallVector<Loan, 4> loans;
+  for (const Send& send : phase().sends)
+    loans.push_back({{send.peer, 0, piece.size()}, {&piece, 1}});
+  group_.publish_loans(ticket_, {loans.data(), loans.size()});
+  await_landings();
+  last_ = ticket_;
+  published_ = true;
+  return true;
+}
+
+/// What replaces what is here lands there: no rank sends its own in the same phase.
+void PhasedLinkCall::await_landings() {
+  const MutableBytes output(task_.output, task_.bytes());
+  for (const Receive& receive : phase().receives) {
+    const bool lands = receive.merge == Merge::replace;
+    group_.land(ticket_, {receive.peer, 0, output.size()}, lands ? output : MutableBytes());
+  }
+}
+
+/// False while a peer is missing.
+bool PhasedLinkCall::see() {
+  const auto& receives = phase().receives;
+  while (seen_.size() < receives.size()) {
+    const auto view = group_.view(ticket_, {receives[seen_.size()].peer, 0, task_.bytes()});
+    if (!view) return false;
+    seen_.push_back(view->data());
+  }
+  return true;
+}
+
+void PhasedLinkCall::merge() {
+  const auto& receives = phase().receives;
+  if (receives.empty()) return;
+  if (receives[0].merge == Merge::reduce)
+    reduce();
+  else if (seen_[0] != task_.output)  // it has not landed there
+    kernel::copy(task_.output, seen_[0], task_.bytes());
+}
+
+/// This rank in its place among the others, as the executor does: the same bits.
+void PhasedLinkCall::reduce() {
+  const auto& receives = phase().receives;
+  const auto after = std::ranges::find_if(
+      receives, [&](const Receive& receive) { return receive.peer > group_.rank(); });
+  const auto place = static_cast<size_t>(after - receives.begin());
+  seen_.push_back(content().data());
+  std::rotate(seen_.begin() + place, seen_.end() - 1, seen_.end());
+  const size_t elements = task_.bytes() / element_bytes(task_.dtype);
+  kernel::reduce(task_.op, task_.dtype, task_.output, {seen_.data(), seen_.size()}, elements);
+  if (plan_->finished_reduces[ticket_.unit].empty()) return;
+  const double factor = factor_after(task_.op, task_.dtype, task_.postscale, group_.size());
+  kernel::scale(task_.dtype, task_.output, task_.output, factor, elements);
+}
+
+/// To the next phase.
+void PhasedLinkCall::pass() {
+  group_.release(ticket_);
+  ++ticket_.unit;
+  published_ = false;
+  seen_.clear();
+}
+
+Run::Progress PhasedLinkCall::pump() {
+  return group_.pump() ? Run::Progress::moved : Run::Progress::waiting;
+}
+
+}  // namespace hvd
