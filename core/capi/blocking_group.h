@@ -72,7 +72,8 @@ class BlockingGroup {
   void begin_call();
   void end_call(bool waited);
   void exchange(const EagerTask& task);
-  bool go_in_phases(const EagerTask& task);
+  std::shared_ptr<const Plan> plan_in_phases(const EagerTask& task);
+  void go_in_phases(const EagerTask& task, std::shared_ptr<const Plan> plan);
   bool may_go_directly(const EagerTask& task) const;
   Direct* direct();
   void go_directly(const EagerTask& task);

@@ -1,12 +1,9 @@
-// Ranks are threads of one process that meet over a Store in memory.
-#include "core/capi/blocking_group.h"
-
+// Groups of ranks on one host, in shared memory and over TCP.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -19,77 +16,21 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/transport/epoll_waiter.h"
-#include "core/transport/mem_store.h"
+#include "core/capi/blocking_group_testing.h"
 
-namespace hvd {
+namespace hvd::testing {
 namespace {
 
-/// What one rank of the job sees: it can make groups of itself and others.
-class Member {
- public:
-  Member(int rank, int size, const JobKey& key, Store& store, const Knobs& knobs)
-      : key_(key), store_(store), knobs_(knobs) {
-    Identity identity;
-    identity.rank = rank;
-    identity.size = size;
-    world_ = connect(identity, key, &store, 1, knobs, Terms());
-  }
-  BlockingGroup group(const std::vector<int>& ranks, const std::string& name,
-                      bool spare_cores = false) {
-    return BlockingGroup(wiring(ranks, name), ranks, knobs_, spare_cores);
-  }
-  Wiring wiring(const std::vector<int>& ranks, const std::string& name) {
-    return connect_group(world_.roster(), {ranks, name + "/"}, key_, &store_, knobs_);
-  }
-
- private:
-  const JobKey key_;
-  Store& store_;
-  const Knobs knobs_;
-  Wiring world_;
-};
-
-class BlockingGroups : public testing::TestWithParam<TransportChoice> {
+class BlockingGroups : public ::testing::TestWithParam<TransportChoice> {
  protected:
-  /// Runs `body(member, rank)` on every rank; an Error fails the test.
   void on_ranks(int size, const std::function<void(Member&, int)>& body) {
-    MemStore store;
-    const JobKey key = make_job_key();
     knobs_.transport = GetParam();
     knobs_.staging_bytes = MiB;
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          Member member(rank, size, key, store, knobs_);
-          body(member, rank);
-        } catch (const Error& error) {
-          ADD_FAILURE() << "rank " << rank << ": " << error.what();
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    testing::on_ranks(size, knobs_, body);
   }
 
   Knobs knobs_;
 };
-
-Batch sum_of(std::vector<int64_t>& values) {
-  auto* bytes = reinterpret_cast<std::byte*>(values.data());
-  return {.transfer = Transfer::allreduce,
-          .dtype = DType::int64,
-          .op = ReduceOp::sum,
-          .tensors = {
-              {.input = bytes, .output = bytes, .shape = {static_cast<int64_t>(values.size())}}}};
-}
-
-Batch broadcast_of(std::vector<int64_t>& values, int root) {
-  Batch batch = sum_of(values);
-  batch.transfer = Transfer::broadcast;
-  batch.root = root;
-  return batch;
-}
 
 TEST_P(BlockingGroups, AddWhatTheirRanksHave) {
   for (const size_t count : {size_t{1}, size_t{1000}, size_t{300'000}}) {
@@ -137,16 +78,6 @@ TEST_P(BlockingGroups, MayOverlapAndTakeTurns) {
     }
     for (const auto& pair : pairs) pair->leave();
   });
-}
-
-EagerTask eager_sum_of(std::vector<int64_t>& values) {
-  auto* bytes = reinterpret_cast<std::byte*>(values.data());
-  return {.transfer = Transfer::allreduce,
-          .dtype = DType::int64,
-          .input = bytes,
-          .output = bytes,
-          .rows = values.size(),
-          .row_bytes = sizeof(int64_t)};
 }
 
 TEST_P(BlockingGroups, TakeSmallCallsAmongOthers) {
@@ -320,155 +251,10 @@ TEST_P(BlockingGroups, OfOneRankNeedNobody) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, BlockingGroups,
-                         testing::Values(TransportChoice::automatic, TransportChoice::tcp),
+                         ::testing::Values(TransportChoice::automatic, TransportChoice::tcp),
                          [](const auto& instance) {
                            return instance.param == TransportChoice::tcp ? "Tcp" : "SharedMemory";
                          });
 
-/// Of an epoll, the doorbell among them.
-size_t watched_by(const Waiter& waiter) {
-  const int epoll = dynamic_cast<const EpollWaiter&>(waiter).fd();
-  std::ifstream info("/proc/self/fdinfo/" + std::to_string(epoll));
-  size_t count = 0;
-  for (std::string line; std::getline(info, line);) count += line.starts_with("tfd:") ? 1 : 0;
-  return count;
-}
-
-/// Rank 0 sleeps in the first call and in the last; between them come as many that do not sleep as
-/// it takes until it watches no socket.
-TEST(BlockingGroupOverTcp, WatchesItsSocketsNoLongerThanItSleepsNowAndThen) {
-  MemStore store;
-  const JobKey key = make_job_key();
-  Knobs knobs;
-  knobs.transport = TransportChoice::tcp;
-  const auto work = [&](int rank) {
-    Member member(rank, 2, key, store, knobs);
-    Wiring wiring = member.wiring({0, 1}, "both");
-    const Waiter& waiter = *wiring.waiter;
-    BlockingGroup group(std::move(wiring), {0, 1}, knobs, false);
-    const size_t without_sockets = watched_by(waiter);
-    const auto call_after = [&](std::chrono::milliseconds pause) {
-      if (rank == 1) std::this_thread::sleep_for(pause);
-      std::vector<int64_t> value{rank + 1};
-      group.run(sum_of(value));
-      EXPECT_EQ(value[0], 3);
-    };
-    for (int turn = 0; turn < 2; ++turn) {
-      call_after(std::chrono::milliseconds(50));
-      if (rank == 0) {
-        EXPECT_EQ(watched_by(waiter), without_sockets + 1);
-      }
-      std::vector<int64_t> goes_on{1};
-      for (int call = 0; call < 100'000 && goes_on[0] != 0; ++call) {
-        if (rank == 0) goes_on[0] = watched_by(waiter) > without_sockets ? 1 : 0;
-        group.run(broadcast_of(goes_on, 0));
-      }
-      EXPECT_EQ(goes_on[0], 0);
-    }
-    group.leave();
-  };
-  std::jthread other(work, 1);
-  work(0);
-}
-
-/// A peer of a group over TCP that goes without a goodbye; over shared memory only the end of a
-/// process shows it, see tests/interface.
-TEST(BlockingGroupOverTcp, NamesTheRankThatWentAndIsOfNoUseAfterwards) {
-  MemStore store;
-  const JobKey key = make_job_key();
-  Knobs knobs;
-  knobs.transport = TransportChoice::tcp;
-  const auto stay = [&](Member& member) {
-    BlockingGroup group = member.group({1, 2}, "two");
-    group.barrier();
-    for (int turn = 0; turn < 2; ++turn) {
-      try {
-        group.barrier();
-        ADD_FAILURE() << "a barrier without the other rank";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Code::peer_lost);
-        if (turn == 0) {
-          EXPECT_EQ(error.rank(), 2) << error.what();
-        }
-      }
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&, rank] {
-      Member member(rank, 3, key, store, knobs);
-      if (rank == 1) stay(member);
-      if (rank == 2) member.group({1, 2}, "two").barrier();  // and is gone
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-/// Runs `work(member, rank)` on three ranks that meet over TCP.
-void on_three_over_tcp(const std::function<void(Member&, int)>& work) {
-  MemStore store;
-  const JobKey key = make_job_key();
-  Knobs knobs;
-  knobs.transport = TransportChoice::tcp;
-  const auto run = [&](int rank) {
-    Member member(rank, 3, key, store, knobs);
-    work(member, rank);
-  };
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < 3; ++rank) threads.emplace_back(run, rank);
-}
-
-/// What the group tells.
-std::string expect_the_loss_of_rank_2(BlockingGroup& group, size_t count) {
-  std::vector<int64_t> values(count);
-  try {
-    group.run(sum_of(values));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::peer_lost);
-    EXPECT_EQ(error.rank(), 2) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "a sum without rank 2";
-  return "";
-}
-
-/// Of two connections that have ended, a rank that looks late cannot see which ended first.
-TEST(BlockingGroupOverTcp, OneThatComesLateNamesTheRankThatWentFirst) {
-  for (const size_t count : {size_t{1}, size_t{300'000}}) {
-    std::latch connected(3), second_has_gone(1);
-    on_three_over_tcp([&](Member& member, int rank) {
-      {
-        BlockingGroup group = member.group({0, 1, 2}, "all");
-        connected.arrive_and_wait();
-        if (rank == 2) return;  // and is gone
-        if (rank == 0) second_has_gone.wait();
-        expect_the_loss_of_rank_2(group, count);
-        group.leave();
-      }
-      if (rank == 1) second_has_gone.count_down();
-    });
-  }
-}
-
-/// A host that is gone answers nobody, and not all find out at the same time.
-TEST(BlockingGroupOverTcp, OneThatIsToldOfALossNeedNotSeeItItself) {
-  std::latch told(1), done(1);
-  on_three_over_tcp([&](Member& member, int rank) {
-    if (rank == 0) {
-      BlockingGroup group = member.group({0, 1, 2}, "all");
-      told.wait();
-      EXPECT_EQ(expect_the_loss_of_rank_2(group, 1), "rank 2 is lost, says rank 1");
-      done.count_down();
-      return group.leave();
-    }
-    const Wiring wiring = member.wiring({0, 1, 2}, "all");
-    if (rank == 1) {
-      wiring.mesh->give_up(2);
-      told.count_down();
-    }
-    done.wait();
-  });
-}
-
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::testing

@@ -27,7 +27,7 @@ std::optional<MutableBytes> LinkGroup::reserve(Ticket ticket, size_t bytes) {
   auto& holder = slots_[slot_of(ticket)].reserved;
   if (holder && *holder != ticket) return std::nullopt;  // this rank itself has not released it
   if (!sent(ticket)) return std::nullopt;                // what lay in the room has not left yet
-  if (is_behind()) return std::nullopt;
+  if (a_member_is_behind()) return std::nullopt;
   holder = ticket;
   if (bytes == 0) return MutableBytes{};
   if (rooms_.size() == 0) rooms_ = AlignedBuffer(kUnitsInFlight * Mesh::kUnitBytes);
@@ -35,7 +35,7 @@ std::optional<MutableBytes> LinkGroup::reserve(Ticket ticket, size_t bytes) {
 }
 
 /// Whether a member has yet to take a good deal of what it was sent.
-bool LinkGroup::is_behind() const {
+bool LinkGroup::a_member_is_behind() const {
   if (mesh_.unsent().empty()) return false;
   for (int i = 0; i < size(); ++i)
     if (i != rank_ && mesh_.unsent_bytes(members_[i]) > kUnsentLimitBytes) return true;

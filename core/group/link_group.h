@@ -66,7 +66,7 @@ class LinkGroup final : public Group {
 
   size_t slot_of(Ticket ticket) const { return (ticket.batch + ticket.unit) % kUnitsInFlight; }
   MutableBytes room(Ticket ticket) const;
-  bool is_behind() const;
+  bool a_member_is_behind() const;
   void note_published(Ticket ticket);
   /// Memory of the group for what lands under this ticket.
   MutableBytes arrival_room(Ticket ticket, size_t bytes);
@@ -74,7 +74,7 @@ class LinkGroup final : public Group {
   /// Of the last ticket in a slot.
   struct Slot {
     std::optional<Ticket> reserved{};     ///< and not released
-    std::vector<uint64_t> queued{};       ///< [member] until so much is sent; or empty: all is
+    std::vector<uint64_t> queued{};       ///< [member] sent once so much is; empty: all is
     std::vector<AlignedBuffer> landed{};  ///< rooms for what arrives
     size_t landings = 0;                  ///< how many of these are used
   };

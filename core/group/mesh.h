@@ -39,7 +39,8 @@ class Mesh {
   /// The same for all peers that are owed bytes, of whatever group: while this rank waits in one
   /// group, a peer may wait for what it published in another.
   bool pump_unsent();
-  /// The peers that are owed bytes: those whose sockets should be watched for room.
+  /// The peers that are owed bytes, none is missing: those whose sockets should be watched for
+  /// room. One may be listed until the next pump_unsent() though it has got all.
   std::span<const int> unsent() const { return unsent_; }
 
   /// The same for all peers, whether a group waits for them or not.
@@ -110,7 +111,7 @@ class Mesh {
   static bool takes_more(const Peer& state);
   static void park(Peer& state, Frame frame);
 
-  std::vector<std::unique_ptr<Peer>> peers_;  ///< [rank] nullptr: not connected
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< [rank] few of a large job: nullptr
   std::vector<int> unsent_;
 };
 

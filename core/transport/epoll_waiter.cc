@@ -46,9 +46,9 @@ EpollWaiter::EpollWaiter() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 void EpollWaiter::watch(int fd, uint64_t tag) {
-  const bool added = watched_.emplace(fd, Watched{tag, false}).second;
-  HVD_ASSERT(added);
+  HVD_ASSERT(!watched_.contains(fd));
   control(epoll_.get(), EPOLL_CTL_ADD, fd, false);
+  watched_.emplace(fd, Watched{tag, false});
 }
 
 void EpollWaiter::watch_writable(int fd, uint64_t tag, bool on) {

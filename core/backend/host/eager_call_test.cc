@@ -345,7 +345,7 @@ TEST(EagerLinkCall, GivenUpLeavesMemoryAlone) {
     const auto call = std::make_shared<EagerLinkCall>(group, 1, task);
     return [call] { return call->advance(); };
   };
-  for (const Transfer transfer : {Transfer::allreduce, Transfer::allgather})
+  for (const Transfer transfer : {Transfer::allreduce, Transfer::allgather, Transfer::broadcast})
     for (const int steps : {1, 2, 4}) expect_an_orderly_end(begin, transfer, steps);
 }
 

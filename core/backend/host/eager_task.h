@@ -1,6 +1,6 @@
-// An operation on one plain tensor that needs no plan: what every rank has, what each wants of it,
-// and what the result is made of. How the bytes get there is left to EagerCall, for small ones
-// within a host, to EagerLinkCall, over links, and to DirectCall, where ranks use each other's
+// An operation on one plain tensor: what every rank has, what each wants of it, and what the result
+// is made of. How the bytes get there is left to EagerCall, for small ones within a host, to
+// EagerLinkCall and PhasedLinkCall, over links, and to DirectCall, where ranks use each other's
 // memory. Pure.
 #pragma once
 

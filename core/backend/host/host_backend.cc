@@ -32,22 +32,33 @@ std::unique_ptr<Run> HostBackend::start(GroupLevels& groups, Batch batch) {
   HVD_ASSERT(false);
 }
 
-std::shared_ptr<const Plan> HostBackend::plan_of(const GroupLevels& groups, const EagerTask& task) {
-  const bool reduces = task.transfer == Transfer::allreduce;
-  if (!reduces && task.transfer != Transfer::broadcast) return nullptr;
-  if (plans_.carrier() != nullptr || (reduces && rules_.allreduce_in_levels && groups.across))
-    return nullptr;
-  PassKind kind{.transfer = task.transfer, .root = task.root};
-  if (reduces) kind.rules = rules_.allreduce;
-  return plans_.plan_of(kind, *groups.all, task.dtype, {task.bytes()});
-}
-
 std::unique_ptr<Run> HostBackend::start_allreduce(GroupLevels& groups, const Batch& batch) {
-  if (batch.op == ReduceOp::adasum && groups.all->size() > 1)
-    return adasum_run(plans_, *groups.all, batch);
-  if (rules_.allreduce_in_levels && groups.across)
+  if (combines_by_adasum(groups, batch.op)) return adasum_run(plans_, *groups.all, batch);
+  if (reduces_in_levels(groups))
     return allreduce_in_levels(plans_, groups, batch, rules_.allreduce);
   return allreduce_run(plans_, *groups.all, batch, rules_.allreduce);
+}
+
+bool HostBackend::combines_by_adasum(const GroupLevels& groups, ReduceOp op) const {
+  return op == ReduceOp::adasum && groups.all->size() > 1;
+}
+
+bool HostBackend::reduces_in_levels(const GroupLevels& groups) const {
+  return rules_.allreduce_in_levels && groups.across;
+}
+
+std::shared_ptr<const Plan> HostBackend::plan_of(const GroupLevels& groups, const EagerTask& task) {
+  if (plans_.carrier() != nullptr) return nullptr;
+  PassKind kind{.transfer = task.transfer};
+  if (task.transfer == Transfer::allreduce) {
+    if (combines_by_adasum(groups, task.op) || reduces_in_levels(groups)) return nullptr;
+    kind.rules = rules_.allreduce;
+  } else if (task.transfer == Transfer::broadcast) {
+    kind.root = task.root;
+  } else {
+    return nullptr;
+  }
+  return plans_.plan_of(kind, *groups.all, task.dtype, {task.bytes()});
 }
 
 }  // namespace hvd

@@ -30,12 +30,14 @@ class HostBackend final : public Backend {
   std::string_view name() const override { return "host"; }
   std::unique_ptr<Run> start(GroupLevels& groups, Batch batch) override;
 
-  /// The plan for one allreduce or broadcast over all of `groups`, where that goes in phases of one
-  /// group and nobody else carries it: for a PhasedLinkCall. Else nullptr.
+  /// The plan for an allreduce or a broadcast, where that is one pass over all ranks and no Carrier
+  /// takes it; else nullptr. For a PhasedLinkCall.
   std::shared_ptr<const Plan> plan_of(const GroupLevels& groups, const EagerTask& task);
 
  private:
   std::unique_ptr<Run> start_allreduce(GroupLevels& groups, const Batch& batch);
+  bool combines_by_adasum(const GroupLevels& groups, ReduceOp op) const;
+  bool reduces_in_levels(const GroupLevels& groups) const;
 
   HostRules rules_;
   Plans plans_;

@@ -12,7 +12,7 @@ namespace hvd {
 PhasedLinkCall::PhasedLinkCall(Group& group, uint64_t sequence, std::shared_ptr<const Plan> plan,
                                const EagerTask& task)
     : group_(group), plan_(std::move(plan)), task_(task), ticket_{sequence, 0}, last_(ticket_) {
-  HVD_ASSERT(group.in_place() && suits(*plan_));
+  HVD_ASSERT(group.in_place() && suits(*plan_, group.size()));
   HVD_ASSERT(task.prescale == 1.0 && task.bytes() == plan_->layout.bytes());
 }
 
@@ -20,10 +20,9 @@ PhasedLinkCall::~PhasedLinkCall() {
   if (!done_) group_.return_loans();
 }
 
-bool PhasedLinkCall::suits(const Plan& plan) {
-  const auto fits = [](const Phase& phase) { return phase.receives.size() < kernel::kMaxSources; };
+bool PhasedLinkCall::suits(const Plan& plan, int ranks) {
   return plan.schedule.chunks == 1 && plan.layout.segments() == 1 &&
-         !plan.schedule.phases.empty() && std::ranges::all_of(plan.schedule.phases, fits);
+         !plan.schedule.phases.empty() && static_cast<size_t>(ranks) <= kernel::kMaxSources;
 }
 
 Run::Progress PhasedLinkCall::advance() {
@@ -59,11 +58,11 @@ bool PhasedLinkCall::publish() {
   return true;
 }
 
-/// What replaces what is here lands there: no rank sends its own in the same phase.
+/// What replaces what is here lands there, unless that is still being sent.
 void PhasedLinkCall::await_landings() {
   const MutableBytes output(task_.output, task_.bytes());
   for (const Receive& receive : phase().receives) {
-    const bool lands = receive.merge == Merge::replace;
+    const bool lands = receive.merge == Merge::replace && !plan_->sends_changed[ticket_.unit];
     group_.land(ticket_, {receive.peer, 0, output.size()}, lands ? output : MutableBytes());
   }
 }
@@ -79,12 +78,14 @@ bool PhasedLinkCall::see() {
   return true;
 }
 
+/// All receives of a phase go to the one chunk there is: they are one that replaces it, or all
+/// reduce.
 void PhasedLinkCall::merge() {
   const auto& receives = phase().receives;
   if (receives.empty()) return;
-  if (receives[0].merge == Merge::reduce)
-    reduce();
-  else if (seen_[0] != task_.output)  // it has not landed there
+  if (receives[0].merge == Merge::reduce) return reduce();
+  HVD_ASSERT(receives.size() == 1);
+  if (seen_[0] != task_.output)  // it has not landed there
     kernel::copy(task_.output, seen_[0], task_.bytes());
 }
 

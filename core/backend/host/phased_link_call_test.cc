@@ -1,4 +1,4 @@
-// Operations in phases of everything give the bits that the executor gives by the same plan. All
+// Phases that each move a whole tensor give the bits that the executor gives by the same plan. All
 // ranks in one thread, a step of one at a time, in an order drawn from a seed.
 #include "core/backend/host/phased_link_call.h"
 
@@ -181,7 +181,7 @@ TEST(PhasedLinkCall, SuitsWhatGoesInOnePiece) {
   const Group& group = *job.groups(0).all;
   const auto suits = [&](Schedule schedule, size_t bytes) {
     Layout layout = split_for(group, schedule, bytes, DType::float32);
-    return PhasedLinkCall::suits(*make_plan(std::move(schedule), std::move(layout)));
+    return PhasedLinkCall::suits(*make_plan(std::move(schedule), std::move(layout)), 4);
   };
   EXPECT_TRUE(suits(folded_allreduce(0, 4, 2), 8));
   EXPECT_TRUE(suits(binomial_broadcast(0, 4, 0), group.unit_bytes()));
@@ -192,11 +192,13 @@ TEST(PhasedLinkCall, SuitsWhatGoesInOnePiece) {
 }
 
 TEST(PhasedLinkCall, GivenUpLeavesMemoryAlone) {
-  const auto begin = [](Group& group, const EagerTask& task) {
-    const Shape doubling{recursive_doubling_allreduce, Transfer::allreduce};
-    return in_phases(group, 1, doubling, task);
-  };
-  for (const int steps : {1, 2, 4}) expect_an_orderly_end(begin, Transfer::allreduce, steps);
+  for (const Shape& shape : {Shape{recursive_doubling_allreduce, Transfer::allreduce},
+                             Shape{from_the_last, Transfer::broadcast}}) {
+    const auto begin = [&](Group& group, const EagerTask& task) {
+      return in_phases(group, 1, shape, task);
+    };
+    for (const int steps : {1, 2, 4}) expect_an_orderly_end(begin, shape.transfer, steps);
+  }
 }
 
 }  // namespace

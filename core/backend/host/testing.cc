@@ -151,6 +151,7 @@ void expect_an_orderly_end(const BeginCall& begin, Transfer transfer, int steps)
     out[rank].assign(2 * kElements, 0);
     tasks[rank] = {.transfer = transfer,
                    .dtype = DType::int32,
+                   .root = 1,
                    .input = reinterpret_cast<std::byte*>(in[rank].data()),
                    .output = reinterpret_cast<std::byte*>(out[rank].data()),
                    .rows = kElements,
@@ -173,7 +174,10 @@ void expect_an_orderly_end(const BeginCall& begin, Transfer transfer, int steps)
     progress = peer();
   }
   ASSERT_EQ(progress, Run::Progress::done);
-  EXPECT_EQ(out[1][0], transfer == Transfer::allreduce ? 3 : 1);
+  const int expected = transfer == Transfer::allreduce   ? 3
+                       : transfer == Transfer::broadcast ? 2
+                                                         : 1;
+  EXPECT_EQ(out[1][0], expected);
   EXPECT_EQ(out[1][kElements - 1], out[1][0]);
   for (const auto& memory : {in[0], out[0]})
     EXPECT_TRUE(std::ranges::all_of(memory, [](int32_t value) { return value == -1; }));

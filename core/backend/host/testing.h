@@ -71,9 +71,9 @@ class Job {
 /// A call of one rank that is under way: to be advanced, and given up when it goes.
 using UnderWay = std::function<Run::Progress()>;
 using BeginCall = std::function<UnderWay(Group&, const EagerTask&)>;
-/// Of two ranks over links, one gives up after so many steps of a call (an allreduce or an
-/// allgather): its peer gets what it was to get, and the memory of whoever gave up is not touched
-/// again.
+/// Of two ranks over links, the first gives up after so many steps of a call (an allreduce, an
+/// allgather or a broadcast from the second): its peer gets what it was to get, and the memory of
+/// whoever gave up is not touched again.
 void expect_an_orderly_end(const BeginCall& begin, Transfer transfer, int steps);
 
 /// Elements of any type as plain numbers.
