@@ -354,16 +354,14 @@ void BlockingGroup::set_asleep(bool asleep) {
 
 void BlockingGroup::watch_sockets() {
   if (std::exchange(watches_sockets_, true)) return;
-  wiring_.mesh->for_each_channel([&](Channel& channel) {
-    if (channel.fd() >= 0) wiring_.waiter->watch(channel.fd(), kDataTag);
-  });
+  wiring_.mesh->for_each_channel(
+      [&](Channel& channel) { watch(*wiring_.waiter, channel, kDataTag); });
 }
 
 void BlockingGroup::forget_sockets() {
   watches_sockets_ = false;
-  wiring_.mesh->for_each_channel([&](Channel& channel) {
-    if (channel.fd() >= 0) wiring_.waiter->forget(channel.fd());
-  });
+  wiring_.mesh->for_each_channel(
+      [&](Channel& channel) { unwatch(*wiring_.waiter, channel, channel.peer()); });
 }
 
 void BlockingGroup::wait_for_news(std::optional<TimePoint> until) {

@@ -281,9 +281,7 @@ void Executor::replace(const Receive& receive, size_t segment, ConstBytes conten
 /// them: ranks that reduce the same contributions get the same bits.
 void Executor::reduce(std::span<const Receive> receives, size_t segment,
                       std::span<const ConstBytes> contents) {
-  const auto after = std::ranges::find_if(
-      receives, [&](const Receive& receive) { return receive.peer > group_.rank(); });
-  const Operands operands{contents, static_cast<size_t>(after - receives.begin())};
+  const Operands operands{contents, place_among(receives, group_.rank())};
   size_t done = 0;  // within the contents
   for (int i = 0; i < receives[0].range.count; ++i) {
     const int chunk = receives[0].range.first + i;

@@ -82,6 +82,12 @@ Plan::Plan(Schedule of_rank, Layout of_bytes)
   most_ahead = reads_again ? kMostAheadOfItself : kNever;
 }
 
+size_t place_among(std::span<const Receive> receives, int rank) {
+  const auto after =
+      std::ranges::find_if(receives, [&](const Receive& receive) { return receive.peer > rank; });
+  return static_cast<size_t>(after - receives.begin());
+}
+
 std::shared_ptr<const Plan> make_plan(Schedule schedule, Layout layout) {
   return std::make_shared<const Plan>(std::move(schedule), std::move(layout));
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/collective/layout.h"
@@ -36,6 +37,9 @@ struct Plan {
   /// Units that this rank publishes before it merges the first of them, where it does not lend.
   size_t most_ahead;
 };
+
+/// Where `rank` stands among those that it receives from into one target.
+size_t place_among(std::span<const Receive> receives, int rank);
 
 std::shared_ptr<const Plan> make_plan(Schedule schedule, Layout layout);
 

@@ -112,13 +112,11 @@ Engine::~Engine() { HVD_ASSERT(finished()); }
 void Engine::watch_everything() {
   for (const Wiring::Watched& peer : wiring_.local_peers)
     wiring_.waiter->watch(peer.process.get(), kProcessTag + static_cast<uint64_t>(peer.rank));
-  const auto watch = [&](uint64_t tag) {
-    return [=, this](Channel& channel) {
-      if (channel.fd() >= 0) wiring_.waiter->watch(channel.fd(), tag);
-    };
+  const auto watch_as = [&](uint64_t tag) {
+    return [=, this](Channel& channel) { watch(*wiring_.waiter, channel, tag); };
   };
-  control_.for_each_channel(watch(kControlTag));
-  if (wiring_.mesh) wiring_.mesh->for_each_channel(watch(kDataTag));
+  control_.for_each_channel(watch_as(kControlTag));
+  if (wiring_.mesh) wiring_.mesh->for_each_channel(watch_as(kDataTag));
 }
 
 bool Engine::busy() const {

@@ -8,10 +8,7 @@
 namespace hvd {
 
 LinkGroup::LinkGroup(Mesh& mesh, std::vector<int> members, int own, MemberPlaces places)
-    : mesh_(mesh),
-      members_(std::move(members)),
-      places_(places),
-      looks_a_round_(places.ranks_a_core > 1 ? kLooksAtAllInACrowd : kLooksAtAll) {
+    : mesh_(mesh), members_(std::move(members)), places_(places) {
   const auto at = std::find(members_.begin(), members_.end(), own);
   HVD_ASSERT(at != members_.end());
   rank_ = static_cast<int>(at - members_.begin());
@@ -128,7 +125,7 @@ void LinkGroup::release(Ticket ticket) {
 }
 
 bool LinkGroup::pump() {
-  const bool at_all = looks_++ % looks_a_round_ == 0;
+  const bool at_all = looks_++ % looks_a_round() == 0;
   bool moved = false;
   for (int i = 0; i < size(); ++i) {
     if (i != rank_ && (at_all || i == awaited_)) moved |= mesh_.pump(members_[i]);

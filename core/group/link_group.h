@@ -64,6 +64,10 @@ class LinkGroup final : public Group {
   static constexpr uint32_t kLooksAtAll = 4;
   static constexpr uint32_t kLooksAtAllInACrowd = 64;
 
+  /// One look of so many is at all sockets, the others at what is awaited.
+  uint32_t looks_a_round() const {
+    return places_.ranks_a_core > 1 ? kLooksAtAllInACrowd : kLooksAtAll;
+  }
   size_t slot_of(Ticket ticket) const { return (ticket.batch + ticket.unit) % kUnitsInFlight; }
   MutableBytes room(Ticket ticket) const;
   bool a_member_is_behind() const;
@@ -83,8 +87,7 @@ class LinkGroup final : public Group {
   std::vector<int> members_;
   int rank_;
   MemberPlaces places_;
-  uint32_t looks_a_round_;  ///< one of so many is at all sockets, the others at what is awaited
-  AlignedBuffer rooms_;     ///< one a unit in flight; made when first needed
+  AlignedBuffer rooms_;  ///< one a unit in flight; made when first needed
   std::array<Slot, kUnitsInFlight> slots_;
   std::optional<Ticket> published_;
   int awaited_ = 0;  ///< the member whose parcel was last looked for in vain

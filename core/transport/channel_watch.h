@@ -6,6 +6,11 @@
 
 namespace hvd {
 
+/// A channel without a socket has nothing to watch.
+inline void watch(Waiter& waiter, const Channel& channel, uint64_t tag) {
+  if (channel.fd() >= 0) waiter.watch(channel.fd(), tag);
+}
+
 /// For a channel that `waiter` watches under `tag`: what cannot be sent now is sent when there is
 /// room; what has said goodbye has nothing more to tell, and what has given up needs nothing.
 inline void watch_before_sleep(Waiter& waiter, const Channel& channel, uint64_t tag) {

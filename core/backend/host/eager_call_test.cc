@@ -40,24 +40,12 @@ class Ranks {
   std::mt19937_64& random() { return random_; }
   virtual EagerLimits limits() const = 0;
 
-  /// `tasks[rank]` is a row of calls; a rank begins the next one when it is done with one, so that
-  /// ranks may be in different calls. False when nobody can go on.
+  /// `tasks[rank]` is a row of calls. False when nobody can go on.
   [[nodiscard]] bool run(const std::vector<std::vector<EagerTask>>& tasks) {
-    std::vector<size_t> next(tasks.size(), 0);
-    std::vector<UnderWay> calls(tasks.size());
-    size_t left = tasks.size() * tasks[0].size();
-    for (int quiet = 0; left > 0; ++quiet) {
-      if (quiet > 1000 * count()) return false;
-      const size_t rank = random_() % tasks.size();
-      if (next[rank] == tasks[rank].size()) continue;
-      if (!calls[rank]) calls[rank] = begin(static_cast<int>(rank), tasks[rank][next[rank]]);
-      const Run::Progress progress = calls[rank]();
-      if (progress != Run::Progress::waiting) quiet = 0;
-      if (progress != Run::Progress::done) continue;
-      calls[rank] = nullptr;
-      ++next[rank];
-      --left;
-    }
+    const auto begin_next = [&](size_t rank, size_t call) {
+      return begin(static_cast<int>(rank), tasks[rank][call]);
+    };
+    if (!take_turns(random_, tasks.size(), tasks[0].size(), begin_next)) return false;
     end();
     return true;
   }

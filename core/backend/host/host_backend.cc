@@ -6,6 +6,13 @@
 #include "core/base/assert.h"
 
 namespace hvd {
+namespace {
+
+bool combines_by_adasum(const GroupLevels& groups, ReduceOp op) {
+  return op == ReduceOp::adasum && groups.all->size() > 1;
+}
+
+}  // namespace
 
 HostRules host_rules(const Knobs& knobs) {
   const bool levels = knobs.hierarchical_allreduce || knobs.torus_allreduce;
@@ -37,10 +44,6 @@ std::unique_ptr<Run> HostBackend::start_allreduce(GroupLevels& groups, const Bat
   if (reduces_in_levels(groups))
     return allreduce_in_levels(plans_, groups, batch, rules_.allreduce);
   return allreduce_run(plans_, *groups.all, batch, rules_.allreduce);
-}
-
-bool HostBackend::combines_by_adasum(const GroupLevels& groups, ReduceOp op) const {
-  return op == ReduceOp::adasum && groups.all->size() > 1;
 }
 
 bool HostBackend::reduces_in_levels(const GroupLevels& groups) const {

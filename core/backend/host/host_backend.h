@@ -36,7 +36,6 @@ class HostBackend final : public Backend {
 
  private:
   std::unique_ptr<Run> start_allreduce(GroupLevels& groups, const Batch& batch);
-  bool combines_by_adasum(const GroupLevels& groups, ReduceOp op) const;
   bool reduces_in_levels(const GroupLevels& groups) const;
 
   HostRules rules_;

@@ -11,7 +11,7 @@ namespace hvd {
 
 PhasedLinkCall::PhasedLinkCall(Group& group, uint64_t sequence, std::shared_ptr<const Plan> plan,
                                const EagerTask& task)
-    : group_(group), plan_(std::move(plan)), task_(task), ticket_{sequence, 0}, last_(ticket_) {
+    : group_(group), plan_(std::move(plan)), task_(task), ticket_{sequence, 0} {
   HVD_ASSERT(group.in_place() && suits(*plan_, group.size()));
   HVD_ASSERT(task.prescale == 1.0 && task.bytes() == plan_->layout.bytes());
 }
@@ -32,7 +32,7 @@ Run::Progress PhasedLinkCall::advance() {
     if (plan_->sends_changed[ticket_.unit] && !group_.sent(ticket_)) return pump();
     merge();
   }
-  if (!group_.sent(last_)) return pump();
+  if (!group_.sent(last_ticket())) return pump();
   if (!plan_->unchanged.empty() && task_.output != task_.input)  // the root of a broadcast
     kernel::copy(task_.output, task_.input, task_.bytes());
   done_ = true;
@@ -53,7 +53,6 @@ bool PhasedLinkCall::publish() {
     loans.push_back({{send.peer, 0, piece.size()}, {&piece, 1}});
   group_.publish_loans(ticket_, {loans.data(), loans.size()});
   await_landings();
-  last_ = ticket_;
   published_ = true;
   return true;
 }
@@ -91,10 +90,7 @@ void PhasedLinkCall::merge() {
 
 /// This rank in its place among the others, as the executor does: the same bits.
 void PhasedLinkCall::reduce() {
-  const auto& receives = phase().receives;
-  const auto after = std::ranges::find_if(
-      receives, [&](const Receive& receive) { return receive.peer > group_.rank(); });
-  const auto place = static_cast<size_t>(after - receives.begin());
+  const size_t place = place_among(phase().receives, group_.rank());
   seen_.push_back(content().data());
   std::rotate(seen_.begin() + place, seen_.end() - 1, seen_.end());
   const size_t elements = task_.bytes() / element_bytes(task_.dtype);

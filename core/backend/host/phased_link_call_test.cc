@@ -119,37 +119,25 @@ Job over_links(int ranks, uint64_t seed) {
   return Job({.ranks_per_host = std::vector<int>(static_cast<size_t>(ranks), 1), .seed = seed});
 }
 
-/// The outputs, [operation][rank], of `all` in a row; a rank begins the next one when it is done
-/// with one. Empty when nobody can go on.
+/// The outputs, [operation][rank], of `all` in a row. Empty when nobody can go on.
 template <class Begin>
 std::vector<std::vector<ByteVector>> run(Job job, uint64_t seed, const std::vector<Drawn>& all,
                                          Begin begin) {
   std::mt19937_64 random(seed);
   const auto ranks = static_cast<size_t>(job.size());
   std::vector<std::vector<ByteVector>> outputs(all.size(), std::vector<ByteVector>(ranks));
-  std::vector<size_t> next(ranks);
   std::vector<std::optional<Place>> places(ranks);
-  std::vector<UnderWay> steps(ranks);
-  size_t left = all.size() * ranks;
-  for (size_t quiet = 0; left > 0; ++quiet) {
-    if (quiet > 1000 * ranks) return {};
-    const size_t rank = random() % ranks;
-    if (next[rank] == all.size()) continue;
-    const Drawn& drawn = all[next[rank]];
-    if (!steps[rank]) {
-      places[rank].emplace(drawn, static_cast<int>(rank));
-      steps[rank] = begin(*job.groups(static_cast<int>(rank)).all, next[rank] + 1, drawn.shape,
-                          places[rank]->task);
-    }
-    const Run::Progress progress = steps[rank]();
-    if (progress != Run::Progress::waiting) quiet = 0;
-    if (progress != Run::Progress::done) continue;
-    steps[rank] = nullptr;
-    outputs[next[rank]++][rank] = places[rank]->output;
+  const auto begin_next = [&](size_t rank, size_t call) {
+    places[rank].emplace(all[call], static_cast<int>(rank));
+    return begin(*job.groups(static_cast<int>(rank)).all, call + 1, all[call].shape,
+                 places[rank]->task);
+  };
+  const auto keep = [&](size_t rank, size_t call) {
+    outputs[call][rank] = places[rank]->output;
     std::ranges::fill(places[rank]->input, std::byte{0xee});  // nobody reads it any more
     std::ranges::fill(places[rank]->output, std::byte{0xee});
-    --left;
-  }
+  };
+  if (!take_turns(random, ranks, all.size(), begin_next, keep)) return {};
   return outputs;
 }
 

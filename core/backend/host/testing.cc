@@ -139,6 +139,28 @@ bool Job::step(HostBackend& backend, Rank& rank) {
   return pumped || progress != Run::Progress::waiting;
 }
 
+bool take_turns(std::mt19937_64& random, size_t ranks, size_t calls,
+                const std::function<UnderWay(size_t rank, size_t call)>& begin,
+                const std::function<void(size_t rank, size_t call)>& ended) {
+  std::vector<size_t> next(ranks, 0);
+  std::vector<UnderWay> under_way(ranks);
+  size_t left = ranks * calls;
+  for (size_t quiet = 0; left > 0; ++quiet) {
+    if (quiet > 1000 * ranks) return false;
+    const size_t rank = random() % ranks;
+    if (next[rank] == calls) continue;
+    if (!under_way[rank]) under_way[rank] = begin(rank, next[rank]);
+    const Run::Progress progress = under_way[rank]();
+    if (progress != Run::Progress::waiting) quiet = 0;
+    if (progress != Run::Progress::done) continue;
+    under_way[rank] = nullptr;
+    if (ended) ended(rank, next[rank]);
+    ++next[rank];
+    --left;
+  }
+  return true;
+}
+
 void expect_an_orderly_end(const BeginCall& begin, Transfer transfer, int steps) {
   SCOPED_TRACE(::testing::Message() << "transfer " << static_cast<int>(transfer)
                                     << ", given up after " << steps << " steps");

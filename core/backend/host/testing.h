@@ -70,6 +70,12 @@ class Job {
 
 /// A call of one rank that is under way: to be advanced, and given up when it goes.
 using UnderWay = std::function<Run::Progress()>;
+/// All ranks make so many calls in a row; each begins the next one when it is done with one, so
+/// that ranks may be in different calls. A step of one at a time, in an order drawn from `random`.
+/// `ended` is told of each call once it is gone. False when nobody can go on.
+[[nodiscard]] bool take_turns(std::mt19937_64& random, size_t ranks, size_t calls,
+                              const std::function<UnderWay(size_t rank, size_t call)>& begin,
+                              const std::function<void(size_t rank, size_t call)>& ended = {});
 using BeginCall = std::function<UnderWay(Group&, const EagerTask&)>;
 /// Of two ranks over links, the first gives up after so many steps of a call (an allreduce, an
 /// allgather or a broadcast from the second): its peer gets what it was to get, and the memory of
