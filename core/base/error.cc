@@ -1,7 +1,8 @@
 #include "core/base/error.h"
 
 #include <cerrno>
-#include <cstring>
+
+#include "core/base/descriptor_limit.h"
 
 namespace hvd {
 
@@ -9,7 +10,7 @@ void fail(Code code, const std::string& text, int rank) { throw Error(code, text
 
 void fail_errno(const std::string& doing) {
   const int saved = errno;
-  fail(Code::internal, doing + ": " + std::strerror(saved));
+  fail(Code::internal, doing + ": " + errno_text(saved));
 }
 
 }  // namespace hvd

@@ -38,4 +38,11 @@ void log(LogLevel level, const std::string& message, const std::source_location&
       to_spdlog(level), spdlog::string_view_t(message));
 }
 
+void LimitedLog::log(LogLevel level, const std::string& message,
+                     const std::source_location& where) {
+  if (left_ == 0) return;
+  --left_;
+  hvd::log(level, left_ > 0 ? message : message + " (further ones are not reported)", where);
+}
+
 }  // namespace hvd

@@ -21,4 +21,16 @@ void configure_log(const LogOptions& options);
 void log(LogLevel level, const std::string& message,
          const std::source_location& where = std::source_location::current());
 
+/// For what strangers can cause as often as they like: only the first lines are written, the last
+/// of them with a note that further ones are not. Owned and used by one thread.
+class LimitedLog {
+ public:
+  explicit LimitedLog(int most) : left_(most) {}
+  void log(LogLevel level, const std::string& message,
+           const std::source_location& where = std::source_location::current());
+
+ private:
+  int left_;
+};
+
 }  // namespace hvd

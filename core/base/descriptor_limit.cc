@@ -1,0 +1,78 @@
+#include "core/base/descriptor_limit.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "core/base/error.h"
+
+namespace hvd {
+namespace {
+
+/// For what the program opens meanwhile, and for strangers that connect.
+constexpr size_t kSpareDescriptors = 32;
+
+/// RLIM_INFINITY is the largest rlim_t, so it needs no case of its own.
+size_t bounded(rlim_t limit) { return static_cast<size_t>(std::min<rlim_t>(limit, 1 << 30)); }
+
+void raise_soft_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) fail_errno("getrlimit");
+  const rlim_t wanted = std::min<rlim_t>(limit.rlim_max, kMaxDescriptors);
+  if (wanted <= limit.rlim_cur) return;
+  limit.rlim_cur = wanted;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) fail_errno("setrlimit");
+}
+
+}  // namespace
+
+DescriptorLimit descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  return {bounded(limit.rlim_cur), bounded(limit.rlim_max)};
+}
+
+size_t open_descriptors() {
+  size_t count = 0;
+  std::error_code error;
+  std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
+  for (; !error && entry != end; entry.increment(error)) ++count;
+  return count;
+}
+
+void make_room_for_descriptors(size_t more, const std::string& purpose) {
+  const size_t needed = open_descriptors() + more + kSpareDescriptors;
+  if (needed <= descriptor_limit().soft) return;
+  raise_soft_limit();
+  const size_t allowed = descriptor_limit().soft;
+  if (needed <= allowed) return;
+  fail(Code::internal, fmt::format("{} takes {} open descriptors, and this process may have {}; {}",
+                                   purpose, needed, allowed, descriptor_advice()));
+}
+
+std::string descriptor_advice() {
+  const DescriptorLimit limit = descriptor_limit();
+  if (limit.soft < limit.hard) return fmt::format("raise the limit: ulimit -n {}", limit.hard);
+  return fmt::format(
+      "raise the hard limit, which is {}: \"nofile\" in /etc/security/limits.conf, LimitNOFILE= of "
+      "systemd, or --ulimit nofile= of a container",
+      limit.hard);
+}
+
+std::string errno_text(int error) {
+  const std::string text = std::generic_category().message(error);
+  if (error == EMFILE) {
+    return fmt::format("{}: this process may have {} descriptors open; {}", text,
+                       descriptor_limit().soft, descriptor_advice());
+  }
+  if (error == ENFILE) {
+    return text + ": this machine may have no more files open; raise the sysctl fs.file-max";
+  }
+  return text;
+}
+
+}  // namespace hvd
