@@ -11,9 +11,9 @@
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <system_error>
 #include <utility>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 
 namespace hvd {
@@ -61,8 +61,7 @@ void Dialer::end(Attempt attempt, int error) {
   Dialed ended{attempt.id, attempt.address, std::move(attempt.socket), ""};
   if (error != 0) {
     ended.socket.reset();
-    ended.why = fmt::format("connecting to {}: {}", to_text(attempt.address),
-                            std::generic_category().message(error));
+    ended.why = fmt::format("connecting to {}: {}", to_text(attempt.address), errno_text(error));
   }
   ended_.push_back(std::move(ended));
   const uint64_t one = 1;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 
 namespace hvd {
@@ -19,7 +20,6 @@ namespace {
 // child of a process with threads may neither lock nor allocate. Relaxed order is enough, since a
 // thread that forks sees what it wrote, and what other threads were about to write no child can be
 // told.
-constexpr int kMaxDescriptors = 1 << 16;
 std::array<std::atomic<uint64_t>, kMaxDescriptors / 64> closed_at_fork;
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -44,7 +44,7 @@ void install_fork_handler() {
 FileDescriptor::FileDescriptor(int fd, AtFork at_fork) : fd_(fd), at_fork_(at_fork) {
   if (fd < 0 || at_fork == AtFork::keep) return;
   install_fork_handler();
-  if (fd >= kMaxDescriptors) {
+  if (static_cast<size_t>(fd) >= kMaxDescriptors) {
     ::close(fd);
     fail(Code::internal, "more than 65536 open descriptors in this process");
   }

@@ -4,12 +4,13 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
 #include "core/base/assert.h"
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/transport/socket.h"
 
 namespace hvd {
@@ -29,9 +30,14 @@ Gate::Gate(const JobKey& key, Hello mine, const Clock& clock)
   waiter_.watch(alarm_.get(), tag_of(alarm_));
 }
 
+size_t Gate::max_strangers() {
+  return std::clamp<size_t>(descriptor_limit().soft / 4, 1, kMaxStrangers);
+}
+
 void Gate::listen_on(FileDescriptor listener) {
   HVD_ASSERT(!listener_);
   listener_ = std::move(listener);
+  is_local_ = is_unix(listener_);
   waiter_.watch(listener_.get(), tag_of(listener_));
 }
 
@@ -46,8 +52,8 @@ void Gate::enter(FileDescriptor socket, Handshake::Role role, int dialed_rank) {
   // is noticed.
   const ByteVector first = handshake.start();
   if (!first.empty()) ::send(fd, first.data(), first.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  candidates_.emplace(fd, Candidate{std::move(socket), std::move(handshake), dialed_rank,
-                                    clock_.now() + kMaxSilence});
+  candidates_.emplace(
+      fd, Candidate{std::move(socket), std::move(handshake), dialed_rank, clock_.now()});
   if (dialed_rank < 0) ++strangers_;
   waiter_.watch(fd, static_cast<uint64_t>(fd));
 }
@@ -63,23 +69,32 @@ std::vector<Arrival> Gate::step() {
     if (found->second.dialed_rank < 0) --strangers_;
     candidates_.erase(found);
   }
-  drop_the_silent();
+  drop_the_late();
   accept_waiting();
   set_alarm();
   return arrivals;
 }
 
 void Gate::accept_waiting() {
-  while (listener_ && strangers_ < kMaxStrangers) {
-    FileDescriptor socket = accept_one(listener_);
-    if (!socket) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Out of descriptors: what waits in the backlog is tried again when the alarm rings.
-      return pause_listening(errno != EAGAIN && errno != EWOULDBLOCK);
-    }
-    enter(std::move(socket), Handshake::Role::acceptor, -1);
+  if (!listener_) return;
+  bool full = false;
+  for (int accepted = 0; accepted < kAcceptsPerStep; ++accepted) {
+    full = strangers_ >= max_strangers();
+    if (full || !accept_next()) break;
   }
-  pause_listening(true);
+  pause_listening(full || out_of_descriptors_);
+}
+
+bool Gate::accept_next() {
+  FileDescriptor socket = accept_one(listener_);
+  const int error = errno;
+  out_of_descriptors_ = !socket && is_out_of_resources(error);
+  if (out_of_descriptors_)
+    failures_.log(LogLevel::warning, "a connection cannot be accepted: " + errno_text(error));
+  if (!socket) return error == EINTR || error == ECONNABORTED;
+  if (is_local_ && user_at(socket) != ::geteuid()) return true;
+  enter(std::move(socket), Handshake::Role::acceptor, -1);
+  return true;
 }
 
 void Gate::pause_listening(bool paused) {
@@ -92,11 +107,11 @@ void Gate::pause_listening(bool paused) {
   }
 }
 
-void Gate::drop_the_silent() {
+void Gate::drop_the_late() {
   for (auto entry = candidates_.begin(); entry != candidates_.end();) {
     const Candidate& candidate = entry->second;
     // Whoever dialed has a deadline of his own and a better message.
-    if (candidate.dialed_rank >= 0 || clock_.now() < candidate.deadline) {
+    if (candidate.dialed_rank >= 0 || !is_late(candidate)) {
       ++entry;
       continue;
     }
@@ -106,10 +121,23 @@ void Gate::drop_the_silent() {
   }
 }
 
+bool Gate::is_late(const Candidate& stranger) const {
+  const Duration age = clock_.now() - stranger.entered;
+  if (!paused_) return age >= kMaxSilence;
+  return age >= (stranger.handshake.has_challenge() ? Duration(kMaxProofWhenFull)
+                                                    : Duration(kMaxSilenceWhenFull));
+}
+
 void Gate::set_alarm() {
-  const bool needed = strangers_ > 0 || paused_;
-  itimerspec when{};
-  if (needed) when.it_value.tv_sec = 1;
+  constexpr auto kTick = std::chrono::seconds(1);
+  constexpr auto kTickWhenFull = std::chrono::milliseconds(50);
+  const std::chrono::nanoseconds tick = paused_          ? kTickWhenFull
+                                        : strangers_ > 0 ? kTick
+                                                         : std::chrono::nanoseconds(0);
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(tick);
+  const itimerspec when{
+      .it_interval = {},
+      .it_value = {.tv_sec = seconds.count(), .tv_nsec = (tick - seconds).count()}};
   uint64_t rings;
   [[maybe_unused]] const ssize_t got = ::read(alarm_.get(), &rings, sizeof rings);
   if (::timerfd_settime(alarm_.get(), 0, &when, nullptr) != 0) fail_errno("timerfd_settime");
@@ -125,7 +153,7 @@ bool Gate::advance(Candidate& candidate, std::vector<Arrival>& arrivals) try {
       {std::move(candidate.socket), *candidate.handshake.peer(), candidate.dialed_rank, ""});
   return true;
 } catch (const Error& error) {
-  log(LogLevel::debug, std::string("connection refused: ") + error.what());
+  refusals_.log(LogLevel::debug, std::string("connection refused: ") + error.what());
   waiter_.forget(candidate.socket.get());
   if (candidate.dialed_rank >= 0) {
     arrivals.push_back({FileDescriptor(), Hello(), candidate.dialed_rank, error.what()});

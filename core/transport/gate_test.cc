@@ -1,8 +1,12 @@
 #include "core/transport/gate.h"
 
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/transport/socket.h"
@@ -11,6 +15,8 @@ namespace hvd {
 namespace {
 
 using std::chrono_literals::operator""s;
+
+constexpr uid_t kAnotherUser = 65534;
 
 TimePoint in(Duration duration) { return std::chrono::steady_clock::now() + duration; }
 
@@ -22,6 +28,27 @@ class GateTest : public testing::Test {
     gate_.listen_on(std::move(listener));
   }
   FileDescriptor connect() { return connect_tcp({"127.0.0.1", port_}, in(10s)); }
+
+  /// Strangers that the gate has taken, as far as it has room for them. Time stands still.
+  std::vector<FileDescriptor> strangers(size_t count, ConstBytes word = {}) {
+    std::vector<FileDescriptor> all;
+    while (all.size() < count) {
+      all.push_back(connect());
+      if (!word.empty()) send_all(all.back().get(), word, in(10s), "sending");
+      EXPECT_TRUE(gate_.step().empty());
+    }
+    return all;
+  }
+
+  /// How many come through while nothing happens but a few turns of both.
+  size_t arrivals_in_a_few_turns(Gate& dialer) {
+    size_t arrived = 0;
+    for (int turn = 0; turn < 10; ++turn) {
+      arrived += gate_.step().size();
+      dialer.step();
+    }
+    return arrived;
+  }
 
   /// Steps both until each has `count` arrivals.
   static std::vector<Arrival> run(std::vector<Gate*> gates, size_t count) {
@@ -89,8 +116,7 @@ TEST_F(GateTest, AnotherGenerationIsToldToTheDialer) {
 }
 
 TEST_F(GateTest, SilentStrangersDoNotKeepARankOut) {
-  std::vector<FileDescriptor> silent;
-  for (size_t i = 0; i < Gate::kMaxStrangers - 1; ++i) silent.push_back(connect());
+  const auto silent = strangers(Gate::max_strangers() - 1);
   Gate dialer(key_, {"data", 1, 1});
   dialer.dial(connect(), 0);
   EXPECT_EQ(run({&gate_, &dialer}, 2).size(), 2u);
@@ -119,13 +145,87 @@ TEST_F(GateTest, TheAlarmRingsForASilentStranger) {
 }
 
 TEST_F(GateTest, AsSoonAsStrangersLeaveTheNextAreHeard) {
-  std::vector<FileDescriptor> silent;
-  for (size_t i = 0; i < Gate::kMaxStrangers; ++i) silent.push_back(connect());
+  auto silent = strangers(Gate::max_strangers());
   Gate dialer(key_, {"data", 1, 1});
   dialer.dial(connect(), 0);
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(gate_.step().empty());
+  EXPECT_EQ(arrivals_in_a_few_turns(dialer), 0u);
   silent.clear();
   EXPECT_EQ(run({&gate_, &dialer}, 2).size(), 2u);
+}
+
+/// With more waiting than there is room for.
+TEST_F(GateTest, WhenFullSilentStrangersGiveWayAfterAMoment) {
+  const auto silent = strangers(Gate::max_strangers() + 100);
+  Gate dialer(key_, {"data", 1, 1});
+  dialer.dial(connect(), 0);
+  EXPECT_EQ(arrivals_in_a_few_turns(dialer), 0u);
+  clock_.advance(Gate::kMaxSilenceWhenFull);
+  EXPECT_EQ(arrivals_in_a_few_turns(dialer), 1u);
+}
+
+TEST_F(GateTest, WhenFullThoseThatSpeakAndProveNothingGiveWayLater) {
+  Handshake thief(Handshake::Role::dialer, make_job_key(), {"data", 1, 1});
+  const auto speaking = strangers(Gate::max_strangers(), thief.start());
+  Gate dialer(key_, {"data", 1, 1});
+  dialer.dial(connect(), 0);
+  clock_.advance(Gate::kMaxSilenceWhenFull);
+  EXPECT_EQ(arrivals_in_a_few_turns(dialer), 0u);  // a rank may need so long for its proof
+  clock_.advance(Gate::kMaxProofWhenFull);
+  EXPECT_EQ(arrivals_in_a_few_turns(dialer), 1u);
+}
+
+TEST_F(GateTest, WhileThereIsRoomASilentStrangerIsLeftAlone) {
+  const auto silent = strangers(1);
+  clock_.advance(Gate::kMaxProofWhenFull);
+  gate_.step();
+  pollfd entry{silent.front().get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&entry, 1, 0), 0);
+}
+
+/// True when the other end hangs up on a process of another user that has connected.
+bool hangs_up_on_another_user(const std::string& name) {
+  if (::setgroups(0, nullptr) != 0 || ::setuid(kAnotherUser) != 0) return false;
+  const FileDescriptor socket = try_connect_unix(name, in(10s));
+  std::byte room[1];
+  return socket && wait_until_ready(socket.get(), POLLIN, in(10s)) &&
+         ::recv(socket.get(), room, 1, MSG_DONTWAIT) == 0;
+}
+
+TEST(UnixGate, HangsUpOnOtherUsersAndTakesThisOne) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const JobKey key = make_job_key();
+  const std::string name = "horovod-test-" + std::to_string(::getpid());
+  Gate gate(key, {"segment", 0, 1});
+  gate.listen_on(listen_unix(name));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(hangs_up_on_another_user(name) ? 0 : 1);
+  int status = -1;
+  while (::waitpid(child, &status, WNOHANG) == 0) EXPECT_TRUE(gate.step().empty());
+  EXPECT_EQ(status, 0);
+
+  Gate dialer(key, {"segment", 1, 1});
+  dialer.dial(connect_unix(name, in(10s)), 0);
+  size_t arrived = 0;
+  while (arrived < 2) arrived += gate.step().size() + dialer.step().size();
+}
+
+/// In a process of its own, whose limit changes: 0 when the gate sleeps though a visitor waits.
+[[noreturn]] void step_without_descriptors() {
+  Gate gate(make_job_key(), {"data", 0, 1});
+  FileDescriptor listener = listen_tcp("127.0.0.1", 0);
+  const FileDescriptor visitor = connect_tcp({"127.0.0.1", port_of(listener)}, in(10s));
+  gate.listen_on(std::move(listener));
+  const rlimit limit{.rlim_cur = static_cast<rlim_t>(visitor.get()) + 1, .rlim_max = 500};
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  for (int turn = 0; turn < 100; ++turn) gate.step();
+  pollfd entry{gate.fd(), POLLIN, 0};
+  std::exit(::poll(&entry, 1, 0));
+}
+
+TEST(GateDeathTest, ThatIsOutOfDescriptorsSaysSoOnceAndWaits) {
+  EXPECT_EXIT(step_without_descriptors(), testing::ExitedWithCode(0),
+              "^[^\n]*a connection cannot be accepted: Too many open files: this process may have "
+              "[0-9]+ descriptors open; raise the limit: ulimit -n 500 [^\n]*\n$");
 }
 
 }  // namespace

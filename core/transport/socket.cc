@@ -1,20 +1,22 @@
 #include "core/transport/socket.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <system_error>
 
 #include "core/base/assert.h"
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 
 namespace hvd {
@@ -22,7 +24,6 @@ namespace {
 
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
-std::string error_text(int error) { return std::generic_category().message(error); }
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
 void set_option(const FileDescriptor& socket, int level, int name, int value) {
@@ -61,6 +62,31 @@ int try_connect(int fd, const sockaddr* address, socklen_t size, TimePoint deadl
   return finish_connect(fd, deadline);
 }
 
+struct UnixAddress {
+  sockaddr_un address{};
+  socklen_t size = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+/// In the queue of those that wait for a unix listener to accept, in which the kernel wakes one
+/// after the other: a connection attempt that does not block would lose against any number of
+/// others that repeat theirs. 0 when connected, otherwise the error.
+int connect_in_turn(const FileDescriptor& socket, const UnixAddress& address, TimePoint deadline) {
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) return errno;
+  int error = EAGAIN;
+  while (error == EAGAIN || error == EINTR) {
+    const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - now());
+    if (left.count() <= 0) return ETIMEDOUT;
+    const timeval timeout{.tv_sec = left.count() / 1000000, .tv_usec = left.count() % 1000000};
+    if (::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0)
+      return errno;
+    error = ::connect(socket.get(), address.get(), address.size) == 0 ? 0 : errno;
+  }
+  if (error == 0 && ::fcntl(socket.get(), F_SETFL, flags) != 0) return errno;
+  return error;
+}
+
 FileDescriptor open_listener(const sockaddr* address, socklen_t size, int family) {
   FileDescriptor listener(::socket(family, kSocketFlags, 0));
   if (!listener) return listener;
@@ -83,12 +109,6 @@ FileDescriptor listen_on_all(uint16_t port) {
   four.sin_port = htons(port);
   return open_listener(reinterpret_cast<const sockaddr*>(&four), sizeof four, AF_INET);
 }
-
-struct UnixAddress {
-  sockaddr_un address{};
-  socklen_t size = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-};
 
 UnixAddress abstract(const std::string& name) {
   UnixAddress out;
@@ -145,7 +165,7 @@ bool progressed(ssize_t count, int fd, short events, const Step& step) {
   if (count == 0) fail(step.code_of_end, step.doing + ": the other side closed the connection");
   if (errno == EINTR) return false;
   if (errno != EAGAIN && errno != EWOULDBLOCK) {
-    fail(step.code_of_end, step.doing + ": " + error_text(errno));
+    fail(step.code_of_end, step.doing + ": " + errno_text(errno));
   }
   if (!wait_until_ready(fd, events, step.deadline)) {
     fail(Code::timed_out, step.doing + ": the deadline has passed");
@@ -221,7 +241,7 @@ FileDescriptor try_connect_tcp(const Address& address, TimePoint deadline, std::
       set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
       return socket;
     }
-    why = fmt::format("cannot connect to {}: {}", to_text(address), error_text(error));
+    why = fmt::format("cannot connect to {}: {}", to_text(address), errno_text(error));
   }
   return FileDescriptor();
 }
@@ -265,7 +285,7 @@ FileDescriptor try_listen_unix(const std::string& name) {
 
 FileDescriptor connect_unix(const std::string& name, TimePoint deadline) {
   FileDescriptor socket = try_connect_unix(name, deadline);
-  if (!socket) fail(Code::peer_lost, "cannot connect to a unix socket: " + error_text(errno));
+  if (!socket) fail(Code::peer_lost, "cannot connect to a unix socket: " + errno_text(errno));
   return socket;
 }
 
@@ -273,7 +293,8 @@ FileDescriptor try_connect_unix(const std::string& name, TimePoint deadline) {
   const UnixAddress address = abstract(name);
   FileDescriptor socket(::socket(AF_UNIX, kSocketFlags, 0));
   if (!socket) fail_errno("socket");
-  const int error = try_connect(socket.get(), address.get(), address.size, deadline);
+  int error = try_connect(socket.get(), address.get(), address.size, deadline);
+  if (error == EAGAIN) error = connect_in_turn(socket, address, deadline);
   if (error == 0) return socket;
   socket.reset();
   errno = error;
@@ -282,6 +303,24 @@ FileDescriptor try_connect_unix(const std::string& name, TimePoint deadline) {
 
 FileDescriptor accept_one(const FileDescriptor& listener) {
   return FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+bool is_out_of_resources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+bool is_unix(const FileDescriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  return ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+         address.ss_family == AF_UNIX;
+}
+
+std::optional<uid_t> user_at(const FileDescriptor& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
 }
 
 bool wait_until_ready(int fd, short events, TimePoint deadline) {

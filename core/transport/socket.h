@@ -3,7 +3,10 @@
 // block.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,12 +46,20 @@ void prefer_bursts(const FileDescriptor& socket);
 /// Abstract: no file, gone with the last descriptor.
 FileDescriptor listen_unix(const std::string& name);
 FileDescriptor connect_unix(const std::string& name, TimePoint deadline);
-/// The same where the name may be taken, or not be there yet: empty instead of an Error.
+/// The same where the name may be taken, or not be there yet: empty, with errno, instead of an
+/// Error. A listener whose queue is full is waited for.
 FileDescriptor try_listen_unix(const std::string& name);
 FileDescriptor try_connect_unix(const std::string& name, TimePoint deadline);
 
-/// A waiting connection, or an empty one when there is none now.
+/// A waiting connection, or an empty one, with errno, when there is none now.
 FileDescriptor accept_one(const FileDescriptor& listener);
+/// Of a failed accept: a connection waits, and there is no descriptor or no memory for it.
+bool is_out_of_resources(int error);
+
+bool is_unix(const FileDescriptor& socket);
+/// Of a unix socket: the effective user at the other end, as the kernel noted it when that process
+/// connected or listened. Nothing when it does not say.
+std::optional<uid_t> user_at(const FileDescriptor& socket);
 
 /// False at the deadline. `events` as in poll(2).
 bool wait_until_ready(int fd, short events, TimePoint deadline);

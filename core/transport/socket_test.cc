@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
+#include <future>
 #include <thread>
 
 #include "core/base/error.h"
@@ -189,6 +191,26 @@ TEST(Authenticate, SilenceEndsAtTheDeadline) {
   SocketPair pair;
   Handshake handshake(Handshake::Role::acceptor, make_job_key(), {"control", 0, 1});
   EXPECT_EQ(code_of([&] { authenticate(pair.first.get(), handshake, in(5ms)); }), Code::timed_out);
+}
+
+TEST(Socket, AUnixListenerWhoseQueueIsFullIsWaitedFor) {
+  const std::string name = "horovod-queue-" + std::to_string(::getpid());
+  const FileDescriptor listener = listen_unix(name);
+  ::listen(listener.get(), 0);  // again: now there is room for one
+  const FileDescriptor first = connect_unix(name, in(10s));
+  auto second = std::async(std::launch::async, [&] { return connect_unix(name, in(10s)); });
+  while (second.wait_for(1ms) == std::future_status::timeout) accept_one(listener);
+  const FileDescriptor socket = second.get();
+  EXPECT_NE(::fcntl(socket.get(), F_GETFL) & O_NONBLOCK, 0);
+}
+
+TEST(Socket, AUnixListenerThatNeverAcceptsIsGivenUp) {
+  const std::string name = "horovod-queue-" + std::to_string(::getpid());
+  const FileDescriptor listener = listen_unix(name);
+  ::listen(listener.get(), 0);
+  const FileDescriptor first = connect_unix(name, in(10s));
+  EXPECT_FALSE(try_connect_unix(name, in(50ms)));
+  EXPECT_EQ(errno, ETIMEDOUT);
 }
 
 }  // namespace
