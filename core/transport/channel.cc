@@ -36,6 +36,9 @@ constexpr size_t kFirstBytesOfLanding = 1 * KiB;
 // behind the other leave in one call, of which only the last packet is not full (docs/decisions,
 // 13).
 constexpr size_t kLentAtOnceBytes = 64 * KiB;
+// Memory for a long frame is taken as its bytes come, this much ahead: a header alone takes no
+// more. The longest frame of data fits.
+constexpr size_t kRoomAheadBytes = 2 * MiB;
 // Pieces of the queue that leave in one call.
 constexpr size_t kPiecesACall = 8;
 
@@ -233,7 +236,7 @@ MutableBytes Channel::room() {
     return MutableBytes(buffer_.data(), end).subspan(buffer_end_);
   }
   if (!partial_->landed.empty()) return partial_->landed.subspan(partial_received_);
-  partial_->payload.resize(partial_bytes_);
+  partial_->payload.resize(std::min(partial_bytes_, partial_received_ + kRoomAheadBytes));
   return MutableBytes(partial_->payload).subspan(partial_received_);
 }
 
@@ -245,7 +248,7 @@ void Channel::took(size_t bytes) {
   }
   partial_received_ += bytes;
   const bool lands = !partial_->landed.empty();
-  if (partial_received_ < (lands ? partial_->landed.size() : partial_->payload.size())) return;
+  if (partial_received_ < (lands ? partial_->landed.size() : partial_bytes_)) return;
   Frame whole = std::move(*partial_);
   partial_.reset();
   finish(std::move(whole));
@@ -275,7 +278,7 @@ size_t Channel::begin_frame(const Header& header, ConstBytes body) {
     frame.landed = *target;
     std::copy_n(body.begin() + kHeadBytes, present - kHeadBytes, frame.landed.begin());
   } else {
-    frame.payload.reserve(header.bytes);
+    frame.payload.reserve(std::min<size_t>(header.bytes, kRoomAheadBytes));
     frame.payload.assign(body.begin(), body.begin() + present);
   }
   if (present == header.bytes) {

@@ -1,6 +1,7 @@
 #include "core/transport/channel.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/socket.h>
 
 #include <random>
@@ -61,7 +62,8 @@ ByteVector bytes_of_frame(const ByteVector& payload) {
 }
 
 void expect_frames_pass(Pair& pair) {
-  const std::vector<size_t> sizes{0, 1, 15, 16, 17, 4096, 4097, 16384, 16385, 70000, 3, 1 << 20, 0};
+  const std::vector<size_t> sizes{0,     1,     15,    16, 17,      4096,        4097,
+                                  16384, 16385, 70000, 3,  1 << 20, 5 * MiB + 3, 0};
   for (size_t i = 0; i < sizes.size(); ++i) {
     pair.first.send(i % 2 ? FrameKind::data : FrameKind::control,
                     payload_of(sizes[i], static_cast<int>(i)));
@@ -273,6 +275,16 @@ TEST(Channel, AnUnreadFloodStopsTheReading) {
     pair.second.pump();
   }
   EXPECT_EQ(pair.first.unsent_bytes(), 0u);
+}
+
+TEST(Channel, TakesNoMemoryForAFrameThatIsOnlyAnnounced) {
+  Bare bare;
+  ByteVector start = bytes_of_frame(payload_of(100, 1));
+  const uint32_t length = kMaxFrameBytes;
+  std::memcpy(start.data() + kFrameHeaderBytes - sizeof length, &length, sizeof length);
+  const size_t before = ::mallinfo2().uordblks;
+  EXPECT_EQ(bare.error_of(start).code(), Code::ok);
+  EXPECT_LT(::mallinfo2().uordblks, before + 4 * MiB);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "core/transport/store_server.h"
 
+#include <fmt/core.h>
+
 #include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/transport/link.h"
 #include "core/transport/socket.h"
 #include "core/transport/store.h"
 #include "core/transport/tcp_link.h"
@@ -14,6 +17,8 @@ constexpr uint64_t kGateTag = 0;
 constexpr int kLauncher = -1;
 // A rank's host that vanishes without a word leaves a connection; nobody waits for it here.
 constexpr std::chrono::seconds kClientTimeout{60};
+// One answer that is awaited, and one to a wait that was given up.
+constexpr size_t kMaxUnreadAnswerBytes = 2 * kMaxStoreValueBytes;
 
 }  // namespace
 
@@ -44,7 +49,7 @@ void StoreServer::admit() {
     const int rank = arrival.hello.rank;
     const int fd = arrival.socket.get();
     auto link = std::make_unique<TcpLink>(std::move(arrival.socket), rank);
-    clients_.emplace(tag, Client{Channel(std::move(link), rank, kStoreGeneration), {}, {}});
+    clients_.emplace(tag, Client{Channel(std::move(link), rank, kStoreGeneration)});
     waiter_.watch(fd, tag);
   }
 }
@@ -53,7 +58,7 @@ void StoreServer::admit() {
 bool StoreServer::serve(uint64_t tag, Client& client) try {
   while (client.channel.pump()) {
     while (const auto frame = client.channel.receive()) {
-      answer(tag, client, read_store_request(frame->payload));
+      answer(client, read_store_request(frame->payload));
     }
   }
   watch_unsent(tag, client);
@@ -67,8 +72,13 @@ void StoreServer::watch_unsent(uint64_t tag, Client& client) {
   waiter_.watch_writable(client.channel.fd(), tag, client.channel.unsent_bytes() > 0);
 }
 
-void StoreServer::answer(uint64_t tag, Client& client, const StoreRequest& request) {
-  client.waiting_request.reset();
+void StoreServer::answer(Client& client, const StoreRequest& request) {
+  // Who has not read the answers to its earlier requests has no business asking for more.
+  if (client.channel.unsent_bytes() > kMaxUnreadAnswerBytes) {
+    fail(Code::internal, fmt::format("{} asks the store and does not read its answers",
+                                     peer_name(client.channel.peer())));
+  }
+  client.wait.reset();
   if (request.operation == StoreOperation::set) {
     if (!has_room_for(request)) {
       const auto why = as_bytes("the store is full");
@@ -83,9 +93,7 @@ void StoreServer::answer(uint64_t tag, Client& client, const StoreRequest& reque
   if (request.operation == StoreOperation::peek) {
     return reply(client, {request.number, StoreStatus::absent, {}});
   }
-  client.waiting_request = request.number;
-  client.waiting_key = request.key;
-  waiting_[request.key].push_back(tag);
+  client.wait = Wait{request.number, request.key};
 }
 
 void StoreServer::reply(Client& client, const StoreReply& reply) {
@@ -121,15 +129,10 @@ std::map<std::string, ByteVector> StoreServer::matching(std::string_view prefix)
 }
 
 void StoreServer::answer_waiting(const std::string& key, const ByteVector& value) {
-  const auto waiting = waiting_.extract(key);
-  if (waiting.empty()) return;
-  for (const uint64_t tag : waiting.mapped()) {
-    const auto found = clients_.find(tag);
-    if (found == clients_.end()) continue;
-    Client& client = found->second;
-    if (!client.waiting_request || client.waiting_key != key) continue;
-    reply(client, {*client.waiting_request, StoreStatus::found, value});
-    client.waiting_request.reset();
+  for (auto& [tag, client] : clients_) {
+    if (!client.wait || client.wait->key != key) continue;
+    reply(client, {client.wait->request, StoreStatus::found, value});
+    client.wait.reset();
     watch_unsent(tag, client);
   }
 }

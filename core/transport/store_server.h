@@ -36,18 +36,23 @@ class StoreServer {
   std::map<std::string, ByteVector> matching(std::string_view prefix) const;
 
  private:
+  /// One wait at most is open for each, so that nothing grows with how often a client asks.
+  struct Wait {
+    uint32_t request = 0;
+    std::string key;
+  };
   struct Client {
     Channel channel;
-    std::optional<uint32_t> waiting_request;
-    std::string waiting_key;
+    std::optional<Wait> wait{};
   };
   void admit();
   /// False when the client is to be dropped.
   bool serve(uint64_t tag, Client& client);
   void watch_unsent(uint64_t tag, Client& client);
-  void answer(uint64_t tag, Client& client, const StoreRequest& request);
+  void answer(Client& client, const StoreRequest& request);
   static void reply(Client& client, const StoreReply& reply);
   bool has_room_for(const StoreRequest& request) const;
+  /// Looks at every client: ranks are few, and each sets a key a few times in its life.
   void answer_waiting(const std::string& key, const ByteVector& value);
   void drop(uint64_t tag);
 
@@ -58,8 +63,6 @@ class StoreServer {
   uint64_t last_tag_ = 0;                         ///< 0 is the gate's
   std::unordered_map<std::string, ByteVector> values_;
   size_t stored_bytes_ = 0;
-  std::unordered_map<std::string, std::vector<uint64_t>>
-      waiting_;  ///< by key: tags, some of them gone
 };
 
 }  // namespace hvd

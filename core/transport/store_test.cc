@@ -1,7 +1,9 @@
 // One suite for every kind of Store, then what is particular to the server.
 #include "core/transport/store.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -14,6 +16,7 @@
 #include "core/transport/socket.h"
 #include "core/transport/store_client.h"
 #include "core/transport/store_server.h"
+#include "core/transport/tcp_link.h"
 
 namespace hvd {
 namespace {
@@ -274,6 +277,75 @@ TEST(StoreServer, NonsenseFromAClientEndsThatClientAlone) {
   EXPECT_THROW(receive_exactly(bad.get(), room, in(10s), "receiving"), Error);
   good.set("x", as_bytes("1"));
   EXPECT_EQ(good.peek("x"), value_of("1"));
+}
+
+size_t heap_bytes() { return ::mallinfo2().uordblks; }
+
+/// A rank that proves the key and then speaks for itself.
+class RawClient {
+ public:
+  RawClient(const Address& server, const JobKey& key) : channel_(connected(server, key), 1, 0) {}
+
+  void ask(StoreOperation operation, const std::string& name) {
+    channel_.send(FrameKind::control, to_bytes(StoreRequest{++number_, operation, name, {}}));
+  }
+  /// Until `count` answers are here or the server has hung up.
+  void read_answers(int count) {
+    while (count > 0) {
+      wait_until_ready(channel_.fd(), POLLIN, in(10s));
+      channel_.pump();
+      while (channel_.receive()) --count;
+    }
+  }
+  void send_all() {
+    while (channel_.unsent_bytes() > 0) {
+      wait_until_ready(channel_.fd(), POLLOUT, in(10s));
+      channel_.pump();
+    }
+  }
+
+ private:
+  static std::unique_ptr<Link> connected(const Address& server, const JobKey& key) {
+    FileDescriptor socket = connect_tcp(server, in(10s));
+    Handshake handshake(Handshake::Role::dialer, key, {kStorePurpose, 1, kStoreGeneration});
+    authenticate(socket.get(), handshake, in(10s));
+    return std::make_unique<TcpLink>(std::move(socket), 1);
+  }
+
+  Channel channel_;
+  uint32_t number_ = 0;
+};
+
+TEST(StoreServer, KeepsOneWaitForEachClientHoweverOftenItAsks) {
+  const JobKey key = make_job_key();
+  const ServerThread server(key);
+  RawClient client(server.address(), key);
+  const auto ask_often = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      client.ask(StoreOperation::wait, fmt::format("{:0200}", i));
+      client.send_all();
+    }
+    client.ask(StoreOperation::peek, "end");
+    client.read_answers(1);
+  };
+  ask_often(100);
+  const size_t before = heap_bytes();
+  ask_often(20000);
+  EXPECT_LT(heap_bytes(), before + 1 * MiB);
+}
+
+TEST(StoreServer, DropsAClientThatAsksAndDoesNotListen) {
+  const JobKey key = make_job_key();
+  const ServerThread server(key);
+  StoreClient good(server.address(), key, 0, 10s);
+  good.set("large", ByteVector(kMaxStoreValueBytes));
+  const size_t before = heap_bytes();
+  RawClient deaf(server.address(), key);
+  for (int i = 0; i < 20; ++i) deaf.ask(StoreOperation::peek, "large");
+  deaf.send_all();
+  EXPECT_EQ(good.get("large", 10s).size(), kMaxStoreValueBytes);  // what came before is served
+  EXPECT_LT(heap_bytes(), before + 4 * kMaxStoreValueBytes);
+  EXPECT_THROW(deaf.read_answers(20), Error);
 }
 
 TEST(StoreServer, ItsEndIsALossToItsClients) {
