@@ -21,6 +21,7 @@
 #include "core/base/error.h"
 #include "core/group/bootstrap/introduction.h"
 #include "core/group/bootstrap/mpi_in_process.h"
+#include "core/group/bootstrap/redact.h"
 #include "core/transport/socket.h"
 
 namespace hvd {
@@ -98,9 +99,8 @@ class PmiIntroduction final : public Introduction {
     const std::string line = read_line(request, deadline);
     Fields fields = read_fields(line);
     if (fields["cmd"] != expected || (fields.contains("rc") && fields["rc"] != "0")) {
-      fail(Code::internal,
-           fmt::format("{} answers \"{}\" to \"{}\"", identity_.launcher, line,
-                       request.substr(0, request.find(" value="))));  // the value has the key
+      fail(Code::internal, fmt::format("{} answers \"{}\" to \"{}\"", identity_.launcher,
+                                       redacted(line), redacted(request)));
     }
     return fields;
   }
@@ -125,8 +125,9 @@ class PmiIntroduction final : public Introduction {
 
   [[noreturn]] void give_up(const std::string& request, const StartDeadline& deadline) {
     if (request != "cmd=barrier_in")
-      deadline.fail_at(fmt::format("{} has not answered \"{}\"", identity_.launcher, request),
-                       kNoRank);
+      deadline.fail_at(
+          fmt::format("{} has not answered \"{}\"", identity_.launcher, redacted(request)),
+          kNoRank);
     deadline.fail_at(
         fmt::format("not all ranks that {} started have called init", identity_.launcher), kNoRank);
   }
