@@ -7,45 +7,10 @@
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
+#include "core/group/bootstrap/table.h"
 
 namespace hvd {
 namespace {
-
-constexpr size_t kMaxReasonBytes = 64 * KiB;
-
-/// What rank 0 tells all: the cards, or why there is no job.
-struct Table {
-  Code code = Code::ok;
-  int32_t rank = kNoRank;
-  std::string reason;
-  std::vector<Card> cards;
-};
-
-ByteVector to_bytes(const Table& table) {
-  Writer out;
-  out.put(table.code);
-  out.put(table.rank);
-  out.put_text(table.reason);
-  out.put_count(table.cards.size());
-  for (Card card : table.cards) {
-    card.agreed.clear();  // has been compared, and is the longest part
-    const ByteVector bytes = to_bytes(card);
-    out.put_text(as_text(bytes));
-  }
-  return out.take();
-}
-
-Table read_table(ConstBytes bytes) {
-  Reader in(bytes);
-  Table table;
-  table.code = in.get_enum(Code::internal);
-  table.rank = in.get<int32_t>();
-  table.reason = in.get_text(kMaxReasonBytes);
-  table.cards.resize(in.get_count(kMaxStoreValueBytes));
-  for (Card& card : table.cards) card = read_card(as_bytes(in.get_text(kMaxStoreValueBytes)));
-  in.finish();
-  return table;
-}
 
 std::string card_key(uint32_t generation, int rank) {
   return store_key(generation, "card/" + std::to_string(rank));
