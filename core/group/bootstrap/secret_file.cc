@@ -6,10 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <system_error>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/transport/file_descriptor.h"
@@ -24,17 +23,41 @@ constexpr size_t kMaxSecretBytes = 4 * KiB;
   fail(Code::unauthorized, fmt::format("HOROVOD_SECRET_FILE={}: {}", file, why));
 }
 
-std::string read_secret(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) refuse(path, std::generic_category().message(errno));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail_errno("fstat");
-  if (!S_ISREG(status.st_mode)) refuse(path, "it is no file");
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+/// Of the open file, so that nobody can put another one in its place after the check.
+void require_safe(const std::string& path, const struct stat& status) {
+  if (!S_ISREG(status.st_mode))
+    refuse(path, fmt::format("it is {}, not a regular file", kind_of(status.st_mode)));
+  // Root can read the files of everybody, but what another user has written is known to that user.
+  if (status.st_uid != ::geteuid()) {
+    refuse(path, fmt::format("it belongs to user {}, and this process runs as user {}: chown {} {}",
+                             status.st_uid, ::geteuid(), ::geteuid(), path));
+  }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     refuse(path, fmt::format("others may read or write it: chmod 600 {}", path));
+  if (status.st_size > static_cast<off_t>(kMaxSecretBytes)) {
+    refuse(path,
+           fmt::format("it has {} bytes, and {} are the most", status.st_size, kMaxSecretBytes));
+  }
+}
+
+/// Links are followed: it is the file at their end that must be safe. A FIFO or a device must not
+/// hold up the start of a job.
+std::string read_secret(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file) refuse(path, errno_text(errno));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail_errno("fstat");
+  require_safe(path, status);
   std::string text(kMaxSecretBytes, '\0');
   const ssize_t count = ::pread(file.get(), text.data(), text.size(), 0);
-  if (count < 0) refuse(path, std::generic_category().message(errno));
+  if (count < 0) refuse(path, errno_text(errno));
   text.resize(static_cast<size_t>(count));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.size() < kMinSecretBytes) {

@@ -9,8 +9,9 @@
 namespace hvd {
 
 /// From HOROVOD_SECRET_FILE; one that everybody knows where HOROVOD_NO_SECRET=1 asks for that,
-/// which is logged. Throws Error{unauthorized} with the commands that make a file, when there is
-/// none, others may read it, or it is too short.
+/// which is logged. Throws Error{unauthorized} with the command that helps, when there is none,
+/// it is no regular file, it belongs to another user (also when this one is root), others may read
+/// it, or its size is not that of a secret. Never waits for the file.
 JobKey shared_key(const Knobs& knobs, const Address& address);
 
 }  // namespace hvd
