@@ -6,8 +6,8 @@
 
 #include <cerrno>
 #include <limits>
-#include <system_error>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/group/bootstrap/variables.h"
 
@@ -25,8 +25,8 @@ JobKey read_job_key(int fd) {
     count = ::pread(fd, key.bytes.data(), key.bytes.size(), 0);
   } while (count < 0 && errno == EINTR);
   if (count != static_cast<ssize_t>(key.bytes.size())) {
-    const std::string why = count < 0 ? std::generic_category().message(errno)
-                                      : fmt::format("it holds {} bytes, not a key", count);
+    const std::string why =
+        count < 0 ? errno_text(errno) : fmt::format("it holds {} bytes, not a key", count);
     fail(Code::unauthorized,
          fmt::format("descriptor {}, named by {}, cannot be read: {}", fd, kKeyVariable, why));
   }

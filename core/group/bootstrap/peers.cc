@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/transport/dialer.h"
 #include "core/transport/epoll_waiter.h"
@@ -40,9 +41,8 @@ class Connector {
   std::map<int, FileDescriptor> run() {
     while (!attempts_.empty() || !awaited_.empty()) {
       const TimePoint next = start_what_is_due();
-      if (!wait_until_ready(waiter_.fd(), POLLIN, std::min(next, deadline_.at)) &&
-          now() >= deadline_.at)
-        fail_missing();
+      wait_until_ready(waiter_.fd(), POLLIN, std::min(next, deadline_.at));
+      if (now() >= deadline_.at) fail_missing();  // whether or not strangers keep it readable
       for (Dialed& dialed : dialer_.step()) take_dialed(std::move(dialed));
       for (Arrival& arrival : gate_.step())
         arrival.dialed_rank >= 0 ? take_proved(arrival) : take_accepted(arrival);
@@ -153,6 +153,9 @@ class Connector {
 
 std::map<int, FileDescriptor> connect_peers(PeerPlan plan, const JobKey& key,
                                             const StartDeadline& deadline) {
+  const size_t peers = plan.dials.size() + plan.accepts.size();
+  make_room_for_descriptors(
+      peers, fmt::format("connecting rank {} to {} other ranks by TCP", plan.mine.rank, peers));
   return Connector(std::move(plan), key, deadline).run();
 }
 

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <netdb.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <set>
@@ -427,6 +429,28 @@ TEST(Wiring, AJobCanBeWiredAgainInTheSameProcess) {
     expect_all_joined(joined);
     expect_world_group_works(joined);
   }
+}
+
+/// In a process of its own, whose limits change.
+[[noreturn]] void join_with_limits(size_t ranks, size_t soft, size_t hard) {
+  const rlimit limit{.rlim_cur = soft, .rlim_max = hard};
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  for (const Joined& one : join(ranks_on(std::vector<std::string>(ranks, "node0"))))
+    std::fprintf(stderr, "%s\n", one.error ? one.error->what() : "joined");
+  std::exit(0);
+}
+
+TEST(WiringDeathTest, ASoftLimitOfDescriptorsIsRaisedWhereRanksNeedMore) {
+  EXPECT_EXIT(join_with_limits(8, 64, 2000), testing::ExitedWithCode(0), "^(joined\n){8}$");
+}
+
+TEST(WiringDeathTest, WhereTheHardLimitIsTooLowEveryRankOfTheHostLearnsIt) {
+  const std::string reason =
+      "leading the 16 ranks of a host, which share memory, takes [0-9]+ open descriptors, and this "
+      "process may have 130; raise the hard limit, which is 130: [^\n]*\n";
+  const std::string told = "rank 0, the leader of this host, has given up: " + reason;
+  EXPECT_EXIT(join_with_limits(16, 130, 130), testing::ExitedWithCode(0),
+              "^" + reason + "(" + told + "){15}$");
 }
 
 }  // namespace
