@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
+#include <utility>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/group/bootstrap/introduction.h"
 #include "core/transport/socket.h"
 
@@ -32,14 +32,6 @@ std::string socket_name(const std::string& job_name) {
   return fmt::format("horovod-door-{:016x}{:016x}", hash.high, hash.low);
 }
 
-/// The effective user at the other end, as the kernel noted it when he connected or listened.
-std::optional<uid_t> user_of(const FileDescriptor& socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
-  return peer.uid;
-}
-
 void pause(Duration duration, const StartDeadline& deadline) {
   const auto part =
       std::chrono::ceil<std::chrono::milliseconds>(std::min(duration, deadline.left()));
@@ -57,32 +49,43 @@ FileDescriptor knock(const std::string& job_name, const StartDeadline& deadline)
 
 }  // namespace
 
-FileDescriptor open_door(const std::string& job_name) {
-  FileDescriptor door = try_listen_unix(socket_name(job_name));
-  if (!door) {
+Door::Door(const std::string& job_name, std::string word)
+    : listener_(try_listen_unix(socket_name(job_name))), word_(std::move(word)) {
+  if (!listener_) {
     fail(Code::internal,
          fmt::format("the ranks of this job (\"{}\") cannot be told from those of another one: a "
                      "process of this machine answers for them already; if it is left from an "
                      "earlier run, end it (ss -xlp | grep horovod-door)",
                      job_name));
   }
-  return door;
 }
 
-void answer_door(const FileDescriptor& door, const std::string& word) {
-  while (FileDescriptor visitor = accept_one(door)) {
-    if (user_of(visitor) != ::geteuid()) {
-      log(LogLevel::warning, "a process of another user asked for this job's key, and got none");
+bool Door::answer() {
+  for (int visitors = 0; visitors < kVisitorsPerTurn; ++visitors) {
+    const FileDescriptor visitor = accept_one(listener_);
+    if (!visitor && !is_out_of_resources(errno)) return true;
+    if (!visitor) {
+      failures_.log(LogLevel::warning,
+                    "rank 0 cannot answer the other ranks of this machine: " + errno_text(errno));
+      return false;
+    }
+    const auto user = user_at(visitor);
+    if (user != ::geteuid()) {
+      strangers_.log(LogLevel::warning,
+                     fmt::format("a process of {} asked for this job's key, and got none",
+                                 user ? fmt::format("user {}", *user) : "an unknown user"));
       continue;
     }
     // A new socket has room for so few bytes; who has hung up already has no need of them.
-    static_cast<void>(::send(visitor.get(), word.data(), word.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+    static_cast<void>(
+        ::send(visitor.get(), word_.data(), word_.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
   }
+  return true;
 }
 
 std::string ask_at_door(const std::string& job_name, const StartDeadline& deadline) {
   const FileDescriptor socket = knock(job_name, deadline);
-  if (user_of(socket) != ::geteuid()) {
+  if (user_at(socket) != ::geteuid()) {
     fail(Code::unauthorized,
          fmt::format("another user's process answers for rank 0 of this job (\"{}\")", job_name));
   }

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
@@ -81,6 +82,11 @@ class Search {
   JobKey shared() const { return shared_key(knobs_, {identity_.store_host, identity_.store_port}); }
 
   MeetingPlace at_launcher() {
+    if (has_secret() && serves()) {
+      log(LogLevel::warning,
+          "HOROVOD_SECRET_FILE is not used: the launcher has made a key for this job alone and "
+          "handed it to every rank");
+    }
     MeetingPlace place;
     place.key = read_job_key(environment_);
     place.store = std::make_unique<StoreClient>(Address{identity_.store_host, identity_.store_port},
@@ -96,7 +102,7 @@ class Search {
     if (!serves()) return with(read_word(ask_at_door(door, deadline_)));
     MeetingPlace place = serving(make_job_key(), kLoopback, kAnyPort);
     const Word word = word_of(place, {});
-    place.host->open(open_door(door), to_text(word));
+    place.host->open(Door(door, to_text(word)));
     return with(word, std::move(place));
   }
 
@@ -107,7 +113,7 @@ class Search {
       place = serving(has_secret() ? shared() : make_job_key(), own_interface(), kAnyPort);
       word = word_of(place, own_addresses());
       if (has_secret()) word.key = JobKey();  // all have it, and whoever carries this need not
-      place.host->open(FileDescriptor(), "");
+      place.host->open(std::nullopt);
     }
     const std::string said =
         introduction.spread(name_, serves() ? to_text(word) : std::string(), deadline_);
@@ -134,8 +140,8 @@ class Search {
     MeetingPlace place;
     place.key = shared();
     if (serves()) {
-      place.host = std::make_unique<StoreHost>(place.key, own_interface(), address.port);
-      place.host->open(FileDescriptor(), "");
+      place.host = host_store(place.key, own_interface(), address.port);
+      place.host->open(std::nullopt);
     }
     const std::string here = knobs_.interface_name.empty() ? kLoopback : own_interface();
     place.store = std::make_unique<StoreClient>(
@@ -147,8 +153,16 @@ class Search {
   MeetingPlace serving(const JobKey& key, const std::string& host, uint16_t port) {
     MeetingPlace place;
     place.key = key;
-    place.host = std::make_unique<StoreHost>(key, host, port);
+    place.host = host_store(key, host, port);
     return place;
+  }
+
+  /// Every rank keeps a connection to it, and some ask at the door at the same time.
+  std::unique_ptr<StoreHost> host_store(const JobKey& key, const std::string& host,
+                                        uint16_t port) const {
+    const auto size = static_cast<size_t>(identity_.size);
+    make_room_for_descriptors(size, fmt::format("serving the store of this job of {} ranks", size));
+    return std::make_unique<StoreHost>(key, host, port);
   }
 
   Word word_of(const MeetingPlace& place, std::vector<std::string> addresses) {

@@ -4,9 +4,10 @@
 #pragma once
 
 #include <atomic>
-#include <string>
+#include <optional>
 #include <thread>
 
+#include "core/group/bootstrap/local_introduction.h"
 #include "core/transport/file_descriptor.h"
 #include "core/transport/store_server.h"
 
@@ -22,21 +23,26 @@ class StoreHost {
   StoreHost& operator=(const StoreHost&) = delete;
 
   uint16_t port() const { return server_.port(); }
-  /// Starts to serve, and to tell `word` at `door`, which may be none.
-  void open(FileDescriptor door, std::string word);
-  /// From now on nobody needs the Store to learn how this job begins.
-  void all_have_met() { all_have_met_ = true; }
+  /// Starts to serve, and to answer at `door` until all have met.
+  void open(std::optional<Door> door);
+  /// From now on nobody needs the Store to learn how this job begins, and the door closes.
+  void all_have_met();
 
  private:
   void serve() noexcept;
+  /// False when the owner leaves.
+  bool take_news();
+  void answer_door();
   void let_leave();
 
   StoreServer server_;
-  FileDescriptor door_;
-  FileDescriptor end_;  ///< an eventfd
-  std::string word_;
-  std::atomic<bool> all_have_met_{false};  ///< relaxed: read after end_, which orders them
-  std::thread thread_;                     ///< of open(); goes first
+  std::optional<Door> door_;
+  TimePoint door_rests_until_{};
+  FileDescriptor news_;  ///< an eventfd: one of the two below has been set
+  // Relaxed: read after news_, which orders them.
+  std::atomic<bool> all_have_met_{false};
+  std::atomic<bool> leaving_{false};
+  std::thread thread_;  ///< of open(); goes first
 };
 
 }  // namespace hvd
