@@ -9,7 +9,7 @@
 namespace hvd::fuzz {
 
 std::span<const Target> targets() {
-  static const std::array all = {agreement, frames, handshake, store};
+  static const std::array all = {agreement, frames, handshake, meeting, store};
   return all;
 }
 

@@ -22,6 +22,7 @@ struct Target {
 extern const Target agreement;
 extern const Target frames;
 extern const Target handshake;
+extern const Target meeting;
 extern const Target store;
 std::span<const Target> targets();
 /// nullptr when there is none of that name.

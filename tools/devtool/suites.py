@@ -23,7 +23,7 @@ from devtool.setup import BUILDS, OLDEST, OLDEST_TENSORFLOW, cores
 RESULTS = BUILD / "results"
 #: What the suite `sim` runs, and under how many seeds.
 MANY_SEEDS = {"NegotiationSim.EveryRank*": 100_000, "WorldProgram.Every*": 50_000}
-FUZZ_TARGETS = ("agreement", "frames", "handshake", "store")
+FUZZ_TARGETS = ("agreement", "frames", "handshake", "meeting", "store")
 
 
 @dataclass
