@@ -10,7 +10,7 @@
 namespace hvd {
 
 /// The nearest first: shells and wrappers, and the daemon of a launcher above them. Not the first
-/// process of the machine, and none that may not be looked at.
+/// process of the machine, none that may not be looked at, and none of another user but root.
 std::vector<pid_t> ancestors();
 
 /// The program that a process runs; empty where that may not be looked at.
