@@ -2,35 +2,45 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace hvd {
 
-/// A bounded queue, many to one. `push` never blocks; `drain` takes all there is.
-template <class T>
+/// What became of a push.
+enum class Pushed : uint8_t { accepted, full, closed };
+
+/// A bounded queue, many to one. `push` never blocks; `drain` takes all there is. It is closed with
+/// a reason, under the same lock, so whoever is refused because it is closed can always read why.
+template <class T, class Reason>
 class Inbox {
  public:
   /// More operations than this in flight on one rank are a mistake of the caller, not a load.
   static constexpr size_t kLimit = size_t{1} << 20;
 
-  /// False when it is full or closed; then `value` is untouched.
-  bool push(T&& value) {
+  /// `value` is untouched unless it is accepted.
+  Pushed push(T&& value) { return push_all(std::span(&value, 1)); }
+
+  /// All of `values` together, or none of them; those that are accepted are moved from.
+  Pushed push_all(std::span<T> values) {
     const std::lock_guard lock(mutex_);
-    if (closed_ || queue_.size() >= kLimit) return false;
-    queue_.push_back(std::move(value));
-    return true;
+    if (closed_) return Pushed::closed;
+    if (queue_.size() + values.size() > kLimit) return Pushed::full;
+    append(values);
+    return Pushed::accepted;
   }
 
-  /// All of `values` together, which are empty afterwards, or, when there is no room, none.
-  bool push_all(std::span<T> values) {
+  /// For a value that must not be lost because others were too many.
+  Pushed push_beyond_limit(T&& value) {
     const std::lock_guard lock(mutex_);
-    if (closed_ || queue_.size() + values.size() > kLimit) return false;
-    queue_.insert(queue_.end(), std::move_iterator(values.begin()),
-                  std::move_iterator(values.end()));
-    return true;
+    if (closed_) return Pushed::closed;
+    append(std::span(&value, 1));
+    return Pushed::accepted;
   }
 
   /// Moves everything into `out`, which the caller has emptied; keeps the capacity of both.
@@ -44,16 +54,27 @@ class Inbox {
     return queue_.empty();
   }
 
-  /// From now on push answers false; what is inside can still be drained.
-  void close() {
+  /// From now on every push answers `closed`; what is inside can still be drained. May be called
+  /// again with another reason.
+  void close(Reason reason) {
     const std::lock_guard lock(mutex_);
-    closed_ = true;
+    closed_ = std::move(reason);
+  }
+  /// Nothing while it is open.
+  std::optional<Reason> why_closed() const {
+    const std::lock_guard lock(mutex_);
+    return closed_;
   }
 
  private:
+  void append(std::span<T> values) {
+    queue_.insert(queue_.end(), std::move_iterator(values.begin()),
+                  std::move_iterator(values.end()));
+  }
+
   mutable std::mutex mutex_;
   std::vector<T> queue_;
-  bool closed_ = false;
+  std::optional<Reason> closed_;
 };
 
 }  // namespace hvd

@@ -158,7 +158,7 @@ Context::Context(const Environment& environment, uint32_t generation, const Star
     carrier_ = carrier_of_job(*mpi, roster_.identity, place_.of_this_job(), generation, knobs_);
   start_timeline_of_knobs();
   const DriverOptions driving{.spare_cores = spare_cores_, .core = core};
-  auto told = [this](const Ending& ending) { tell(ending); };
+  auto told = [this](const Ending& ending, bool interrupts) { tell(ending, interrupts); };
   driver_ = std::make_unique<Driver>(
       std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, &observer_, carrier_.get()),
       driving);
@@ -166,13 +166,9 @@ Context::Context(const Environment& environment, uint32_t generation, const Star
     change_sets(OperationKind::add_process_set, ranks, 0);
 }
 
-void Context::tell(const Ending& ending) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = ending;
-  }
+void Context::tell(const Ending& ending, bool interrupts) noexcept {
   if (carrier_ && ending.code != Code::shut_down) carrier_->abandon();
-  if (ending.interrupts) blame(ending);
+  if (interrupts) blame(ending);
 }
 
 // Before the first operation fails with the ending: the launcher can then tell the rank that failed
@@ -193,9 +189,10 @@ void Context::blame(const Ending& ending) noexcept {
 
 std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given) {
   const std::vector<int> ranks = ranks_of_group(std::move(given), world_);
+  if (ending()) refuse(Pushed::closed);
   int earlier = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(making_groups_);
     earlier = groups_made_[ranks]++;
   }
   const NameHash hash = hash_name(fmt::format("{}", fmt::join(ranks, ",")));
@@ -274,11 +271,6 @@ std::shared_ptr<Operation> Context::agree_on_sets(OperationKind kind, std::vecto
   return operation;
 }
 
-std::optional<Ending> Context::ending() const {
-  const std::lock_guard lock(mutex_);
-  return ending_;
-}
-
 std::shared_ptr<Operation> Context::submit(const hvd_request& request, bool has_handle) {
   Request made = make_request(request, world_.rank, process_sets(), knobs_);
   made.has_handle = has_handle;
@@ -289,23 +281,29 @@ std::vector<std::shared_ptr<Operation>> Context::submit(std::span<const hvd_requ
   Unseen unseen(requests.size());
   for (const hvd_request& request : requests)
     unseen.add(make_request(request, world_.rank, process_sets(), knobs_));
-  if (!driver_->submit(unseen.requests())) fail_to_start();
+  const Pushed pushed = driver_->submit(unseen.requests());
+  if (pushed != Pushed::accepted) refuse(pushed);
   return unseen.take();
 }
 
 std::shared_ptr<Operation> Context::start(Request&& request) {
   std::shared_ptr<Operation> operation = request.operation;
-  if (driver_->submit(std::move(request))) return operation;
+  const Pushed pushed = driver_->submit(std::move(request));
+  if (pushed == Pushed::accepted) return operation;
   operation->handle.complete({});  // nobody has seen it
-  fail_to_start();
+  refuse(pushed);
 }
 
-void Context::fail_to_start() {
-  if (const std::optional<Ending> ended = ending()) {
-    blame(*ended);
-    fail(ended->code, ended->text, ended->rank);
+void Context::refuse(Pushed why) {
+  if (why == Pushed::closed) {
+    const Ending ended = ending().value();
+    blame(ended);
+    fail(ended.code, ended.text, ended.rank);
   }
-  fail(Code::invalid_argument, "too many operations are in flight on this rank");
+  fail(Code::invalid_argument,
+       fmt::format("rank {}: more than {} operations are in flight; wait for some of them before "
+                   "submitting more",
+                   world_.rank, Inbox<Request, Ending>::kLimit));
 }
 
 // A trace that cannot be written is no reason not to train.

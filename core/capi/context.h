@@ -50,7 +50,7 @@ class Context {
   /// Called in a forked child, before anything else there can run.
   void is_now_inherited() { is_inherited_ = true; }
   /// The generation has ended, by whatever cause.
-  std::optional<Ending> ending() const;
+  std::optional<Ending> ending() const { return driver_->ending(); }
 
   /// Throws Error{invalid_argument} for nonsense, or the Ending. `has_handle`: as of Request.
   std::shared_ptr<Operation> submit(const hvd_request& request, bool has_handle);
@@ -72,7 +72,7 @@ class Context {
 
   /// Collective over `ranks` (none: all); blocks. The group may outlive the Context. Throws
   /// Error{invalid_argument} for a rank twice or outside the job, or without this one;
-  /// Error{timed_out} naming a rank that has not come.
+  /// Error{timed_out} naming a rank that has not come; the Ending when the job has ended already.
   std::unique_ptr<BlockingGroup> make_group(std::vector<int> ranks);
 
   /// From now on this rank's trace goes to timeline_path(path, rank). Throws
@@ -90,8 +90,8 @@ class Context {
   std::shared_ptr<Operation> agree_on_sets(OperationKind kind, std::vector<int> members,
                                            GroupNumber target);
   std::shared_ptr<Operation> start(Request&& request);
-  [[noreturn]] void fail_to_start();
-  void tell(const Ending& ending) noexcept;
+  [[noreturn]] void refuse(Pushed why);
+  void tell(const Ending& ending, bool interrupts) noexcept;
   void blame(const Ending& ending) noexcept;
 
   bool is_inherited_ = false;  ///< asking the system for our process costs a call each time
@@ -105,8 +105,7 @@ class Context {
   TimelineControl timeline_{observer_, clock_};
   std::mutex changing_sets_;  ///< held while a set is added or removed: one at a time
 
-  mutable std::mutex mutex_;
-  std::optional<Ending> ending_;
+  std::mutex making_groups_;
   std::map<std::vector<int>, int> groups_made_;  ///< by ranks: the order of calls tells them apart
   std::atomic<bool> blamed_{false};
 

@@ -29,10 +29,16 @@ Driver::~Driver() {
   thread_.join();
 }
 
-bool Driver::submit(std::span<Request> requests) {
+Pushed Driver::submit(std::span<Request> requests) {
   const bool awaited = std::ranges::all_of(requests, &Request::has_handle);
+  const Pushed pushed = engine_->submit(requests);
+  if (pushed == Pushed::accepted) see_to_submissions(awaited);
+  return pushed;
+}
+
+// There is something in the inbox. `awaited`: some thread will wait for it, and drive.
+void Driver::see_to_submissions(bool awaited) {
   const Rest ringing_from = awaited ? Rest::sleep : Rest::nap;
-  if (!engine_->submit(requests)) return false;
   // Partner: fall_asleep() sets the flag and then looks into the inbox once more.
   if (asleep_.load(std::memory_order_seq_cst) >= ringing_from) {
     engine_->ring();
@@ -41,13 +47,11 @@ bool Driver::submit(std::span<Request> requests) {
     const std::lock_guard lock(mutex_);
     if (holder_ == Holder::nobody) rouse_engine_thread();
   }
-  return true;
 }
 
 void Driver::shutdown() {
-  Request request;
-  request.kind = Request::Kind::shutdown;
-  submit(std::move(request));
+  engine_->submit_shutdown();
+  see_to_submissions(true);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return finished_; });
 }

@@ -34,10 +34,11 @@ class Driver {
   /// Asks for the end of the job if nobody has, and waits for it.
   ~Driver();
 
-  /// False when the generation has ended; the request is untouched.
-  bool submit(Request&& request) { return submit(std::span(&request, 1)); }
+  /// As Engine::submit().
+  Pushed submit(Request&& request) { return submit(std::span(&request, 1)); }
   /// The same for several, all or none.
-  bool submit(std::span<Request> requests);
+  Pushed submit(std::span<Request> requests);
+  std::optional<Ending> ending() const { return engine_->ending(); }
   /// Returns when `handle` is complete, driving the engine meanwhile if nobody else does.
   void wait(const Handle& handle);
   const ProcessSets& process_sets() const { return engine_->process_sets(); }
@@ -80,6 +81,7 @@ class Driver {
   void drive_until(const Handle& handle);
   void give_token_back();
   void rouse_engine_thread();
+  void see_to_submissions(bool awaited);
   bool turn();
   template <class Body>
   bool guarded(Body body);

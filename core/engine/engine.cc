@@ -92,8 +92,8 @@ Transfer transfer_of(OperationKind kind) {
 
 }  // namespace
 
-Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
-               std::function<void(const Ending&)> told, Observer* observer, Carrier* carrier)
+Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told, Observer* observer,
+               Carrier* carrier)
     : wiring_(std::move(wiring)),
       knobs_(knobs),
       clock_(clock),
@@ -178,6 +178,12 @@ void Engine::process_ended(int rank) {
 
 // ---- submissions
 // -----------------------------------------------------------------------------------
+
+void Engine::submit_shutdown() {
+  Request request;
+  request.kind = Request::Kind::shutdown;
+  inbox_.push_beyond_limit(std::move(request));
+}
 
 // A request is at every moment in one place where end() finds it, so that no error in between, not
 // even want of memory, leaves a Handle that never completes.
@@ -383,9 +389,8 @@ void Engine::report_stall(Root& root, const StallReport& report) {
 
 void Engine::end(Ending ending) {
   const bool was_draining = state_ == State::draining;
-  inbox_.close();
-  ending.interrupts = busy();
-  told_(ending);
+  inbox_.close(ending);
+  told_(ending, busy());
   ending_ = std::move(ending);
   take_submissions();  // what came before the inbox closed is refused with the ending
   end_requests(*ending_);

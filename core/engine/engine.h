@@ -30,26 +30,32 @@ struct Ending {
   Code code = Code::shut_down;
   int rank = kNoRank;
   std::string text;
-  bool interrupts = false;  ///< operations were under way
 };
 
 /// submit() may be called from any thread; everything else by the holder of the driver token.
 class Engine {
  public:
-  /// `told` hears of the ending before any Handle completes with it; it must not throw.
+  /// Hears of the ending before any Handle completes with it, and whether it interrupts operations
+  /// that are under way. It must not throw.
+  using Told = std::function<void(const Ending&, bool interrupts)>;
+
   /// `observer`, if any, sees what happens; `carrier`, if any, moves the bytes. Both outlive the
   /// Engine.
-  Engine(Wiring wiring, const Knobs& knobs, const Clock& clock,
-         std::function<void(const Ending&)> told, Observer* observer = nullptr,
-         Carrier* carrier = nullptr);
+  Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
+         Observer* observer = nullptr, Carrier* carrier = nullptr);
   /// Only when finished().
   ~Engine();
 
-  /// Queues a request. False when the generation has ended, or too many operations are in flight;
-  /// the request is untouched.
-  bool submit(Request&& request) { return inbox_.push(std::move(request)); }
+  /// Queues a request, which is untouched unless it is accepted. Closed: the generation has ended,
+  /// and ending() says why. Full: too many operations are in flight.
+  Pushed submit(Request&& request) { return inbox_.push(std::move(request)); }
   /// The same for several, all or none.
-  bool submit(std::span<Request> requests) { return inbox_.push_all(requests); }
+  Pushed submit(std::span<Request> requests) { return inbox_.push_all(requests); }
+  /// Queues the wish to end the job behind what was submitted before. Does nothing when it has
+  /// ended.
+  void submit_shutdown();
+  /// Nothing while the generation goes on. From any thread.
+  std::optional<Ending> ending() const { return inbox_.why_closed(); }
   /// From any thread.
   const ProcessSets& process_sets() const { return sets_; }
 
@@ -114,9 +120,9 @@ class Engine {
   Wiring wiring_;
   const Knobs knobs_;
   const Clock& clock_;
-  std::function<void(const Ending&)> told_;
+  Told told_;
   Carrier* const carrier_;
-  Inbox<Request> inbox_;
+  Inbox<Request, Ending> inbox_;
   std::vector<Request> taken_;
   size_t accepted_ = 0;  ///< of taken_
 

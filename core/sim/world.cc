@@ -53,7 +53,7 @@ World::World(const WorldOptions& options) : random_(options.seed) {
   for (int rank = 0; rank < size; ++rank) {
     ranks_[rank].engine = std::make_unique<Engine>(
         std::move(wirings[rank]), options.knobs, clock_,
-        [this, rank](const Ending& ending) { ranks_[rank].ending = ending; });
+        [this, rank](const Ending& ending, bool) { ranks_[rank].ending = ending; });
   }
 }
 
@@ -117,18 +117,14 @@ World::~World() {
 
 std::shared_ptr<Operation> World::submit(int rank, Request request) {
   auto operation = request.operation;
-  if (!ranks_[rank].engine->submit(std::move(request))) {
+  if (ranks_[rank].engine->submit(std::move(request)) != Pushed::accepted) {
     const Ending& ending = ranks_[rank].ending;
     operation->handle.complete({ending.code, ending.text, ending.rank});
   }
   return operation;
 }
 
-void World::shutdown(int rank) {
-  Request request;
-  request.kind = Request::Kind::shutdown;
-  ranks_[rank].engine->submit(std::move(request));
-}
+void World::shutdown(int rank) { ranks_[rank].engine->submit_shutdown(); }
 
 void World::lose(int rank) {
   ranks_[rank].lost = true;

@@ -1,0 +1,117 @@
+// A job of one rank, with its real threads.
+#include "core/capi/context.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace hvd {
+namespace {
+
+/// Submits one operation; how it ends does not matter.
+using Submit = void (*)(Context& context, const char* name);
+
+/// An allreduce in place of this thread's own tensor.
+hvd_request allreduce(const char* name) {
+  static constexpr int64_t kElements = 4;
+  thread_local std::array<float, kElements> tensor{};
+  thread_local const hvd_tensor input{tensor.data(), &kElements, 1, HVD_FLOAT32};
+  thread_local void* const output = tensor.data();
+  hvd_request request{};
+  request.kind = HVD_ALLREDUCE;
+  request.name = name;
+  request.count = 1;
+  request.inputs = &input;
+  request.outputs = &output;
+  request.op = HVD_SUM;
+  request.prescale = request.postscale = 1.0;
+  return request;
+}
+
+void submit_one(Context& context, const char* name) { context.submit(allreduce(name), true); }
+
+void submit_bundle(Context& context, const char* name) {
+  const hvd_request request = allreduce(name);
+  context.submit(std::span(&request, 1));
+}
+
+void submit_barrier(Context& context, const char* name) {
+  hvd_request request{};
+  request.kind = HVD_BARRIER;
+  request.name = name;
+  context.submit(request, true);
+}
+
+void submit_join(Context& context, const char* name) {
+  hvd_request request{};
+  request.kind = HVD_JOIN;
+  request.name = name;
+  context.submit(request, true);
+}
+
+/// Agrees with the others, all of whom refuse this set, which is there already.
+void add_the_world(Context& context, const char*) {
+  try {
+    context.add_process_set({0});
+  } catch (const Error& error) {
+    if (!std::string(error.what()).ends_with("it has all ranks")) throw;
+  }
+}
+
+Error submit_until_refused(Context& context, Submit submit, const std::string& name) {
+  try {
+    for (;;) submit(context, name.c_str());
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+class WhileTheJobEnds : public testing::TestWithParam<Submit> {};
+
+TEST_P(WhileTheJobEnds, ASubmissionIsRefusedWithTheEnding) {
+  for (uint32_t round = 1; round <= 40; ++round) {
+    Context context({}, round, {.dynamic_process_sets = true});
+    std::array<std::optional<Error>, 3> errors;
+    std::vector<std::thread> threads;
+    for (size_t thread = 0; thread < errors.size(); ++thread) {
+      threads.emplace_back([&, thread] {
+        errors[thread] =
+            submit_until_refused(context, GetParam(), "thread" + std::to_string(thread));
+      });
+    }
+    context.shutdown();
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& error : errors) ASSERT_EQ(error->code(), Code::shut_down) << error->what();
+  }
+}
+
+std::string name_of_submit(const testing::TestParamInfo<Submit>& info) {
+  constexpr std::array kNames = {"Allreduce", "Bundle", "Barrier", "Join", "AddProcessSet"};
+  return kNames[info.index];
+}
+INSTANTIATE_TEST_SUITE_P(Any, WhileTheJobEnds,
+                         testing::Values(submit_one, submit_bundle, submit_barrier, submit_join,
+                                         add_the_world),
+                         name_of_submit);
+
+TEST(Context, AGroupOfAJobThatHasEndedIsRefusedWithTheEnding) {
+  Context context({}, 1, {});
+  context.shutdown();
+  try {
+    context.make_group({});
+    ADD_FAILURE() << "there is a group";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::shut_down);
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 0 has shut the job down"));
+  }
+}
+
+}  // namespace
+}  // namespace hvd
