@@ -71,6 +71,7 @@ class Loader {
     take("TF_NumDims", api_.num_dims);
     take("TF_Dim", api_.dim);
     take("TF_TensorData", api_.tensor_data);
+    take("TF_TensorByteSize", api_.tensor_bytes);
     take("TF_NewTensor", api_.new_tensor);
     take("TF_DeleteTensor", api_.delete_tensor);
   }
@@ -104,11 +105,11 @@ class Loader {
     take("TF_RegisterKernelBuilder", api_.register_kernel);
     take("TF_RunAsyncOpKernelDoneCallback", api_.run_done);
     take("TF_OpKernelConstruction_GetName", api_.node_name);
-    take("TF_OpKernelConstruction_GetAttrSize", api_.attribute_size);
     take("TF_OpKernelConstruction_GetAttrInt64", api_.attribute_int);
     take("TF_OpKernelConstruction_GetAttrBool", api_.attribute_bool);
-    take("TF_OpKernelConstruction_GetAttrString", api_.attribute_string);
     take("TF_OpKernelConstruction_Failure", api_.construction_failed);
+    take("TF_GetFrameId", api_.frame_id);
+    take("TF_GetIterId", api_.iteration_id);
     take("TF_NumInputs", api_.num_inputs);
     take("TF_GetInput", api_.get_input);
     take("TF_SetOutput", api_.set_output);

@@ -43,6 +43,9 @@ enum Code : int {
   kAborted = 10,
 };
 
+/// What is not in a loop runs in this frame.
+inline constexpr uint64_t kRootFrame = 0;
+
 struct StringView {
   const char* data;
   size_t length;
@@ -60,6 +63,7 @@ struct Api {
   int (*num_dims)(const Tensor*);
   int64_t (*dim)(const Tensor*, int);
   void* (*tensor_data)(const Tensor*);
+  size_t (*tensor_bytes)(const Tensor*);
   Tensor* (*new_tensor)(DataType, const int64_t* dims, int num_dims, void* data, size_t bytes,
                         void (*deallocate)(void*, size_t, void*), void* argument);
   void (*delete_tensor)(Tensor*);
@@ -93,12 +97,12 @@ struct Api {
   void (*run_done)(DoneCallback*);
 
   StringView (*node_name)(Construction*);
-  void (*attribute_size)(Construction*, const char*, int32_t* list, int32_t* total, Status*);
   void (*attribute_int)(Construction*, const char*, int64_t*, Status*);
   void (*attribute_bool)(Construction*, const char*, unsigned char*, Status*);
-  void (*attribute_string)(Construction*, const char*, char*, size_t, Status*);
   void (*construction_failed)(Construction*, Status*);
 
+  uint64_t (*frame_id)(Execution*);
+  int64_t (*iteration_id)(Execution*);
   int (*num_inputs)(Execution*);
   void (*get_input)(Execution*, int, Tensor**, Status*);
   void (*set_output)(Execution*, int, const Tensor*, Status*);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/tensorflow/arguments.h"
 #include "adapters/tensorflow/completions.h"
 
 namespace hvd::tf {
@@ -97,18 +98,25 @@ class Call {
   };
 
   bool take_inputs() {
-    const int count = api().num_inputs(execution_);
+    if (const std::string problem = read_arguments(node_, execution_, arguments_); !problem.empty())
+      return fail(kInvalidArgument, problem);
     if (node_.op.kind == HVD_REDUCESCATTER && !is_sum_or_average()) {
       return fail(kAborted, "reducescatter reduces by Sum or Average only");
     }
-    operands_.reserve(static_cast<size_t>(count));
-    for (int i = 0; i < count; ++i) {
-      TensorHandle input = get_input(i);
-      if (!input) return false;
-      Dims dims = dims_of(input.get());
-      operands_.push_back({.input = std::move(input), .dims = std::move(dims)});
+    operands_.reserve(static_cast<size_t>(node_.tensors));
+    for (int i = 0; i < node_.tensors; ++i) {
+      std::optional<Operand> operand = take_operand(i);
+      if (!operand) return false;
+      operands_.push_back(std::move(*operand));
     }
     return node_.op.kind != HVD_ALLTOALL || take_splits();
+  }
+
+  std::optional<Operand> take_operand(int i) {
+    TensorHandle input = get_input(i);
+    if (!input) return std::nullopt;
+    Dims dims = dims_of(input.get());
+    return Operand{.input = std::move(input), .dims = std::move(dims)};
   }
 
   bool is_sum_or_average() const {
@@ -116,8 +124,8 @@ class Call {
   }
 
   bool take_splits() {
-    splits_ = std::move(operands_.back());
-    operands_.pop_back();
+    splits_ = take_operand(node_.tensors);
+    if (!splits_) return false;
     if (splits_->dims.size() == 1) return true;
     return fail(kInvalidArgument, "splits must be a vector, but have " +
                                       std::to_string(splits_->dims.size()) + " dimensions");
@@ -177,7 +185,7 @@ class Call {
   /// The shape of what reducescatter leaves to this rank. What is wrong here the runtime refuses.
   Dims own_rows(Dims dims) const {
     int32_t size = 1, rank = 0;
-    if (hvd_get_process_set(node_.process_set, &size, &rank) != HVD_OK || rank < 0) rank = 0;
+    if (hvd_get_process_set(arguments_.process_set, &size, &rank) != HVD_OK || rank < 0) rank = 0;
     if (!dims.empty()) dims[0] = dims[0] / size + (rank < dims[0] % size ? 1 : 0);
     return dims;
   }
@@ -223,15 +231,15 @@ class Call {
                            const std::vector<void*>& outputs) const {
     hvd_request request{};
     request.kind = node_.op.kind;
-    request.name = node_.name.c_str();
-    request.process_set = node_.process_set;
+    request.name = arguments_.name.c_str();
+    request.process_set = arguments_.process_set;
     request.count = static_cast<int32_t>(inputs.size());
     request.inputs = inputs.data();
     request.outputs = outputs.data();
     request.op = node_.reduce_op;
-    request.prescale = node_.prescale;
-    request.postscale = node_.postscale;
-    request.root = node_.root;
+    request.prescale = arguments_.prescale;
+    request.postscale = arguments_.postscale;
+    request.root = arguments_.root;
     if (splits_ && splits_->dims[0] > 0) {
       request.splits = static_cast<const int32_t*>(api().tensor_data(splits_->input.get()));
       request.split_count = static_cast<int32_t>(splits_->dims[0]);
@@ -318,6 +326,7 @@ class Call {
   const Node& node_;  ///< TensorFlow keeps it until `done`
   Execution* execution_;
   Done done_;
+  Arguments arguments_;
   std::vector<Operand> operands_;
   std::optional<Operand> splits_;
   Ending ending_;  ///< while it goes from the driver to the thread that ends it

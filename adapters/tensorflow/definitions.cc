@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <memory>
+#include <string>
 
 #include "adapters/tensorflow/c_api.h"
 #include "adapters/tensorflow/op.h"
@@ -24,15 +25,29 @@ void keep(const Result& result, Status* status) {
     api().set_status(status, kInvalidArgument, result.text().c_str());
 }
 
+/// Whether there is an output `i`, which gets this shape then.
+bool set_shape(Inference* inference, int i, const ShapeHandle& shape) {
+  const Result result;
+  api().inference_output(inference, i, shape.get(), result);
+  return result.ok();
+}
+
+/// Calls `infer(i)` for the tensors, which come first: for each there is an output.
+template <class Infer>
+void for_each_tensor(Inference* inference, Infer infer) {
+  const auto inputs = static_cast<int>(api().inference_inputs(inference));
+  const ShapeHandle any = new_shape();
+  for (int i = 0; i < inputs && set_shape(inference, i, any); ++i) infer(i);
+}
+
 void same_as_inputs(Inference* inference, Status* status) {
-  const auto count = static_cast<int>(api().inference_inputs(inference));
-  for (int i = 0; i < count; ++i) {
+  for_each_tensor(inference, [&](int i) {
     const ShapeHandle shape = new_shape();
-    const Result result;
-    api().inference_input(inference, i, shape.get(), result);
-    api().inference_output(inference, i, shape.get(), result);
-    keep(result, status);
-  }
+    const Result got, set;
+    api().inference_input(inference, i, shape.get(), got);
+    api().inference_output(inference, i, shape.get(), set);
+    for (const Result* result : {&got, &set}) keep(*result, status);
+  });
 }
 
 /// As input `i`, with an unknown number of rows.
@@ -51,8 +66,7 @@ void other_rows(Inference* inference, int i, Status* status) {
 }
 
 void inputs_with_other_rows(Inference* inference, Status* status) {
-  const auto count = static_cast<int>(api().inference_inputs(inference));
-  for (int i = 0; i < count; ++i) other_rows(inference, i, status);
+  for_each_tensor(inference, [&](int i) { other_rows(inference, i, status); });
 }
 
 void rows_and_splits(Inference* inference, Status* status) {
@@ -106,16 +120,29 @@ void add_tensors(OpBuilder* builder, const Collective& op) {
   api().add_output(builder, "received_splits: int32");
 }
 
+/// An input that may be left out: a list of none or one.
+void add_optional(OpBuilder* builder, const std::string& name, const std::string& count,
+                  const std::string& type) {
+  api().add_attribute(builder, (count + ": int >= 0").c_str());
+  api().add_input(builder, (name + ": " + count + " * " + type).c_str());
+}
+
+void add_process_set(OpBuilder* builder) {
+  add_optional(builder, "process_set", "num_process_sets", "int32");  // none: the world
+}
+
+/// What may change from call to call. See arguments.h, which reads it in this order.
+void add_arguments(OpBuilder* builder, const Collective& op) {
+  if (op.kind == HVD_BROADCAST) api().add_input(builder, "root_rank: int32");
+  if (reduces(op.kind)) add_optional(builder, "factors", "num_factors", "double");
+  add_process_set(builder);
+  add_optional(builder, "tensor_name", "num_names", "uint8");  // UTF-8; none: the node's
+}
+
 void add_attributes(OpBuilder* builder, const Collective& op) {
-  if (reduces(op.kind)) {
-    api().add_attribute(builder, "reduce_op: int = 1");
-    api().add_attribute(builder, "prescale_factor: string = '1'");
-    api().add_attribute(builder, "postscale_factor: string = '1'");
-  }
-  if (op.kind == HVD_BROADCAST) api().add_attribute(builder, "root_rank: int");
-  api().add_attribute(builder, "process_set_id: int = 0");
-  api().add_attribute(builder, "tensor_name: string = ''");  // '': the node's
+  if (reduces(op.kind)) api().add_attribute(builder, "reduce_op: int = 1");
   api().add_attribute(builder, "ignore_name_scope: bool = false");
+  api().add_attribute(builder, "by_iteration: bool = false");
   api().add_attribute(builder, "blocking: bool = false");
 }
 
@@ -128,6 +155,7 @@ std::string registered(OpBuilder* builder) {
 std::string define(const Collective& op) {
   OpBuilder* builder = api().new_op(op.name);
   add_tensors(builder, op);
+  add_arguments(builder, op);
   add_attributes(builder, op);
   api().set_stateful(builder, true);
   api().set_shape_inference(builder, shapes_of(op.kind));
@@ -137,7 +165,7 @@ std::string define(const Collective& op) {
 std::string define_answer(const char* name, bool about_a_set) {
   OpBuilder* builder = api().new_op(name);
   api().add_output(builder, "answer: int32");
-  if (about_a_set) api().add_attribute(builder, "process_set_id: int = 0");
+  if (about_a_set) add_process_set(builder);
   api().set_stateful(builder, true);
   api().set_shape_inference(builder, scalar);
   return registered(builder);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "adapters/tensorflow/arguments.h"
 #include "adapters/tensorflow/c_api.h"
 #include "adapters/tensorflow/call.h"
 #include "adapters/tensorflow/done.h"
@@ -47,10 +48,6 @@ std::string register_collectives(std::index_sequence<indices...>) {
 
 // Answers.
 
-struct Question {
-  int32_t process_set = 0;
-};
-
 void answer(Execution* execution, hvd_status status, int32_t value) {
   if (status != HVD_OK) {
     const Code code = status == HVD_NOT_INITIALIZED ? kFailedPrecondition : kInvalidArgument;
@@ -69,45 +66,36 @@ void answer_about_the_job(void*, Execution* execution) {
   answer(execution, status, world.*field);
 }
 
-void answer_rank(void* question, Execution* execution) {
-  int32_t size = 0, rank = 0;
-  const int32_t id = static_cast<Question*>(question)->process_set;
+/// Asks about a process set; then `value_of(size, rank)` is the answer.
+template <class ValueOf>
+void answer_about_a_set(Execution* execution, ValueOf value_of) {
+  int32_t id = 0, size = 0, rank = 0;
+  if (const std::string problem = read_process_set(execution, id); !problem.empty())
+    return api().execution_failed(execution, Result(kInvalidArgument, problem));
   const hvd_status status = hvd_get_process_set(id, &size, &rank);
-  answer(execution, status, rank);
+  answer(execution, status, value_of(size, rank));
 }
 
-void answer_size(void* question, Execution* execution) {
-  int32_t size = 0, rank = 0;
-  const int32_t id = static_cast<Question*>(question)->process_set;
-  const hvd_status status = hvd_get_process_set(id, &size, &rank);
-  answer(execution, status, size);
+void answer_rank(void*, Execution* execution) {
+  answer_about_a_set(execution, [](int32_t, int32_t rank) { return rank; });
 }
 
-void answer_included(void* question, Execution* execution) {
-  int32_t size = 0, rank = 0;
-  const int32_t id = static_cast<Question*>(question)->process_set;
-  const hvd_status status = hvd_get_process_set(id, &size, &rank);
-  answer(execution, status, rank < 0 ? 0 : 1);
+void answer_size(void*, Execution* execution) {
+  answer_about_a_set(execution, [](int32_t size, int32_t) { return size; });
 }
 
-void* create_question(Construction* construction) {
-  const auto process_set = read_process_set(construction);
-  return process_set ? new Question{*process_set} : nullptr;
+void answer_included(void*, Execution* execution) {
+  answer_about_a_set(execution, [](int32_t, int32_t rank) { return rank < 0 ? 0 : 1; });
 }
 
 void* create_nothing(Construction*) { return nullptr; }
-void destroy_question(void* question) { delete static_cast<Question*>(question); }
+void destroy_nothing(void*) {}
 
 using Compute = void (*)(void*, Execution*);
 
 std::string register_answer(const char* name, Compute compute_answer) {
   return registered(
-      name, api().new_kernel(name, kDevice, create_nothing, compute_answer, destroy_question));
-}
-
-std::string register_answer_about_a_set(const char* name, Compute compute_answer) {
-  return registered(
-      name, api().new_kernel(name, kDevice, create_question, compute_answer, destroy_question));
+      name, api().new_kernel(name, kDevice, create_nothing, compute_answer, destroy_nothing));
 }
 
 }  // namespace
@@ -116,9 +104,8 @@ std::string register_kernels() {
   return register_collectives(std::make_index_sequence<kCollectives.size()>()) +
          register_answer(kLocalRank, answer_about_the_job<&hvd_world::local_rank>) +
          register_answer(kLocalSize, answer_about_the_job<&hvd_world::local_size>) +
-         register_answer_about_a_set(kRank, answer_rank) +
-         register_answer_about_a_set(kSize, answer_size) +
-         register_answer_about_a_set(kIncluded, answer_included);
+         register_answer(kRank, answer_rank) + register_answer(kSize, answer_size) +
+         register_answer(kIncluded, answer_included);
 }
 
 }  // namespace hvd::tf

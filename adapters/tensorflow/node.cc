@@ -1,7 +1,6 @@
 #include "adapters/tensorflow/node.h"
 
-#include <charconv>
-#include <string_view>
+#include <utility>
 
 namespace hvd::tf {
 namespace {
@@ -25,32 +24,18 @@ class Attributes {
     return value != 0;
   }
 
-  std::string text(const char* name) {
-    int32_t ignored = 0, bytes = 0;
-    api().attribute_size(construction_, name, &ignored, &bytes, result_);
-    std::string value(check() && bytes > 0 ? static_cast<size_t>(bytes) : 0, '\0');
-    if (value.empty()) return value;
-    api().attribute_string(construction_, name, value.data(), value.size(), result_);
-    check();
-    return value;
-  }
-
-  double factor(const char* name) {
-    const std::string value = text(name);
-    double number = 1;
-    const char* end = value.data() + value.size();
-    if (const auto [stop, error] = std::from_chars(value.data(), end, number);
-        stop != end || error != std::errc())
-      fail(std::string(name) + "=\"" + value + "\" is not a number");
-    return number;
+  /// Whether there is an input that may be left out; `name`: of the attribute that counts it.
+  bool given(const char* name) {
+    const int32_t count = integer(name);
+    if (count > 1) fail(std::string(name) + " must be 0 or 1, got " + std::to_string(count));
+    return count == 1;
   }
 
   bool ok() const { return !failed_; }
 
  private:
-  bool check() {
+  void check() {
     if (!result_.ok()) fail(result_.text());
-    return ok();
   }
 
   void fail(const std::string& why) {
@@ -63,37 +48,33 @@ class Attributes {
   bool failed_ = false;
 };
 
-std::string without_scope(const std::string& name) { return name.substr(name.rfind('/') + 1); }
-
-std::string name_of(Construction* construction, Attributes& attributes) {
-  std::string name = attributes.text("tensor_name");
-  if (name.empty()) {
-    const StringView node = api().node_name(construction);
-    name.assign(node.data, node.length);
-  }
-  return attributes.boolean("ignore_name_scope") ? without_scope(name) : name;
+int32_t tensors_of(const Collective& op, Attributes& attributes) {
+  if (op.grouped) return attributes.integer("N");
+  return op.kind == HVD_BARRIER || op.kind == HVD_JOIN ? 0 : 1;
 }
 
 }  // namespace
 
+std::string Node::shown(std::string given) const {
+  return ignores_name_scope ? given.substr(given.rfind('/') + 1) : given;
+}
+
 std::optional<Node> read_node(const Collective& op, Construction* construction) {
   Attributes attributes(construction);
-  Node node{.op = op, .name = name_of(construction, attributes)};
-  node.process_set = attributes.integer("process_set_id");
+  Node node{.op = op};
+  node.ignores_name_scope = attributes.boolean("ignore_name_scope");
+  node.by_iteration = attributes.boolean("by_iteration");
   node.blocking = attributes.boolean("blocking");
   if (reduces(op.kind)) {
     node.reduce_op = static_cast<hvd_reduce_op>(attributes.integer("reduce_op"));
-    node.prescale = attributes.factor("prescale_factor");
-    node.postscale = attributes.factor("postscale_factor");
+    node.has_factors = attributes.given("num_factors");
   }
-  if (op.kind == HVD_BROADCAST) node.root = attributes.integer("root_rank");
+  node.tensors = tensors_of(op, attributes);
+  node.has_process_set = attributes.given("num_process_sets");
+  node.has_name = attributes.given("num_names");
+  const StringView name = api().node_name(construction);
+  node.name = node.shown(std::string(name.data, name.length));
   return attributes.ok() ? std::optional(std::move(node)) : std::nullopt;
-}
-
-std::optional<int32_t> read_process_set(Construction* construction) {
-  Attributes attributes(construction);
-  const int32_t id = attributes.integer("process_set_id");
-  return attributes.ok() ? std::optional(id) : std::nullopt;
 }
 
 }  // namespace hvd::tf

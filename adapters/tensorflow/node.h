@@ -13,17 +13,19 @@ namespace hvd::tf {
 
 struct Node {
   Collective op;
-  std::string name;  ///< what ranks match by
-  int32_t process_set = 0;
+  std::string name{};  ///< the node's own, without its scopes where these do not count
+  bool ignores_name_scope = false;
+  bool by_iteration = false;  ///< in a loop each iteration has a name of its own
+  bool blocking = false;      ///< the thread that runs this waits anyway
   hvd_reduce_op reduce_op = HVD_SUM;
-  double prescale = 1, postscale = 1;
-  int32_t root = 0;
-  bool blocking = false;  ///< the thread that runs this waits anyway
+  int32_t tensors = 0;  ///< the first inputs; behind them are the arguments (arguments.h)
+  bool has_factors = false, has_process_set = false, has_name = false;
+
+  /// A name without its scopes, where these do not count.
+  std::string shown(std::string name) const;
 };
 
 /// None after an error, which TensorFlow has been told.
 std::optional<Node> read_node(const Collective& op, Construction* construction);
-/// The same for the only attribute of an op that answers.
-std::optional<int32_t> read_process_set(Construction* construction);
 
 }  // namespace hvd::tf

@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.tensorflow import _xla
+from horovod.tensorflow import _arguments, _xla
+
+v1 = tf.compat.v1
 
 
 def normalized(name: str) -> str:
@@ -29,12 +31,21 @@ def named(op: str, name: str | None, tensors: Sequence[Any]) -> dict[str, Any]:
     the op's. `op` is the op's name in TensorFlow. Raises ValueError where XLA compiles.
     """
     if tf.executing_eagerly():
-        return {"tensor_name": name or op, "blocking": True}
+        return {"tensor_name": _arguments.tensor_name(name or op), "blocking": True}
     _xla.refuse(op)
     if name is None and tensors:
         ends = dict.fromkeys([_own(tensors[0]), _own(tensors[-1])])
         name = "_".join([op, *(ends if len(tensors) > 1 else [_own(tensors[0])])])
-    return {"name": normalized_scope(name) if name else None}
+    return {**in_graph(), "name": normalized_scope(name) if name else None}
+
+
+def in_graph() -> dict[str, Any]:
+    """The arguments of an op of the library that is called as its node is.
+
+    A loop of a v1 graph runs iterations side by side: each gets a name of its own. In a tf.function
+    they run one after another, as `_library` sees to, and share the name of the node.
+    """
+    return {"tensor_name": [], "by_iteration": not v1.executing_eagerly_outside_functions()}
 
 
 def normalized_scope(name: str) -> str:

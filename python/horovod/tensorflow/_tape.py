@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -69,6 +70,12 @@ class _DistributedTape:
         )
 
 
+@functools.lru_cache(maxsize=16)
+def _distributed_class(parent: type) -> type:
+    """Kept, since a step makes a tape, and a class is a lot to make."""
+    return type(parent.__name__, (_DistributedTape, parent), {})
+
+
 def DistributedGradientTape(  # noqa: N802 (the documented name)
     gradtape: Any,
     device_dense: str = "",
@@ -106,9 +113,8 @@ def DistributedGradientTape(  # noqa: N802 (the documented name)
         checked_groups(num_groups, groups),
         process_set,
     )
-    parent = type(gradtape)
-    distributed = type(parent.__name__, (_DistributedTape, parent), {})
-    tape: Any = object.__new__(distributed)
+    parent: Any = type(gradtape)
+    tape: Any = object.__new__(_distributed_class(parent))
     vars(tape).update(vars(gradtape))
     tape._step = StepReducer(reducer, LocalVariables(scale_local_gradients, process_set))
     return tape

@@ -20,8 +20,8 @@ import tensorflow as tf
 from horovod.common.basics import Adasum, Average, HorovodBasics, Max, Min, Product, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
+from horovod.tensorflow import _arguments, _xla
 from horovod.tensorflow import _gradients as _gradients  # registers them
-from horovod.tensorflow import _xla
 from horovod.tensorflow._library import ops
 from horovod.tensorflow._names import named
 from horovod.tensorflow.util import as_tensor
@@ -102,17 +102,12 @@ def check_num_rank_power_of_2(num_rank: int) -> bool:
 
 
 def _reduction(op: int, prescale_factor: float, postscale_factor: float) -> dict[str, Any]:
-    """Factors travel as text: an attribute that is a float would have 32 bits."""
-    return {
-        "reduce_op": op,
-        "prescale_factor": repr(float(prescale_factor)),
-        "postscale_factor": repr(float(postscale_factor)),
-    }
+    return {"reduce_op": op, "factors": _arguments.factors(prescale_factor, postscale_factor)}
 
 
 def _where(process_set: ProcessSet, ignore_name_scope: bool) -> dict[str, Any]:
     return {
-        "process_set_id": process_set_id(process_set),
+        "process_set": _arguments.process_set(process_set_id(process_set)),
         "ignore_name_scope": ignore_name_scope,
     }
 
@@ -297,24 +292,26 @@ def join() -> Any:
     by the number of all ranks. Other operations fail on the ranks that run them.
     Returns: the rank that joined last, the same on all ranks, int32.
     """
-    return ops.horovod_join(**named("HorovodJoin", None, []))
+    return ops.horovod_join(process_set=[], **named("HorovodJoin", None, []))
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
     """Ends when all ranks have come to it. In a v1 graph: the operation, to be run."""
-    return ops.horovod_barrier(
-        process_set_id=process_set_id(process_set), **named("HorovodBarrier", None, [])
-    )
+    return ops.horovod_barrier(**_where(process_set, False), **named("HorovodBarrier", None, []))
 
 
-def _answer(op: str, ask: Callable[..., Any], name: str | None, **about: int) -> Any:
+def _answer(op: str, ask: Callable[..., Any], name: str | None, **about: Any) -> Any:
     _xla.refuse(op)
     return ask(name=name, **about)
 
 
+def _answer_about(op: str, ask: Callable[..., Any], name: str | None, set_id: int) -> Any:
+    return _answer(op, ask, name, process_set=_arguments.process_set(set_id))
+
+
 def rank_op(name: str | None = None) -> Any:
     """This process' rank when the graph runs, int32. Outlives a change of ranks."""
-    return _answer("HorovodRank", ops.horovod_rank, name)
+    return _answer_about("HorovodRank", ops.horovod_rank, name, 0)
 
 
 def local_rank_op(name: str | None = None) -> Any:
@@ -324,7 +321,7 @@ def local_rank_op(name: str | None = None) -> Any:
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """The number of ranks of a process set when the graph runs, int32."""
-    return _answer("HorovodSize", ops.horovod_size, name, process_set_id=process_set_id)
+    return _answer_about("HorovodSize", ops.horovod_size, name, process_set_id)
 
 
 def local_size_op(name: str | None = None) -> Any:
@@ -335,4 +332,4 @@ def local_size_op(name: str | None = None) -> Any:
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """1 when the graph runs on a rank of that process set, else 0; int32."""
     ask = ops.horovod_process_set_included
-    return _answer("HorovodProcessSetIncluded", ask, name, process_set_id=process_set_id)
+    return _answer_about("HorovodProcessSetIncluded", ask, name, process_set_id)
