@@ -8,6 +8,7 @@
 
 #include "adapters/tensorflow/arguments.h"
 #include "adapters/tensorflow/completions.h"
+#include "adapters/tensorflow/in_flight.h"
 
 namespace hvd::tf {
 namespace {
@@ -201,6 +202,8 @@ class Call {
     }
     hvd_request request = make_request(inputs, outputs);
     if (node_.blocking) return submit_and_wait(request);
+    if (!InFlight::instance().add(key())) return refuse_second_run();
+    is_in_flight_ = true;
     request.owner = this;
     request.ended = [](void* call, const hvd_ending* ending) {
       static_cast<Call*>(call)->end_elsewhere(*ending);
@@ -208,6 +211,26 @@ class Call {
     // When this has succeeded, `this` may be gone.
     const hvd_status status = hvd_submit(&request, nullptr);
     if (status != HVD_OK) end(failure(status));
+  }
+
+  InFlight::Key key() const { return {arguments_.process_set, arguments_.name}; }
+
+  std::string why_not_twice() const {
+    hvd_world world{};
+    hvd_get_world(&world);
+    return "\"" + arguments_.name + "\" was run again on rank " + std::to_string(world.rank) +
+           " before its last run had ended, so that ranks cannot know which runs belong together; "
+           "this has ended the job. Run it once at a time: call its tf.function from one thread, "
+           "leave out num_parallel_calls where a dataset calls it";
+  }
+
+  /// From here on this rank would be one run behind the others, and some of them wait for this one.
+  void refuse_second_run() {
+    const std::string why = why_not_twice();
+    const bool ends_job = InFlight::instance().blame(why);
+    fail(kInvalidArgument, why);
+    finish();
+    if (ends_job) Completions::instance().add([] { hvd_shutdown(); });
   }
 
   void submit_and_wait(const hvd_request& request) {
@@ -264,7 +287,10 @@ class Call {
   }
 
   void end(const Ending& ending) {
-    if (ending.status != HVD_OK) {
+    const std::string blamed = is_in_flight_ ? InFlight::instance().remove(key()) : "";
+    if (ending.status != HVD_OK && !blamed.empty()) {
+      fail(kInvalidArgument, blamed);
+    } else if (ending.status != HVD_OK) {
       fail(code_of(ending.status), ending.text);
     } else if (node_.op.kind == HVD_JOIN) {
       give_number(ending.last_joined);
@@ -329,7 +355,8 @@ class Call {
   Arguments arguments_;
   std::vector<Operand> operands_;
   std::optional<Operand> splits_;
-  Ending ending_;  ///< while it goes from the driver to the thread that ends it
+  bool is_in_flight_ = false;  ///< as InFlight knows it
+  Ending ending_;              ///< while it goes from the driver to the thread that ends it
 };
 
 }  // namespace

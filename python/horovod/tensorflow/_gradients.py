@@ -63,7 +63,7 @@ class _Call:
         name = f"{base}_{what}"
         if tf.executing_eagerly():
             return {"tensor_name": tensor_name(name), "blocking": True}
-        return {**in_graph(), "name": name}
+        return {**in_graph(self.op.type), "name": name}
 
     def same(self) -> dict[str, Any]:
         """Reduced in the same way."""

@@ -15,8 +15,8 @@ from horovod.common.exceptions import HorovodVersionMismatchError
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PATH = os.path.join(_FOLDER, "libhorovod_tensorflow.so")
 
-#: They wait for other ranks, or ask only: TensorFlow shall not run them one after another.
-_UNORDERED = frozenset(
+#: They wait for other ranks: TensorFlow shall run all of them, but not one after another.
+_COLLECTIVES = frozenset(
     f"Horovod{name}"
     for name in (
         "Allreduce",
@@ -28,12 +28,11 @@ _UNORDERED = frozenset(
         "Alltoall",
         "Reducescatter",
         "GroupedReducescatter",
-        "Rank",
-        "LocalRank",
-        "Size",
-        "LocalSize",
-        "ProcessSetIncluded",
     )
+)
+#: They only ask: TensorFlow shall run them where the answer is used.
+_QUESTIONS = frozenset(
+    f"Horovod{name}" for name in ("Rank", "LocalRank", "Size", "LocalSize", "ProcessSetIncluded")
 )
 
 
@@ -81,20 +80,27 @@ def _load() -> Any:
 
 
 def _leave_unordered() -> None:
-    """Inside a tf.function stateful ops run in a row, except those of this list.
+    """Inside a tf.function stateful ops run in a row, except those of two lists.
 
-    In a row, an operation that waits for other ranks would keep them waiting for the next one.
-    Raises: HorovodVersionMismatchError where there is no such list.
+    In a row, an operation that waits for other ranks would keep them waiting for the next one. The
+    list of those that must run nevertheless lets the results of a function wait for them: so an
+    iteration of a loop ends with its operations, and the next one may have the same names.
+    Raises: HorovodVersionMismatchError where there are no such lists.
     """
     from tensorflow.python.framework import auto_control_deps
 
-    listed = getattr(auto_control_deps, "ASYNC_STATEFUL_OPS", None)
-    if listed is None:
-        raise _misfit(
-            "inside a tf.function it would run operations one after another, each of which waits "
-            "for other ranks (its auto_control_deps has no list ASYNC_STATEFUL_OPS)"
-        )
-    auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(listed) | _UNORDERED
+    unordered = {
+        "ASYNC_STATEFUL_OPS": _QUESTIONS,
+        "MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS": _COLLECTIVES,
+    }
+    for name, names in unordered.items():
+        listed = getattr(auto_control_deps, name, None)
+        if listed is None:
+            raise _misfit(
+                "inside a tf.function it would run operations one after another, each of which "
+                f"waits for other ranks (its auto_control_deps has no list {name})"
+            )
+        setattr(auto_control_deps, name, frozenset(listed) | names)
 
 
 ops = _load()

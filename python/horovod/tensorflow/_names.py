@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.tensorflow import _arguments, _xla
+from horovod.tensorflow import _arguments, _datasets, _xla
 
 v1 = tf.compat.v1
 
@@ -36,15 +36,18 @@ def named(op: str, name: str | None, tensors: Sequence[Any]) -> dict[str, Any]:
     if name is None and tensors:
         ends = dict.fromkeys([_own(tensors[0]), _own(tensors[-1])])
         name = "_".join([op, *(ends if len(tensors) > 1 else [_own(tensors[0])])])
-    return {**in_graph(), "name": normalized_scope(name) if name else None}
+    return {**in_graph(op), "name": normalized_scope(name) if name else None}
 
 
-def in_graph() -> dict[str, Any]:
+def in_graph(op: str) -> dict[str, Any]:
     """The arguments of an op of the library that is called as its node is.
+
+    Raises ValueError in a function of tf.data of which several calls run at a time.
 
     A loop of a v1 graph runs iterations side by side: each gets a name of its own. In a tf.function
     they run one after another, as `_library` sees to, and share the name of the node.
     """
+    _datasets.refuse(op)
     return {"tensor_name": [], "by_iteration": not v1.executing_eagerly_outside_functions()}
 
 
