@@ -170,3 +170,7 @@ def _check_range(row: dict[str, Any], args: argparse.Namespace) -> None:
         flag = row["flags"].split(",")[0]
         bound = f">= {low:g}" if value < low else f"<= {high:g}"
         raise ValueError(f"{flag}={value}: it must be {bound}")
+
+
+if __name__ == "__main__":
+    run_commandline()
