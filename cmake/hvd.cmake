@@ -2,6 +2,9 @@
 # adds its sources to the one core library and its tests to one executable a folder.
 
 set(HVD_WARNINGS -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND HVD_WARNINGS -Wno-restrict)  # untrue of std::string's operator+ (GCC bug 105651)
+endif()
 
 if(HVD_SANITIZE)
   add_compile_options(-fsanitize=${HVD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
