@@ -99,6 +99,13 @@ def step(title: str, work: Callable[[], str]) -> None:
     print(f"{result:<52}{time.monotonic() - begin:7.1f} s", flush=True)
 
 
+def done_step(title: str, work: Callable[[], str]) -> str:
+    """The same line when all is done, for work beside which others print."""
+    begin = time.monotonic()
+    result = work()
+    return f"  {title:<18}{result:<52}{time.monotonic() - begin:7.1f} s"
+
+
 def must(
     command: Sequence[str],
     log_name: str,

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from devtool.paths import BUILD, ROOT, VENV, files_below, venv_program
@@ -88,10 +88,10 @@ def make_environment(venv: Path, requirements: Path) -> str:
     return f"{venv.relative_to(ROOT)} has {requirements.relative_to(ROOT)}"
 
 
-def build_preset(preset: str, *targets: str) -> str:
+def build_preset(preset: str, *targets: str, priority: Sequence[str] = ()) -> str:
     must(["cmake", "--preset", preset], f"configure-{preset}", deadline_s=300)
     must(
-        ["ninja", "-C", str(BUILD / preset), f"-j{cores()}", *targets],
+        [*priority, "ninja", "-C", str(BUILD / preset), f"-j{cores()}", *targets],
         f"build-{preset}",
         deadline_s=3600,
         env=SHARED_CCACHE,
@@ -165,6 +165,10 @@ def install_both_ways() -> str:
     return f"{install_package()}, {build_preset('release')}"
 
 
+#: For builds beside which suites run: these wait for processes more than they calculate.
+LOW_PRIORITY = ("nice", "-n", "19")
+#: Folders whose code runs in several threads, or on memory that processes share.
+THREADED = ("base", "transport", "group", "bootstrap", "backend", "engine", "observe", "capi")
 BENCH_TARGETS = ("bench_ours", "bench_across", "bench_kernel", "horovodrun")
 #: What can be built, by name.
 BUILDS: dict[str, Callable[[], str]] = {
@@ -172,9 +176,11 @@ BUILDS: dict[str, Callable[[], str]] = {
     "release": lambda: build_preset("release"),
     "bench": lambda: build_preset("release", *BENCH_TARGETS),
     "installed": install_both_ways,
-    "asan": lambda: build_preset("asan"),
-    "tsan": lambda: build_preset("tsan"),
-    "fuzz": lambda: build_preset("fuzz", "fuzz"),
+    "asan": lambda: build_preset("asan", priority=LOW_PRIORITY),
+    "tsan": lambda: build_preset(
+        "tsan", *(f"test_{folder}" for folder in THREADED), priority=LOW_PRIORITY
+    ),
+    "fuzz": lambda: build_preset("fuzz", "fuzz", priority=LOW_PRIORITY),
     "oldest": install_for_oldest_torch,
     "oldest-tensorflow": install_for_oldest_tensorflow,
 }

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
-from devtool.process import Ended, Failed, run_logged, say, step, tail
-from devtool.setup import BUILDS, OLDEST, OLDEST_TENSORFLOW, cores
+from devtool.process import Ended, Failed, done_step, run_logged, say, tail
+from devtool.setup import BUILDS, OLDEST, OLDEST_TENSORFLOW, THREADED, cores
 
 RESULTS = BUILD / "results"
 #: What the suite `sim` runs, and under how many seeds.
@@ -115,23 +115,42 @@ def test_programs(preset: str) -> list[dict[str, Any]]:
     return programs
 
 
-def cpp(preset: str, env: Mapping[str, str], deadline_s: float, only: str = "*") -> Count:
-    """Runs all test programs of a preset, or their cases that match `only`."""
+def cpp(
+    preset: str,
+    env: Mapping[str, str],
+    deadline_s: float,
+    only: str = "*",
+    folders: Sequence[str] = (),
+) -> Count:
+    """Runs the test programs of a preset, as many at once as there are cores: those of `folders`
+    (none: all), and of them the cases that match `only`."""
     count = Count()
-    for test in test_programs(preset):
-        name = f"{preset}-{test['name']}"
-        if "command" not in test:
-            count.fail(f"{name}: was not built")
-            continue
-        if only != "*" and not has_cases(test["command"], only):
-            continue
-        report = fresh_report(f"{name}.json")
-        options = [f"--gtest_output=json:{report}", f"--gtest_filter={only}", "--gtest_brief=1"]
-        ended = run_logged(
-            [*test["command"], *options], f"test-{name}", deadline_s=deadline_s, env=env
-        )
-        count.add(counted(name, ended, report, count_gtest))
+    programs = [test for test in test_programs(preset) if not folders or test["name"] in folders]
+    with ThreadPoolExecutor(cores()) as several:
+        runs = [
+            several.submit(cpp_program, preset, test, env, deadline_s, only) for test in programs
+        ]
+        for run in runs:
+            count.add(run.result())
     return count
+
+
+def cpp_program(
+    preset: str, test: Mapping[str, Any], env: Mapping[str, str], deadline_s: float, only: str
+) -> Count:
+    """Runs one test program, unless it has no case that matches `only`."""
+    count = Count()
+    name = f"{preset}-{test['name']}"
+    if "command" not in test:
+        count.fail(f"{name}: was not built")
+        return count
+    if only != "*" and not has_cases(test["command"], only):
+        return count
+    report = fresh_report(f"{name}.json")
+    options = [f"--gtest_output=json:{report}", f"--gtest_filter={only}", "--gtest_brief=1"]
+    command = [*test["command"], *options]
+    ended = run_logged(command, f"test-{name}", deadline_s=deadline_s, env=env)
+    return counted(name, ended, report, count_gtest)
 
 
 def has_cases(command: Sequence[str], only: str) -> bool:
@@ -202,8 +221,11 @@ def all_suites(everything: bool) -> list[Suite]:
         run = functools.partial(python, name, f"tests/{name}", deadline, everything)
         return Suite(name, what, needs, run)
 
-    def compiled(name: str, what: str, preset: str, env: Mapping[str, str]) -> Suite:
-        return Suite(name, what, preset, functools.partial(cpp, preset, env, deadline))
+    def compiled(
+        name: str, what: str, preset: str, env: Mapping[str, str], folders: Sequence[str] = ()
+    ) -> Suite:
+        run = functools.partial(cpp, preset, env, deadline, folders=folders)
+        return Suite(name, what, preset, run)
 
     fuzz_for = functools.partial(fuzz, 300 if everything else 10)
     oldest = functools.partial(python, "torch-oldest", "tests/torch", deadline, False, OLDEST)
@@ -225,7 +247,7 @@ def all_suites(everything: bool) -> list[Suite]:
             "interface", "the C and the C++ interface, installed and from the wheel", "installed"
         ),
         compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", asan),
-        compiled("cpp-tsan", "the C++ tests, TSan", "tsan", tsan),
+        compiled("cpp-tsan", "the C++ tests with threads, TSan", "tsan", tsan, THREADED),
         Suite("fuzz", "what reads bytes from outside", "fuzz", fuzz_for),
         Suite("sim", "agreement and whole jobs under many seeds", "release", many_seeds, slow=True),
         Suite("torch-oldest", "horovod.torch, oldest torch", "oldest", oldest, slow=True),
@@ -239,38 +261,52 @@ def all_suites(everything: bool) -> list[Suite]:
     ]
 
 
-def build_for(suites: Sequence[Suite]) -> dict[str, str]:
-    """Builds what `suites` need; what went wrong, by the name of the build."""
-    wrong = {}
-    for need in dict.fromkeys(suite.needs for suite in suites):
+class Builds:
+    """Builds what suites need, one after another in a thread, while suites run that have theirs."""
+
+    def __init__(self, suites: Sequence[Suite]) -> None:
+        needs = dict.fromkeys(suite.needs for suite in suites)
+        self._worker = ThreadPoolExecutor(1)
+        self._builds = {need: self._worker.submit(self._build, need) for need in needs}
+
+    def __enter__(self) -> Builds:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._worker.shutdown(cancel_futures=True)
+
+    def has(self, need: str) -> bool:
+        """Whether `need` was built; waits for it."""
+        return self._builds[need].result()
+
+    @staticmethod
+    def _build(need: str) -> bool:
         try:
-            step(need, BUILDS[need])
+            say(done_step(f"built {need}", BUILDS[need]))
         except Failed as reason:
-            say(str(reason))
-            wrong[need] = str(reason)
-    return wrong
+            say(f"  {need} could not be built: {reason}")
+            return False
+        return True
 
 
 def run_suites(suites: Sequence[Suite]) -> Count:
-    """Builds, then runs them one after another; prints the minutes of each and what failed."""
-    say("build")
-    not_built = build_for(suites)
+    """Runs them one after another; prints the minutes of each and what failed."""
     total = Count()
     lines = []
-    for suite in suites:
-        say(f"{suite.name}: {suite.what}")
-        begin = time.monotonic()
-        count = Count()
-        if suite.needs in not_built:
-            count.fail(f"{suite.name}: did not build")
-        else:
-            count = suite.run()
-        minutes = (time.monotonic() - begin) / 60
-        result = f"{count.passed} passed, {count.failed} failed"
-        skipped = f", {count.skipped} skipped" if count.skipped else ""
-        lines.append(f"  {suite.name:<14}{minutes:6.1f} min  {result}{skipped}")
-        say(lines[-1])
-        total.add(count)
+    with Builds(suites) as builds:
+        for suite in suites:
+            is_built = builds.has(suite.needs)
+            say(f"{suite.name}: {suite.what}")
+            begin = time.monotonic()
+            count = Count()
+            if is_built:
+                count = suite.run()
+            else:
+                count.fail(f"{suite.name}: did not build")
+            minutes = (time.monotonic() - begin) / 60
+            lines.append(suite_line(suite.name, minutes, count))
+            say(lines[-1])
+            total.add(count)
     say("\nsuites")
     for line in lines:
         say(line)
@@ -279,3 +315,8 @@ def run_suites(suites: Sequence[Suite]) -> Count:
     for failure in total.failures:
         say(f"  failed: {failure}")
     return total
+
+
+def suite_line(name: str, minutes: float, count: Count) -> str:
+    skipped = f", {count.skipped} skipped" if count.skipped else ""
+    return f"  {name:<14}{minutes:6.1f} min  {count.passed} passed, {count.failed} failed{skipped}"
