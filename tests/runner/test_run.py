@@ -23,8 +23,7 @@ pytest.importorskip("horovod._core")
 import horovod
 import horovod.runner
 from horovod.runner import RankFailed
-from horovod.runner._channel import Channel, Closed, secret_of
-from horovod.runner._job import Job, finds_hosts
+from horovod.runner._job import finds_hosts
 
 
 def rank() -> int:
@@ -298,80 +297,3 @@ def test_an_interrupt_reaches_the_caller_as_one() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert ended.stdout.endswith("interrupted\n")
-
-
-# ---- the channel -------------------------------------------------------------------------------
-
-
-def pair(left_key: bytes = b"k", right_key: bytes = b"k") -> tuple[Channel, Channel, Any]:
-    ours, theirs = socket.socketpair()
-    caller = Channel(ours, secret_of(left_key), "caller")
-    rank_end = Channel(theirs, secret_of(right_key), "rank")
-    rank_end.meet()
-    caller.meet()
-    return caller, rank_end, theirs
-
-
-def test_messages_arrive_in_both_directions() -> None:
-    caller, end, _ = pair()
-    end.send(("hello", 1))
-    caller.send(("welcome",))
-    caller.send(("work", b"x" * 100))
-    assert caller.receive() == ("hello", 1)
-    assert [end.receive(), end.receive()] == [("welcome",), ("work", b"x" * 100)]
-    assert caller.arrived() == []
-
-
-@pytest.mark.parametrize("who", ["caller", "rank"])
-def test_another_key_is_found_before_anything_is_unpickled(who: str) -> None:
-    caller, end, _ = pair(right_key=b"other")
-    sender, taker = (end, caller) if who == "caller" else (caller, end)
-    sender.send(("hello",))
-    with pytest.raises(Closed, match="does not know the key"):
-        taker.receive()
-
-
-def test_a_message_cannot_come_twice_or_back_or_changed() -> None:
-    for change in ("twice", "changed"):
-        caller, end, _ = pair()
-        end.send(("hello", "x" * 10))
-        raw = caller._sock.recv(1 << 16)
-        caller._buffer += raw + raw if change == "twice" else raw[:-1] + bytes([raw[-1] ^ 1])
-        with pytest.raises(Closed, match="does not know the key"):
-            for _ in range(2):
-                caller.receive()
-    caller, end, wire = pair()
-    caller.send(("welcome",))
-    wire.sendall(wire.recv(1 << 16))
-    with pytest.raises(Closed, match="does not know the key"):
-        caller.receive()
-
-
-def test_a_stranger_is_not_listened_to_for_long() -> None:
-    caller, _, wire = pair()
-    wire.sendall((1 << 30).to_bytes(8, "big") + bytes(32))
-    with pytest.raises(Closed, match="a message of 1073741824 bytes was announced"):
-        caller.receive()
-
-
-def test_a_job_goes_on_while_strangers_connect() -> None:
-    """They say nothing, nonsense, or go away at once."""
-    said: list[Any] = []
-    command = [sys.executable, "-m", "horovod.runner._worker"]
-    with Job(["-np", "1"], command, lambda *_: None) as job:
-        address = job._listener.getsockname()
-        silent = socket.create_connection(address)
-        socket.create_connection(address).close()
-        nonsense = socket.create_connection(address)
-        nonsense.sendall(os.urandom(200))
-        while ("gone",) not in [message for _, message in said]:
-            for where, message in job.turn():
-                said.append((where, message))
-                if message[0] == "hello":
-                    job.send(where, ("call", [], pickle.dumps((abs, (-7,), {}))))
-                elif message[0] == "returned":
-                    assert pickle.loads(message[1]) == 7
-                    job.send(where, ("taken",))
-        silent.close()
-        nonsense.close()
-    assert [message[0] for _, message in said] == ["hello", "returned", "gone"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 
-from horovod.runner._channel import Message
+from horovod.common._channel import Message
 from horovod.runner._failure import RankFailed
 from horovod.runner._job import Job, Stream
 

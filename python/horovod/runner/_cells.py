@@ -19,7 +19,7 @@ import traceback
 import types
 from typing import Any
 
-from horovod.runner._channel import Channel, Closed
+from horovod.common._channel import Channel, Closed
 from horovod.runner._path import extend_path
 
 #: Before the number of a cell: all that the cell has written comes before. A control character that

@@ -14,27 +14,26 @@ import selectors
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Literal
 
+from horovod.common._channel import Channel, Closed, Message, Stalled, secret_of
+from horovod.common._gate import BACKLOG, Gate, run_ready
 from horovod.runner import _program
-from horovod.runner._channel import Channel, Closed, Message, secret_of
 
 Stream = Literal["stdout", "stderr"]
 #: Takes what the launcher writes: ranks' lines with their prefix, and words of its own.
 Output = Callable[[Stream, str], None]
 
 PORT_VARIABLE = "HOROVOD_CALLER_PORT"
+#: What the job's key is used for here.
+PURPOSE = "horovod.run"
 #: Of the launcher, where the ranks are those of mpirun: the key in hexadecimal digits, and the
 #: addresses of this host, with commas between.
 CALLER_KEY = "HOROVOD_CALLER_KEY"
 CALLER_HOSTS = "HOROVOD_CALLER_HOSTS"
 #: A rank that takes nothing for so long is not going to.
 _SEND_SECONDS = 300
-#: How long a connection may take to say who it is.
-_GREETING_SECONDS = 10
-_STRANGERS = 64
 _READ_BYTES = 1 << 16
 
 
@@ -54,22 +53,23 @@ class Job:
         may where the launcher finds hosts by itself."""
         environment = environment or dict(os.environ)
         key = secrets.token_bytes(32)
-        self._secret = secret_of(key)
         self._output = output
         self._ranks: dict[int, Channel] = {}
-        self._strangers: dict[Channel, float] = {}  # until when they may remain it
+        self._said: list[tuple[int, Message]] = []  # since the last turn returned
         self._selector = selectors.DefaultSelector()
-        self._listener = _listen(other_hosts or finds_hosts(environment))
+        listener = _listen(other_hosts or finds_hosts(environment))
+        self._port: int = listener.getsockname()[1]
         self._open_streams = 0
         self._closed = False
         self.words: list[str] = []  #: what the launcher itself has said
         try:
             self._process = self._start(key, flags, command, environment)
         except BaseException:
-            self._listener.close()
+            listener.close()
             raise
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._gate = Gate(
+            listener, secret_of(key, PURPOSE), self._selector, self._admit, _SEND_SECONDS
+        )
         self._watch_stream("stdout")
         self._watch_stream("stderr")
 
@@ -81,7 +81,6 @@ class Job:
         environment: dict[str, str],
     ) -> subprocess.Popen[bytes]:
         """A session of its own: an interrupt of the terminal or the notebook is ours to pass on."""
-        port = self._listener.getsockname()[1]
         file = os.memfd_create("horovod-key", os.MFD_CLOEXEC)
         try:
             os.pwrite(file, key, 0)
@@ -93,7 +92,7 @@ class Job:
                 stderr=subprocess.PIPE,
                 pass_fds=[file],
                 start_new_session=True,
-                env={**environment, PORT_VARIABLE: str(port)},
+                env={**environment, PORT_VARIABLE: str(self._port)},
             )
         finally:
             os.close(file)
@@ -110,7 +109,7 @@ class Job:
 
     def watch(self, sock: socket.socket, readable: Callable[[], None]) -> None:
         """Calls `readable` within `turn()` when `sock` can be read."""
-        self._selector.register(sock, selectors.EVENT_READ, lambda said: readable())
+        self._selector.register(sock, selectors.EVENT_READ, readable)
 
     def unwatch(self, sock: socket.socket) -> None:
         if not self._closed:
@@ -122,23 +121,22 @@ class Job:
         Of a rank itself come ("hello", pid, host, whether mpirun has started it), once, and
         ("gone",) at the end.
         """
-        now = time.monotonic()
-        for stranger in [one for one, until in self._strangers.items() if now > until]:
-            self._drop(stranger)
-        if self._strangers:
-            seconds = min(_GREETING_SECONDS, seconds if seconds is not None else _GREETING_SECONDS)
-        said: list[tuple[int, Message]] = []
-        for key, _ in self._selector.select(seconds):
-            key.data(said)
+        run_ready(self._selector, seconds, self._gate.tend(), 0 if self._said else None)
+        said, self._said = self._said, []
         return said
 
     def send(self, rank: int, message: Message) -> None:
-        """Does nothing if the rank is gone: `turn()` tells that."""
+        """Does nothing if the rank is gone: `turn()` tells that. A rank that takes nothing any more
+        is lost, and the job with it."""
         channel = self._ranks.get(rank)
         if channel is None:
             return
         try:
             channel.send(message)
+        except Stalled as error:
+            self.words.append(f"rank {rank} cannot be reached: {error}")
+            self._lose(rank, channel)
+            self.signal(signal.SIGTERM)
         except Closed:
             return
 
@@ -169,11 +167,10 @@ class Job:
     def close(self) -> None:
         self._closed = True
         self._open_streams = 0
-        for channel in [*self._ranks.values(), *self._strangers]:
+        for channel in self._ranks.values():
             channel.close()
         self._ranks.clear()
-        self._strangers.clear()
-        self._listener.close()
+        self._gate.close()
         self._selector.close()
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None
@@ -193,7 +190,7 @@ class Job:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         line = ""
 
-        def readable(said: list[tuple[int, Message]]) -> None:
+        def readable() -> None:
             nonlocal line
             received = os.read(file, _READ_BYTES)
             text = decoder.decode(received, final=not received)
@@ -209,57 +206,28 @@ class Job:
         self._selector.register(file, selectors.EVENT_READ, readable)
         self._open_streams += 1
 
-    def _accept(self, said: list[tuple[int, Message]]) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # it has gone again
-            return
-        connection.setblocking(True)
-        connection.settimeout(_SEND_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self._strangers) >= _STRANGERS:
-            self._drop(min(self._strangers, key=self._strangers.__getitem__))
-        channel = Channel(connection, self._secret, "caller")
-        self._strangers[channel] = time.monotonic() + _GREETING_SECONDS
-        self._selector.register(
-            channel, selectors.EVENT_READ, lambda said: self._greet(channel, said)
-        )
-
-    def _drop(self, stranger: Channel) -> None:
-        del self._strangers[stranger]
-        self._selector.unregister(stranger)
-        stranger.close()
-
-    def _greet(self, channel: Channel, said: list[tuple[int, Message]]) -> None:
-        """A stranger says something: from the first message on that is proved it is a rank."""
-        try:
-            messages = channel.arrived()
-        except Closed:
-            self._drop(channel)
-            return
-        if not messages:
-            return
+    def _admit(self, channel: Channel, messages: list[Message]) -> None:
         (what, rank, *rest), *further = messages
         if what != "hello" or rank in self._ranks:
-            self._drop(channel)
-            return
-        del self._strangers[channel]
-        self._ranks[rank] = channel
-        self._selector.modify(
-            channel, selectors.EVENT_READ, lambda said: self._hear(rank, channel, said)
-        )
-        self.send(rank, ("welcome",))
-        said.append((rank, ("hello", *rest)))
-        said += [(rank, message) for message in further]
-
-    def _hear(self, rank: int, channel: Channel, said: list[tuple[int, Message]]) -> None:
-        try:
-            said += [(rank, message) for message in channel.arrived()]
-        except Closed:
-            self._selector.unregister(channel)
             channel.close()
-            del self._ranks[rank]
-            said.append((rank, ("gone",)))
+            return
+        self._ranks[rank] = channel
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear(rank, channel))
+        self.send(rank, ("welcome",))
+        self._said.append((rank, ("hello", *rest)))
+        self._said += [(rank, message) for message in further]
+
+    def _hear(self, rank: int, channel: Channel) -> None:
+        try:
+            self._said += [(rank, message) for message in channel.arrived()]
+        except Closed:
+            self._lose(rank, channel)
+
+    def _lose(self, rank: int, channel: Channel) -> None:
+        self._selector.unregister(channel)
+        channel.close()
+        del self._ranks[rank]
+        self._said.append((rank, ("gone",)))
 
 
 def finds_hosts(environment: Mapping[str, str]) -> bool:
@@ -275,9 +243,9 @@ def finds_hosts(environment: Mapping[str, str]) -> bool:
 def _listen(other_hosts: bool) -> socket.socket:
     """Ranks of this host need no other way than the loopback."""
     if not other_hosts:
-        return socket.create_server(("127.0.0.1", 0), backlog=1024)
+        return socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     if socket.has_dualstack_ipv6():
         return socket.create_server(
-            ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024
+            ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
         )
-    return socket.create_server(("", 0), backlog=1024)
+    return socket.create_server(("", 0), backlog=BACKLOG)

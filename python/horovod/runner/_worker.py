@@ -14,8 +14,9 @@ from typing import Any
 
 import cloudpickle
 
-from horovod.runner._channel import Channel, Closed, secret_of
-from horovod.runner._job import CALLER_HOSTS, CALLER_KEY, PORT_VARIABLE
+from horovod.common._channel import Channel, Closed, secret_of
+from horovod.common._dial import dial
+from horovod.runner._job import CALLER_HOSTS, CALLER_KEY, PORT_VARIABLE, PURPOSE
 from horovod.runner._path import extend_path
 
 _CONNECT_SECONDS = 30
@@ -58,21 +59,8 @@ def connect() -> Channel:
 
 
 def connect_to(host: str, port: int, key: bytes, seconds: float) -> Channel:
-    sock = socket.create_connection((host, port), seconds)
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(_CONNECT_SECONDS)
-        channel = Channel(sock, secret_of(key), "rank")
-        channel.meet()
-        channel.send(
-            ("hello", own_rank(), os.getpid(), own_host(), "HOROVOD_RANK" not in os.environ)
-        )
-        channel.receive()  # the welcome; it proves that the caller is one
-    except BaseException:
-        sock.close()
-        raise
-    sock.settimeout(None)
-    return channel
+    hello = ("hello", own_rank(), os.getpid(), own_host(), "HOROVOD_RANK" not in os.environ)
+    return dial(host, port, secret_of(key, PURPOSE), hello, seconds)
 
 
 def own_rank() -> int:
