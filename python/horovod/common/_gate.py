@@ -83,6 +83,7 @@ class Gate:
         try:
             connection.settimeout(self._send_seconds)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             channel = Channel(connection, self._secret, "acceptor")
             self._selector.register(channel, selectors.EVENT_READ, lambda: self._greet(channel))
         except OSError:

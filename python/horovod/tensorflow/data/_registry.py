@@ -1,48 +1,64 @@
 """Where dispatchers, workers and the training job find each other: one small server.
 
-It runs beside rank 0 of the compute job. Whoever has the job's key may call it.
+It runs in a thread beside rank 0 of the compute job. Only processes that know its key may call it:
+each call is an authenticated channel of its own (horovod.common._channel), at most `MOST_STRANGERS`
+connections are open without a proof, and each of them for seconds.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import AuthenticationError
-from multiprocessing.managers import BaseManager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
+from horovod.common._channel import Channel, Closed, Message, secret_of
+from horovod.common._dial import dial
+from horovod.common._gate import BACKLOG, Gate, run_ready
 from horovod.common.exceptions import HorovodInternalError
 from horovod.tensorflow.data._address import interface_addresses, own_address
 
-T = TypeVar("T")
 Addresses = Mapping[str, Sequence[tuple[str, int]]]
+_PURPOSE = "horovod tf.data registry"
+#: Time for a host to answer; at an address of no use here it may be that nobody does.
+_SECONDS_TO_FIND = 10
+#: The same where it has answered before. It may be busy.
+_SECONDS_TO_ANSWER = 30
+#: An answer has a few hundred bytes, so this is only for a caller that is stopped.
+_SEND_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Wait:
+    """An answer that is not there yet."""
+
+    wanted: Callable[[], bool]
+    answer: Callable[[], Any]
+    what: str
+    timeout: float | None  #: in seconds; None: without end
 
 
 class Registry:
-    """What is known. Any thread may call; those that wait, wait at most `timeout` seconds."""
+    """What is known. For one thread. A method that cannot answer yet returns a Wait."""
 
     def __init__(self, dispatchers: int, workers_per_dispatcher: int) -> None:
         self._dispatchers = dispatchers
         self._workers_per_dispatcher = workers_per_dispatcher
-        self._changed = threading.Condition()
         self._addresses: dict[int, str] = {}
         self._workers: dict[int, set[int]] = {}
         self._running = set(range(dispatchers))  #: those that somebody trains from, or will
 
-    def _wait(self, wanted: Callable[[], bool], what: str, timeout: float | None) -> None:
-        with self._changed:
-            if not self._changed.wait_for(wanted, timeout):
-                raise TimeoutError(f"{what} has not come within {timeout} s")
-
-    def _change(self, change: Callable[[], object]) -> None:
-        with self._changed:
-            change()
-            self._changed.notify_all()
-
     def _check(self, dispatcher: int) -> None:
         if not 0 <= dispatcher < self._dispatchers:
             raise IndexError(f"there are {self._dispatchers} dispatchers, none is {dispatcher}")
+
+    def greet(self) -> None:
+        """Says that the registry is here."""
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
         """Says where a dispatcher is. Raises ValueError when it is said to be elsewhere already."""
@@ -50,24 +66,28 @@ class Registry:
         known = self._addresses.setdefault(dispatcher_id, dispatcher_address)
         if known != dispatcher_address:
             raise ValueError(f"dispatcher {dispatcher_id} is at {known} already")
-        self._change(lambda: None)
 
-    def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float) -> str:
+    def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float) -> Wait:
         """Where a dispatcher is, once it is there."""
         self._check(dispatcher_id)
-        self._wait(lambda: dispatcher_id in self._addresses, f"dispatcher {dispatcher_id}", timeout)
-        return self._addresses[dispatcher_id]
+        return Wait(
+            lambda: dispatcher_id in self._addresses,
+            lambda: self._addresses[dispatcher_id],
+            f"dispatcher {dispatcher_id}",
+            timeout,
+        )
 
     def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
         """Says that a worker of a dispatcher runs."""
         self._check(dispatcher_id)
-        self._change(lambda: self._workers.setdefault(dispatcher_id, set()).add(worker_id))
+        self._workers.setdefault(dispatcher_id, set()).add(worker_id)
 
-    def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float) -> None:
+    def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float) -> Wait:
         """Returns once all workers of a dispatcher run."""
         self._check(dispatcher_id)
-        self._wait(
+        return Wait(
             lambda: len(self._workers.get(dispatcher_id, ())) >= self._workers_per_dispatcher,
+            lambda: None,
             f"a worker of dispatcher {dispatcher_id}",
             timeout,
         )
@@ -75,77 +95,182 @@ class Registry:
     def end_dispatcher(self, dispatcher_id: int) -> None:
         """Says that nobody trains from a dispatcher any more; with the last one the job ends."""
         self._check(dispatcher_id)
-        self._change(lambda: self._running.discard(dispatcher_id))
+        self._running.discard(dispatcher_id)
 
     def shutdown(self) -> None:
         """The compute job may end."""
-        self._change(self._running.clear)
+        self._running.clear()
 
-    def wait_for_dispatcher_end(self, dispatcher_id: int) -> None:
+    def wait_for_dispatcher_end(self, dispatcher_id: int) -> Wait:
         """Returns when nobody trains from a dispatcher any more."""
-        self._wait(lambda: dispatcher_id not in self._running, "the end of training", None)
+        self._check(dispatcher_id)
+        return Wait(
+            lambda: dispatcher_id not in self._running,
+            lambda: None,
+            "the end of training",
+            None,
+        )
 
-    def wait_for_shutdown(self, timeout: float | None = None) -> None:
+    def wait_for_shutdown(self, timeout: float | None = None) -> Wait:
         """Returns when the compute job may end."""
-        self._wait(lambda: not self._running, "the end of training", timeout)
+        return Wait(lambda: not self._running, lambda: None, "the end of training", timeout)
 
 
-class _Server(BaseManager):
-    """Here what is asked for is answered ..."""
+#: What a caller may ask for: the methods of the Registry.
+_CALLS = frozenset(name for name in vars(Registry) if not name.startswith("_"))
+#: What they raise; a caller gets the same.
+_ERRORS = {error.__name__: error for error in (IndexError, TimeoutError, TypeError, ValueError)}
 
 
-class _Caller(BaseManager):
-    """... and here it is asked: rank 0 does both, hence two."""
+class Server:
+    """Answers calls. For one thread."""
+
+    def __init__(self, registry: Registry, key: bytes, host: str) -> None:
+        """Listens at `host`; "": at all interfaces."""
+        self._registry = registry
+        self._selector = selectors.DefaultSelector()
+        self._waiting: dict[Channel, tuple[Wait, float | None]] = {}  # until when
+        listener = socket.create_server((host, 0), backlog=BACKLOG)
+        self.port: int = listener.getsockname()[1]
+        secret = secret_of(key, _PURPOSE)
+        self._gate = Gate(listener, secret, self._selector, self._admit, _SEND_SECONDS)
+
+    def turn(self) -> None:
+        """Waits for the next thing to happen, and answers who can be answered then."""
+        times = [until for _, until in self._waiting.values() if until is not None]
+        left = max(0.0, min(times) - time.monotonic()) if times else None
+        run_ready(self._selector, self._gate.tend(), left)
+        now = time.monotonic()
+        for channel, (wait, until) in [*self._waiting.items()]:
+            if wait.wanted():
+                self._end(channel, ("returned", wait.answer()))
+            elif until is not None and now >= until:
+                text = f"{wait.what} has not come within {wait.timeout} s"
+                self._end(channel, ("raised", TimeoutError.__name__, text))
+
+    def serve_forever(self) -> None:
+        try:
+            while True:
+                self.turn()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        for channel in self._waiting:
+            channel.close()
+        self._waiting.clear()
+        self._gate.close()
+        self._selector.close()
+
+    def _admit(self, channel: Channel, messages: list[Message]) -> None:
+        """The first message of a channel is the call."""
+        try:
+            channel.send(("welcome",))
+            what, name, arguments, named = messages[0]
+            if what != "call" or name not in _CALLS:
+                raise ValueError(f"the compute service has no {name}")
+            self._answer_or_wait(channel, getattr(self._registry, name)(*arguments, **named))
+        except Closed:
+            channel.close()
+        except tuple(_ERRORS.values()) as error:
+            _answer(channel, ("raised", type(error).__name__, str(error)))
+
+    def _answer_or_wait(self, channel: Channel, answer: Any) -> None:
+        if not isinstance(answer, Wait):
+            _answer(channel, ("returned", answer))
+            return
+        until = None if answer.timeout is None else time.monotonic() + answer.timeout
+        self._waiting[channel] = (answer, until)
+        self._selector.register(
+            channel, selectors.EVENT_READ, functools.partial(self._hear, channel)
+        )
+
+    def _hear(self, channel: Channel) -> None:
+        """One that waits has nothing to say: it has gone."""
+        del self._waiting[channel]
+        self._selector.unregister(channel)
+        channel.close()
+
+    def _end(self, channel: Channel, message: Message) -> None:
+        del self._waiting[channel]
+        self._selector.unregister(channel)
+        _answer(channel, message)
 
 
-_Caller.register("registry")
+def _answer(channel: Channel, message: Message) -> None:
+    try:
+        channel.send(message)
+    except Closed:  # who asked has gone
+        pass
+    finally:
+        channel.close()
 
 
 def serve(registry: Registry, key: bytes) -> Addresses:
-    """Serves until the process ends. Returns where, by interface, the likeliest address first."""
-    _Server.register("registry", callable=lambda: registry)
-    server = _Server(("", 0), authkey=key).get_server()
-    port = int(server.address[1])  # type: ignore[index]
+    """Serves until the process ends. Returns where, by interface, the likeliest address first; only
+    the address of HOROVOD_GLOO_IFACE where that is set."""
+    likely = own_address()
+    chosen = bool(os.environ.get("HOROVOD_GLOO_IFACE", ""))
+    server = Server(registry, key, likely if chosen else "")
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    likely, known = own_address(), interface_addresses()
-    others = {name: there for name, there in known.items() if there != likely}
+    others = {} if chosen else interface_addresses()
+    others = {name: there for name, there in others.items() if there != likely}
     last = [name for name, there in others.items() if there.startswith("127.")]
     names = [*(name for name in others if name not in last), *last]
-    places = {name: [(others[name], port)] for name in names}
-    return {"host": [(likely, port)], **places}
+    places = {name: [(others[name], server.port)] for name in names}
+    return {"host": [(likely, server.port)], **places}
 
 
 class Client:
-    """Calls the registry. The methods of `Registry`, and its errors.
+    """Calls the registry. The methods of `Registry`, and its errors; HorovodInternalError when it
+    does not answer. Any thread may call.
 
     `address`: of this host, for those who are told it by the registry.
     """
 
     def __init__(self, addresses: Addresses, key: bytes, verbose: int = 1) -> None:
         self._verbose = verbose
-        self._registry, there = _connect(addresses, key)
-        self.address = own_address(there)
+        self._secret = secret_of(key, _PURPOSE)
+        self._place = self._find(addresses)
+        self.address = own_address(self._place[0])
 
     def __getattr__(self, name: str) -> Any:
+        if name not in _CALLS:
+            raise AttributeError(name)
         if self._verbose > 1:
             print(f"compute service: {name}")
-        return getattr(self._registry, name)
+        return functools.partial(self._call, name)
 
+    def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        host, port = self._place
+        call = ("call", name, arguments, named)
+        try:
+            what, *answer = self._ask(self._place, call, _SECONDS_TO_ANSWER)
+        except OSError as error:
+            raise HorovodInternalError(
+                f"{name}: the compute service at {host}:{port} does not answer: {error}"
+            ) from error
+        if what == "raised":
+            kind, text = answer
+            raise _ERRORS[kind](text)
+        return answer[0]
 
-#: Time for a host to answer; at an address of no use here it may be that nobody does.
-_SECONDS_TO_ANSWER = 5
+    def _ask(self, place: tuple[str, int], call: Message, seconds: float) -> Message:
+        """`seconds`: until the call is there. The answer may take any time."""
+        channel = dial(*place, self._secret, call, seconds)
+        try:
+            return channel.receive()
+        finally:
+            channel.close()
 
-
-def _connect(addresses: Addresses, key: bytes) -> tuple[Any, str]:
-    """The registry, and the address at which it answers."""
-    problems = []
-    for interface, places in addresses.items():
-        for host, port in places:
-            manager = _Caller((host, port), authkey=key)
-            try:
-                socket.create_connection((host, port), _SECONDS_TO_ANSWER).close()
-                manager.connect()
-                return manager.registry(), host  # type: ignore[attr-defined]
-            except (OSError, EOFError, AuthenticationError) as error:
-                problems.append(f"{interface} {host}:{port}: {error}")
-    raise HorovodInternalError(f"the compute service does not answer: {'; '.join(problems)}")
+    def _find(self, addresses: Addresses) -> tuple[str, int]:
+        """The first place at which the registry answers."""
+        problems = []
+        for interface, places in addresses.items():
+            for host, port in places:
+                try:
+                    self._ask((host, port), ("call", "greet", (), {}), _SECONDS_TO_FIND)
+                    return host, port
+                except OSError as error:
+                    problems.append(f"{interface} {host}:{port}: {error}")
+        raise HorovodInternalError(f"the compute service does not answer: {'; '.join(problems)}")

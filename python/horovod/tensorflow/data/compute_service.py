@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common._private_file import read_private
 from horovod.common.basics import HorovodBasics
 from horovod.tensorflow.data._registry import Client
 
@@ -74,11 +75,14 @@ class TfDataServiceConfig:
 
     @staticmethod
     def read(filename: str, wait_for_file_creation: bool = False) -> TfDataServiceConfig:
-        """What `write` wrote, perhaps later."""
-        while wait_for_file_creation and not os.path.exists(filename):
+        """What `write` wrote, perhaps later.
+
+        Raises: PermissionError when the file is not of this user or others may use it: who writes
+        it says which hosts this process trusts.
+        """
+        while wait_for_file_creation and not os.path.lexists(filename):
             time.sleep(0.1)
-        with open(filename) as file:
-            return TfDataServiceConfig.from_dict(json.load(file))
+        return TfDataServiceConfig.from_dict(json.loads(read_private(filename)))
 
 
 def _dispatcher_of(compute_config: TfDataServiceConfig, rank: int) -> int:
