@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -389,6 +390,12 @@ hvd_world world() {
   return world;
 }
 
+nb::bytes derive_key(const std::string& purpose) {
+  std::array<uint8_t, HVD_KEY_BYTES> key{};
+  check(hvd_derive_key(purpose.c_str(), key.data()));
+  return nb::bytes(key.data(), key.size());
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -423,6 +430,7 @@ NB_MODULE(_core, m) {
   });
   m.def("is_initialized", &hvd_is_initialized);
   m.def("uses_mpi", &hvd_uses_mpi);
+  m.def("derive_key", &derive_key, "purpose"_a);
   m.def("world", &world);
   m.def("add_process_set", &add_process_set, "ranks"_a);
   m.def(

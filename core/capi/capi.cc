@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -222,6 +223,14 @@ bool hvd_is_initialized(void) { return current() != nullptr; }
 bool hvd_uses_mpi(void) {
   const auto context = current();
   return context && context->uses_mpi();
+}
+
+hvd_status hvd_derive_key(const char* purpose, uint8_t* key) {
+  return guarded([&] {
+    const hvd::JobKey derived = running()->derived_key(purpose);
+    static_assert(sizeof(derived.bytes) == HVD_KEY_BYTES);
+    std::memcpy(key, derived.bytes.data(), derived.bytes.size());
+  });
 }
 
 hvd_status hvd_get_world(hvd_world* world) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/backend/mpi/mpi_carrier.h"
@@ -45,6 +46,10 @@ class Context {
   const hvd_world& world() const { return world_; }
   /// MPI moves the tensors.
   bool uses_mpi() const { return carrier_ != nullptr; }
+  /// A key for `purpose`, from the job's key: equal on all ranks, unknown to everybody else.
+  JobKey derived_key(std::string_view purpose) const {
+    return hvd::derived_key(place_.key, purpose);
+  }
   /// False in a forked child, which inherits the memory but neither threads nor connections.
   bool belongs_to_this_process() const { return !is_inherited_; }
   /// Called in a forked child, before anything else there can run.

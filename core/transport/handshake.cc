@@ -51,6 +51,16 @@ Hello hello_of(ConstBytes bytes) {
   return hello;
 }
 
+std::array<std::byte, 32> hmac_sha256(const JobKey& key, ConstBytes input) {
+  std::array<std::byte, 32> mac;
+  unsigned int size = 0;
+  const auto* done = HMAC(EVP_sha256(), key.bytes.data(), static_cast<int>(key.bytes.size()),
+                          reinterpret_cast<const unsigned char*>(input.data()), input.size(),
+                          reinterpret_cast<unsigned char*>(mac.data()), &size);
+  if (done == nullptr || size != mac.size()) fail(Code::internal, "HMAC-SHA-256 failed");
+  return mac;
+}
+
 Handshake::Role other(Handshake::Role role) {
   using enum Handshake::Role;
   return role == dialer ? acceptor : dialer;
@@ -70,6 +80,14 @@ JobKey make_job_key() {
   JobKey key;
   fill_random(key.bytes);
   return key;
+}
+
+JobKey derived_key(const JobKey& key, std::string_view purpose) {
+  start_openssl();
+  Writer text;
+  text.put_bytes(as_bytes("horovod derived key "));  // not what a handshake begins with
+  text.put_bytes(as_bytes(purpose));
+  return {hmac_sha256(key, text.take())};
 }
 
 Handshake::Handshake(Role role, const JobKey& key, Hello mine)
@@ -154,15 +172,7 @@ Handshake::Mac Handshake::mac_of(Role prover, ConstBytes hello) const {
   text.put_bytes(dialed ? my_challenge_ : their_challenge_);
   text.put_bytes(dialed ? their_challenge_ : my_challenge_);
   text.put_bytes(hello);
-  const ByteVector input = text.take();
-
-  Mac mac;
-  unsigned int size = 0;
-  const auto* done = HMAC(EVP_sha256(), key_.bytes.data(), static_cast<int>(key_.bytes.size()),
-                          reinterpret_cast<const unsigned char*>(input.data()), input.size(),
-                          reinterpret_cast<unsigned char*>(mac.data()), &size);
-  if (done == nullptr || size != kMacBytes) fail(Code::internal, "HMAC-SHA-256 failed");
-  return mac;
+  return hmac_sha256(key_, text.take());
 }
 
 void Handshake::check_agreement() const {

@@ -9,6 +9,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/base/bytes.h"
 
@@ -21,6 +22,8 @@ struct JobKey {
 };
 
 JobKey make_job_key();
+/// A key for `purpose` alone: neither the job's key nor that of another purpose follows from it.
+JobKey derived_key(const JobKey& key, std::string_view purpose);
 /// From the kernel: cannot be guessed.
 void fill_random(MutableBytes out);
 

@@ -50,6 +50,15 @@ Code code_of_feeding(Handshake& side, ConstBytes bytes, ByteVector* answer = nul
   }
 }
 
+TEST(DerivedKey, IsEqualForEqualKeysAndPurposesOnly) {
+  const JobKey derived = derived_key(key_of(1), "objects");
+  EXPECT_EQ(derived.bytes, derived_key(key_of(1), "objects").bytes);
+  EXPECT_NE(derived.bytes, key_of(1).bytes);
+  EXPECT_NE(derived.bytes, derived_key(key_of(2), "objects").bytes);
+  EXPECT_NE(derived.bytes, derived_key(key_of(1), "object").bytes);
+  EXPECT_NE(derived.bytes, derived_key(key_of(1), "").bytes);
+}
+
 TEST(Handshake, BothSidesLearnWhoTheOtherIs) {
   auto dialing = dialer();
   auto accepting = acceptor();

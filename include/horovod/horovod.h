@@ -116,6 +116,10 @@ typedef struct {
 HVD_API hvd_status hvd_get_world(hvd_world* world);
 /* Whether MPI moves the tensors (HOROVOD_CPU_OPERATIONS=mpi). False when no job runs. */
 HVD_API bool hvd_uses_mpi(void);
+/* A key of HVD_KEY_BYTES for `purpose`, derived from the job's key: equal on all ranks, unknown to
+ * everybody else, and different for each purpose. With HOROVOD_NO_SECRET anybody can derive it. */
+#define HVD_KEY_BYTES 32
+HVD_API hvd_status hvd_derive_key(const char* purpose, uint8_t* key);
 
 /* Process sets: groups of ranks that operations run on. Id 0 is the world. Adding and removing is
  * collective over all ranks of the job and blocks; freed ids are used again, oldest first.

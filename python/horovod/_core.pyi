@@ -50,6 +50,9 @@ def is_initialized() -> bool: ...
 def uses_mpi() -> bool:
     """Whether MPI moves the tensors. False when no job runs."""
 
+def derive_key(purpose: str) -> bytes:
+    """A key of 32 bytes, derived from the job's key: equal on all ranks, one for each purpose."""
+
 def world() -> World: ...
 def add_process_set(ranks: Sequence[int]) -> int:
     """Collective over all ranks, blocks; returns the id of the new set."""

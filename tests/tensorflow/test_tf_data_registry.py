@@ -227,6 +227,11 @@ def test_the_file_of_another_or_a_pipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PermissionError, match="chmod 600"):
         service.TfDataServiceConfig.read(str(path), wait_for_file_creation=True)
     path.unlink()
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        config.write(str(path))
+    assert [*tmp_path.iterdir()] == [path]  # nothing with the key stays behind
+    path.rmdir()
     os.mkfifo(path, 0o600)
     with pytest.raises(PermissionError, match="a regular file"):
         service.TfDataServiceConfig.read(str(path), wait_for_file_creation=True)

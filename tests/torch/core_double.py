@@ -135,6 +135,10 @@ class Double:
     def uses_mpi(self) -> bool:
         return False
 
+    def derive_key(self, purpose: str) -> bytes:
+        """One for all purposes: the other ranks send what this one sends, as if it were theirs."""
+        return bytes(32)
+
     def world(self) -> World:
         if not self.running:
             raise ValueError("Horovod is not initialised: call hvd.init() first")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import io
 import itertools
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
-import cloudpickle
-
 from horovod.common._extension import core
+from horovod.common._sealed import Source, seal, unseal
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 
@@ -20,19 +17,15 @@ _NOT_PICKLED = -1  #: instead of a length: the rank could not pickle its object
 _LENGTH_BYTES = 8
 
 
-def _dump(obj: Any) -> bytearray:
-    pickled = io.BytesIO()
-    cloudpickle.dump(obj, pickled)
-    return bytearray(pickled.getbuffer())
-
-
-def _tensor(memory: bytearray) -> tuple[Any, tuple[int, tuple[int, ...], int]]:
+def _tensor(memory: bytearray | memoryview) -> tuple[Any, tuple[int, tuple[int, ...], int]]:
     """What keeps the memory where it is, and the memory as the runtime takes it."""
     owner = (ctypes.c_char * len(memory)).from_buffer(memory)
     return owner, (ctypes.addressof(owner), (len(memory),), _UINT8)
 
 
-def _broadcast(memory: bytearray, root_rank: int, name: str, process_set: ProcessSet) -> None:
+def _broadcast(
+    memory: bytearray | memoryview, root_rank: int, name: str, process_set: ProcessSet
+) -> None:
     """Overwrites `memory` by the root's, which is as long."""
     owner, tensor = _tensor(memory)
     handle = core.submit(
@@ -47,7 +40,7 @@ def _broadcast(memory: bytearray, root_rank: int, name: str, process_set: Proces
     core.finish(handle)
 
 
-def _allgather(memory: bytearray, name: str, process_set: ProcessSet) -> Any:
+def _allgather(memory: bytearray | memoryview, name: str, process_set: ProcessSet) -> Any:
     owner, tensor = _tensor(memory)
     handle = core.submit(
         core.ALLGATHER,
@@ -98,9 +91,10 @@ def broadcast_object(
     then.
     """
     name = name or "broadcast_object"
+    source = Source("broadcast_object", name, root_rank)
     if core.world().rank == root_rank:
         try:
-            payload = _dump(obj)
+            payload = seal(obj, source)
         except Exception:
             _broadcast(_length(_NOT_PICKLED), root_rank, f"{name}.sz", process_set)
             raise
@@ -110,9 +104,9 @@ def broadcast_object(
     length = _length(0)
     _broadcast(length, root_rank, f"{name}.sz", process_set)
     _refuse("broadcast_object", [root_rank] if _value(length) == _NOT_PICKLED else [])
-    payload = bytearray(_value(length))
-    _broadcast(payload, root_rank, f"{name}.t", process_set)
-    return pickle.loads(payload)
+    received = bytearray(_value(length))
+    _broadcast(received, root_rank, f"{name}.t", process_set)
+    return unseal(received, source)
 
 
 def allgather_object(
@@ -126,7 +120,7 @@ def allgather_object(
     """
     name = name or "allgather_object"
     try:
-        payload = _dump(obj)
+        payload = seal(obj, Source("allgather_object", name, core.world().rank))
     except Exception:
         _gather_lengths(_NOT_PICKLED, name, process_set)
         raise
@@ -136,7 +130,10 @@ def allgather_object(
     _refuse("allgather_object", missing)
     every = _allgather(payload, f"{name}.t", process_set)
     ends = list(itertools.accumulate(lengths, initial=0))
-    return [pickle.loads(every[begin:end]) for begin, end in itertools.pairwise(ends)]
+    return [
+        unseal(every[begin:end], Source("allgather_object", name, member))
+        for member, (begin, end) in zip(members, itertools.pairwise(ends), strict=True)
+    ]
 
 
 def _gather_lengths(own: int, name: str, process_set: ProcessSet) -> list[int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import collections
-import io
-import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import cloudpickle
 import torch
 
+from horovod.common._sealed import Source, seal, unseal
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch._submission import check, result, synchronize
@@ -136,11 +134,9 @@ def _collect(structure: Any, tensors: dict[str, torch.Tensor]) -> None:
 _NOT_PICKLED = -1  #: instead of a length: the rank could not pickle its object
 
 
-def _dump(obj: Any) -> torch.Tensor:
+def _sealed(obj: Any, source: Source) -> torch.Tensor:
     """The pickled object as a uint8 tensor; its bytes are not copied again."""
-    pickled = io.BytesIO()
-    cloudpickle.dump(obj, pickled)
-    return torch.frombuffer(pickled.getbuffer(), dtype=torch.uint8)
+    return torch.frombuffer(seal(obj, source), dtype=torch.uint8)
 
 
 def _refuse_objects(doing: str, ranks: list[int]) -> None:
@@ -167,9 +163,10 @@ def broadcast_object(
     the others then.
     """
     name = name or "broadcast_object"
+    source = Source("broadcast_object", name, root_rank)
     if rank() == root_rank:
         try:
-            payload = _dump(obj)
+            payload = _sealed(obj, source)
         except Exception:
             length = torch.tensor([_NOT_PICKLED])
             _broadcast_bytes(length, root_rank, f"{name}.sz", process_set)
@@ -184,7 +181,7 @@ def broadcast_object(
     received = bytearray(int(length.item()))
     payload = torch.frombuffer(received, dtype=torch.uint8)
     _broadcast_bytes(payload, root_rank, f"{name}.t", process_set)
-    return pickle.loads(received)
+    return unseal(received, source)
 
 
 def _broadcast_bytes(
@@ -205,7 +202,7 @@ def allgather_object(
     """
     name = name or "allgather_object"
     try:
-        payload = _dump(obj)
+        payload = _sealed(obj, Source("allgather_object", name, rank()))
     except Exception:
         _gather_lengths(_NOT_PICKLED, name, process_set)
         raise
@@ -214,7 +211,10 @@ def allgather_object(
     missing = [r for r, n in zip(members, lengths, strict=True) if n == _NOT_PICKLED]
     _refuse_objects("allgather_object", missing)
     every = result(allgather_async(payload, f"{name}.t", process_set))
-    return [pickle.loads(_bytes(part)) for part in torch.split(every, lengths)]
+    return [
+        unseal(_bytes(part), Source("allgather_object", name, member))
+        for member, part in zip(members, torch.split(every, lengths), strict=True)
+    ]
 
 
 def _gather_lengths(own: int, name: str, process_set: ProcessSet) -> list[int]:

@@ -69,9 +69,13 @@ class TfDataServiceConfig:
         """Puts a JSON file in place at once; only its owner may read it, since it has the key."""
         folder = os.path.dirname(os.path.abspath(filename))
         descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=os.path.basename(filename))
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(self.to_dict(), file)
-        os.replace(temporary, filename)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(self.to_dict(), file)
+            os.replace(temporary, filename)
+        except BaseException:  # what has the key does not stay behind
+            os.unlink(temporary)
+            raise
 
     @staticmethod
     def read(filename: str, wait_for_file_creation: bool = False) -> TfDataServiceConfig:

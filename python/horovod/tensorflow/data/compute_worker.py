@@ -9,6 +9,7 @@ import argparse
 import secrets
 
 from horovod.common import _objects
+from horovod.common._extension import core
 from horovod.common.basics import HorovodBasics
 from horovod.tensorflow.data._registry import Registry, serve
 from horovod.tensorflow.data.compute_service import TfDataServiceConfig, compute_worker_fn
@@ -25,15 +26,16 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
     size, rank = _basics.size(), _basics.rank()
     if size % dispatchers:
         raise ValueError(f"{size} processes cannot be dealt out equally to {dispatchers}")
-    config = None
+    # The key is derived on every rank, since what ranks send each other is not encrypted.
+    name = _objects.broadcast_object(secrets.token_hex(16), name="compute_name")
+    key = core.derive_key(f"tf.data registry {name}")
+    workers = size // dispatchers
+    addresses = serve(Registry(dispatchers, workers), key) if rank == 0 else None
+    addresses = _objects.broadcast_object(addresses, name="compute_addresses")
+    config = TfDataServiceConfig(dispatchers, workers, dispatcher_side, addresses, key, timeout)
     if rank == 0:
-        key = secrets.token_bytes(32)
-        addresses = serve(Registry(dispatchers, size // dispatchers), key)
-        config = TfDataServiceConfig(
-            dispatchers, size // dispatchers, dispatcher_side, addresses, key, timeout
-        )
         config.write(configfile)
-    compute_worker_fn(_objects.broadcast_object(config, name="compute_config"))
+    compute_worker_fn(config)
     # Rank 0 serves the others until they have ended.
     _objects.allgather_object(rank, name="compute_end")
     _basics.shutdown()
