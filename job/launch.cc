@@ -23,6 +23,7 @@
 #include "job/driver/report.h"
 #include "job/links.h"
 #include "job/process/caller.h"
+#include "job/process/open_files.h"
 #include "job/process/watch.h"
 #include "job/stream/input_source.h"
 #include "job/stream/output.h"
@@ -33,8 +34,6 @@ namespace {
 constexpr int kAnyPort = 0;
 constexpr int kNotStarted = 126;  // as shells say it
 constexpr int kNoJob = 1;
-/// After SIGKILL, for the agents of other hosts to say that nothing is left.
-constexpr std::chrono::seconds kFarewell{10};
 
 /// What the loop watches; from `links` on, a link each.
 enum class Watched : uint64_t { signals, caller, store, out_console, err_console, input, links };
@@ -45,6 +44,7 @@ class Launch {
   int run();
 
  private:
+  void check_open_files() const;
   void watch_signals();
   std::optional<int> assemble();
   void start_all(const std::string& store_host);
@@ -93,10 +93,7 @@ class Launch {
 Launch::Launch(const Job& job)
     : job_(job),
       size_(job.ranks()),
-      driver_({.ranks = size_,
-               .hosts = static_cast<int>(job.hosts.size()),
-               .grace = job.grace,
-               .farewell = job.is_local() ? Duration::max() : kFarewell}),
+      driver_({.ranks = size_, .hosts = static_cast<int>(job.hosts.size()), .grace = job.grace}),
       output_({.ranks = size_,
                .timestamps = job.options.prefix_timestamp,
                .folder = job.options.output_filename,
@@ -104,6 +101,7 @@ Launch::Launch(const Job& job)
               STDOUT_FILENO, STDERR_FILENO),
       key_(job.options.caller_key ? read_caller_key(*job.options.caller_key) : make_job_key()) {
   allow_many_descriptors(defaults_);
+  check_open_files();
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // if the supervisor is killed, what it had is ours to end
   store_.emplace(key_, job.is_local() ? kLoopback : "", kAnyPort);
   events_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
@@ -117,6 +115,22 @@ Launch::Launch(const Job& job)
   watch(events_, signals_.get(), static_cast<uint64_t>(Watched::signals));
   if (caller_) watch(events_, caller_.get(), static_cast<uint64_t>(Watched::caller));
   watch(events_, store_->fd(), static_cast<uint64_t>(Watched::store));
+}
+
+void Launch::check_open_files() const {
+  OpenFiles files{.store_clients = static_cast<size_t>(size_)};
+  size_t others = 0;
+  for (const JobHost& host : job_.hosts) {
+    if (host.local) {
+      files.local_ranks += host.places.size();
+    } else {
+      ++others;
+    }
+  }
+  files.ssh_count = std::min(others, job_.fan_out);
+  const std::string shortage = shortage_of(files, defaults_);
+  if (!shortage.empty())
+    fail(Code::invalid_argument, fmt::format("{}; {}", shortage, kMoreFilesAdvice));
 }
 
 /// A signal that whoever started us has set to be ignored (nohup) stays ignored.
@@ -176,9 +190,10 @@ std::optional<int> Launch::assemble() {
 }
 
 void Launch::start_all(const std::string& store_host) {
-  if (job_.options.verbose)
-    for (const StartRow& row : links_->rows())
-      output_.say(fmt::format("CPUs of {}: {}", row.host, row.cpus));
+  for (const StartRow& row : links_->rows()) {
+    if (!row.warning.empty()) output_.say(fmt::format("{}: {}", row.host, row.warning));
+    if (job_.options.verbose) output_.say(fmt::format("CPUs of {}: {}", row.host, row.cpus));
+  }
   links_->start({store_host, store_->port()});
   if (job_.hosts.front().local) return;
   input_.emplace(STDIN_FILENO);
@@ -288,9 +303,10 @@ Event Launch::translated(const HostEvent& event) {
 /// The reason is the same for all ranks: it is told once, and the others count as ended well.
 RankExited Launch::not_started(const RankNotStarted& event) {
   if (std::exchange(start_failed_, true)) return {event.rank, {}};
-  const char* why = event.error == ENOEXEC
-                        ? "it is neither a program nor a script that begins with #!"
-                        : std::strerror(event.error);
+  const char* why = std::strerror(event.error);
+  if (event.error == ENOEXEC) why = "it is neither a program nor a script that begins with #!";
+  if (event.error == EAGAIN)
+    why = "no more processes are allowed there: raise ulimit -u, or the pids limit of its cgroup";
   output_.say(fmt::format("{} could not be started: {}", job_.command.program, why));
   return {event.rank, {.code = kNotStarted}};
 }
@@ -338,11 +354,16 @@ void Launch::perform(const AnnounceHost& announce) {
 }
 
 void Launch::perform(const Abandon& abandon) {
-  for (const int host : abandon.hosts)
-    output_.say(
-        fmt::format("host {} does not answer; what runs there ends when it finds that this "
-                    "launcher is gone",
-                    job_.hosts[static_cast<size_t>(host)].name));
+  for (const int index : abandon.hosts) {
+    const JobHost& host = job_.hosts[static_cast<size_t>(index)];
+    output_.say(host.local
+                    ? fmt::format("processes of the job on {} have not ended after SIGKILL; they "
+                                  "wait in the kernel, or cannot be found",
+                                  host.name)
+                    : fmt::format("host {} does not answer; what runs there ends when it finds "
+                                  "that this launcher is gone",
+                                  host.name));
+  }
 }
 
 void Launch::perform(const SignalAll& all) {

@@ -132,10 +132,8 @@ void Driver::pass(TimePoint now) {
 
 void Driver::kill(TimePoint now) {
   actions_.push_back(SignalAll{SIGKILL});
-  const bool patient = options_.farewell == Duration::max();
   // A second interruption does not put the end off.
-  if (phase_ != Phase::killing)
-    enter(Phase::killing, patient ? TimePoint::max() : now + options_.farewell);
+  if (phase_ != Phase::killing) enter(Phase::killing, now + options_.farewell);
 }
 
 void Driver::announce_first(TimePoint now, int rank, ExitStatus status) {

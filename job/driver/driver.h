@@ -77,7 +77,7 @@ struct AnnounceHost {
   bool first = false;
   bool operator==(const AnnounceHost&) const = default;
 };
-/// These hosts have not answered the order to kill; they are left to end by themselves.
+/// On these hosts something may be left although it was to be killed; it is left to end by itself.
 struct Abandon {
   std::vector<int> hosts;
   bool operator==(const Abandon&) const = default;
@@ -113,9 +113,9 @@ struct DriverOptions {
   Duration patience = std::chrono::seconds(5);
   /// How long the exit of a rank that names another waits for that other to exit.
   Duration blame = std::chrono::seconds(1);
-  /// From SIGKILL until hosts that say nothing are given up; max(): never, which is for a host that
-  /// cannot be cut off.
-  Duration farewell = Duration::max();
+  /// From SIGKILL until hosts where something is left are given up: they do not answer, or a
+  /// process there waits in the kernel and does not end before that.
+  Duration farewell = std::chrono::seconds(10);
 };
 
 class Driver {

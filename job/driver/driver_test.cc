@@ -37,6 +37,12 @@ class DriverTest : public ::testing::Test {
   Driver driver{{.ranks = 3}};
 };
 
+TEST_F(DriverTest, WhatDoesNotEndWhenItIsKilledIsGivenUp) {
+  on({Interrupted{SIGTERM}});
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_THAT(wait(), ElementsAre(Abandon{{0}}, Finish{143}));
+}
+
 TEST_F(DriverTest, AJobWhoseRanksAllEndWellEndsWell) {
   EXPECT_THAT(on({RankExited{0, kOk}}), IsEmpty());
   EXPECT_THAT(on({RankExited{2, kOk}}), IsEmpty());

@@ -22,6 +22,7 @@ struct StartRow {
   std::string reached_at{};             ///< of one that is ready: the launcher's address from there
   std::string interface {};             ///< and its own interface, towards it
   std::string cpus{};                   ///< and which CPUs its ranks may use
+  std::string warning{};                ///< and what the user should know; empty: nothing
 
   bool ready() const { return step == StartStep::ready; }
   bool failed() const { return !problem.empty(); }

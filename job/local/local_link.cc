@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "core/base/assert.h"
@@ -27,6 +28,8 @@ constexpr size_t kReadBytes = 64 * KiB;
 /// before somebody looks whether there is room. The kernel lists those first that waited longest.
 constexpr size_t kPipesATurn = 16;
 constexpr uint64_t kSupervisor = 0, kPipes = 1;
+/// For what a supervisor that was killed has left. The ranks end with it, by the kernel.
+constexpr std::chrono::seconds kOrphanPatience{10};
 
 /// The job's key in memory that nobody can change. Ranks inherit it; it has no name anywhere.
 FileDescriptor sealed_key(const JobKey& key) {
@@ -47,11 +50,13 @@ std::string interface_with(const std::string& address) {
 
 }  // namespace
 
-void allow_many_descriptors(ProcessDefaults& defaults) {
-  getrlimit(RLIMIT_NOFILE, &defaults.open_files);
-  rlimit all = defaults.open_files;
-  all.rlim_cur = all.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &all);
+std::string warning_here() {
+  const std::string hidden = why_descendants_are_hidden();
+  if (hidden.empty()) return hidden;
+  return fmt::format(
+      "{}: signals reach the ranks and their process groups only, and other processes that they "
+      "start may outlive the job; mount it for this namespace: mount -t proc proc /proc",
+      hidden);
 }
 
 LocalLink::LocalLink(const RankCommand& command, LocalPlan plan, const JobKey& key,
@@ -68,7 +73,8 @@ void LocalLink::tell_rows(std::vector<StartRow>& rows) const {
   rows[static_cast<size_t>(plan_.host)] = {.host = plan_.places.front().host,
                                            .local = true,
                                            .step = StartStep::ready,
-                                           .cpus = describe(plan_.binding, plan_.places)};
+                                           .cpus = describe(plan_.binding, plan_.places),
+                                           .warning = warning_here()};
 }
 
 void LocalLink::start(const Address& store) {
@@ -188,7 +194,7 @@ void LocalLink::supervisor_lost(HostNews& news) {
   waitpid(supervisor_.pid, &wait_status, 0);
   const ExitStatus status = exit_status(wait_status);
   for (size_t place = 0; place < pipes_.size(); ++place) drain(place, news.output);
-  kill_descendants([](pid_t, int) {});
+  Descendants().kill_all(kOrphanPatience, [](pid_t, int) {});
   news.events.push_back(HostGone{plan_.host,
                                  fmt::format("the supervisor of the ranks {}", describe(status)),
                                  status.ok() ? 1 : status.shell_code()});

@@ -34,9 +34,8 @@ struct LocalPlan {
   Binding binding{};
 };
 
-/// Two pipes a rank need more descriptors than some shells allow: raises the limit, and fills in
-/// what the ranks get back.
-void allow_many_descriptors(ProcessDefaults& defaults);
+/// What the user should know about this machine before ranks run on it; empty: nothing.
+std::string warning_here();
 
 class LocalLink final : public HostLink {
  public:

@@ -2,22 +2,35 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <memory>
 
 #include "core/base/error.h"
+#include "core/base/syscall_testing.h"
 #include "core/transport/file_descriptor.h"
 #include "job/process/caller.h"
 #include "job/process/cores.h"
 #include "job/process/descendants.h"
+#include "job/process/open_files.h"
+#include "job/process/piped_child.h"
 #include "job/process/spawn.h"
 
 namespace hvd::job {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::chrono::seconds kPatience{60};
 
 TEST(Stat, TakesAnyNameOfAProcess) {
   ProcessStat stat;
@@ -27,6 +40,13 @@ TEST(Stat, TakesAnyNameOfAProcess) {
   EXPECT_EQ(stat.state, 'S');
   for (const char* bad : {"", "12", "12 (a", "12 (a)", "12 (a) S", "x (a) S 7"})
     EXPECT_FALSE(parse_stat(bad, stat)) << bad;
+}
+
+TEST(NamespacePids, AreThoseOfTheLineNSpid) {
+  EXPECT_THAT(parse_namespace_pids("Name:\tsh\nPid:\t812\nNSpid:\t812\t7\t1\nNSpgid:\t812\n"),
+              ElementsAre(812, 7, 1));
+  EXPECT_THAT(parse_namespace_pids("Name:\tNSpid:\nPid:\t812\n"), IsEmpty());
+  EXPECT_THAT(parse_namespace_pids(""), IsEmpty());
 }
 
 TEST(FindProgram, LooksWhereTheShellLooks) {
@@ -102,6 +122,112 @@ TEST(Spawn, TellsWhyAProgramCannotBeStarted) {
   EXPECT_EQ(run.out, "");
 }
 
+/// What a program needs that is started for nothing but how it starts.
+struct Bare {
+  Bare() {
+    sigemptyset(&defaults.signal_mask);
+    defaults.on_broken_pipe.sa_handler = SIG_DFL;
+    getrlimit(RLIMIT_NOFILE, &defaults.open_files);
+  }
+  Program program(const std::string& path) const {
+    return {.path = path,
+            .arguments = {path},
+            .environment = {},
+            .in = STDIN_FILENO,
+            .out = STDOUT_FILENO,
+            .err = STDERR_FILENO};
+  }
+  ProcessDefaults defaults;
+};
+
+TEST(Spawn, LeavesErrnoOfTheParentAlone) {
+  const Bare bare;
+  const Program nowhere = bare.program("/nowhere");
+  for (int round = 0; round < 20; ++round) {
+    errno = 0;
+    const Spawned spawned(nowhere, bare.defaults);
+    siginfo_t ended;
+    ASSERT_EQ(waitid(P_PID, spawned.pid(), &ended, WEXITED), 0);
+    EXPECT_EQ(errno, 0);
+    EXPECT_EQ(spawned.error(), ENOENT);
+  }
+}
+
+/// The memory of a child that is still on its way to exec is not given to anybody else.
+TEST(Spawn, IsNotDestroyedUnderARunningChild) {
+  const Bare bare;
+  const Program program = bare.program("/bin/true");
+  for (int round = 0; round < 200; ++round) {
+    auto spawned = std::make_unique<Spawned>(program, bare.defaults);
+    const pid_t pid = spawned->pid();
+    spawned.reset();
+    const std::vector<char> next_owner(size_t{64} << 10, '\xff');  // as large as its stack
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_TRUE(WIFEXITED(status) || WTERMSIG(status) == SIGKILL) << WTERMSIG(status);
+  }
+}
+
+TEST(Spawn, TellsWhyThereCanBeNoProcess) {
+  const Bare bare;
+  const Program program = bare.program("/bin/true");
+  const auto told = hvd::testing::without(SYS_clone, [&] {
+    const Spawned spawned(program, bare.defaults);
+    return spawned.pid() == -1 && spawned.error() == ENOSYS;
+  });
+  if (!told) GTEST_SKIP() << "filters are not allowed here";
+  EXPECT_TRUE(*told);
+}
+
+TEST(PipedChild, IsGoneWhenItCannotBeWatched) {
+  const Bare bare;
+  const auto gone = hvd::testing::without(SYS_pidfd_open, [&] {
+    try {
+      const PipedChild child(bare.program("/bin/cat"), bare.defaults);
+      return false;
+    } catch (const Error&) {
+      return waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD;
+    }
+  });
+  if (!gone) GTEST_SKIP() << "filters are not allowed here";
+  EXPECT_TRUE(*gone);
+}
+
+TEST(PipedChild, ReadsWhatWeWriteAndIsWaitedFor) {
+  const Bare bare;
+  PipedChild child(bare.program("/bin/cat"), bare.defaults);
+  ASSERT_EQ(write(child.in.get(), "x", 1), 1);
+  child.in.reset();
+  pollfd ended{child.process().get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ended, 1, -1), 1);
+  char byte = 0;
+  EXPECT_EQ(read(child.out.get(), &byte, 1), 1);
+  EXPECT_EQ(byte, 'x');
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(child.error(), 0);
+}
+
+TEST(OpenFiles, ShortageNamesBothNumbers) {
+  ProcessDefaults defaults;
+  defaults.open_files = {.rlim_cur = 64, .rlim_max = 1024};
+  EXPECT_EQ(shortage_of({.local_ranks = 200, .store_clients = 200}, defaults), "");
+  EXPECT_EQ(shortage_of({.local_ranks = 300, .store_clients = 300}, defaults),
+            "1232 open files are needed to start 300 ranks here, and the limit is 1024");
+  EXPECT_NE(shortage_of({.local_ranks = 1, .store_clients = 2000}, defaults), "");
+  EXPECT_NE(shortage_of({.ssh_count = 300}, defaults), "");
+  defaults.open_files.rlim_max = 64;  // the key has a higher number
+  EXPECT_NE(shortage_of({.local_ranks = 1, .store_clients = 1}, defaults), "");
+  defaults.open_files.rlim_max = RLIM_INFINITY;
+  EXPECT_EQ(shortage_of({.local_ranks = 100000}, defaults), "");
+}
+
+TEST(Descendants, AreGivenUpWhenTheyDoNotEndInTime) {
+  const pid_t child = fork();
+  if (child == 0) pause();
+  EXPECT_FALSE(Descendants().kill_all(std::chrono::milliseconds(0), [](pid_t, int) {}));
+  EXPECT_TRUE(Descendants().kill_all(kPatience, [](pid_t, int) {}));
+}
+
 TEST(Descendants, AreAllKilledAlsoThoseThatHidInASessionOfTheirOwn) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   int ends[2];
@@ -120,11 +246,12 @@ TEST(Descendants, AreAllKilledAlsoThoseThatHidInASessionOfTheirOwn) {
   }
   char ready = 0;
   ASSERT_EQ(read(ends[0], &ready, 1), 1);
-  EXPECT_GE(descendants().size(), 2u);
+  EXPECT_EQ(why_descendants_are_hidden(), "");
+  EXPECT_GE(find_descendants()->size(), 2u);
   int reaped = 0;
-  kill_descendants([&](pid_t, int) { ++reaped; });
+  EXPECT_TRUE(Descendants().kill_all(kPatience, [&](pid_t, int) { ++reaped; }));
   EXPECT_EQ(reaped, 3);
-  EXPECT_TRUE(descendants().empty());
+  EXPECT_TRUE(find_descendants()->empty());
   close(ends[1]);
   EXPECT_EQ(read(ends[0], &ready, 1), 0) << "nobody holds the pipe any more";
   close(ends[0]);

@@ -1,9 +1,11 @@
 #include "job/process/spawn.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 #include <csignal>
 #include <sstream>
 
-#include "core/base/error.h"
+#include "job/process/raw_syscall.h"
 
 namespace hvd::job {
 namespace {
@@ -29,22 +31,15 @@ std::vector<cpu_set_t> mask_of(const std::vector<int>& cpus) {
   return mask;
 }
 
-/// Gives `source` the number `target` and lets it survive exec.
-bool place_descriptor(int source, int target) {
-  if (source == target) return fcntl(target, F_SETFD, 0) == 0;
-  return dup2(source, target) >= 0;
+template <typename T>
+long address_of(const T* object) {
+  return reinterpret_cast<long>(object);
 }
 
-bool prepare_child(const Program& program, const ProcessDefaults& defaults) {
-  if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
-  if (!place_descriptor(program.in, STDIN_FILENO) ||
-      !place_descriptor(program.out, STDOUT_FILENO) ||
-      !place_descriptor(program.err, STDERR_FILENO))
-    return false;
-  if (program.key >= 0 && !place_descriptor(program.key, program.key_target)) return false;
-  if (setrlimit(RLIMIT_NOFILE, &defaults.open_files) != 0) return false;
-  return sigaction(SIGPIPE, &defaults.on_broken_pipe, nullptr) == 0 &&
-         sigprocmask(SIG_SETMASK, &defaults.signal_mask, nullptr) == 0;
+/// Gives `source` the number `target` and lets it survive exec. Negative: -errno.
+long place_descriptor(int source, int target) {
+  if (source == target) return raw_syscall(SYS_fcntl, target, F_SETFD, 0);
+  return raw_syscall(SYS_dup3, source, target, 0);
 }
 
 bool is_program(const std::string& path) {
@@ -68,25 +63,56 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 Spawned::Spawned(const Program& program, const ProcessDefaults& defaults)
     : program_(program),
       defaults_(defaults),
+      parent_(getpid()),
       arguments_(pointers(program.arguments)),
       environment_(pointers(program.environment)),
       cpus_(mask_of(program.cpus)),
-      stack_(new std::byte[kStackBytes]) {
-  pid_ = clone(child, stack_.get() + kStackBytes, CLONE_VM | SIGCHLD, this);
-  if (pid_ < 0) fail_errno("starting a process");
+      stack_(new std::byte[kStackBytes]),
+      in_our_memory_(1) {
+  pid_ = clone(child, stack_.get() + kStackBytes, CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD, this,
+               nullptr, nullptr, &in_our_memory_);
+  if (pid_ >= 0) return;
+  error_.store(errno, std::memory_order_relaxed);
+  in_our_memory_.store(0, std::memory_order_relaxed);
 }
 
-/// Runs beside the parent in its memory: system calls only, and nothing of ours is changed but
-/// error_.
+Spawned::~Spawned() {
+  // Acquire: what the child has done here is done. Partner: the kernel, at exec or exit.
+  while (const int here = in_our_memory_.load(std::memory_order_acquire)) {
+    kill(pid_, SIGKILL);  // not reaped yet: it ends only after it has left
+    raw_syscall(SYS_futex, address_of(&in_our_memory_), FUTEX_WAIT, here, 0);
+  }
+}
+
+/// Runs beside the parent in its memory and with its thread-local storage. So it allocates nothing,
+/// changes nothing of ours but error_, and uses of libc only what cannot fail: errno is shared.
 int Spawned::child(void* spawned) {
   auto& self = *static_cast<Spawned*>(spawned);
-  // A CPU may have just been taken from us: unbound the program runs as well.
-  if (!self.cpus_.empty())
-    sched_setaffinity(0, self.cpus_.size() * sizeof(cpu_set_t), self.cpus_.data());
-  if (prepare_child(self.program_, self.defaults_))
-    execve(self.program_.path.c_str(), self.arguments_.data(), self.environment_.data());
-  self.error_ = errno;
+  self.error_.store(static_cast<int>(-self.become_program()),
+                    std::memory_order_release);  // partner: error()
   _exit(127);
+}
+
+long Spawned::become_program() const {
+  // A CPU may have just been taken from us: unbound the program runs as well.
+  if (!cpus_.empty())
+    raw_syscall(SYS_sched_setaffinity, 0, static_cast<long>(cpus_.size() * sizeof(cpu_set_t)),
+                address_of(cpus_.data()));
+  long result = raw_syscall(SYS_setpgid, 0, 0);
+  if (result >= 0) result = raw_syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+  if (raw_syscall(SYS_getppid) != parent_) _exit(127);  // it died before it could take us with it
+  if (result >= 0) result = place_descriptor(program_.in, STDIN_FILENO);
+  if (result >= 0) result = place_descriptor(program_.out, STDOUT_FILENO);
+  if (result >= 0) result = place_descriptor(program_.err, STDERR_FILENO);
+  if (result >= 0 && program_.key >= 0)
+    result = place_descriptor(program_.key, program_.key_target);
+  if (result >= 0)
+    result = raw_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, address_of(&defaults_.open_files), 0);
+  if (result < 0) return result;
+  sigaction(SIGPIPE, &defaults_.on_broken_pipe, nullptr);
+  sigprocmask(SIG_SETMASK, &defaults_.signal_mask, nullptr);
+  return raw_syscall(SYS_execve, address_of(program_.path.c_str()), address_of(arguments_.data()),
+                     address_of(environment_.data()));
 }
 
 std::string find_program(const std::string& name, const std::string& path) {

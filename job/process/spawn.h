@@ -1,5 +1,6 @@
 // Starting processes, as fast as the kernel can: no memory is copied, and the next one is started
-// while the one before is still becoming its program.
+// while the one before is still on its way to exec. Until then a child runs in the memory of its
+// parent, so it makes raw system calls only and the parent keeps that memory alive.
 #pragma once
 
 #include <sched.h>
@@ -7,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -37,31 +39,38 @@ struct Program {
 /// An array that ends with null, as exec wants it. `texts` outlives it.
 std::vector<char*> pointers(const std::vector<std::string>& texts);
 
-/// A child, and the memory in which it runs until it has become the program: keep it until the
-/// child has ended.
+/// A child process, and the memory that it uses until exec. Owned and used by one thread.
 class Spawned {
  public:
   /// The child leads a process group of its own and dies with the calling thread. Both arguments
-  /// must outlive this. Throws Error{internal} when no process can be made.
+  /// must outlive this. Where no process can be made, pid() is -1 and error() says why.
   Spawned(const Program& program, const ProcessDefaults& defaults);
   Spawned(const Spawned&) = delete;
   Spawned& operator=(const Spawned&) = delete;
+  /// A child that has not reached exec is killed; returns once it has left our memory. Does not
+  /// reap it.
+  ~Spawned();
 
   pid_t pid() const { return pid_; }
-  /// Once it has ended: why it never became the program (errno), or 0.
-  int error() const { return error_; }
+  /// Why it never became the program (errno), or 0. Known once the child has ended.
+  int error() const { return error_.load(std::memory_order_acquire); }  // partner: child()
 
  private:
   static int child(void* spawned);
+  /// In the child. The first failure as -errno; does not return when there is none.
+  long become_program() const;
 
   const Program& program_;
   const ProcessDefaults& defaults_;
+  const pid_t parent_;
   std::vector<char*> arguments_;
   std::vector<char*> environment_;
   std::vector<cpu_set_t> cpus_;
   std::unique_ptr<std::byte[]> stack_;
   pid_t pid_ = -1;
-  volatile int error_ = 0;  ///< written by the child
+  std::atomic<int> error_ = 0;
+  /// Not 0 while the child uses our memory: the kernel clears it at exec and at exit.
+  std::atomic<int> in_our_memory_ = 0;
 };
 
 /// Where the shell would find `name`: itself when it holds a slash, else in the folders of `path`.

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "core/base/error.h"
 #include "job/process/descendants.h"
@@ -21,18 +23,24 @@ using Kind = SupervisorMessage::Kind;
 
 /// How often what survived a SIGKILL to all is killed again (it was being born).
 constexpr int kKillRoundMilliseconds = 2;
+/// For what is left when whoever started us is gone. After this everything has been killed that can
+/// be found, and nobody waits for the rest.
+constexpr std::chrono::seconds kLastPatience{10};
 
 /// Lives in the supervisor's process alone.
 class SupervisorLoop {
  public:
   SupervisorLoop(const SupervisorTask& task, int socket) : task_(task), socket_(socket) {}
 
-  [[noreturn]] void run() {
+  /// Nothing above this frame belongs to this process: no exception may unwind it.
+  [[noreturn]] void run() noexcept {
     const int signals = watch_signals();
+    if (signals < 0) vanish();
     start_ranks();
     while (true) {
-      if (!reap([this](pid_t pid, int status) { reaped(pid, status); })) end(Kind::nothing_left);
-      if (killing_) signal_descendants(SIGKILL);
+      if (!descendants_.reap([this](pid_t pid, int status) { reaped(pid, status); }))
+        end(Kind::nothing_left);
+      if (killing_) descendants_.signal(SIGKILL);
       pollfd watched[] = {{socket_, POLLIN, 0}, {signals, POLLIN, 0}};
       if (poll(watched, 2, killing_ ? kKillRoundMilliseconds : -1) < 0 && errno != EINTR) vanish();
       if (watched[1].revents != 0) {
@@ -56,11 +64,18 @@ class SupervisorLoop {
   }
 
   void start_ranks() {
+    int error = 0;
     for (const Program& program : task_.programs) {
       const auto index = static_cast<int32_t>(spawned_.size());
-      const auto& spawned =
-          spawned_.emplace_back(std::make_unique<Spawned>(program, task_.defaults));
+      const auto& spawned = spawned_.emplace_back(
+          error == 0 ? std::make_unique<Spawned>(program, task_.defaults) : nullptr);
+      if (error == 0 && spawned->pid() < 0) error = spawned->error();
+      if (error != 0) {  // of no use without this one: the others are not started
+        send({Kind::not_started, index, error});
+        continue;
+      }
       index_of_[spawned->pid()] = index;
+      descendants_.add(spawned->pid());
     }
     // A rank's output ends when the rank and its children have closed it, not when we have; its
     // input is read by nobody when they have. (Several may read the same.)
@@ -89,7 +104,7 @@ class SupervisorLoop {
     if (command.value == SIGKILL) {
       killing_ = true;
     } else {
-      signal_descendants(command.value);
+      descendants_.signal(command.value);
     }
   }
 
@@ -104,15 +119,16 @@ class SupervisorLoop {
   }
 
   /// Whoever started us is gone.
-  [[noreturn]] static void vanish() {
-    kill_descendants([](pid_t, int) {});
+  [[noreturn]] void vanish() {
+    descendants_.kill_all(kLastPatience, [](pid_t, int) {});
     _exit(1);
   }
 
   const SupervisorTask& task_;
   int socket_;
-  std::vector<std::unique_ptr<Spawned>> spawned_;  ///< by rank
+  std::vector<std::unique_ptr<Spawned>> spawned_;  ///< by rank; none: not started
   std::map<pid_t, int32_t> index_of_;              ///< of those that run
+  Descendants descendants_;
   bool killing_ = false;
 };
 
@@ -122,17 +138,17 @@ Supervisor start_supervisor(const SupervisorTask& task) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     fail_errno("making the supervisor's socket");
+  FileDescriptor ours(ends[0]);
+  const FileDescriptor theirs(ends[1], AtFork::keep);
   const pid_t pid = fork();
   if (pid < 0) fail_errno("starting the supervisor");
   if (pid == 0) {
-    close(ends[0]);
     setsid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "hvd-supervisor");
-    SupervisorLoop(task, ends[1]).run();
+    SupervisorLoop(task, theirs.get()).run();
   }
-  close(ends[1]);
-  return {pid, FileDescriptor(ends[0])};
+  return {pid, std::move(ours)};
 }
 
 }  // namespace hvd::job

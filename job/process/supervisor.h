@@ -35,7 +35,8 @@ struct Supervisor {
 };
 
 /// Forks the supervisor, which starts the programs at once. Their descriptors may then be closed
-/// here.
+/// here. Where one cannot be started for want of processes, it and those behind it are
+/// `not_started`. Throws Error{internal} when there can be no supervisor.
 Supervisor start_supervisor(const SupervisorTask& task);
 
 }  // namespace hvd::job

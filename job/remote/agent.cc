@@ -21,6 +21,7 @@
 #include "job/driver/report.h"
 #include "job/local/local_link.h"
 #include "job/process/command.h"
+#include "job/process/open_files.h"
 #include "job/remote/agent_branches.h"
 #include "job/remote/agent_frames.h"
 #include "job/remote/connect_back.h"
@@ -195,6 +196,9 @@ void Agent::prepare(AgentSetup setup) {
   binding_ = binding_here(setup_.places, setup_.binding);
   if (is_refused(binding_, setup_.binding))
     return refuse(StartStep::program, binding_.why_not, {std::string(kNotBoundAdvice)});
+  if (const std::string shortage = shortage_of({.local_ranks = setup_.places.size()}, defaults_);
+      !shortage.empty())
+    return refuse(StartStep::program, shortage, {kMoreFilesAdvice});
   connect_back();
 }
 
@@ -232,8 +236,8 @@ void Agent::look_for_launcher() {
     way_ = *std::move(way);
     connecting_.reset();
     tune_tcp(way_.socket, kLauncherTimeout);
-    say(Kind::ready,
-        to_bytes(AgentReady{way_.address, way_.interface, describe(binding_, setup_.places)}));
+    say(Kind::ready, to_bytes(AgentReady{way_.address, way_.interface,
+                                         describe(binding_, setup_.places), warning_here()}));
   } else if (connecting_->failed() || now() >= give_up_at_) {
     std::vector<std::string> advice = connecting_->told();
     advice.emplace_back(

@@ -174,6 +174,7 @@ ByteVector to_bytes(const AgentReady& ready) {
   out.put_text(ready.store_address);
   out.put_text(ready.interface);
   out.put_text(ready.cpus);
+  out.put_text(ready.warning);
   return out.take();
 }
 
@@ -183,6 +184,7 @@ AgentReady read_ready(ConstBytes bytes) {
   ready.store_address = in.get_text(kMaxTextBytes);
   ready.interface = in.get_text(kMaxTextBytes);
   ready.cpus = in.get_text(kMaxTextBytes);
+  ready.warning = in.get_text(kMaxTextBytes);
   in.finish();
   return ready;
 }

@@ -117,7 +117,8 @@ AgentSetup read_setup(ConstBytes bytes);
 struct AgentReady {
   std::string store_address;
   std::string interface;
-  std::string cpus;  ///< that its ranks may use, for people
+  std::string cpus;     ///< that its ranks may use, for people
+  std::string warning;  ///< what the user should know; empty: nothing
   bool operator==(const AgentReady&) const = default;
 };
 ByteVector to_bytes(const AgentReady& ready);

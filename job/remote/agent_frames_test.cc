@@ -100,7 +100,7 @@ TEST(AgentPayloads, ComeOutAsTheyWentIn) {
 
   const AgentHello hello{"1.2", "box"};
   EXPECT_EQ(read_hello(to_bytes(hello)), hello);
-  const AgentReady ready{"10.0.0.1", "eth0", "rank 0: 0-3"};
+  const AgentReady ready{"10.0.0.1", "eth0", "rank 0: 0-3", "no /proc"};
   EXPECT_EQ(read_ready(to_bytes(ready)), ready);
   const AgentRefusal refusal{StartStep::program, "no", {"try this", "or that"}};
   EXPECT_EQ(read_refusal(to_bytes(refusal)), refusal);

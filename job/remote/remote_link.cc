@@ -63,6 +63,7 @@ void RemoteLink::take_frame(const AgentFrame& frame, HostNews& news) {
       one.row.reached_at = std::move(ready.store_address);
       one.row.interface = std::move(ready.interface);
       one.row.cpus = std::move(ready.cpus);
+      one.row.warning = std::move(ready.warning);
       return;
     }
     case Kind::refused:

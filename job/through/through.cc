@@ -37,6 +37,8 @@ namespace hvd::job {
 namespace {
 
 constexpr int kNotStarted = 127;
+/// After SIGKILL: what waits in the kernel longer than this is left to end by itself.
+constexpr std::chrono::seconds kLastPatience{10};
 /// All flavours name themselves in the first lines.
 constexpr size_t kVersionBytes = 65536;
 
@@ -112,6 +114,7 @@ class Waiting {
         caller_(std::move(caller)),
         patience_(patience) {
     if (!signals_) fail_errno("watching signals");
+    descendants_.add(pid);
   }
 
   int run() {
@@ -141,7 +144,7 @@ class Waiting {
     if (read(signals_.get(), &info, sizeof info) != sizeof info) return;
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) {
-      reap([this](pid_t pid, int status) { take_end(pid, status); });
+      descendants_.reap([this](pid_t pid, int status) { take_end(pid, status); });
     } else if (info.ssi_code <= 0) {
       pass_on(signal);
     } else {
@@ -162,7 +165,8 @@ class Waiting {
   /// Said when it is done: there may be nobody to read it, and then we end too.
   void kill_all() {
     kill_at_.reset();
-    kill_descendants([this](pid_t pid, int status) { take_end(pid, status); });
+    descendants_.kill_all(kLastPatience, [this](pid_t pid, int status) { take_end(pid, status); });
+    if (!status_) status_ = W_EXITCODE(0, SIGKILL);
     std::fputs(fmt::format("horovodrun: the launcher of the ranks had not ended {} s after SIGTERM "
                            "and was killed; --grace-seconds gives it longer\n",
                            patience_.count())
@@ -182,6 +186,7 @@ class Waiting {
   }
 
   pid_t pid_;
+  Descendants descendants_;
   FileDescriptor signals_;
   FileDescriptor caller_;  ///< of the process that the job ends with, if there is one
   const std::chrono::seconds patience_;
@@ -211,8 +216,8 @@ int run_to_end(const std::string& program, const ForeignLauncher& launcher,
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     sigprocmask(SIG_SETMASK, &before, nullptr);
-    if (getppid() == self)
-      execve(program.c_str(), image.arguments.data(), image.environment.data());
+    if (getppid() != self) _exit(kNotStarted);  // it was killed before it could take us with it
+    execve(program.c_str(), image.arguments.data(), image.environment.data());
     fmt::print(stderr, "horovodrun: {} could not be started: {}\n", program, std::strerror(errno));
     std::fflush(stderr);
     _exit(kNotStarted);
@@ -235,17 +240,34 @@ int run(const std::string& program, const ForeignLauncher& launcher, const Optio
   return run_to_end(program, launcher, options.caller);
 }
 
-/// A file that is there as long as this.
+/// A file with this name that is not left behind when it cannot be written.
+void write_new(const FileDescriptor& file, const std::string& path, const std::string& text) {
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t size = write(file.get(), rest.data(), rest.size());
+    if (size >= 0) {
+      rest.remove_prefix(static_cast<size_t>(size));
+    } else if (errno != EINTR) {
+      const int why = errno;
+      unlink(path.c_str());
+      fail(Code::internal,
+           fmt::format("the rank file {} cannot be written: {}; TMPDIR names another folder", path,
+                       std::strerror(why)));
+    }
+  }
+}
+
+/// A file that is there as long as this. Throws Error{internal} when it cannot be written.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text) {
     std::error_code problem;
     // mkstemp puts its own letters in place of the last six.
     path_ = (std::filesystem::temp_directory_path(problem) / "horovodrun-ranks-XXXXXX").string();
-    const FileDescriptor file(mkstemp(path_.data()));
-    if (file.get() < 0 ||
-        write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-      fail_errno(fmt::format("writing the rank file {}", path_));
+    const FileDescriptor file(mkostemp(path_.data(), O_CLOEXEC));
+    if (!file)
+      fail_errno(fmt::format("making the rank file {}; TMPDIR names another folder", path_));
+    write_new(file, path_, text);
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;

@@ -1,0 +1,42 @@
+#include "job/process/open_files.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "job/options/environment.h"
+
+namespace hvd::job {
+namespace {
+
+/// Standard descriptors, consoles, epolls, timers, listeners; with room.
+constexpr size_t kOwnFiles = 32;
+constexpr size_t kPipeEndsPerRank = 4, kPipeEndsKeptPerRank = 2;
+/// Three pipes, the process, an epoll.
+constexpr size_t kFilesPerSsh = 5;
+
+}  // namespace
+
+/// The Store has clients once the ranks run, when the ranks' ends of their pipes are closed here.
+size_t OpenFiles::needed() const {
+  const size_t at_start = kPipeEndsPerRank * local_ranks;
+  const size_t while_running = kPipeEndsKeptPerRank * local_ranks + store_clients;
+  const size_t total = kOwnFiles + kFilesPerSsh * ssh_count + std::max(at_start, while_running);
+  return std::max(total, static_cast<size_t>(kKeyDescriptor) + 1);
+}
+
+void allow_many_descriptors(ProcessDefaults& defaults) {
+  getrlimit(RLIMIT_NOFILE, &defaults.open_files);
+  rlimit all = defaults.open_files;
+  all.rlim_cur = all.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &all);
+}
+
+std::string shortage_of(const OpenFiles& files, const ProcessDefaults& defaults) {
+  const rlim_t limit = defaults.open_files.rlim_max;
+  if (limit == RLIM_INFINITY || files.needed() <= limit) return "";
+  return fmt::format("{} open files are needed to start {} ranks here, and the limit is {}",
+                     files.needed(), files.local_ranks, limit);
+}
+
+}  // namespace hvd::job

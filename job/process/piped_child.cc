@@ -1,0 +1,81 @@
+#include "job/process/piped_child.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/transport/process_watch.h"
+
+namespace hvd::job {
+namespace {
+
+/// Ours never blocks; the other one is for the child.
+struct Pipe {
+  FileDescriptor ours, theirs;
+};
+
+Pipe make_pipe(bool we_read) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail_errno("making a pipe");
+  const int ours = we_read ? ends[0] : ends[1];
+  fcntl(ours, F_SETFL, O_NONBLOCK);
+  return {FileDescriptor(ours), FileDescriptor(we_read ? ends[1] : ends[0])};
+}
+
+}  // namespace
+
+struct PipedChild::Pipes {
+  Pipe in = make_pipe(false), out = make_pipe(true), err = make_pipe(true);
+
+  Program given_to(Program program) const {
+    program.in = in.theirs.get();
+    program.out = out.theirs.get();
+    program.err = err.theirs.get();
+    return program;
+  }
+};
+
+// The child has descriptors of its own: its ends of the pipes are closed here at once.
+PipedChild::PipedChild(Program program, const ProcessDefaults& defaults)
+    : PipedChild(std::move(program), defaults, Pipes()) {
+  // From here on the destructor runs whatever happens.
+  if (spawned_.pid() < 0)
+    fail(Code::internal, fmt::format("{} cannot be started: {}", program_.path,
+                                     std::generic_category().message(spawned_.error())));
+  process_ = open_process(spawned_.pid());
+}
+
+PipedChild::PipedChild(Program program, const ProcessDefaults& defaults, Pipes pipes)
+    : in(std::move(pipes.in.ours)),
+      out(std::move(pipes.out.ours)),
+      err(std::move(pipes.err.ours)),
+      program_(pipes.given_to(std::move(program))),
+      spawned_(program_, defaults) {}
+
+PipedChild::~PipedChild() {
+  if (reaped_ || spawned_.pid() < 0) return;
+  kill();
+  wait();
+}
+
+void PipedChild::kill() {
+  if (!reaped_) ::kill(spawned_.pid(), SIGKILL);
+}
+
+int PipedChild::wait() {
+  int status = 0;
+  while (waitpid(spawned_.pid(), &status, 0) < 0 && errno == EINTR) {
+  }
+  reaped_ = true;
+  return status;
+}
+
+}  // namespace hvd::job
