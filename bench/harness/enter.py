@@ -14,6 +14,8 @@ WITH_A_VALUE = ("-o", "-p", "-l", "-i")
 
 def main() -> None:
     words = sys.argv[1:]
+    if "-G" in words:
+        return  # there are no settings to tell
     while words and words[0].startswith("-"):
         words = words[2 if words[0] in WITH_A_VALUE else 1 :]
     host, command = words[0].split("@")[-1], " ".join(words[1:])

@@ -1,13 +1,10 @@
 #include "job/remote/agent_connection.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <utility>
 
 #include "core/base/error.h"
@@ -24,17 +21,16 @@ constexpr size_t kReadBytes = 64 * KiB;
 constexpr int kReadsAtOnce = 4;
 /// What is kept of the complaints of an ssh.
 constexpr size_t kMaxSaidBytes = 16 * KiB;
+/// The settings of ssh are a hundred lines, and more where it has many files of keys.
+constexpr size_t kMaxSettingsBytes = 256 * KiB;
 
-/// Ours never blocks; the other one is for the child, and must be closed once it has it.
-struct Pipe {
-  FileDescriptor ours, theirs;
-};
-Pipe make_pipe(bool we_read) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) fail_errno("making a pipe");
-  const int ours = we_read ? ends[0] : ends[1];
-  fcntl(ours, F_SETFL, O_NONBLOCK);
-  return {FileDescriptor(ours), FileDescriptor(we_read ? ends[1] : ends[0])};
+/// Appends what has come, as far as there is room in `text`, and drops the rest. True at the end.
+bool read_all(const FileDescriptor& pipe, std::string& text) {
+  char bytes[4096];
+  ssize_t size = 0;
+  while ((size = read(pipe.get(), bytes, sizeof(bytes))) > 0)
+    if (text.size() < kMaxSettingsBytes) text.append(bytes, static_cast<size_t>(size));
+  return size == 0;
 }
 
 }  // namespace
@@ -43,39 +39,50 @@ AgentConnection::AgentConnection(std::string host, SshOptions ssh, const Environ
                                  const ProcessDefaults& defaults)
     : host_(std::move(host)),
       ssh_(std::move(ssh)),
+      environment_(assignments(environment)),
       defaults_(defaults),
       events_(epoll_create1(EPOLL_CLOEXEC)) {
-  begin(environment);
+  if (ssh_.kubexec.empty()) {
+    ask_for_settings();
+  } else {
+    begin(UnknownHost::as_configured);
+  }
 }
 
-void AgentConnection::begin(const Environment& environment) {
-  Pipe in = make_pipe(false), out = make_pipe(true), err = make_pipe(true);
-  program_.arguments = agent_command(ssh_, host_);
-  program_.path = program_.arguments.front();
-  program_.environment = assignments(environment);
-  program_.in = in.theirs.get();
-  program_.out = out.theirs.get();
-  program_.err = err.theirs.get();
-  process_ = std::make_unique<Spawned>(program_, defaults_);
-  // The child shares our memory but has descriptors of its own: these may be closed here.
-  pidfd_ = open_process(process_->pid());
-  in_ = std::move(in.ours);
-  out_ = std::move(out.ours);
-  err_ = std::move(err.ours);
-  to_agent_ = std::make_unique<Console>(in_.get());
-  for (const FileDescriptor* fd : {&pidfd_, &out_, &err_}) watch(events_, fd->get());
+std::unique_ptr<PipedChild> AgentConnection::start(std::vector<std::string> command) {
+  const std::string path = command.front();
+  auto child = std::make_unique<PipedChild>(
+      Program{.path = path, .arguments = std::move(command), .environment = environment_},
+      defaults_);
+  for (const int fd : child->readable()) watch(events_, fd);
+  return child;
 }
 
-AgentConnection::~AgentConnection() {
-  if (over_) return;
-  kill(process_->pid(), SIGKILL);
-  waitpid(process_->pid(), nullptr, 0);
+void AgentConnection::ask_for_settings() {
+  settings_ssh_ = start(settings_command(ssh_, host_));
+  settings_ssh_->in.reset();
+}
+
+bool AgentConnection::take_settings() {
+  const bool ended = has_ended(settings_ssh_->process());  // nothing is written after this
+  std::string complaints;  // of no interest: the second ssh makes the same
+  if (read_all(settings_ssh_->out, settings_)) unwatch(events_, settings_ssh_->out.get());
+  if (read_all(settings_ssh_->err, complaints)) unwatch(events_, settings_ssh_->err.get());
+  if (!ended) return false;
+  settings_ssh_.reset();
+  begin(unknown_host_by(settings_));
+  return true;
+}
+
+void AgentConnection::begin(UnknownHost unknown) {
+  process_ = start(agent_command(ssh_, host_, unknown));
+  to_agent_ = std::make_unique<Console>(process_->in.get());
 }
 
 void AgentConnection::take(const std::function<void(const AgentFrame&)>& each) {
-  if (over_) return;
+  if (over_ || (settings_ssh_ && !take_settings())) return;
   listen_to_ssh();
-  const bool ended = has_ended(pidfd_);  // nothing is written after this
+  const bool ended = has_ended(process_->process());  // nothing is written after this
   bool more = true;
   for (int round = 0; more && round < kReadsAtOnce; ++round) {
     more = receive();
@@ -87,25 +94,27 @@ void AgentConnection::take(const std::function<void(const AgentFrame&)>& each) {
 
 /// False when there is nothing now.
 bool AgentConnection::receive() {
-  if (!out_) return false;
+  FileDescriptor& out = process_->out;
+  if (!out) return false;
   std::byte bytes[kReadBytes];
-  const ssize_t size = read(out_.get(), bytes, sizeof(bytes));
+  const ssize_t size = read(out.get(), bytes, sizeof(bytes));
   if (size > 0 && broken_.empty()) reader_.add({bytes, static_cast<size_t>(size)});
   if (size == 0) {
-    unwatch(events_, out_.get());
-    out_.reset();
+    unwatch(events_, out.get());
+    out.reset();
   }
   return size > 0;
 }
 
 void AgentConnection::listen_to_ssh() {
+  FileDescriptor& err = process_->err;
   char text[4096];
-  while (err_) {
-    const ssize_t size = read(err_.get(), text, sizeof(text));
+  while (err) {
+    const ssize_t size = read(err.get(), text, sizeof(text));
     if (size < 0) return;
     if (size == 0) {
-      unwatch(events_, err_.get());
-      err_.reset();
+      unwatch(events_, err.get());
+      err.reset();
       return;
     }
     said_.append(text, static_cast<size_t>(size));
@@ -126,17 +135,15 @@ void AgentConnection::take_frames(const std::function<void(const AgentFrame&)>& 
 
 void AgentConnection::break_off(const std::string& why) {
   broken_ = why;
-  kill(process_->pid(), SIGKILL);
+  process_->kill();
 }
 
 void AgentConnection::take_end() {
   over_ = true;
   listen_to_ssh();
-  int wait_status = 0;
-  waitpid(process_->pid(), &wait_status, 0);
-  const ExitStatus status = exit_status(wait_status);
-  for (const FileDescriptor* fd : {&pidfd_, &out_, &err_}) unwatch(events_, fd->get());
-  if (std::exchange(send_watched_, false)) unwatch(events_, in_.get());
+  const ExitStatus status = exit_status(process_->wait());
+  for (const int fd : process_->readable()) unwatch(events_, fd);
+  if (std::exchange(send_watched_, false)) unwatch(events_, process_->in.get());
 
   AgentRefusal& before = end_.before;
   StartRow row = diagnosis(ssh_, host_, status, said_, reader_.noise());
@@ -145,7 +152,7 @@ void AgentConnection::take_end() {
   if (spoke && before.step < StartStep::agent) before.step = StartStep::agent;
   if (!broken_.empty()) before.problem = broken_;
   if (process_->error() != 0)
-    before.problem = fmt::format("{} cannot be started: {}", program_.path,
+    before.problem = fmt::format("{} cannot be started: {}", process_->path(),
                                  std::generic_category().message(process_->error()));
   end_.after = broken_.empty() ? fmt::format("the ssh to it {}", describe(status)) : broken_;
   if (const std::string line = last_line(said_); !line.empty())
@@ -153,7 +160,7 @@ void AgentConnection::take_end() {
 }
 
 void AgentConnection::say(const AgentFrame& frame) {
-  if (over_) return;
+  if (over_ || !to_agent_) return;
   to_agent_->add(as_text(to_bytes(frame)));
   send();
 }
@@ -164,9 +171,9 @@ void AgentConnection::send() {
   if (send_watched_ == to_agent_->has_waiting()) return;
   send_watched_ = !send_watched_;
   if (send_watched_) {
-    watch(events_, in_.get(), 0, EPOLLOUT);
+    watch(events_, process_->in.get(), 0, EPOLLOUT);
   } else {
-    unwatch(events_, in_.get());
+    unwatch(events_, process_->in.get());
   }
 }
 

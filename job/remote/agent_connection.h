@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/transport/file_descriptor.h"
-#include "job/process/spawn.h"
+#include "job/process/piped_child.h"
 #include "job/remote/agent_frames.h"
 #include "job/remote/ssh.h"
 #include "job/stream/console.h"
@@ -18,17 +18,18 @@ namespace hvd::job {
 
 class AgentConnection {
  public:
-  /// Starts the ssh. `environment`: what it gets of variables.
+  /// Starts the ssh, or first one that tells its settings. `environment`: what both get of
+  /// variables. Throws Error{internal} when there can be no such process.
   AgentConnection(std::string host, SshOptions ssh, const Environment& environment,
                   const ProcessDefaults& defaults);
-  /// Cuts the agent off if it still speaks: it then ends what it has.
-  ~AgentConnection();
+  // The end cuts the agent off if it still speaks: it then ends what it has.
 
   /// Readable when take() has something to do.
   int fd() const { return events_.get(); }
   /// Hands over what has come, but not all of much, and sends what waits. Never blocks. An Error of
   /// `each` ends this connection.
   void take(const std::function<void(const AgentFrame&)>& each);
+  /// Of no effect before the agent has said something, and after its end.
   void say(const AgentFrame& frame);
 
   /// The ssh has ended, and all that came has been taken.
@@ -37,7 +38,11 @@ class AgentConnection {
   const AgentEnd& end() const { return end_; }
 
  private:
-  void begin(const Environment& environment);
+  void ask_for_settings();
+  /// False while the answer is not complete.
+  bool take_settings();
+  void begin(UnknownHost unknown);
+  std::unique_ptr<PipedChild> start(std::vector<std::string> command);
   bool receive();
   void listen_to_ssh();
   void take_frames(const std::function<void(const AgentFrame&)>& each);
@@ -48,10 +53,12 @@ class AgentConnection {
 
   std::string host_;
   SshOptions ssh_;
+  const std::vector<std::string> environment_;
   const ProcessDefaults& defaults_;
-  Program program_;
-  std::unique_ptr<Spawned> process_;
-  FileDescriptor pidfd_, in_, out_, err_, events_;  ///< in_: what we write, the others we read
+  FileDescriptor events_;
+  std::string settings_;                      ///< that ssh has printed
+  std::unique_ptr<PipedChild> settings_ssh_;  ///< `ssh -G`, while it runs
+  std::unique_ptr<PipedChild> process_;       ///< the ssh to the agent, from begin() on
   std::unique_ptr<Console> to_agent_;
   bool send_watched_ = false;
   AgentFrameReader reader_{true};

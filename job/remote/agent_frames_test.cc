@@ -124,12 +124,14 @@ AgentReach sample_reach() {
 TEST(AgentPayloads, SayHowAFurtherHostIsReached) {
   AgentReach reach = sample_reach();
   AgentReach read = read_reach(to_bytes(reach));
-  EXPECT_EQ(agent_command(read.ssh, read.host), agent_command(reach.ssh, reach.host));
+  EXPECT_EQ(agent_command(read.ssh, read.host, UnknownHost::accept),
+            agent_command(reach.ssh, reach.host, UnknownHost::accept));
   EXPECT_EQ(std::pair(read.first, read.last), std::pair(3U, 9U));
   reach.ssh.port.reset();
   reach.ssh.identity.reset();
   read = read_reach(to_bytes(reach));
-  EXPECT_EQ(agent_command(read.ssh, read.host), agent_command(reach.ssh, reach.host));
+  EXPECT_EQ(agent_command(read.ssh, read.host, UnknownHost::accept),
+            agent_command(reach.ssh, reach.host, UnknownHost::accept));
 }
 
 /// Readers refuse what they cannot take by Error, and by nothing else.

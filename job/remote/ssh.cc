@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <sstream>
 
 #include "job/driver/report.h"
 
@@ -50,6 +51,14 @@ std::vector<std::string> advise_known_host(const SshOptions& options, const std:
   return {fmt::format("if the host was set up anew: ssh-keygen -R {}", name)};
 }
 
+std::vector<std::string> advise_new_host(const SshOptions& options, const std::string& host) {
+  return {
+      "ssh's configuration (StrictHostKeyChecking) allows known hosts only",
+      fmt::format("to look at the host's key: ssh-keyscan {}{}; where it is the right one, add it "
+                  "to known_hosts",
+                  options.port ? fmt::format("-p {} ", *options.port) : "", host)};
+}
+
 std::vector<std::string> advise_port(const SshOptions& options, const std::string& host) {
   return {fmt::format("to start the service there: systemctl start ssh   (on {})", host),
           fmt::format("or name the port it listens on, which is {} now: horovodrun -p PORT ...",
@@ -65,11 +74,12 @@ std::vector<std::string> advise_look(const SshOptions& options, const std::strin
   return {fmt::format("to see more: {} true", by_hand(options, host))};
 }
 
-const std::array<Complaint, 12> kComplaints{{
+const std::array<Complaint, 13> kComplaints{{
     {"Could not resolve hostname", StartStep::resolve, advise_name},
     {"Permission denied", StartStep::ssh, advise_key},
     {"Too many authentication failures", StartStep::ssh, advise_key},
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", StartStep::ssh, advise_known_host},
+    {"you have requested strict checking", StartStep::ssh, advise_new_host},
     {"Host key verification failed", StartStep::ssh, advise_known_host},
     {"Connection refused", StartStep::ssh, advise_port},
     {"timed out", StartStep::ssh, advise_route},
@@ -129,7 +139,8 @@ std::string quoted(std::string_view text) {
   return result + "'";
 }
 
-std::vector<std::string> agent_command(const SshOptions& options, const std::string& host) {
+std::vector<std::string> agent_command(const SshOptions& options, const std::string& host,
+                                       UnknownHost unknown) {
   const std::string agent = fmt::format("exec {} --agent", quoted(options.agent));
   if (!options.kubexec.empty()) return {options.kubexec, host, agent};
   std::vector<std::string> command{options.program, "-T", "-x", "-a"};
@@ -138,7 +149,8 @@ std::vector<std::string> agent_command(const SshOptions& options, const std::str
     command.push_back(text);
   };
   option("BatchMode=yes");
-  option("StrictHostKeyChecking=accept-new");  // no question; a key that has changed is refused
+  // An option wins over all of ssh's files, so it is given only where they leave the question open.
+  if (unknown == UnknownHost::accept) option("StrictHostKeyChecking=accept-new");
   option(fmt::format("ConnectTimeout={}", options.connect_timeout_seconds));
   option("ServerAliveInterval=10");  // a host that vanishes is noticed
   option("ServerAliveCountMax=3");
@@ -153,6 +165,21 @@ std::vector<std::string> agent_command(const SshOptions& options, const std::str
   }
   for (const std::string& word : {std::string("--"), host, agent}) command.push_back(word);
   return command;
+}
+
+std::vector<std::string> settings_command(const SshOptions& options, const std::string& host) {
+  std::vector<std::string> command = agent_command(options, host, UnknownHost::as_configured);
+  command.insert(command.begin() + 1, "-G");
+  command.pop_back();  // a stand-in for ssh that knows no -G shall not start an agent
+  return command;
+}
+
+UnknownHost unknown_host_by(std::string_view settings) {
+  std::stringstream lines{std::string(settings)};
+  for (std::string name, value, rest; lines >> name; std::getline(lines, rest))
+    if (name == "stricthostkeychecking" && lines >> value)
+      return value == "ask" ? UnknownHost::accept : UnknownHost::as_configured;
+  return UnknownHost::as_configured;
 }
 
 std::string by_hand(const SshOptions& options, const std::string& host) {

@@ -2,6 +2,7 @@
 // mean. Pure.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,8 +28,22 @@ std::string quoted(std::string_view text);
 /// The last line that says something; empty when none does.
 std::string last_line(std::string_view text);
 
+/// What ssh does about a host whose key it does not know.
+enum class UnknownHost : uint8_t {
+  as_configured,  ///< ssh's configuration says something other than to ask
+  accept,         ///< it says to ask, which nobody is there to answer
+};
+
 /// Starts the agent on `host`: without prompts, a terminal, or anything secret in it.
-std::vector<std::string> agent_command(const SshOptions& options, const std::string& host);
+std::vector<std::string> agent_command(const SshOptions& options, const std::string& host,
+                                       UnknownHost unknown);
+
+/// Prints what ssh's configuration says about the same call, a setting per line. Not with kubexec.
+std::vector<std::string> settings_command(const SshOptions& options, const std::string& host);
+
+/// Of what such a command has printed; of anything else as_configured. A key that has changed is
+/// refused in either case.
+UnknownHost unknown_host_by(std::string_view settings);
 
 /// What such a command line would look like if the user wrote it, to try things by hand.
 std::string by_hand(const SshOptions& options, const std::string& host);

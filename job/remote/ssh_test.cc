@@ -24,19 +24,43 @@ StartRow of(int code, std::string_view said, const SshOptions& with = options())
 }
 
 TEST(Ssh, NeverAsksAndHasNothingSecretInItsLine) {
-  const auto command = agent_command(options(), "node2");
+  const auto command = agent_command(options(), "node2", UnknownHost::as_configured);
   EXPECT_EQ(command.front(), "/usr/bin/ssh");
   EXPECT_THAT(command, Contains("BatchMode=yes"));
-  EXPECT_THAT(command, Contains("StrictHostKeyChecking=accept-new"));
   const std::vector<std::string> last(command.end() - 3, command.end());
   EXPECT_THAT(last, ElementsAre("--", "node2", "exec '/opt/it'\\''s/horovodrun' --agent"));
+}
+
+TEST(Ssh, AcceptsAnUnknownHostOnlyWhereItsConfigurationSaysToAsk) {
+  const auto accepts = [](UnknownHost unknown) {
+    return std::ranges::count(agent_command(options(), "node2", unknown),
+                              "StrictHostKeyChecking=accept-new");
+  };
+  EXPECT_EQ(accepts(UnknownHost::accept), 1);
+  EXPECT_EQ(accepts(UnknownHost::as_configured), 0);
+  EXPECT_EQ(unknown_host_by("user me\nstricthostkeychecking ask\nport 22\n"), UnknownHost::accept);
+  for (const char* stricter_or_unknown :
+       {"stricthostkeychecking true\n", "stricthostkeychecking yes\n", "stricthostkeychecking\n",
+        "stricthostkeychecking false\n", "stricthostkeychecking accept-new\n", "",
+        "proxycommand stricthostkeychecking ask\n"})
+    EXPECT_EQ(unknown_host_by(stricter_or_unknown), UnknownHost::as_configured)
+        << stricter_or_unknown;
+}
+
+TEST(Ssh, IsAskedForItsSettingsAsItIsCalledLater) {
+  SshOptions with = options();
+  with.port = 2222;
+  auto expected = agent_command(with, "node2", UnknownHost::as_configured);
+  expected.insert(expected.begin() + 1, "-G");
+  expected.pop_back();  // the command
+  EXPECT_EQ(settings_command(with, "node2"), expected);
 }
 
 TEST(Ssh, TakesPortAndKey) {
   SshOptions with = options();
   with.port = 2222;
   with.identity = "/k";
-  const auto command = agent_command(with, "node2");
+  const auto command = agent_command(with, "node2", UnknownHost::accept);
   const auto port = std::ranges::find(command, "-p");
   ASSERT_NE(port, command.end());
   EXPECT_EQ(*(port + 1), "2222");
@@ -48,7 +72,7 @@ TEST(Ssh, InAPodIsTheOperatorsScript) {
   SshOptions with = options();
   with.kubexec = "/etc/mpi/kubexec.sh";
   EXPECT_THAT(
-      agent_command(with, "worker-0"),
+      agent_command(with, "worker-0", UnknownHost::as_configured),
       ElementsAre("/etc/mpi/kubexec.sh", "worker-0", "exec '/opt/it'\\''s/horovodrun' --agent"));
   EXPECT_THAT(of(0, "", with).advice, Contains(HasSubstr("kubectl exec -i")));
 }
@@ -63,6 +87,9 @@ TEST(Diagnosis, NamesTheStepAndTheCommandThatHelps) {
        "getent hosts node2"},
       {"root@node2: Permission denied (publickey).\r\n", StartStep::ssh, "ssh-copy-id node2"},
       {"Host key verification failed.\r\n", StartStep::ssh, "ssh-keygen -R node2"},
+      {"No ED25519 host key is known for node2 and you have requested strict checking.\r\n"
+       "Host key verification failed.\r\n",
+       StartStep::ssh, "ssh-keyscan node2"},
       {"ssh: connect to host node2 port 22: Connection refused\r\n", StartStep::ssh,
        "horovodrun -p PORT"},
       {"ssh: connect to host node2 port 22: Connection timed out\r\n", StartStep::ssh,

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import Cluster, hosts, shell
+import pytest
+from cluster import Cluster, address, hosts, refused, shell
 from launcher import ended, wait_until
 
 TOKEN = "told-to-nobody-but-ranks"
@@ -26,12 +27,20 @@ def before_ssh(cluster: Cluster, text: str) -> Iterator[None]:
         program.write_text(own)
 
 
+def program_behind(cluster: Cluster) -> str:
+    """What the hosts' ssh runs: the program, and the file of its settings."""
+    line = (cluster.folder / "bin" / "ssh").read_text().splitlines()[-1]
+    return line.removeprefix("exec ").removesuffix(' "$@"')
+
+
 def test_every_host_has_one_ssh_and_all_are_under_way_at_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Nobody comes through before as many have come as there are other hosts."""
     come = shlex.quote(str(tmp_path))
-    wait = f"touch {come}/come.$$\n"
+    # A call that only asks for the settings is no connection.
+    wait = f'case " $* " in *" -G "*) exec {program_behind(cluster)} "$@";; esac\n'
+    wait += f"touch {come}/come.$$\n"
     wait += f"until [ $(ls {come}/come.* | wc -l) -ge 2 ]; do sleep 0.02; done\n"
     with before_ssh(cluster, wait):
         result = cluster.run(
@@ -39,6 +48,63 @@ def test_every_host_has_one_ssh_and_all_are_under_way_at_once(
         )
     assert (result.code, result.err) == (0, "")
     assert len(list(tmp_path.glob("come.*"))) == 2
+
+
+@contextmanager
+def settings(cluster: Cluster, text: str) -> Iterator[Path]:
+    """Of ssh, and a file of known hosts that is empty at first."""
+    config = cluster.folder / "ssh_config"
+    before = config.read_text()
+    known = cluster.folder / "no_hosts"
+    known.write_text("")
+    own = before.replace(f"{cluster.folder}/known_hosts", str(known))
+    config.write_text(own + text)
+    try:
+        yield known
+    finally:
+        config.write_text(before)
+
+
+def test_an_unknown_host_is_accepted_where_ssh_would_ask(cluster: Cluster, tmp_path: Path) -> None:
+    with settings(cluster, "") as known:
+        result = cluster.run("-np", "2", "-H", hosts(1, 1), "true", cwd=tmp_path)
+        assert (result.code, result.err) == (0, "")
+        assert known.read_text().startswith(f"{address(2)} ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["StrictHostKeyChecking yes\n", f"Host {address(2)}\n  StrictHostKeyChecking yes\n"],
+    ids=["everywhere", "this host"],
+)
+def test_a_policy_of_known_hosts_only_is_kept(cluster: Cluster, tmp_path: Path, text: str) -> None:
+    with settings(cluster, text) as known:
+        result = cluster.run("-np", "2", "-H", hosts(1, 1), "true", cwd=tmp_path)
+        told = refused(result, address(2), "ok", "FAILED", "-", "-", "-")
+        assert "StrictHostKeyChecking) allows known hosts only" in told
+        assert f"ssh-keyscan {address(2)}" in told
+        assert known.read_text() == ""
+
+
+def test_a_policy_that_accepts_what_it_finds_is_kept(cluster: Cluster, tmp_path: Path) -> None:
+    """`no` lets a changed key pass, which accept-new would refuse."""
+    with settings(cluster, "StrictHostKeyChecking no\n") as known:
+        other = (cluster.folder / "other_key.pub").read_text().split()[:2]
+        known.write_text(f"{address(2)} {' '.join(other)}\n")
+        result = cluster.run("-np", "2", "-H", hosts(1, 1), "true", cwd=tmp_path)
+        assert result.code == 0, result.err
+
+
+def test_an_ssh_that_cannot_tell_its_settings_is_called_without_that_option(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    said = shlex.quote(str(tmp_path / "arguments"))
+    text = f'case " $* " in *" -G "*) echo usage >&2; exit 255;; esac\necho "$@" > {said}\n'
+    with before_ssh(cluster, text):
+        result = cluster.run("-np", "2", "-H", hosts(1, 1), "true", cwd=tmp_path)
+    assert "StrictHostKeyChecking" not in (tmp_path / "arguments").read_text()
+    assert "BatchMode=yes" in (tmp_path / "arguments").read_text()
+    assert result.code in (0, 1)  # by whether the host is known
 
 
 def seen_on(cluster: Cluster, host: int, what: str) -> dict[int, bytes]:
