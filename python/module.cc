@@ -16,10 +16,12 @@
 
 #include "horovod/horovod.h"
 #include "python/gradient_notes.h"
+#include "python/lent_memory.h"
 #include "python/tensor_reader.h"
 
 namespace nb = nanobind;
 using hvd::python::GradientNotes;
+using hvd::python::Loan;
 using hvd::python::Reader;
 using hvd::python::TensorList;
 using nb::literals::operator""_a;
@@ -120,8 +122,9 @@ hvd_handle queue(hvd_request request, nb::handle owner) {
 }
 
 /// A capsule and no class of its own: one stays alive until the interpreter is gone.
-nb::capsule make_reader(nb::tuple types) {
-  return nb::capsule(new Reader(std::move(types)), Reader::kName,
+nb::capsule make_reader(nb::tuple types, nb::callable owner_of, nb::callable is_negated) {
+  return nb::capsule(new Reader(std::move(types), std::move(owner_of), std::move(is_negated)),
+                     Reader::kName,
                      [](void* reader) noexcept { delete static_cast<Reader*>(reader); });
 }
 
@@ -147,18 +150,32 @@ struct How {
   }
 };
 
+/// The tensors of both, each of which is a tensor or a list of them.
+nb::list all_of(nb::handle inputs, nb::handle outputs) {
+  nb::list all;
+  for (nb::handle tensors : {inputs, outputs}) {
+    if (PyList_CheckExact(tensors.ptr()))
+      all.extend(tensors);
+    else
+      all.append(tensors);
+  }
+  return all;
+}
+
 // Eight arguments and no more: nanobind has a shorter way for so many.
-hvd_handle reduce(const nb::capsule& readers, const char* name, nb::handle inputs,
-                  nb::handle outputs, int op, double prescale, double postscale, int process_set) {
+hvd_handle reduce(const nb::capsule& readers, nb::str name, nb::handle inputs, nb::handle outputs,
+                  int op, double prescale, double postscale, int process_set) {
   released().drop_all();
   const auto& reader = Reader::in(readers);
   const How how{op, prescale, postscale, process_set};
   TensorList from(reader, inputs);
   if (!from.is_readable() || !from.has_one_type_for_every_op()) return 0;
-  if (outputs.is(inputs)) return queue(how.request(name, from, from), inputs);
+  if (outputs.is(inputs))
+    return queue(how.request(name.c_str(), from, from), Loan::make(reader.owners_of(inputs), name));
   TensorList to(reader, outputs);
   if (!to.is_readable() || to.count() != from.count()) return 0;
-  return queue(how.request(name, from, to), nb::make_tuple(inputs, outputs));
+  return queue(how.request(name.c_str(), from, to),
+               Loan::make(reader.owners_of(all_of(inputs, outputs)), name));
 }
 
 /// Several allreduces in place, as one submission.
@@ -176,7 +193,8 @@ class InPlace {
     requests_.reserve(count);
     for (size_t i = 0; i < count; ++i)
       requests_.push_back(how.request(nb::cast<const char*>(names[i]), lists_[i], lists_[i]));
-    for (size_t i = 0; i < count; ++i) keep(requests_[i], tensors[i]);
+    for (size_t i = 0; i < count; ++i)
+      keep(requests_[i], Loan::make(reader.owners_of(tensors[i]), names[i]));
     is_readable_ = true;
   }
 
@@ -224,8 +242,8 @@ nb::object make_hook(nb::object self, int64_t bytes, int passes) {
   });
 }
 
-hvd_handle submit(int kind, const std::string& name, nb::sequence inputs, nb::object outputs,
-                  nb::object owner, int op, double prescale, double postscale, int root,
+hvd_handle submit(int kind, nb::str name, nb::sequence inputs, nb::object outputs,
+                  nb::object owners, int op, double prescale, double postscale, int root,
                   int process_set, const std::optional<std::vector<int32_t>>& splits) {
   released().drop_all();
   const size_t count = nb::len(inputs);
@@ -264,7 +282,7 @@ hvd_handle submit(int kind, const std::string& name, nb::sequence inputs, nb::ob
     request.splits = splits->empty() ? &kNoSplits : splits->data();
     request.split_count = static_cast<int32_t>(splits->size());
   }
-  return queue(request, owner);
+  return queue(request, Loan::make(std::move(owners), name));
 }
 
 hvd_status wait_for(hvd_handle handle) {
@@ -438,10 +456,17 @@ NB_MODULE(_core, m) {
       [](int32_t id) { check(without_gil([=] { return hvd_remove_process_set(id); })); }, "id"_a);
   m.def("process_set", &process_set, "id"_a);
   m.def("process_set_ranks", &process_set_ranks, "id"_a);
-  m.def("submit", &submit, "kind"_a, "name"_a, "inputs"_a, "outputs"_a.none(), "owner"_a.none(),
+  m.def("submit", &submit, "kind"_a, "name"_a, "inputs"_a, "outputs"_a.none(), "owners"_a.none(),
         "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0,
         "splits"_a.none() = nb::none());
-  m.def("reader", &make_reader, "types"_a);
+  m.def("reader", &make_reader, "types"_a, "owner_of"_a, "is_negated"_a);
+  m.def(
+      "borrower_of",
+      [](nb::handle owner) {
+        released().drop_all();
+        return Loan::borrower_of(owner);
+      },
+      "owner"_a);
   m.def("reduce", &reduce, "reader"_a, "name"_a, "inputs"_a, "outputs"_a, "op"_a, "prescale"_a,
         "postscale"_a, "process_set"_a);
   m.def("reduce_all", &reduce_all, "reader"_a, "names"_a, "tensors"_a, "op"_a, "prescale"_a,

@@ -85,6 +85,13 @@ inline bool is_contiguous(const Tensor& tensor) {
   return true;
 }
 
+/// False for a tensor of zeros that were never stored, and for one whose memory was freed.
+inline bool has_memory(const Tensor& tensor) {
+  if (tensor.data != nullptr) return true;
+  return std::any_of(tensor.shape, tensor.shape + tensor.dimensions,
+                     [](int64_t dimension) { return dimension == 0; });
+}
+
 }  // namespace dlpack
 
 /// Looks into the tensors of one framework.
@@ -95,8 +102,13 @@ class Reader {
     return *static_cast<const Reader*>(capsule.data(kName));
   }
 
-  /// Of `types` exactly, not of their subclasses, whose data may be elsewhere.
-  explicit Reader(nb::tuple types) : types_(std::move(types)) {
+  /// Reads `types` exactly, not their subclasses, whose data may be elsewhere. `owner_of(tensor)`
+  /// returns the object that owns the memory, `is_negated(tensor)` whether the memory holds the
+  /// negative values of the tensor (DLPack cannot say so).
+  Reader(nb::tuple types, nb::callable owner_of, nb::callable is_negated)
+      : types_(std::move(types)),
+        owner_of_(std::move(owner_of)),
+        is_negated_(std::move(is_negated)) {
     for (nb::handle type : types_) {
       const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
       auto* exchange = static_cast<dlpack::Exchange*>(
@@ -109,8 +121,9 @@ class Reader {
     }
   }
 
-  /// False for all but dense, contiguous host memory of a type that the runtime knows, and where
-  /// the framework does not offer the interface. The shape is the tensor's own.
+  /// False for all but dense, contiguous host memory that holds the values in a type that the
+  /// runtime knows, and where the framework does not offer the interface. The shape is the tensor's
+  /// own.
   bool read(PyObject* object, hvd_tensor& read) const {
     const dlpack::Exchange* exchange = exchange_of(object);
     if (exchange == nullptr) return false;
@@ -120,11 +133,24 @@ class Reader {
       return false;
     }
     const auto dtype = dlpack::dtype_of(tensor);
-    if (!dtype || tensor.device_type != dlpack::kCpu || !dlpack::is_contiguous(tensor))
+    if (!dtype || tensor.device_type != dlpack::kCpu || !dlpack::is_contiguous(tensor) ||
+        !dlpack::has_memory(tensor))
       return false;
+    if (!nb::object(is_negated_(nb::handle(object))).is(nb::handle(Py_False))) return false;
     read = {static_cast<char*>(tensor.data) + tensor.byte_offset, tensor.shape, tensor.dimensions,
             *dtype};
     return true;
+  }
+
+  /// What owns the memory of a tensor, or of a list of them as a tuple.
+  nb::object owners_of(nb::handle tensors) const {
+    if (!PyList_CheckExact(tensors.ptr())) return owner_of_(tensors);
+    const size_t count = nb::len(tensors);
+    nb::object owners = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
+    for (size_t i = 0; i < count; ++i)
+      PyTuple_SET_ITEM(owners.ptr(), i,
+                       owner_of_(nb::handle(PyList_GET_ITEM(tensors.ptr(), i))).release().ptr());
+    return owners;
   }
 
  private:
@@ -136,6 +162,8 @@ class Reader {
   }
 
   nb::tuple types_;
+  nb::callable owner_of_;
+  nb::callable is_negated_;
   std::vector<const dlpack::Exchange*> exchanges_;
 };
 

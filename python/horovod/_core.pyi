@@ -69,7 +69,7 @@ def submit(
     name: str,
     inputs: Sequence[tuple[int, tuple[int, ...], int]],
     outputs: Sequence[int] | None,
-    owner: Any,
+    owners: Any,
     op: int = 1,
     prescale: float = 1.0,
     postscale: float = 1.0,
@@ -82,15 +82,26 @@ def submit(
     `inputs`: (address, shape, dtype number) a tensor, contiguous host memory. `outputs`: addresses:
     for allreduce and broadcast as large as the inputs, which they may equal; for reducescatter as
     large as this rank's rows; None for allgather and alltoall. `splits`: alltoall's rows for each
-    rank of the set, None for equal parts. `root`: a global rank. `owner` keeps the memory alive: it
-    is referenced until the engine is done with it, and released by a later call from Python.
+    rank of the set, None for equal parts. `root`: a global rank. `owners` keep the memory alive,
+    one object or a tuple of them: they are referenced until the engine is done with it, and
+    released by a later call from Python.
     """
 
-def reader(types: tuple[type, ...]) -> Any:
+def reader(
+    types: tuple[type, ...],
+    owner_of: Callable[[Any], Any],
+    is_negated: Callable[[Any], bool],
+) -> Any:
     """What `reduce` looks into tensors by: DLPack's exchange interface for C, where a type has it.
 
-    `types`: of the tensors, exactly; subclasses are not read.
+    `types`: of the tensors, exactly; subclasses are not read. `owner_of`: returns the object that
+    owns the memory of a tensor, such as its storage. `is_negated`: whether the memory holds the
+    negative values; such a tensor is not read.
     """
+
+def borrower_of(owner: Any) -> str | None:
+    """The name of an operation that uses the memory of `owner`, which is one of the `owners` that
+    `submit` got, or that `owner_of` returned for a tensor. None when no operation does."""
 
 def reduce(
     reader: Any,
@@ -104,9 +115,10 @@ def reduce(
 ) -> int:
     """Queues an allreduce as `submit` does, of tensors and not of numbers.
 
-    `inputs`, `outputs`: a tensor, or a list of them; the same object to reduce in place. Kept alive
-    like an `owner`. Returns 0, and nothing is queued, when one of them cannot be read, is not
-    contiguous host memory, or has a type that not every `op` takes: `submit` is for the rest.
+    `inputs`, `outputs`: a tensor, or a list of them; the same object to reduce in place. Their
+    owners are kept alive as in `submit`. Returns 0, and nothing is queued, when one of them cannot
+    be read, is not contiguous host memory with its values, or has a type that not every `op` takes:
+    `submit` is for the rest.
     """
 
 def reduce_all(

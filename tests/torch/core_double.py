@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from horovod.torch._submission import DTYPES
+from horovod.torch._submission import DTYPES, has_memory
 
 TORCH_DTYPES = {number: dtype for dtype, number in DTYPES.items()}
 AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
@@ -214,6 +214,9 @@ class Double:
             and tensor.is_cpu
             and tensor.dtype in DTYPES
             and tensor.dtype not in (torch.bool, getattr(torch, "uint16", torch.bool))
+            and not tensor.is_neg()
+            and not tensor.is_nested
+            and has_memory(tensor)
         )
 
     def finish(self, handle: int) -> None:

@@ -28,7 +28,7 @@ from horovod.common.process_sets import (
     global_process_set,
     remove_process_set,
 )
-from horovod.torch import elastic
+from horovod.torch import _resizing, elastic
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -95,6 +95,8 @@ from horovod.torch.mpi_ops import (
 )
 from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm
+
+_resizing.guard()
 
 __all__ = [
     "Adasum",

@@ -114,7 +114,7 @@ def allreduce_async(
     op = reduce_op(op, average)
     check_reducible(tensor, op, "allreduce")
     check_ranks(op, process_set)
-    source = readable(tensor)
+    source = readable(tensor, "allreduce")
     return start(
         core.ALLREDUCE,
         "allreduce",
@@ -295,7 +295,7 @@ def _grouped_allreduce_async(
         sources = [writable(tensor, doing) for tensor in tensors]
         outputs = sources
     else:
-        sources = [readable(tensor) for tensor in tensors]
+        sources = [readable(tensor, doing) for tensor in tensors]
         outputs = [fresh(source) for source in sources]
     return start(
         core.ALLREDUCE,

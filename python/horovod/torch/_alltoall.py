@@ -59,7 +59,7 @@ def alltoall_async(
         core.ALLTOALL,
         "alltoall",
         name,
-        [readable(tensor)],
+        [readable(tensor, "alltoall")],
         [],
         allocated=[tensor.dtype, torch.int32],
         form=tuple,

@@ -36,7 +36,7 @@ def broadcast_async(
     Returns: a handle; `synchronize` gives the new tensor.
     """
     check(tensor, "broadcast")
-    source = readable(tensor)
+    source = readable(tensor, "broadcast")
     return start(
         core.BROADCAST,
         "broadcast",

@@ -14,7 +14,8 @@ from horovod.torch._allreduce import (
     grouped_allreduce_async_,
 )
 from horovod.torch._passes import How, Parameter, finish_all
-from horovod.torch._submission import Batch, synchronize
+from horovod.torch._submission import Batch, poll, synchronize
+from horovod.torch._under_way import Sent
 
 #: A bundle of so many bytes goes at once. Each by itself, 1000 gradients of 1 KiB kept the engine
 #: thread on the core that computes, 40 us apiece. With more than this, the last bundle, which no
@@ -36,7 +37,7 @@ def operation_name(name: str, count: int) -> str:
     return f"grouped_allreduce.{name}" if count > 1 else f"allreduce.{name}"
 
 
-class Bundle:
+class Bundle(Sent):
     """Dense gradients of one round, in the order in which they were completed.
 
     Each operation in it is agreed on and ends by itself; only the way to the runtime and the
@@ -44,19 +45,19 @@ class Bundle:
     """
 
     def __init__(self, how: How) -> None:
+        super().__init__()
         self.bytes = 0
         self._how = how
-        self._names: list[str] = []  # of operations, in full
         self._wires: list[Any] = []  # of operations: a tensor, or a list of them
-        self._parameters: list[Parameter] = []
         self._gradients: list[torch.Tensor] = []
         self._versions: list[int] = []
         self._packed: list[Packed] = []
         self._changed: list[Parameter] = []
+        self._addresses: list[int] = []  # of the wires, when they were sent
         self._batch: Batch | _OneByOne | None = None
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.names)
 
     def add(
         self, name: str, parameters: Sequence[Parameter], gradients: list[torch.Tensor]
@@ -73,7 +74,7 @@ class Bundle:
         versions: list[int],
     ) -> None:
         """The same for several, each by itself, and the versions that they are to have."""
-        self._names += names
+        self.names += names
         self._wires += gradients
         self.bytes += sum([gradient.nbytes for gradient in gradients])
         self._remember(parameters, gradients, versions)
@@ -88,14 +89,14 @@ class Bundle:
         self._packed += [each for each in packed if each.wire is not each.gradient]
 
     def _add_operation(self, name: str, wires: list[torch.Tensor]) -> None:
-        self._names.append(name)
+        self.names.append(name)
         self._wires.append(wires if len(wires) > 1 else wires[0])
         self.bytes += sum([wire.nbytes for wire in wires])
 
     def _remember(
         self, parameters: Sequence[Parameter], gradients: list[torch.Tensor], versions: list[int]
     ) -> None:
-        self._parameters += parameters
+        self.parameters += parameters
         self._gradients += gradients
         self._versions += versions
 
@@ -103,32 +104,57 @@ class Bundle:
         """Queues all operations."""
         versions = self._versions_now()
         if versions != self._versions:  # the others wait for it, so it is told at the end
-            triples = zip(self._parameters, versions, self._versions, strict=True)
+            triples = zip(self.parameters, versions, self._versions, strict=True)
             self._changed = [parameter for parameter, now, then in triples if now != then]
         how = self._how.operation()
-        self._batch = allreduce_all_async_(self._names, self._wires, **how)
+        self._addresses = self._addresses_now()
+        self._batch = allreduce_all_async_(self.names, self._wires, **how)
+        self.begin()
         if self._batch is None:
-            self._batch = _OneByOne(self._names, self._wires, how)
+            self._batch = _OneByOne()
+            self._batch.start(self.names, self._wires, how)
         self._versions = self._versions_now()
 
     def _versions_now(self) -> list[int]:
         return [gradient._version for gradient in self._gradients]
+
+    def _addresses_now(self) -> list[int]:
+        """Of the wires, in the order of the parameters."""
+        return [
+            tensor.data_ptr()
+            for wire in self._wires
+            for tensor in (wire if isinstance(wire, list) else (wire,))
+        ]
+
+    def is_over(self) -> bool:
+        return self._batch is None or self._batch.is_over()
+
+    def _finish(self) -> None:
+        assert self._batch is not None
+        self._batch.finish()
 
     def receive(self, names: dict[Parameter, str]) -> None:
         """Waits for all; gradients are the reduced ones then. Raises as `synchronize`.
 
         RuntimeError when one was changed or replaced meanwhile; `names` are for that.
         """
-        assert self._batch is not None
-        self._batch.finish()
-        current = zip(self._parameters, self._gradients, self._versions, strict=True)
+        self.finish()
+        current = zip(self.parameters, self._gradients, self._versions, strict=True)
         for parameter in [p for p, g, v in current if p.grad is not g or g._version != v]:
             raise changed(names, parameter)
-        for parameter in self._changed:
+        for parameter in self._changed or self._moved():
             raise changed(names, parameter)
         with torch.no_grad():
             for packed in self._packed:
                 self._unpack(packed)
+
+    def _moved(self) -> list[Parameter]:
+        """Those whose gradients were given other memory, which has not been reduced."""
+        addresses = self._addresses_now()
+        if addresses == self._addresses:
+            return []
+        triples = zip(self.parameters, addresses, self._addresses, strict=True)
+        return [parameter for parameter, now, then in triples if now != then]
 
     def _unpack(self, packed: Packed) -> None:
         reduced = self._how.compression.decompress(packed.wire, packed.context)
@@ -141,12 +167,18 @@ class Bundle:
 class _OneByOne:
     """Operations that are queued each by itself, where the native module cannot take them all."""
 
-    def __init__(self, names: list[str], wires: list[Any], how: dict[str, Any]) -> None:
+    def __init__(self) -> None:
         self._handles: list[int] = []
+
+    def start(self, names: list[str], wires: list[Any], how: dict[str, Any]) -> None:
+        """Queues them all. After an error those that were queued before it go on."""
         for full_name, wire in zip(names, wires, strict=True):
             start = grouped_allreduce_async_ if isinstance(wire, list) else allreduce_async_
             _, _, name = full_name.partition(".")
             self._handles.append(start(wire, name=name, **how))
+
+    def is_over(self) -> bool:
+        return all(map(poll, self._handles))
 
     def finish(self) -> None:
         handles, self._handles = self._handles, []

@@ -14,7 +14,7 @@ import torch
 
 from horovod.common.basics import Max
 from horovod.torch._passes import How, Parameter, Passes, finish_all
-from horovod.torch._submission import synchronize
+from horovod.torch._submission import readable, synchronize
 from horovod.torch._wrapped import Shared
 from horovod.torch.mpi_ops import allreduce_, allreduce_async_
 
@@ -52,8 +52,14 @@ class Deltas(Passes):
         error the parameters are as they were before the step.
         """
         starts.reverse()
-        under_way = [self._send(parameter, starts.pop()) for parameter in self._parameters]
-        finish_all(functools.partial(synchronize, delta.handle) for delta in under_way)
+        under_way: list[_Delta] = []
+        try:
+            for parameter in self._parameters:
+                under_way.append(self._send(parameter, starts.pop()))
+        finally:  # after an error too
+            for parameter, start in zip(reversed(self._parameters), starts, strict=False):
+                parameter.copy_(start)
+            finish_all(functools.partial(synchronize, delta.handle) for delta in under_way)
         for delta in under_way:
             delta.parameter.add_(self.how.compression.decompress(delta.wire, delta.context))
 
@@ -61,7 +67,7 @@ class Deltas(Passes):
         delta = parameter - start
         parameter.copy_(start)
         wire, context = self.how.compression.compress(delta)
-        wire = wire if wire.is_contiguous() else wire.contiguous()
+        wire = readable(wire, "the step of an optimizer")
         handle = allreduce_async_(wire, name=self._names[parameter], **self.how.operation())
         return _Delta(parameter, wire, context, handle)
 

@@ -6,7 +6,7 @@ A *round* is everything from one step of the optimizer to the next.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -102,14 +102,24 @@ class Passes:
         hooked: Any = parameter
         _hooks[parameter] = hooked.register_post_accumulate_grad_hook(hook)
 
+    def copied(self, names: dict[Parameter, str], copy_of: Mapping[Parameter, Parameter]) -> Passes:
+        """The same for copies of the parameters, with their names. Begins with a new round."""
+        copied = type(self)(names, self.how, self._passes)
+        copied.add([[copy_of[parameter] for parameter in group] for group in self._groups()])
+        return copied
+
+    def _groups(self) -> list[Sequence[Parameter]]:
+        """What `add` needs to make the same of other parameters."""
+        return [self._watched]
+
     def set_passes(self, passes: int) -> None:
-        """From now on a round has `passes` backward passes. Counts from 0 again."""
+        """From now on a round has `passes` backward passes. Begins a new round."""
         self._passes = passes
-        self._notes.restart(passes)
+        self.forget()
 
     def forget(self) -> None:
         """Begins a new round."""
-        self.set_passes(self._passes)
+        self._notes.restart(self._passes)
 
     def on_begin(self) -> None:
         """Called when a backward pass has its first gradient."""

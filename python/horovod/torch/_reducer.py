@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
+from horovod.common._extension import core
 from horovod.torch._bundle import (
     BUNDLE_BYTES,
     Bundle,
@@ -22,17 +23,33 @@ from horovod.torch._bundle import (
     operation_name,
 )
 from horovod.torch._passes import How, Parameter, Passes, finish_all, weakly
+from horovod.torch._submission import readable
+from horovod.torch._under_way import Sent, wait_for_names, wait_for_parameters
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import sparse_allreduce_async
 
 
-class _SentSparse(NamedTuple):
-    """One sparse gradient on its way. `finish` waits for it, and is called once."""
+class _SentSparse(Sent):
+    """One sparse gradient on its way."""
 
-    parameter: Parameter
-    gradient: torch.Tensor
-    version: int
-    finish: Callable[[], torch.Tensor]
+    def __init__(self, parameter: Parameter, gradient: torch.Tensor, name: str, how: How) -> None:
+        super().__init__()
+        self.names = sparse_names(name)
+        self.parameters = [parameter]
+        self._gradient = gradient
+        self._version = gradient._version
+        self._end = sparse_allreduce_async(gradient, name, how.op, how.process_set)
+        self._reduced: torch.Tensor | None = None
+        self.begin()
+
+    def _finish(self) -> None:
+        self._reduced = self._end()
+
+    def receive(self, names: dict[Parameter, str]) -> None:
+        """Waits; the gradient is the reduced one then. Raises as `Bundle.receive`."""
+        self.finish()
+        check_unchanged(names, self.parameters[0], self._gradient, self._version)
+        self.parameters[0].grad = self._reduced
 
 
 class _Unit:
@@ -68,11 +85,16 @@ class Reducer(Passes):
         self._changed: list[Parameter] = []  # after their hooks had noted them
         self._sent: list[Bundle] = []
         self._sparse: list[_SentSparse] = []
+        self._generation: int | None = None  # the job in which this round has begun
         #: Of parameters whose gradients have been sparse: the number of sparse dimensions.
         self._sparse_dims: dict[Parameter, int] = {}
 
     def add(self, groups: Sequence[Sequence[Parameter]]) -> None:
-        """Takes charge of parameters: each of `groups` makes one unit for each dtype in it."""
+        """Takes charge of parameters: each of `groups` makes one unit for each dtype in it.
+
+        Waits for what other optimizers have sent for these parameters.
+        """
+        wait_for_parameters(parameter for group in groups for parameter in group)
         first = len(self._watched)
         super().add(groups)
         unit_of: dict[Parameter, _Unit] = {}
@@ -87,6 +109,15 @@ class Reducer(Passes):
         self._unit_of += [unit_of[parameter] for parameter in self._watched[first:]]
         self._has_groups = len(self._unit_of) > len(self._units)
 
+    def copied(self, names: dict[Parameter, str], copy_of: Mapping[Parameter, Parameter]) -> Passes:
+        copied = super().copied(names, copy_of)
+        assert isinstance(copied, Reducer)
+        copied._sparse_dims = {copy_of[p]: dims for p, dims in self._sparse_dims.items()}
+        return copied
+
+    def _groups(self) -> list[Sequence[Parameter]]:
+        return [unit.parameters for unit in self._units]
+
     @property
     def is_outstanding(self) -> bool:
         """Whether gradients of this round have been taken, or are about to be."""
@@ -94,36 +125,71 @@ class Reducer(Passes):
 
     def on_begin(self) -> None:
         super().on_begin()
+        if not self.is_outstanding:
+            self._generation = job_generation()
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
 
     def on_enough(self) -> None:
-        self._take_noted()
-        if self._taken_count == len(self._units):
-            self._receive_all()
-        elif self._bundle.bytes >= BUNDLE_BYTES:
-            self._send()
+        with self._forgetting_after_errors():
+            self._take_noted()
+            if self._taken_count == len(self._units):
+                self._receive_all()
+            elif self._bundle.bytes >= BUNDLE_BYTES:
+                self._send()
 
     def on_end_of_backward(self) -> None:
         """Called by autograd: sends what was noted, for this pass may not have reached all."""
         self._notes.begin_pass()
-        self._take_noted()
-        self._send()
+        with self._forgetting_after_errors():
+            self._take_noted()
+            self._send()
 
     def reduce(self) -> None:
         """Ends the round: sends what is left (no gradient counts as zeros) and waits for all."""
-        self._take_noted()
+        with self._forgetting_after_errors():
+            self._take_noted()
+            self._take_rest()
+            self._receive_all()
+        self._begin_round()
+
+    @contextlib.contextmanager
+    def _forgetting_after_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, ValueError):
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """Ends the round without its results, and begins a new one.
+
+        Other ranks may wait for what this one has not sent yet, so it is sent if anything was.
+        Afterwards names are free, and no gradient is written to. Errors are those of a round that
+        nobody asks for any more.
+        """
+        if self.is_outstanding:
+            missing = [p for p in self._watched if p.grad is None]
+            if self._generation == job_generation():
+                with contextlib.suppress(RuntimeError, ValueError):
+                    self._take_noted()
+                    self._take_rest()
+                    self._send()
+            for sent in (*self._sent, *self._sparse):
+                sent.wait()
+            for parameter in missing:  # which have got zeros to send
+                parameter.grad = None
+        self._begin_round()
+
+    def _take_rest(self) -> None:
         if self._taken_count < len(self._units):
             for unit in self._units:
                 if not unit.is_taken:
                     self._take(unit)
-        self._receive_all()
-        self.forget()
 
-    def forget(self) -> None:
-        """Begins a new round. What is still on its way goes on without us."""
-        for send in (self._take_noted, self._send):  # what others may have sent, who wait for ours
-            with contextlib.suppress(RuntimeError, ValueError):  # unless the job has ended
-                send()
+    def _begin_round(self) -> None:
+        if self._notes.has_noted():
+            self._notes.take()
+        self._bundle = Bundle(self.how)
         self._changed = []
         self._sent = []
         self._sparse = []
@@ -174,7 +240,7 @@ class Reducer(Passes):
             return False
         gradients = [parameter.grad for parameter in unit.parameters]
         dense = [g for g in gradients if g is not None and g.layout is torch.strided]
-        if len(dense) < len(gradients) or not all([g.is_contiguous() for g in dense]):
+        if len(dense) < len(gradients) or not all([_is_as_it_lies(g) for g in dense]):
             return False
         self._bundle.add(unit.full_name, unit.parameters, dense)
         return True
@@ -191,7 +257,8 @@ class Reducer(Passes):
             self._bundle.add_packed(unit.name, packed)
 
     def _gradient(self, parameter: Parameter) -> torch.Tensor:
-        """That of the parameter; zeros where there is none, sparse if others were before."""
+        """That of the parameter, in memory that holds its values; zeros where there is none, sparse
+        if others were before."""
         gradient = parameter.grad
         if gradient is None:
             dims = self._sparse_dims.get(parameter)
@@ -201,6 +268,9 @@ class Reducer(Passes):
             parameter.grad = gradient
         elif gradient.layout is torch.sparse_coo:
             self._sparse_dims[parameter] = gradient.sparse_dim()
+        elif not _is_as_it_lies(gradient) and gradient.is_contiguous():
+            gradient = readable(gradient.detach(), f"the gradient of {self._names[parameter]!r}")
+            parameter.grad = gradient
         return gradient
 
     def _packed(self, parameter: Parameter, gradient: torch.Tensor) -> Packed:
@@ -212,35 +282,36 @@ class Reducer(Passes):
 
     def _send_sparse(self, parameter: Parameter, gradient: torch.Tensor) -> _SentSparse:
         name = self._names[parameter]
-        finish = sparse_allreduce_async(gradient, name, self.how.op, self.how.process_set)
-        return _SentSparse(parameter, gradient, gradient._version, finish)
+        wait_for_names(sparse_names(name), [*self._sent, *self._sparse])
+        return _SentSparse(parameter, gradient, name, self.how)
 
     def _send(self) -> None:
         if not self._bundle:
             return
         bundle, self._bundle = self._bundle, Bundle(self.how)
+        wait_for_names(bundle.names, [*self._sent, *self._sparse])
         bundle.send()
         self._sent.append(bundle)
 
     def _receive_all(self) -> None:
-        try:
-            self._send()
-            partial = functools.partial
-            sent, self._sent = self._sent, []
-            sparse, self._sparse = self._sparse, []
-            finish_all(
-                [
-                    *(partial(bundle.receive, self._names) for bundle in sent),
-                    *(partial(self._receive_sparse, gradient) for gradient in sparse),
-                ]
-            )
-            for parameter in self._changed:
-                raise changed(self._names, parameter)
-        except (RuntimeError, ValueError):
-            self.forget()
-            raise
+        self._send()
+        sent: list[Bundle | _SentSparse] = [*self._sent, *self._sparse]
+        self._sent, self._sparse = [], []
+        finish_all(functools.partial(each.receive, self._names) for each in sent)
+        for parameter in self._changed:
+            raise changed(self._names, parameter)
 
-    def _receive_sparse(self, sent: _SentSparse) -> None:
-        reduced = sent.finish()
-        check_unchanged(self._names, sent.parameter, sent.gradient, sent.version)
-        sent.parameter.grad = reduced
+
+def sparse_names(name: str) -> list[str]:
+    """Of the operations that a sparse gradient travels by, in full."""
+    return [f"allgather.{name}.values", f"allgather.{name}.indices"]
+
+
+def job_generation() -> int | None:
+    """The number of the job that runs; None when none does."""
+    return core.world().generation if core.is_initialized() else None
+
+
+def _is_as_it_lies(gradient: torch.Tensor) -> bool:
+    """Whether the memory of a dense gradient holds its values in the usual order."""
+    return gradient.is_contiguous() and not gradient.is_neg() and not gradient._is_zerotensor()

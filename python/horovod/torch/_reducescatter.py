@@ -52,7 +52,7 @@ def _start(
             raise ValueError(f"{label}: a scalar has no rows to be dealt out")
     same_dtype(tensors, label)
     process_set_id(process_set)  # a ValueError unless it is registered
-    sources = [readable(tensor) for tensor in tensors]
+    sources = [readable(tensor, label) for tensor in tensors]
     return start(
         core.REDUCESCATTER,
         label,

@@ -39,7 +39,10 @@ def sparse_allreduce_async(
     indices = allgather_async(own.indices().t(), f"{base}.indices", process_set)
 
     def finish() -> torch.Tensor:
-        places, gathered = result(indices).t(), result(values)
+        try:
+            places = result(indices).t()
+        finally:  # both must have ended when this returns
+            gathered = result(values)
         # Checked: ranks whose shapes differ must not write outside this one.
         total = torch.sparse_coo_tensor(places, gathered, tensor.shape, check_invariants=True)
         total = total.coalesce()

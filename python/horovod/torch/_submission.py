@@ -45,7 +45,9 @@ Form = Callable[[list[torch.Tensor]], Result] | None
 _pending: dict[int, tuple[Any, Sequence[torch.dtype], Form, str]] = {}
 
 #: The native module looks into tensors of these types by itself.
-READER = core.reader((torch.Tensor, torch.nn.Parameter))
+READER = core.reader(
+    (torch.Tensor, torch.nn.Parameter), torch.Tensor.untyped_storage, torch.Tensor.is_neg
+)
 
 
 def nothing(outputs: list[torch.Tensor]) -> None:
@@ -81,6 +83,10 @@ class Batch:
     def __init__(self, natives: list[int]) -> None:
         self._natives = natives
 
+    def is_over(self) -> bool:
+        """Whether all of them have ended, well or not."""
+        return all(map(core.poll, self._natives))
+
     def finish(self) -> None:
         """Waits for all of them. Raises the first error, as `synchronize` does."""
         natives, self._natives = self._natives, []
@@ -114,14 +120,17 @@ def refuse(tensor: torch.Tensor, doing: str) -> ValueError:
             f"{doing}: tensors of layout {tensor.layout} are not supported, only dense ones; "
             "convert it by to_dense(), or use sparse_allreduce_async for sparse_coo"
         )
+    if tensor.is_nested:
+        return ValueError(f"{doing}: nested tensors are not supported; send their values()")
     if not tensor.is_cpu:
         return ValueError(
             f"{doing}: a tensor on device {tensor.device} is not supported, only CPU tensors; "
             "not in this version: GPU tensors"
         )
     supported = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+    advice = "; send torch.view_as_real(tensor)" if tensor.dtype.is_complex else ""
     return ValueError(
-        f"{doing}: type {tensor.dtype} is not supported; supported types are {supported}"
+        f"{doing}: type {tensor.dtype} is not supported; supported types are {supported}{advice}"
     )
 
 
@@ -132,13 +141,39 @@ def check(tensor: torch.Tensor, doing: str) -> None:
         or tensor.dtype not in DTYPES
         or not tensor.is_cpu
         or tensor.layout is not torch.strided
+        or tensor.is_nested
     ):
         raise refuse(tensor, doing)
 
 
-def readable(tensor: torch.Tensor) -> torch.Tensor:
-    """A checked tensor as contiguous memory, copied where it is not."""
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+def has_memory(tensor: torch.Tensor) -> bool:
+    """False for a tensor without memory of its own: inside a function transform such as vmap, a
+    fake one, or one whose storage was resized to 0."""
+    try:
+        return tensor.data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:
+        return False
+
+
+def _without_memory(tensor: torch.Tensor, doing: str) -> ValueError:
+    return ValueError(
+        f"{doing}: this {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory that "
+        "could be sent: its storage was resized to 0, or it stands for another tensor (in a "
+        "torch.func transform, FakeTensorMode or a wrapper subclass); use an ordinary tensor"
+    )
+
+
+def readable(tensor: torch.Tensor, doing: str) -> torch.Tensor:
+    """A checked tensor as contiguous memory that holds its values, copied where it does not."""
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    if not tensor.is_contiguous():
+        tensor = tensor.contiguous()
+    if has_memory(tensor):
+        return tensor
+    if tensor._is_zerotensor():
+        return tensor.clone()
+    raise _without_memory(tensor, doing)
 
 
 def writable(tensor: torch.Tensor, doing: str) -> torch.Tensor:
@@ -148,6 +183,13 @@ def writable(tensor: torch.Tensor, doing: str) -> torch.Tensor:
             f"{doing}: the tensor must be contiguous to be changed in place, its shape is "
             f"{tuple(tensor.shape)} and its strides are {tensor.stride()}"
         )
+    if tensor.is_neg():
+        raise ValueError(
+            f"{doing}: the memory of this tensor holds its negative values (is_neg()), so it "
+            "cannot be changed in place; use resolve_neg() or the operation that returns a new one"
+        )
+    if not has_memory(tensor):
+        raise _without_memory(tensor, doing)
     changes([tensor])
     return tensor
 
@@ -209,7 +251,7 @@ def start(
             full_name,
             [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
             None if allocated else [t.data_ptr() for t in outputs],
-            (inputs, outputs),
+            tuple([tensor.untyped_storage() for tensor in (*inputs, *outputs)]),
             op,
             prescale,
             postscale,
@@ -305,5 +347,10 @@ def apply(function: Any, *arguments: Any) -> Any:
 
 
 def needs_gradient(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether autograd must remember an operation on `tensors`."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    """Whether autograd must remember an operation on `tensors`, or refuse it in forward mode."""
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return True
+    if torch.autograd.forward_ad._current_level < 0:
+        return False
+    unpack: Callable[[torch.Tensor], Any] = torch.autograd.forward_ad.unpack_dual
+    return any(unpack(tensor).tangent is not None for tensor in tensors)

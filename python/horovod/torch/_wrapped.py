@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 
@@ -85,6 +86,33 @@ class Shared(Wrapped):
     def _settle(self) -> None:
         """Makes ranks agree on whether a scaled step is skipped."""
         raise NotImplementedError
+
+    def __copy__(self) -> Any:
+        """An optimizer on the same parameters, which shares everything with this one."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        vars(copied).pop("step", None)  # a learning-rate scheduler's, bound to this one
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """An optimizer on copies of the parameters; reduces their gradients under the same names.
+
+        In one `deepcopy` with the model it gets the parameters of the copied model. Step hooks are
+        not copied, as in every optimizer. The copy begins a new round.
+        """
+        copied: Any = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        copy_of = {parameter: memo[id(parameter)] for parameter in self._names}
+        copied._names = {copy_of[parameter]: name for parameter, name in self._names.items()}
+        copied._passes = self._passes.copied(copied._names, copy_of)
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            "a DistributedOptimizer cannot be pickled, since it has hooks in this process: pickle "
+            "its state_dict(), and wrap an optimizer anew where it is loaded"
+        )
 
 
 def number_parameters(groups: Sequence[dict[str, Any]], first: int = 0) -> dict[Parameter, str]:

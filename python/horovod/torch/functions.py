@@ -16,13 +16,13 @@ from horovod.torch.mpi_ops import allgather_async, broadcast_async_, rank
 
 
 def _broadcast_all(named: Iterable[tuple[str | None, torch.Tensor]], root_rank: int) -> None:
-    """Overwrites all tensors at the same time; those in another memory order by way of a copy."""
+    """Overwrites all tensors at the same time; by way of a copy those laid out in another way."""
     under_way = []
     for name, tensor in named:
         check(tensor, "broadcast")
         target = tensor.detach()
-        if not target.is_contiguous():
-            target = target.contiguous()
+        if target.is_neg() or not target.is_contiguous():
+            target = target.resolve_neg().contiguous()
         under_way.append((broadcast_async_(target, root_rank, name), tensor, target))
     with torch.no_grad():
         for handle, tensor, target in under_way:

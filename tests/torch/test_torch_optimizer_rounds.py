@@ -1,0 +1,323 @@
+"""Rounds of DistributedOptimizer that do not end by `step`, and copies of optimizers."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+from core_double import Double
+from ranks import on_ranks
+from small_models import gradients, loss_of, make_model, wrapped
+
+import horovod.torch as hvd
+from horovod.common._extension import core as native
+from horovod.torch import _under_way
+
+Begin = Callable[[int], Double]
+FIRST = {"allreduce.0.weight", "allreduce.0.bias"}
+ALL = FIRST | {"allreduce.2.weight", "allreduce.2.bias"}
+
+
+def partial(model: torch.nn.Sequential) -> None:
+    """A backward pass that does not reach the last layer."""
+    model[0](torch.ones(5, 3)).sum().backward()
+
+
+def load_state(model: torch.nn.Sequential, optimizer: Any) -> Any:
+    optimizer.load_state_dict(optimizer.state_dict())
+    return optimizer
+
+
+def change_passes(model: torch.nn.Sequential, optimizer: Any) -> Any:
+    optimizer.set_backward_passes_per_step(2)
+    optimizer.set_backward_passes_per_step(1)
+    return optimizer
+
+
+def synchronize(model: torch.nn.Sequential, optimizer: Any) -> Any:
+    optimizer.synchronize()
+    return optimizer
+
+
+def drop(model: torch.nn.Sequential, optimizer: Any) -> Any:
+    del optimizer
+    gc.collect()
+    return wrapped(model)
+
+
+KEPT: list[Any] = []
+
+
+def replace(model: torch.nn.Sequential, optimizer: Any) -> Any:
+    KEPT.append(optimizer)
+    return wrapped(model)
+
+
+def fail(model: torch.nn.Sequential, optimizer: Any) -> Any:
+    def stop(gradient: Any) -> None:
+        raise ArithmeticError
+
+    hidden = model[0](torch.ones(5, 3))
+    hidden.register_hook(stop)
+    with pytest.raises(ArithmeticError):
+        model[2](hidden).sum().backward()
+    return load_state(model, optimizer)
+
+
+ENDINGS = [load_state, change_passes, synchronize, drop, replace]
+
+
+@pytest.mark.parametrize("end", [*ENDINGS, fail])
+@pytest.mark.parametrize("groups", [0, 1])
+def test_a_round_that_is_broken_off_leaves_names_and_gradients_free(
+    double: Begin, end: Callable[..., Any], groups: int
+) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model, groups=groups)
+    core.names()
+    if end is not fail:
+        partial(model)
+    holder = [optimizer]
+    del optimizer
+    optimizer = end(model, holder.pop())
+    KEPT.clear()
+    assert not core.pending
+    assert not _under_way._under_way
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.step()
+    assert not core.pending
+
+
+@pytest.mark.parametrize("end", [load_state, change_passes])
+def test_a_round_that_is_broken_off_gives_other_ranks_what_they_wait_for(
+    double: Begin, end: Callable[..., Any]
+) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+    end(model, optimizer)
+    assert core.names() == []
+    partial(model)
+    assert set(core.names()) == FIRST
+    end(model, optimizer)
+    assert set(core.names()) == ALL - FIRST
+    assert model[2].weight.grad is None
+
+
+def test_what_belongs_to_a_former_job_is_not_sent_to_a_new_one(
+    double: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+    partial(model)
+    core.names()
+    later = core.world()._replace(generation=1)
+    monkeypatch.setattr(native, "world", lambda: later)
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert core.names() == []
+    loss_of(model).backward()
+    assert set(core.names()) == ALL
+
+
+def test_an_optimizer_with_other_names_does_not_wait(double: Begin) -> None:
+    core = double(2)
+    one, other = make_model(), make_model()
+    first = wrapped(one)
+    second = wrapped(
+        other, named_parameters=[(f"other.{n}", p) for n, p in other.named_parameters()]
+    )
+    partial(one)
+    partial(other)
+    assert len(core.pending) == 4
+    first.step()
+    second.step()
+    assert not core.pending
+
+
+def test_sparse_gradients_that_are_forgotten_leave_their_names_free(double: Begin) -> None:
+    core = double(2)
+    embedding = torch.nn.Embedding(4, 2, sparse=True)
+    rest = torch.nn.Linear(2, 1)
+    parameters = [*embedding.named_parameters(), *rest.named_parameters()]
+    plain = torch.optim.SGD([p for _, p in parameters], lr=1.0)
+    named = [(f"{i}", p) for i, (_, p) in enumerate(parameters)]
+    optimizer = hvd.DistributedOptimizer(plain, named_parameters=named)
+    for _ in range(3):
+        embedding(torch.tensor([1])).sum().backward()
+        optimizer.load_state_dict(optimizer.state_dict())
+        assert not core.pending
+    rest(embedding(torch.tensor([1]))).sum().backward()
+    optimizer.step()
+
+
+class Refusing(hvd.Compression.none):  # type: ignore[misc, name-defined]
+    """Fails at its third tensor."""
+
+    left = 2
+
+    @staticmethod
+    def compress(tensor: Any) -> Any:
+        Refusing.left -= 1
+        if Refusing.left < 0:
+            raise ValueError("no")
+        return tensor.clone(), None
+
+
+@pytest.mark.parametrize("op", [hvd.Sum, hvd.Adasum])
+def test_an_error_in_the_middle_of_a_round_leaves_nothing_under_way(double: Begin, op: int) -> None:
+    core = double(2)
+    model = make_model()
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = wrapped(model, op=op, compression=Refusing)
+    Refusing.left = 2
+    with pytest.raises(ValueError, match="no"):
+        loss_of(model).backward()
+        optimizer.step()
+    assert not core.pending
+    for parameter, start in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, start)
+    Refusing.left = 100
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.step()
+
+
+def test_parameters_that_are_added_in_the_middle_of_a_round_belong_to_it(double: Begin) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+    partial(model)
+    more = torch.nn.Parameter(torch.ones(2))
+    optimizer.add_param_group({"params": [more]})
+    core.names()
+    optimizer.step()
+    assert set(core.names()) == {*(ALL - FIRST), "allreduce.noname.1.0"}
+
+
+@on_ranks(2, 3)
+def test_rounds_that_are_broken_off_after_other_gradients_on_each_rank_do_not_hang() -> None:
+    for end in (load_state, change_passes, synchronize):
+        model = make_model()
+        optimizer = wrapped(model, op=hvd.Sum)
+        layer = model[0] if hvd.rank() == 0 else model[2]
+        layer(torch.ones(1, 3 if hvd.rank() == 0 else 4)).sum().backward()
+        end(model, optimizer)
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        reduced = list(gradients(model))
+        optimizer.step()
+        alone = make_model()
+        loss_of(alone).backward()
+        for found, local in zip(reduced, gradients(alone), strict=True):
+            torch.testing.assert_close(found, hvd.size() * local)
+
+
+@on_ranks(2)
+def test_a_successor_of_a_dropped_optimizer_waits_for_what_it_sent() -> None:
+    model = make_model()
+    holder = [wrapped(model, op=hvd.Sum)]
+    for end in (drop, replace):
+        partial(model)
+        holder.append(end(model, holder.pop()))
+        holder[0].zero_grad(set_to_none=False)
+        for parameter in model.parameters():
+            assert parameter.grad is None or not parameter.grad.any()
+        loss_of(model).backward()
+        holder[0].step()
+    KEPT.clear()
+
+
+# ---- copies
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("op", [hvd.Sum, hvd.Adasum])
+def test_a_deep_copy_with_its_model_trains_like_the_original(
+    double: Begin, op: int, size: int
+) -> None:
+    core = double(size)
+    model = make_model()
+    optimizer = wrapped(model, op=op)
+    loss_of(model).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    other_model, other = copy.deepcopy((model, optimizer))
+    assert other.param_groups[0]["params"][0] is next(other_model.parameters())
+    names = []
+    for each_model, each in ((model, optimizer), (other_model, other)):
+        core.names()
+        loss_of(each_model).backward()
+        each.step()
+        names.append(core.names())
+    assert names[0] == names[1]
+    assert type(other) is type(optimizer)
+    for one, copied in zip(model.parameters(), other_model.parameters(), strict=True):
+        assert one is not copied
+        torch.testing.assert_close(one, copied)
+
+
+@pytest.mark.parametrize("op", [hvd.Sum, hvd.Adasum])
+def test_a_deep_copy_alone_steps_its_own_parameters(double: Begin, op: int) -> None:
+    double(2)
+    model = make_model()
+    optimizer = wrapped(model, op=op, groups=1)
+    partial(model)
+    other = copy.deepcopy(optimizer)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in other.param_groups[0]["params"]:
+        parameter.square().sum().backward()
+    other.step()
+    for parameter, start in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, start)
+    moved = other.param_groups[0]["params"][0]
+    assert not torch.equal(moved, before[0])
+    optimizer.step()
+
+
+def test_a_deep_copy_keeps_groups_options_and_sparse_gradients(double: Begin) -> None:
+    core = double(2)
+    embedding = torch.nn.Embedding(4, 2, sparse=True)
+    rest = torch.nn.Linear(2, 1)
+    parameters = [*embedding.parameters(), *rest.parameters()]
+    plain = torch.optim.SGD(parameters, lr=1.0)
+    optimizer = hvd.DistributedOptimizer(
+        plain, groups=[list(rest.parameters())], backward_passes_per_step=2
+    )
+    for _ in range(2):
+        rest(embedding(torch.tensor([1]))).sum().backward()
+    optimizer.step()
+    sent = core.names()
+    other = copy.deepcopy(optimizer)
+    other.step()  # nothing was computed: zeros, sparse ones for the embedding
+    assert set(core.names()) == set(sent)
+
+
+def test_a_copy_shares_parameters_and_rounds(double: Begin) -> None:
+    double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    other = copy.copy(optimizer)
+    loss_of(model).backward()
+    before = model[0].weight.detach().clone()
+    other.step()
+    assert not torch.equal(model[0].weight, before)
+    optimizer.zero_grad()
+
+
+def test_an_optimizer_cannot_be_pickled_and_its_state_can(double: Begin) -> None:
+    double(2)
+    optimizer = wrapped(make_model())
+    for dump in (pickle.dumps, cloudpickle.dumps):
+        with pytest.raises(TypeError, match="state_dict"):
+            dump(optimizer)
+    pickle.loads(pickle.dumps(optimizer.state_dict()))
