@@ -61,7 +61,7 @@ class Job:
         self._port: int = listener.getsockname()[1]
         self._open_streams = 0
         self._closed = False
-        self.words: list[str] = []  #: what the launcher itself has said
+        self.words: list[str] = []  #: what the launcher said, and why a rank was given up
         try:
             self._process = self._start(key, flags, command, environment)
         except BaseException:
