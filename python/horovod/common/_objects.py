@@ -87,8 +87,8 @@ def broadcast_object(
     must trust each other: unpickling runs code. Blocks, and needs no graph.
     Order: matched by `name`; without one all calls share a name, hence one at a time.
     Raises: ValueError for misuse; HorovodMismatchError when ranks disagree; HorovodInternalError
-    when a rank is lost; what pickling raises on the root, and HorovodInternalError on the others
-    then.
+    when a rank is lost or the object was changed on its way; what pickling raises on the root, and
+    HorovodInternalError on the others then.
     """
     name = name or "broadcast_object"
     source = Source("broadcast_object", name, root_rank)

@@ -146,8 +146,8 @@ def broadcast_object(
     `session` is not needed. Ranks must trust each other: unpickling runs code.
     Order: matched by `name`; without one all calls share a name, hence one at a time.
     Raises: ValueError for misuse; HorovodMismatchError when ranks disagree; HorovodInternalError
-    when a rank is lost; what pickling raises on the root, and HorovodInternalError on the others
-    then.
+    when a rank is lost or the object was changed on its way; what pickling raises on the root, and
+    HorovodInternalError on the others then.
     """
     return _objects.broadcast_object(obj, root_rank, name, process_set)
 

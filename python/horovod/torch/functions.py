@@ -159,8 +159,8 @@ def broadcast_object(
     Other ranks may pass anything, such as None. On the root the object itself is returned. Ranks
     must trust each other: unpickling runs code.
     Order: matched by `name`; without one all calls share a name, hence one at a time.
-    Raises: the errors of `broadcast`; what pickling raises on the root, and HorovodInternalError on
-    the others then.
+    Raises: the errors of `broadcast`; HorovodInternalError when the object was changed on its way;
+    what pickling raises on the root, and HorovodInternalError on the others then.
     """
     name = name or "broadcast_object"
     source = Source("broadcast_object", name, root_rank)
@@ -197,8 +197,8 @@ def allgather_object(
 
     Ranks must trust each other: unpickling runs code.
     Order: matched by `name`; without one all calls share a name, hence one at a time.
-    Raises: the errors of `allgather`; what pickling raises where it does, and HorovodInternalError
-    on the others then.
+    Raises: the errors of `allgather`; HorovodInternalError when an object was changed on its way;
+    what pickling raises where it does, and HorovodInternalError on the others then.
     """
     name = name or "allgather_object"
     try:

@@ -315,6 +315,28 @@ static void process_sets(void) {
   end_together();
 }
 
+/* All ranks derive the same key: the sum of each byte is `size` times the byte. */
+static void derived_keys(void) {
+  uint8_t key[HVD_KEY_BYTES], other[HVD_KEY_BYTES];
+  EXPECT(hvd_derive_key("a purpose", key) == HVD_NOT_INITIALIZED);
+  start();
+  const int32_t size = size_of_job();
+  EXPECT(hvd_derive_key("a purpose", key) == HVD_OK);
+  EXPECT(hvd_derive_key("a purpose", other) == HVD_OK);
+  EXPECT(memcmp(key, other, HVD_KEY_BYTES) == 0);
+  EXPECT(hvd_derive_key("another one", other) == HVD_OK);
+  EXPECT(memcmp(key, other, HVD_KEY_BYTES) != 0);
+  int32_t in[HVD_KEY_BYTES], out[HVD_KEY_BYTES];
+  int64_t shape = HVD_KEY_BYTES;
+  hvd_tensor tensor = {in, &shape, 1, HVD_INT32};
+  void* outputs[1] = {out};
+  const hvd_request request = request_of(HVD_ALLREDUCE, "keys", &tensor, outputs);
+  for (int i = 0; i < HVD_KEY_BYTES; ++i) in[i] = key[i];
+  hvd_free(done(&request));
+  for (int i = 0; i < HVD_KEY_BYTES; ++i) EXPECT(out[i] == size * key[i]);
+  end_together();
+}
+
 /* Rank 0 is a job of its own, all others are another one. */
 static void part_of_the_ranks(void) {
   const int32_t rank = atoi(getenv("HOROVOD_RANK")), size = atoi(getenv("HOROVOD_SIZE"));
@@ -410,6 +432,7 @@ int main(int argc, char** argv) {
       {"reducescatter", reducescatter},
       {"join", join},
       {"mismatch", mismatch},
+      {"derived_keys", derived_keys},
       {"process_sets", process_sets},
       {"part_of_the_ranks", part_of_the_ranks},
       {"several_at_once", several_at_once},
