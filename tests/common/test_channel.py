@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from horovod.common._channel import Channel, Closed, Stalled, Unproved, secret_of
-from horovod.common._dial import dial
+from horovod.common._dial import Patience, dial
 
 
 def pair(left_key: bytes = b"k", right_key: bytes = b"k") -> tuple[Channel, Channel, Any]:
@@ -130,7 +130,7 @@ def test_dialing_has_one_deadline_however_slowly_bytes_come() -> None:
     thread = threading.Thread(target=drip, args=(listener, data), daemon=True)
     thread.start()
     with listener, pytest.raises(Stalled, match="no answer came in time"):
-        dial(*listener.getsockname(), secret_of(b"k", "test"), ("hello",), 0.5)
+        dial(*listener.getsockname(), secret_of(b"k", "test"), ("hello",), Patience(5, 0.5))
 
 
 def test_a_connection_that_a_crowded_gate_drops_is_made_again() -> None:
@@ -148,7 +148,7 @@ def test_a_connection_that_a_crowded_gate_drops_is_made_again() -> None:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    channel = dial(*listener.getsockname(), secret, ("hello",), 30)
+    channel = dial(*listener.getsockname(), secret, ("hello",), Patience(5, 30))
     assert channel.receive() == ("more",)
     thread.join()
     listener.close()
@@ -167,6 +167,6 @@ def test_who_does_not_know_the_key_is_not_dialed_again() -> None:
     thread = threading.Thread(target=serve)
     thread.start()
     with listener, pytest.raises(Unproved, match="does not know the key"):
-        dial(*listener.getsockname(), secret_of(b"k", "test"), ("hello",), 30)
+        dial(*listener.getsockname(), secret_of(b"k", "test"), ("hello",), Patience(5, 30))
     thread.join()
     assert len(dialed) == 1

@@ -95,7 +95,7 @@ def test_one_that_waits_and_goes_is_forgotten(server: Server) -> None:
     hello = ("call", "wait_for_shutdown", (), {})
     secret = secret_of(KEY, _registry._PURPOSE)
     for _ in range(3):
-        _registry.dial("127.0.0.1", server.port, secret, hello, 5).close()
+        _registry.dial("127.0.0.1", server.port, secret, hello, _registry._PATIENCE).close()
     one = client(server)
     one.register_dispatcher(0, "here")
     deadline = time.monotonic() + 30

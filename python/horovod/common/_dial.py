@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
+from dataclasses import dataclass
 
-from horovod.common._channel import Channel, Closed, Message, Stalled, Unproved
+from horovod.common._channel import Channel, Message, Stalled, Unproved
 
 #: A gate that is crowded by strangers gives each a fraction of a second, which may be too short on
 #: a busy core. A wrong key looks the same from here, so the tries are few.
@@ -13,28 +14,36 @@ _TRIES = 10
 _PAUSE_SECONDS = 0.1
 
 
-def dial(host: str, port: int, secret: bytes, hello: Message, seconds: float) -> Channel:
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for the other end, in seconds."""
+
+    connect: float  #: until a host answers; at an address of no use here nobody does
+    total: float  #: until the proof is there, also when a byte comes now and then
+
+
+def dial(host: str, port: int, secret: bytes, hello: Message, patience: Patience) -> Channel:
     """Connects to a gate, sends `hello` and waits for the first message of the other end, which
     proves that it knows the secret; its content is dropped.
 
-    `seconds`: the deadline for all of it, also when the other end sends a byte now and then.
     Raises: OSError when nobody answers there; Closed. The channel has no timeout.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience.total
     for tries_left in reversed(range(_TRIES)):
+        sock = _connect(host, port, min(deadline, time.monotonic() + patience.connect))
         try:
-            return _dial_once(host, port, secret, hello, deadline)
+            return _prove(sock, secret, hello, deadline)
         except (Unproved, Stalled):
             raise
-        except (Closed, ConnectionResetError):
+        except ConnectionError:  # Closed is one
             if not tries_left or time.monotonic() + _PAUSE_SECONDS >= deadline:
                 raise
         time.sleep(_PAUSE_SECONDS)
     raise AssertionError("the last try returns or raises")
 
 
-def _dial_once(host: str, port: int, secret: bytes, hello: Message, deadline: float) -> Channel:
-    sock = _connect(host, port, deadline)
+def _prove(sock: socket.socket, secret: bytes, hello: Message, deadline: float) -> Channel:
+    """Owns `sock`."""
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host may go without a word

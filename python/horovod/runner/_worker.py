@@ -15,13 +15,14 @@ from typing import Any
 import cloudpickle
 
 from horovod.common._channel import Channel, Closed, secret_of
-from horovod.common._dial import dial
+from horovod.common._dial import Patience, dial
 from horovod.runner._job import CALLER_HOSTS, CALLER_KEY, PORT_VARIABLE, PURPOSE
 from horovod.runner._path import extend_path
 
-_CONNECT_SECONDS = 30
+#: The caller may be busy: it sends a large function to one rank after the other.
+_PATIENCE = Patience(connect=30, total=120)
 #: For an address that may be of no use here, a bridge of the caller's host, say.
-_CONNECT_SECONDS_OF_MANY = 3
+_PATIENCE_FOR_MANY = Patience(connect=3, total=120)
 _KEY_BYTES = 32
 #: Of horovodrun, Open MPI, MPICH.
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -52,15 +53,15 @@ def connect() -> Channel:
         hosts = [os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]]  # where the launcher is found
     for host in hosts[:-1]:
         try:
-            return connect_to(host, port, key, _CONNECT_SECONDS_OF_MANY)
+            return connect_to(host, port, key, _PATIENCE_FOR_MANY)
         except OSError:  # Closed is one
             continue
-    return connect_to(hosts[-1], port, key, _CONNECT_SECONDS)
+    return connect_to(hosts[-1], port, key, _PATIENCE)
 
 
-def connect_to(host: str, port: int, key: bytes, seconds: float) -> Channel:
+def connect_to(host: str, port: int, key: bytes, patience: Patience) -> Channel:
     hello = ("hello", own_rank(), os.getpid(), own_host(), "HOROVOD_RANK" not in os.environ)
-    return dial(host, port, secret_of(key, PURPOSE), hello, seconds)
+    return dial(host, port, secret_of(key, PURPOSE), hello, patience)
 
 
 def own_rank() -> int:

@@ -18,17 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovod.common._channel import Channel, Closed, Message, secret_of
-from horovod.common._dial import dial
+from horovod.common._dial import Patience, dial
 from horovod.common._gate import BACKLOG, Gate, run_ready
 from horovod.common.exceptions import HorovodInternalError
 from horovod.tensorflow.data._address import interface_addresses, own_address
 
 Addresses = Mapping[str, Sequence[tuple[str, int]]]
 _PURPOSE = "horovod tf.data registry"
-#: Time for a host to answer; at an address of no use here it may be that nobody does.
-_SECONDS_TO_FIND = 10
-#: The same where it has answered before. It may be busy.
-_SECONDS_TO_ANSWER = 30
+#: For a host to answer; rank 0 may be busy.
+_PATIENCE = Patience(connect=5, total=30)
 #: An answer has a few hundred bytes, so this is only for a caller that is stopped.
 _SEND_SECONDS = 10
 
@@ -245,7 +243,7 @@ class Client:
         host, port = self._place
         call = ("call", name, arguments, named)
         try:
-            what, *answer = self._ask(self._place, call, _SECONDS_TO_ANSWER)
+            what, *answer = self._ask(self._place, call)
         except OSError as error:
             raise HorovodInternalError(
                 f"{name}: the compute service at {host}:{port} does not answer: {error}"
@@ -255,9 +253,9 @@ class Client:
             raise _ERRORS[kind](text)
         return answer[0]
 
-    def _ask(self, place: tuple[str, int], call: Message, seconds: float) -> Message:
-        """`seconds`: until the call is there. The answer may take any time."""
-        channel = dial(*place, self._secret, call, seconds)
+    def _ask(self, place: tuple[str, int], call: Message) -> Message:
+        """Once the call is there, its answer may take any time."""
+        channel = dial(*place, self._secret, call, _PATIENCE)
         try:
             return channel.receive()
         finally:
@@ -269,7 +267,7 @@ class Client:
         for interface, places in addresses.items():
             for host, port in places:
                 try:
-                    self._ask((host, port), ("call", "greet", (), {}), _SECONDS_TO_FIND)
+                    self._ask((host, port), ("call", "greet", (), {}))
                     return host, port
                 except OSError as error:
                     problems.append(f"{interface} {host}:{port}: {error}")
