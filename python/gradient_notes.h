@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/gil.h"
 #include "python/tensor_reader.h"
 
 namespace hvd::python {
@@ -65,18 +66,23 @@ class GradientNotes {
 
   void on_gradient(size_t index, nb::handle parameter) {
     if (is_stopped_) return;
-    if (!std::exchange(is_begun_, true)) listeners_.begin();
-    if (left_[index] == 0) {
-      listeners_.too_often(index);
-      return;
-    }
+    if (!std::exchange(is_begun_, true)) tell(listeners_.begin);
+    if (left_[index] == 0) return tell(listeners_.too_often, nb::int_(index).ptr());
     if (--left_[index] > 0) return;
     note(index, nb::getattr(parameter, "grad"));
     ++complete_count_;
-    if (noted_bytes_ >= enough_bytes_ || complete_count_ == left_.size()) listeners_.enough();
+    if (noted_bytes_ >= enough_bytes_ || complete_count_ == left_.size()) tell(listeners_.enough);
   }
 
  private:
+  /// With one argument or none.
+  static void tell(const nb::callable& listener, PyObject* argument = nullptr) {
+    PyObject* const answer = stopping_at_the_end(
+        [&] { return PyObject_CallFunctionObjArgs(listener.ptr(), argument, nullptr); });
+    if (answer == nullptr) nb::raise_python_error();
+    Py_DECREF(answer);
+  }
+
   void note(size_t index, nb::object gradient) {
     hvd_tensor ignored;
     are_plain_ = are_plain_ && reader_.read(gradient.ptr(), ignored);

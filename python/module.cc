@@ -6,6 +6,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <pthread.h>
 
 #include <array>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "horovod/horovod.h"
+#include "python/gil.h"
 #include "python/gradient_notes.h"
 #include "python/lent_memory.h"
 #include "python/tensor_reader.h"
@@ -23,7 +25,10 @@ namespace nb = nanobind;
 using hvd::python::GradientNotes;
 using hvd::python::Loan;
 using hvd::python::Reader;
+using hvd::python::stopping_at_the_end;
 using hvd::python::TensorList;
+using hvd::python::Unlocked;
+using hvd::python::without_gil;
 using nb::literals::operator""_a;
 
 namespace {
@@ -35,6 +40,15 @@ namespace {
 /// Never destroyed: the engine may release after the interpreter is gone.
 class Released {
  public:
+  static Released& instance() {
+    static Released& one = []() -> Released& {
+      auto* const made = new Released;
+      pthread_atfork(lock, unlock, unlock);
+      return *made;
+    }();
+    return one;
+  }
+
   void add(PyObject* object) {
     const std::lock_guard lock(mutex_);
     objects_.push_back(object);
@@ -46,24 +60,29 @@ class Released {
       const std::lock_guard lock(mutex_);
       dropped.swap(objects_);
     }
-    for (PyObject* object : dropped) Py_DECREF(object);
+    for (PyObject* object : dropped) hvd::python::drop(object);
   }
 
  private:
+  Released() = default;
+  // A fork happens while the engine is not adding, so that the child finds the list free.
+  static void lock() { instance().mutex_.lock(); }
+  static void unlock() { instance().mutex_.unlock(); }
+
   std::mutex mutex_;
   std::vector<PyObject*> objects_;
 };
 
-Released& released() {
-  static Released& instance = *new Released;
-  return instance;
-}
+Released& released() { return Released::instance(); }
 
 // ---- errors
 // ----------------------------------------------------------------------------------------
 
 nb::object exception_class(const char* name) {
-  return nb::module_::import_("horovod.common.exceptions").attr(name);
+  PyObject* const module =
+      stopping_at_the_end([] { return PyImport_ImportModule("horovod.common.exceptions"); });
+  if (module == nullptr) throw nb::python_error();
+  return nb::steal(module).attr(name);
 }
 
 /// Raises what the table in the documentation of _core says for a status.
@@ -88,12 +107,6 @@ void check_start(hvd_status status) {
   if (status == HVD_OK) return;
   throw nb::value_error(
       ("Horovod could not be initialised: " + std::string(hvd_last_error())).c_str());
-}
-
-template <class Call>
-hvd_status without_gil(Call call) {
-  nb::gil_scoped_release unlocked;
-  return call();
 }
 
 // ---- operations
@@ -339,22 +352,35 @@ hvd_rank_list list_of(const std::vector<int32_t>& ranks) {
   return {ranks.data(), static_cast<int32_t>(ranks.size())};
 }
 
-/// A function of Python that brings what rank 0 says to all ranks, and what it raised.
+/// A function of Python that brings what rank 0 says to all ranks, and what it raised. Called by
+/// the thread that has called init().
 struct Introduction {
   nb::object function;
-  nb::object raised;
+  nb::object raised = nb::none();
+  Unlocked* unlocked = nullptr;  ///< while init() runs
 
   static bool call(void* context, const char* name, const char* word, char* room, size_t capacity) {
-    const nb::gil_scoped_acquire locked;
     auto& self = *static_cast<Introduction*>(context);
+    self.unlocked->take_back();
+    const bool brought = self.bring(name, word, room, capacity);
+    self.unlocked->give_away();
+    return brought;
+  }
+
+  bool bring(const char* name, const char* word, char* room, size_t capacity) {
     try {
       const nb::object mine = word != nullptr ? nb::object(nb::str(word)) : nb::none();
-      const auto said = nb::cast<std::string>(self.function(name, mine));
+      const nb::str called(name);
+      PyObject* const text = stopping_at_the_end([&] {
+        return PyObject_CallFunctionObjArgs(function.ptr(), called.ptr(), mine.ptr(), nullptr);
+      });
+      if (text == nullptr) throw nb::python_error();
+      const auto said = nb::cast<std::string>(nb::steal(text));
       if (said.size() >= capacity) return false;
       std::copy_n(said.c_str(), said.size() + 1, room);
       return true;
     } catch (const nb::python_error& error) {
-      self.raised = nb::borrow(error.value());
+      raised = nb::borrow(error.value());
       return false;
     }
   }
@@ -365,7 +391,7 @@ void init(const std::vector<std::vector<int32_t>>& process_sets, bool dynamic,
   std::vector<hvd_rank_list> lists;
   for (const auto& ranks : process_sets) lists.push_back(list_of(ranks));
   const hvd_init_options options{lists.data(), static_cast<int32_t>(lists.size()), dynamic};
-  Introduction introduction{std::move(introduce), nb::none()};
+  Introduction introduction{std::move(introduce)};
   hvd_job job{};
   job.members = list_of(members);
   job.rank = rank;
@@ -374,7 +400,10 @@ void init(const std::vector<std::vector<int32_t>>& process_sets, bool dynamic,
     job.introduce = &Introduction::call;
     job.context = &introduction;
   }
-  const hvd_status status = without_gil([&] { return hvd_init_job(&options, &job); });
+  Unlocked unlocked;
+  introduction.unlocked = &unlocked;
+  const hvd_status status = hvd_init_job(&options, &job);
+  unlocked.take_back();
   if (!introduction.raised.is_none()) {
     PyErr_SetObject(introduction.raised.type().ptr(), introduction.raised.ptr());
     throw nb::python_error();
@@ -444,6 +473,11 @@ NB_MODULE(_core, m) {
         "rank"_a = 0, "size"_a = 0, "introduce"_a.none() = nb::none());
   m.def("shutdown", [] {
     check(without_gil(hvd_shutdown));
+    released().drop_all();
+  });
+  m.def("shutdown_at_exit", [] {
+    hvd::python::Exit::begin();
+    check(without_gil(hvd_shutdown_at_exit));
     released().drop_all();
   });
   m.def("is_initialized", &hvd_is_initialized);

@@ -13,12 +13,13 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return static_cast<spdlog::level::level_enum>(level);
 }
 
+// Never destroyed: threads may log while the process exits.
 spdlog::logger& logger() {
-  static spdlog::logger instance = [] {
-    spdlog::logger made("horovod", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made.set_pattern("[%Y-%m-%d %H:%M:%S.%f: %L %s:%#] %v");
-    made.set_level(spdlog::level::warn);
-    return made;
+  static spdlog::logger& instance = [&]() -> spdlog::logger& {
+    auto* made = new spdlog::logger("horovod", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern("[%Y-%m-%d %H:%M:%S.%f: %L %s:%#] %v");
+    made->set_level(spdlog::level::warn);
+    return *made;
   }();
   return instance;
 }
@@ -44,5 +45,12 @@ void LimitedLog::log(LogLevel level, const std::string& message,
   --left_;
   hvd::log(level, left_ > 0 ? message : message + " (further ones are not reported)", where);
 }
+
+void lock_log() {
+  logger();  // or another thread might be making it
+  spdlog::details::console_mutex::mutex().lock();
+}
+
+void unlock_log() { spdlog::details::console_mutex::mutex().unlock(); }
 
 }  // namespace hvd

@@ -33,4 +33,8 @@ class LimitedLog {
   int left_;
 };
 
+/// Around a fork, so that the child of a process whose other threads log finds the log free.
+void lock_log();
+void unlock_log();
+
 }  // namespace hvd

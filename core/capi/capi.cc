@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -34,11 +35,15 @@ using hvd::Context;
 using hvd::Error;
 
 struct Process {
-  std::mutex starting;  ///< held while a Context is made or ended
-  std::mutex mutex;     ///< guards `context`; never held for long
+  /// What a thread is doing to the Context; only one does at a time.
+  enum class Change : uint8_t { none, starting, ending };
+
+  std::mutex mutex;                 ///< guards `context` and `change`; never held for long
+  std::condition_variable changed;  ///< `change` is none again
+  Change change = Change::none;
   std::shared_ptr<Context> context;
   hvd::Operations operations;
-  uint32_t generation = 0;
+  uint32_t generation = 0;  ///< written by the thread that is starting a Context
   uint32_t forks =
       0;  ///< between the first process and this one; asking for the pid is a system call
 };
@@ -49,14 +54,18 @@ Process& process();
 void before_fork() {
   process().mutex.lock();
   process().operations.mutex().lock();
+  hvd::lock_log();
 }
 void after_fork() {
+  hvd::unlock_log();
   process().operations.mutex().unlock();
   process().mutex.unlock();
 }
-// A thread that was starting a Context or ending one is not in the child, and never lets go.
+// A thread that was starting a Context or ending one is not in the child, nor are those that waited
+// for it.
 void after_fork_in_child() {
-  new (&process().starting) std::mutex;
+  process().change = Process::Change::none;
+  new (&process().changed) std::condition_variable;
   if (process().context) process().context->is_now_inherited();
   ++process().forks;
   after_fork();
@@ -71,6 +80,37 @@ Process& process() {
   }();
   return instance;
 }
+
+/// The right to start a Context or to end it.
+class Changing {
+ public:
+  using Change = Process::Change;
+
+  /// Waits until no other thread has it.
+  explicit Changing(Change change) {
+    std::unique_lock lock(process().mutex);
+    process().changed.wait(lock, [] { return process().change == Change::none; });
+    process().change = change;
+  }
+  /// To end the Context. Nothing while another thread is starting one, which may take long.
+  static std::unique_ptr<Changing> unless_starting() {
+    std::unique_lock lock(process().mutex);
+    process().changed.wait(lock, [] { return process().change != Change::ending; });
+    if (process().change == Change::starting) return nullptr;
+    process().change = Change::ending;
+    return std::unique_ptr<Changing>(new Changing);
+  }
+  ~Changing() {
+    const std::lock_guard lock(process().mutex);
+    process().change = Change::none;
+    process().changed.notify_all();
+  }
+  Changing(const Changing&) = delete;
+  Changing& operator=(const Changing&) = delete;
+
+ private:
+  Changing() = default;
+};
 
 thread_local std::string last_error;
 
@@ -111,6 +151,11 @@ hvd_status guarded(Body body) noexcept {
     last_error = error.what();
     return HVD_INTERNAL;
   }
+}
+
+void end_context() {
+  if (const auto context = current()) context->shutdown();
+  replace(nullptr);
 }
 
 std::vector<int> ranks_in(const hvd_rank_list& list) {
@@ -167,17 +212,23 @@ size_t checked_count(int32_t count) {
   return static_cast<size_t>(count);
 }
 
+bool is_of_this_process(const hvd::Operations::Entry& entry) {
+  return entry.forks == process().forks;
+}
+
 hvd::Operations::Entry find(hvd_handle handle) { return known(process().operations.find(handle)); }
 
 // Throws what the operation ended with.
 void wait_for(const hvd::Operations::Entry& entry) {
   const hvd::Handle& handle = entry.operation->handle;
   if (!handle.done()) {
-    const auto context = entry.context.lock();
-    if (context && context->belongs_to_this_process()) context->wait(*entry.operation);
-  }
-  if (!handle.done()) {  // a Context of this process completes it before it goes
-    hvd::fail(Code::not_initialized, "the operation belongs to the process that forked this one");
+    if (!is_of_this_process(entry))
+      hvd::fail(Code::not_initialized, "the operation belongs to the process that forked this one");
+    if (const auto context = entry.context.lock()) {
+      context->wait(*entry.operation);
+    } else {
+      handle.wait();  // another thread destroys the Context, which completes it before it goes
+    }
   }
   const hvd::Outcome& outcome = handle.outcome();
   if (outcome.code != Code::ok) hvd::fail(outcome.code, outcome.text, outcome.rank);
@@ -198,9 +249,11 @@ hvd_status hvd_init_with(const hvd_init_options* options) { return hvd_init_job(
 
 hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* job) {
   const hvd_status status = guarded([=] {
-    const std::lock_guard lock(process().starting);
-    const auto context = current();
-    if (context && !context->ending()) return;
+    const Changing changing(Process::Change::starting);
+    if (const auto context = current()) {
+      if (!context->ending()) return;
+      context->shutdown();  // its last callbacks have returned: none of them is left to destroy it
+    }
     replace(nullptr);
     const uint32_t generation = ++process().generation;
     replace(std::make_shared<Context>(hvd::process_environment(), generation,
@@ -212,9 +265,14 @@ hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* job) {
 
 hvd_status hvd_shutdown(void) {
   return guarded([] {
-    const std::lock_guard lock(process().starting);
-    if (const auto context = current()) context->shutdown();
-    replace(nullptr);
+    const Changing changing(Process::Change::ending);
+    end_context();
+  });
+}
+
+hvd_status hvd_shutdown_at_exit(void) {
+  return guarded([] {
+    if (const auto changing = Changing::unless_starting()) end_context();
   });
 }
 
@@ -271,7 +329,8 @@ hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {
     if (handle == nullptr && request->ended == nullptr)
       hvd::fail(Code::invalid_argument, "a request without `ended` needs a handle");
     auto operation = context->submit(*request, handle != nullptr);
-    if (handle != nullptr) *handle = process().operations.add({std::move(operation), context});
+    if (handle != nullptr)
+      *handle = process().operations.add({std::move(operation), context, process().forks});
   });
 }
 
@@ -279,13 +338,13 @@ hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hvd_handle
   return guarded([&] {
     const auto context = running();
     const auto operations = context->submit({requests, checked_count(count)});
-    process().operations.add_all(operations, context, handles);
+    process().operations.add_all(operations, {nullptr, context, process().forks}, handles);
   });
 }
 
 bool hvd_poll(hvd_handle handle) {
   const auto entry = process().operations.find(handle);
-  return !entry.operation || entry.operation->handle.done();
+  return !entry.operation || entry.operation->handle.done() || !is_of_this_process(entry);
 }
 
 hvd_status hvd_wait(hvd_handle handle) {

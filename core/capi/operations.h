@@ -20,6 +20,7 @@ class Operations {
   struct Entry {
     std::shared_ptr<Operation> operation;
     std::weak_ptr<Context> context;
+    uint32_t forks = 0;  ///< between the first process and the one that submitted it
   };
 
   hvd_handle add(Entry entry) {
@@ -27,12 +28,12 @@ class Operations {
     entries_.emplace(next_, std::move(entry));
     return next_++;
   }
-  /// Several, in order.
-  void add_all(std::span<const std::shared_ptr<Operation>> operations,
-               const std::weak_ptr<Context>& context, hvd_handle* handles) {
+  /// Several, in order, of which the rest is like `others`.
+  void add_all(std::span<const std::shared_ptr<Operation>> operations, const Entry& others,
+               hvd_handle* handles) {
     const std::lock_guard lock(mutex_);
     for (const auto& operation : operations) {
-      entries_.emplace(next_, Entry{operation, context});
+      entries_.emplace(next_, Entry{operation, others.context, others.forks});
       *handles++ = next_++;
     }
   }

@@ -53,8 +53,8 @@ uint64_t Signature::payload_bytes() const {
 }
 
 const Signature& SharedSignature::nothing() {
-  static const Signature kNothing;
-  return kNothing;
+  static const Signature& nothing = *new Signature;  // threads may need it while the process exits
+  return nothing;
 }
 
 bool is_fusable(OperationKind kind) {

@@ -106,6 +106,9 @@ HVD_API hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* 
 /* Ends the job on all ranks: what was agreed before completes everywhere. Does nothing when none is
  * running. */
 HVD_API hvd_status hvd_shutdown(void);
+/* hvd_shutdown for a process that is about to exit. Does not wait for an hvd_init that is under way
+ * on another thread; the ranks that wait for this one there see its connections close. */
+HVD_API hvd_status hvd_shutdown_at_exit(void);
 HVD_API bool hvd_is_initialized(void);
 
 typedef struct {
@@ -122,7 +125,8 @@ HVD_API bool hvd_uses_mpi(void);
 HVD_API hvd_status hvd_derive_key(const char* purpose, uint8_t* key);
 
 /* Process sets: groups of ranks that operations run on. Id 0 is the world. Adding and removing is
- * collective over all ranks of the job and blocks; freed ids are used again, oldest first.
+ * collective over all ranks of the job and blocks; the id of a set that was removed is not used
+ * again in the same job.
  * HVD_INVALID_ARGUMENT: not dynamic, a duplicate, a rank outside the job. HVD_MISMATCH: ranks
  * disagree. Operations of a removed set that were not agreed yet fail. */
 HVD_API hvd_status hvd_add_process_set(hvd_rank_list ranks, int32_t* id);
@@ -185,7 +189,8 @@ HVD_API hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle);
 /* Queues several at once, all or none of them; each is an operation of its own. On an error no
    `release` was called. */
 HVD_API hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hvd_handle* handles);
-/* True when the operation has ended, well or not; also for an unknown handle. */
+/* True when the operation has ended, well or not; also for an unknown handle, and in a forked child
+ * for an operation of its parent: hvd_wait returns at once. */
 HVD_API bool hvd_poll(hvd_handle handle);
 /* Blocks until the operation has ended and returns how. Does not free the handle. */
 HVD_API hvd_status hvd_wait(hvd_handle handle);

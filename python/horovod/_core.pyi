@@ -46,6 +46,11 @@ def init(
     """
 
 def shutdown() -> None: ...
+def shutdown_at_exit() -> None:
+    """The same for a process that is about to exit. Does not wait for an `init` that another thread
+    is in.
+    """
+
 def is_initialized() -> bool: ...
 def uses_mpi() -> bool:
     """Whether MPI moves the tensors. False when no job runs."""

@@ -22,8 +22,8 @@ import ranks
 from core_double import Double, GradientNotes
 
 import horovod.torch as hvd
+from horovod.common import basics
 from horovod.common._extension import core
-from horovod.torch import mpi_ops
 
 if not hasattr(core, "GradientNotes"):
     core.GradientNotes = GradientNotes
@@ -48,7 +48,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Double]]
     yield begin
     if core.is_initialized():
         hvd.shutdown()
-    atexit.unregister(mpi_ops._basics.shutdown)  # the double is gone by then
+    atexit.unregister(basics._shutdown_at_exit)  # the double is gone by then
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -126,6 +126,9 @@ class Double:
     def init(self, process_sets: Any = (), dynamic: bool = False, *job: Any) -> None:
         self.running = True
 
+    def shutdown_at_exit(self) -> None:
+        self.shutdown()
+
     def shutdown(self) -> None:
         self.running = False
 

@@ -29,7 +29,7 @@ constexpr size_t kNameBytes = 16;
 constexpr std::string_view kFailureMark = "failed: ";
 constexpr std::chrono::seconds kPatienceForReason{1};
 
-const std::string kTaking = "taking this host's shared memory from its leader";
+constexpr const char* kTaking = "taking this host's shared memory from its leader";
 
 std::string giving_to(int rank) {
   return fmt::format("giving this host's shared memory to rank {}", rank);

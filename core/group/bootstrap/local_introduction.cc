@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 constexpr auto kFirstPause = 1ms;
 constexpr auto kLongestPause = 20ms;
 
-const std::string kAsking = "asking rank 0 how to reach it";
+constexpr const char* kAsking = "asking rank 0 how to reach it";
 
 /// Of any length in, of the length of a socket's name out; each user has names of his own.
 std::string socket_name(const std::string& job_name) {
@@ -103,7 +103,7 @@ std::string ask_at_door(const std::string& job_name, const StartDeadline& deadli
     if (taken == word.size()) break;
   }
   word.resize(taken);
-  if (word.empty()) fail(Code::peer_lost, kAsking + ": it closed the connection", 0);
+  if (word.empty()) fail(Code::peer_lost, fmt::format("{}: it closed the connection", kAsking), 0);
   return word;
 }
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from horovod.common import util
+from horovod.common import _unnamed, util
 from horovod.common._extension import core
 from horovod.common._job import job_of
 from horovod.common.process_sets import (
@@ -23,6 +23,12 @@ Adasum = 2
 Min = 3
 Max = 4
 Product = 5
+
+
+def _shutdown_at_exit() -> None:
+    """What a script need not do by itself. Threads that wait for an operation learn of the end."""
+    core.shutdown_at_exit()
+    leave_job()
 
 
 class HorovodBasics:
@@ -65,13 +71,15 @@ class HorovodBasics:
                 "ranks (HOROVOD_LOG_LEVEL=debug) tells more"
             ) from error
         if core.world().generation != before:
+            _unnamed.restart()
             enter_job(static)
-        atexit.unregister(self.shutdown)
-        atexit.register(self.shutdown)
+        atexit.unregister(_shutdown_at_exit)
+        atexit.register(_shutdown_at_exit)
 
     def shutdown(self) -> None:
         """Ends the runtime on all ranks; what was agreed before completes. No-op if not running."""
         core.shutdown()
+        _unnamed.restart()
         leave_job()
 
     def is_initialized(self) -> bool:

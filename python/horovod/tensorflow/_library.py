@@ -45,7 +45,7 @@ def _end_nodes() -> None:
 
     What follows in those nodes must not run while the process is being torn down.
     """
-    core.shutdown()
+    core.shutdown_at_exit()
     ctypes.CDLL(PATH).hvd_tensorflow_drain(_SECONDS_TO_END)
 
 

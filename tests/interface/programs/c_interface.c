@@ -60,7 +60,7 @@ static hvd_handle done(const hvd_request* request) {
 static void end_together(void) {
   const hvd_request barrier = request_of(HVD_BARRIER, "end", NULL, NULL);
   hvd_free(done(&barrier));
-  EXPECT(hvd_shutdown() == HVD_OK);
+  EXPECT(hvd_shutdown_at_exit() == HVD_OK);
   EXPECT(!hvd_is_initialized());
 }
 
@@ -79,6 +79,7 @@ static void before_init(void) {
   hvd_free(12345);
   hvd_free_memory(NULL);
   EXPECT(hvd_shutdown() == HVD_OK);
+  EXPECT(hvd_shutdown_at_exit() == HVD_OK);
 }
 
 static void count_release(void* owner) { ++*(int*)owner; }
