@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 
@@ -84,14 +86,9 @@ std::string ProcessSets::why_not(const std::vector<int>& ranks) const {
 int32_t ProcessSets::add(GroupNumber group, std::vector<int> ranks) {
   auto made = std::make_shared<const ProcessSet>(ProcessSet{group, std::move(ranks)});
   const std::lock_guard lock(mutex_);
-  const int32_t id = freed_.empty() ? next_ : freed_.front();
-  sets_.emplace(id, std::move(made));
-  if (freed_.empty()) {
-    ++next_;
-  } else {
-    freed_.pop_front();
-  }
-  return id;
+  HVD_ASSERT(next_ < std::numeric_limits<int32_t>::max());
+  sets_.emplace(next_, std::move(made));
+  return next_++;
 }
 
 void ProcessSets::remove(GroupNumber group) {
@@ -99,7 +96,6 @@ void ProcessSets::remove(GroupNumber group) {
   const auto gone = std::find_if(sets_.begin(), sets_.end(),
                                  [=](const auto& entry) { return entry.second->group == group; });
   if (gone == sets_.end()) return;
-  freed_.push_back(gone->first);
   sets_.erase(gone);
 }
 

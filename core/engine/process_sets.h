@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,14 +43,14 @@ class ProcessSets {
   /// job, or is there already. "" when it can.
   std::string why_not(const std::vector<int>& ranks) const;
 
-  /// Returns the id: the one that was freed first, else the next one.
+  /// Returns the id, which no other set of the job has had: what still refers to one that is gone,
+  /// as the graph of a framework does, must not run on another.
   int32_t add(GroupNumber group, std::vector<int> ranks);
   void remove(GroupNumber group);
 
  private:
   mutable std::mutex mutex_;
   std::map<int32_t, std::shared_ptr<const ProcessSet>> sets_;  ///< by id
-  std::deque<int32_t> freed_;
   int32_t next_ = kWorldId + 1;
 };
 

@@ -19,7 +19,7 @@ TEST(ProcessSets, TheWorldIsSetZeroFromTheStart) {
   EXPECT_EQ(sets.find(1), nullptr);
 }
 
-TEST(ProcessSets, IdsCountUpAndFreedOnesComeBackOldestFirst) {
+TEST(ProcessSets, IdsCountUpAndNoneIsUsedTwice) {
   ProcessSets sets(4);
   EXPECT_EQ(sets.add(1, {0}), 1);
   EXPECT_EQ(sets.add(2, {1}), 2);
@@ -27,10 +27,11 @@ TEST(ProcessSets, IdsCountUpAndFreedOnesComeBackOldestFirst) {
   sets.remove(2);
   sets.remove(1);
   EXPECT_EQ(sets.find(2), nullptr);
-  EXPECT_EQ(sets.add(4, {0, 1}), 2);
-  EXPECT_EQ(sets.add(5, {0, 2}), 1);
-  EXPECT_EQ(sets.add(6, {0, 3}), 4);
-  EXPECT_EQ(sets.find(2)->group, 4U);
+  EXPECT_EQ(sets.add(4, {0, 1}), 4);
+  EXPECT_EQ(sets.add(5, {1}), 5);
+  EXPECT_EQ(sets.find(1), nullptr);
+  EXPECT_EQ(sets.find(2), nullptr);
+  EXPECT_EQ(sets.find(5)->group, 5U);
 }
 
 TEST(ProcessSets, ARankOfTheJobIsFoundInTheSet) {

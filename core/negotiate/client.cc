@@ -56,8 +56,7 @@ Submitted Client::submit(GroupNumber number, const std::string& name, const Sign
 bool Client::join() {
   if (ended_ || joined_) return false;
   joined_ = true;
-  up_.joined = true;
-  up_.last_joined = rank_;
+  up_.joined.push_back(rank_);
   return true;
 }
 
@@ -200,7 +199,7 @@ Bound Client::bind(GroupNumber number, Group& group, const Item& item) {
     request->runs = true;
     --group.waiting;
   } else {
-    HVD_ASSERT(joined_ && number == kWorldGroup);
+    HVD_ASSERT(joined_);
   }
   for (const NameHash& name : lost) {
     if (const Request* again = group.find_waiting(name)) announce(number, group, again->signature);

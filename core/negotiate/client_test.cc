@@ -99,7 +99,7 @@ TEST_F(ClientTest, RunsABatchWithItsTagsAndSequence) {
 TEST_F(ClientTest, StandsInForWhatItHasNotSubmittedOnceJoined) {
   EXPECT_TRUE(client.join());
   EXPECT_FALSE(client.join());
-  EXPECT_TRUE(client.take_up().joined);
+  EXPECT_EQ(client.take_up().joined.size(), 1u);
   EXPECT_EQ(submit("a"), Submitted::joined);
   client.from_parent(batch_of({defines(allreduce_of("a"))}));
   const Action run = only_action();

@@ -1,6 +1,7 @@
 #include "core/negotiate/hub.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/assert.h"
@@ -11,7 +12,9 @@ Hub::Hub(int host, const Topology& topology, NegotiateOptions options)
     : host_(host), topology_(topology), rules_(options.rules), children_(topology.children(host)) {
   HVD_ASSERT(children_ <= kMaxChildren);
   for (int child = 0; child < children_; ++child) all_children_.set(child);
-  groups_[kWorldGroup] = {.expected = all_children_, .seen = std::vector<uint32_t>(children_)};
+  std::vector<int32_t> everyone(static_cast<size_t>(topology_.ranks()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  add_group(kWorldGroup, everyone);
   if (host == 0) root_.emplace(options);
 }
 
@@ -20,7 +23,7 @@ void Hub::from_child(int child, const Up& up) {
   // After the entries, which may still speak of what is acknowledged here.
   for (const auto& [group, retirements] : up.seen) acknowledge(child, group, retirements);
   // After the entries: nobody stands in for what was submitted.
-  if (up.joined) child_joined(child, up.last_joined);
+  if (!up.joined.empty()) ranks_joined(up.joined);
   for (const auto& [group, batches] : up.done) add_done(group, batches);
   if (up.shutdown) shutdown(up.shutdown_by);
   if (up.lost != kNobody) report_lost(up.lost, up.lost_why);
@@ -37,7 +40,7 @@ void Hub::from_parent(const Verdict& verdict) {
       apply_batch(found->second, verdict);
       break;
     case Verdict::Type::join_done:
-      finish_join(found->second);
+      finish_join();
       break;
     case Verdict::Type::query:
       begin_query(static_cast<uint32_t>(verdict.value));
@@ -157,11 +160,20 @@ void Hub::count_in(Count& count, const Entry& entry, const SharedSignature* by_s
   }
 }
 
-/// Every child with members has arrived or is wholly joined. A count exists only once somebody has
-/// arrived, so the last join does not fire what nobody has submitted.
+/// Every child with members has arrived, or all of its members have joined. A count exists only
+/// once somebody has arrived, so the last join does not fire what nobody has submitted.
 bool Hub::is_complete(GroupNumber number, const Group& group, const Count& count) const {
-  const ChildSet there = number == kWorldGroup ? count.arrived | joined_ : count.arrived;
-  return (there & group.expected) == group.expected;
+  const bool may_join = number == kWorldGroup || rules_.joins_count_in_sets;
+  return (may_join ? count.arrived | group.joined : count.arrived) == group.expected;
+}
+
+void Hub::forward_complete(GroupNumber number, Group& group) {
+  std::vector<NameHash> complete;
+  for (const auto& [name, count] : group.counts) {
+    if (is_complete(number, group, count)) complete.push_back(name);
+  }
+  std::sort(complete.begin(), complete.end());  // one order in every build
+  for (const NameHash& name : complete) forward(number, group, name);
 }
 
 /// Passes a count on and forgets it: a child can be a step ahead only after the Verdict, which
@@ -174,7 +186,7 @@ void Hub::forward(GroupNumber number, Group& group, const NameHash& name) {
               .substituted = count.substituted || stood_in,
               .lowest = count.lowest,
               .count = count.count};
-  if (!rules_.substitution_is_counted) entry.substituted = number == kWorldGroup && joined_.any();
+  if (!rules_.substitution_is_counted) entry.substituted = group.joined.any();
   if (root_) {
     root_->complete(std::move(entry));
     return;
@@ -188,8 +200,8 @@ void Hub::forward(GroupNumber number, Group& group, const NameHash& name) {
   up_.entries.push_back(std::move(entry));
 }
 
-/// A retirement that every child has seen can be forgotten. Wholly joined children speak of
-/// nothing.
+/// A retirement that every child has seen can be forgotten. Children whose members have all joined
+/// speak of nothing.
 void Hub::acknowledge(int child, GroupNumber number, uint32_t retirements) {
   const auto found = groups_.find(number);
   if (found == groups_.end()) return;
@@ -198,27 +210,26 @@ void Hub::acknowledge(int child, GroupNumber number, uint32_t retirements) {
   if (group.slots.kept_count() == 0) return;
   uint32_t least = group.slots.retirements();
   for (int other = 0; other < children_; ++other) {
-    const bool is_silent = number == kWorldGroup && joined_[other];
-    if (group.expected[other] && !is_silent) least = std::min(least, group.seen[other]);
+    if (group.expected[other] && !group.joined[other]) least = std::min(least, group.seen[other]);
   }
   group.slots.forget_retired(least);
 }
 
-void Hub::child_joined(int child, int last) {
-  joined_.set(child);
-  Group& world = groups_.at(kWorldGroup);
-  std::vector<NameHash> complete;
-  for (const auto& [name, count] : world.counts) {
-    if (is_complete(kWorldGroup, world, count)) complete.push_back(name);
+/// They count as there from now on in every group that they are members of.
+void Hub::ranks_joined(const std::vector<int32_t>& ranks) {
+  std::set<GroupNumber> changed;  // one order in every build
+  for (const int32_t rank : ranks) {
+    const bool is_new = joined_.insert(rank).second;
+    HVD_ASSERT(is_new);
+    for (auto& [number, group] : groups_) {
+      if (note_joined(group, rank)) changed.insert(number);
+    }
   }
-  std::sort(complete.begin(), complete.end());  // one order in every build
-  for (const NameHash& name : complete) forward(kWorldGroup, world, name);
-  if (joined_ != all_children_) return;
-  if (root_) {
-    root_->all_joined(last);
-  } else {
-    up_.joined = true;
-    up_.last_joined = last;
+  for (const GroupNumber number : changed) forward_complete(number, groups_.at(number));
+  if (!root_) {
+    up_.joined.insert(up_.joined.end(), ranks.begin(), ranks.end());
+  } else if (groups_.at(kWorldGroup).joined == all_children_) {
+    root_->all_joined(ranks.back());
   }
 }
 
@@ -310,17 +321,43 @@ void Hub::add_group(GroupNumber number, const std::vector<int32_t>& members) {
   Group group{.seen = std::vector<uint32_t>(children_)};
   for (const int32_t rank : members) {
     const int child = topology_.child_towards(host_, rank);
-    if (child >= 0) group.expected.set(child);
+    if (child < 0) continue;
+    group.expected.set(child);
+    group.members.push_back({rank, child});
   }
+  count_present(group);
   if (group.expected.any()) groups_[number] = std::move(group);
 }
 
-/// What joined children send from here on was sent after they saw this Verdict.
-void Hub::finish_join(Group& world) {
-  for (int child = 0; child < children_; ++child) {
-    if (joined_[child]) world.seen[child] = world.slots.retirements();
+void Hub::count_present(Group& group) const {
+  group.present.assign(static_cast<size_t>(children_), 0);
+  group.joined = group.expected;
+  for (const Member& member : group.members) {
+    if (joined_.contains(member.rank)) continue;
+    ++group.present[static_cast<size_t>(member.child)];
+    group.joined.reset(static_cast<size_t>(member.child));
   }
-  joined_.reset();
+}
+
+/// Whether `rank` was the last member of the group that had not joined, of those of its child.
+bool Hub::note_joined(Group& group, int32_t rank) {
+  const auto member = std::ranges::lower_bound(group.members, rank, {}, &Member::rank);
+  if (member == group.members.end() || member->rank != rank) return false;
+  const auto child = static_cast<size_t>(member->child);
+  if (--group.present[child] > 0) return false;
+  group.joined.set(child);
+  return true;
+}
+
+/// What joined children send from here on was sent after they saw this Verdict.
+void Hub::finish_join() {
+  joined_.clear();
+  for (auto& [number, group] : groups_) {
+    for (int child = 0; child < children_; ++child) {
+      if (group.joined[child]) group.seen[child] = group.slots.retirements();
+    }
+    count_present(group);
+  }
 }
 
 void Hub::begin_query(uint32_t query) {

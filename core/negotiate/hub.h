@@ -6,6 +6,7 @@
 #include <bitset>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -61,8 +62,16 @@ class Hub {
     Opinions opinions{};
     SlotNumber slot = kNoSlot;  ///< the spelling of the first opinion, if it came as a slot
   };
+  /// A rank of a group that is reached through this hub.
+  struct Member {
+    int32_t rank;
+    int child;
+  };
   struct Group {
-    ChildSet expected{};
+    ChildSet expected{};              ///< children with members
+    ChildSet joined{};                ///< of those, the ones whose members have all joined
+    std::vector<Member> members{};    ///< ascending
+    std::vector<uint32_t> present{};  ///< [child] members that have not joined
     SlotTable slots{};
     std::unordered_map<NameHash, Count> counts{};
     std::vector<uint32_t> seen{};  ///< [child] retirements acknowledged
@@ -71,9 +80,11 @@ class Hub {
   void arrive(int child, const Entry& entry);
   static void count_in(Count& count, const Entry& entry, const SharedSignature* by_slot);
   bool is_complete(GroupNumber number, const Group& group, const Count& count) const;
+  void forward_complete(GroupNumber number, Group& group);
   void forward(GroupNumber number, Group& group, const NameHash& name);
   void acknowledge(int child, GroupNumber number, uint32_t retirements);
-  void child_joined(int child, int last);
+  void ranks_joined(const std::vector<int32_t>& ranks);
+  static bool note_joined(Group& group, int32_t rank);
   void add_done(GroupNumber group, uint32_t batches);
   void shutdown(int by);
   void stalled();
@@ -83,7 +94,8 @@ class Hub {
 
   void apply_batch(Group& group, const Verdict& verdict);
   void add_group(GroupNumber number, const std::vector<int32_t>& members);
-  void finish_join(Group& world);
+  void count_present(Group& group) const;
+  void finish_join();
   void begin_query(uint32_t query);
   std::vector<int32_t> ranks_through(int child) const;
 
@@ -94,9 +106,9 @@ class Hub {
   ChildSet all_children_;
   std::optional<Root> root_;
   std::unordered_map<GroupNumber, Group> groups_;
-  ChildSet joined_;
-  bool stalled_ = false;  ///< told upward, no query since
-  ChildSet awaited_;      ///< children that have not answered the query
+  std::set<int32_t> joined_;  ///< ranks below, since the last join was done
+  bool stalled_ = false;      ///< told upward, no query since
+  ChildSet awaited_;          ///< children that have not answered the query
   int ticks_awaited_ = 0;
   uint32_t query_ = 0;
   StallReport report_;

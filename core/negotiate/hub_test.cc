@@ -88,29 +88,27 @@ TEST_F(HubTest, DiesWhenAChildArrivesTwiceInOneCount) {
 
 TEST_F(HubTest, CountsAJoinedChildAsThereAndSaysSo) {
   hub.from_child(0, says(entry_in_full(allreduce_of("a"), 2)));
-  hub.from_child(1, {.joined = true, .last_joined = 3});
+  hub.from_child(1, {.joined = {3}});
   const Up up = hub.take_up();
   ASSERT_EQ(up.entries.size(), 1u);
   EXPECT_TRUE(up.entries[0].substituted);
-  EXPECT_FALSE(up.joined);
+  EXPECT_EQ(up.joined, std::vector{3});
 }
 
 TEST_F(HubTest, TakesTheEntriesOfAMessageBeforeItsJoin) {
   hub.from_child(0, says(entry_in_full(allreduce_of("a"), 2)));
   Up both = says(entry_in_full(allreduce_of("a"), 3));
-  both.joined = true;
-  both.last_joined = 3;
+  both.joined = {3};
   hub.from_child(1, both);
   EXPECT_FALSE(hub.take_up().entries.at(0).substituted);
 }
 
-TEST_F(HubTest, JoinsWhenAllChildrenHaveAndFiresNothing) {
+TEST_F(HubTest, PassesJoinsOnAndFiresNothing) {
   define_a();
-  hub.from_child(1, {.joined = true, .last_joined = 3});
-  hub.from_child(0, {.joined = true, .last_joined = 2});
+  hub.from_child(1, {.joined = {3}});
+  hub.from_child(0, {.joined = {2}});
   const Up up = hub.take_up();
-  EXPECT_TRUE(up.joined);
-  EXPECT_EQ(up.last_joined, 2);
+  EXPECT_EQ(up.joined, (std::vector{3, 2})) << "in the order of joining";
   EXPECT_TRUE(up.entries.empty());
   hub.from_parent({.type = Verdict::Type::join_done, .rank = 2});
   hub.from_child(0, says(entry_by_slot(0, 2)));

@@ -64,13 +64,12 @@ struct Waiting {
 inline constexpr size_t kMaxNamesInReport = 64;
 using StallReport = std::map<Waiting, std::vector<int32_t>>;
 
-/// Upward. Entries count before the join flag of the same message.
+/// Upward. Entries count before the joins of the same message.
 struct Up {
   std::vector<std::pair<GroupNumber, uint32_t>>
       seen{};  ///< retirements seen, for the groups of `entries`
   std::vector<Entry> entries{};
-  bool joined = false;
-  int32_t last_joined = kNobody;
+  std::vector<int32_t> joined{};  ///< ranks below that have joined since, in the order of joining
   std::vector<std::pair<GroupNumber, uint32_t>>
       done{};  ///< batches done, from the pacer of a set without rank 0
   bool shutdown = false;

@@ -15,6 +15,7 @@ struct Rules {
   bool slot_numbers_are_fresh = true;    ///< never used again
   bool group_numbers_are_fresh = true;   ///< never used again
   bool join_done_queues = true;          ///< behind everything that was completed with stand-ins
+  bool joins_count_in_sets = true;       ///< and not in the world alone
   bool substitution_is_counted = true;   ///< and not guessed from "somebody has joined"
   bool fault_waits_for_all = true;       ///< a mismatch is told when all ranks have submitted
   bool threshold_never_refuses = true;   ///< what is larger than the threshold runs alone

@@ -1,5 +1,6 @@
 #include "core/negotiate/root.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/assert.h"
@@ -77,6 +78,7 @@ Down Root::turn() {
   for (auto& [number, group] : groups_) {
     if (!ended_) issue(number, group);
   }
+  if (!ended_) issue(kWorldGroup, groups_.at(kWorldGroup));  // a join that waited for the others
   return std::exchange(out_, {});
 }
 
@@ -102,6 +104,7 @@ void Root::add_group(GroupNumber number, std::vector<int32_t> members) {
 void Root::issue(GroupNumber number, Group& group) {
   while (!group.ready.empty()) {
     if (group.ready.front().join_done) {
+      if (options_.rules.join_done_queues && !sets_are_idle()) return;
       emit({.type = Verdict::Type::join_done, .rank = group.ready.front().last_joined});
       group.ready.pop_front();
       continue;
@@ -115,6 +118,13 @@ void Root::issue(GroupNumber number, Group& group) {
     if (must_wait(group, cut)) return;
     order_batch(number, group, cut);
   }
+}
+
+/// Nothing is ready on a process set: what its joined ranks stand in for is ordered.
+bool Root::sets_are_idle() const {
+  return std::ranges::all_of(groups_, [](const auto& entry) {
+    return entry.first == kWorldGroup || entry.second.ready.empty();
+  });
 }
 
 /// Nagle's rule: when nothing is under way the oldest goes at once, however small its batch;

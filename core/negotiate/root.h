@@ -55,6 +55,7 @@ class Root {
 
   void add_group(GroupNumber number, std::vector<int32_t> members);
   void issue(GroupNumber number, Group& group);
+  bool sets_are_idle() const;
   bool must_wait(const Group& group, const Cut& cut) const;
   void order_batch(GroupNumber number, Group& group, const Cut& cut);
   void order_control(Group& world);

@@ -54,7 +54,7 @@ bool is_member(int32_t rank, GroupNumber group, const StallFacts& facts) {
 Ranks* place_of(const Waiting& waiting, const OperationKey& key, Stalled& operation) {
   if (waiting.silent) return &operation.unknown;
   if (waits_for(waiting, key)) return &operation.submitted;
-  if (waiting.joined && key.first == kWorldGroup) return nullptr;
+  if (waiting.joined) return nullptr;
   return waiting.more > 0 ? &operation.unknown : &operation.missing;
 }
 

@@ -350,12 +350,12 @@ Verdict get_verdict(Reader& in) {
 ByteVector encode(const Up& up) {
   Writer out;
   const bool is_lost = up.lost != kNobody;
-  out.put(static_cast<uint8_t>(
-      flags_of(up.joined, !up.done.empty(), up.shutdown, is_lost, up.stalled, up.has_report)));
+  out.put(static_cast<uint8_t>(flags_of(!up.joined.empty(), !up.done.empty(), up.shutdown, is_lost,
+                                        up.stalled, up.has_report)));
   put_numbers(out, up.seen);
   out.put_count(up.entries.size());
   for (const Entry& entry : up.entries) put_entry(out, entry);
-  if (up.joined) put_rank(out, up.last_joined);
+  if (!up.joined.empty()) put_ranks(out, up.joined);
   if (!up.done.empty()) put_numbers(out, up.done);
   if (up.shutdown) put_rank(out, up.shutdown_by);
   if (is_lost) {
@@ -373,7 +373,7 @@ Up decode_up(ConstBytes bytes) {
   Reader in(bytes);
   Up up;
   Flags flags(in.get<uint8_t>());
-  up.joined = flags.next();
+  const bool has_joined = flags.next();
   const bool has_done = flags.next();
   up.shutdown = flags.next();
   const bool is_lost = flags.next();
@@ -383,7 +383,8 @@ Up decode_up(ConstBytes bytes) {
   for (size_t left = in.get_count(kMaxEntriesInMessage); left > 0; --left) {
     up.entries.push_back(get_entry(in));
   }
-  if (up.joined) up.last_joined = get_rank(in);
+  if (has_joined) up.joined = get_ranks(in);
+  if (has_joined && up.joined.empty()) Reader::malformed("join");
   if (has_done) up.done = get_numbers(in);
   if (up.shutdown) up.shutdown_by = get_rank(in);
   if (is_lost) {

@@ -32,8 +32,7 @@ Up full_up() {
   up.entries[1].substituted = true;
   up.entries[2].opinions.push_back(
       {.signature = barrier_of("b"), .rank = 1, .count = 300, .folded = 2});
-  up.joined = true;
-  up.last_joined = 12;
+  up.joined = {12, 3};
   up.done = {{3, 2}};
   up.shutdown = true;
   up.shutdown_by = 0;

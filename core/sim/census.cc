@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, kIngredients> kNames = {
     "overlapping sets",
     "sets in midst",
     "sets removed in use",
+    "joined in sets",
     "several joins",
     "capacity none",
     "capacity one",

@@ -42,6 +42,7 @@ enum class Ingredient : uint8_t {
   overlapping_sets,
   sets_in_midst,        ///< added between other operations and used at once
   sets_removed_in_use,  ///< an operation of it was just submitted
+  joined_in_sets,       ///< operations of a process set that some of its ranks have joined without
   several_joins,
   capacity_none,
   capacity_one,

@@ -245,7 +245,8 @@ class Author {
       std::copy_if(members_[set].begin(), members_[set].end(), std::back_inserter(active),
                    is_active);
       const bool whole = active.size() == members_[set].size();
-      if (active.empty() || (set != kWorldSet && !whole)) continue;
+      if (active.empty()) continue;
+      if (set != kWorldSet && !whole) count(Ingredient::joined_in_sets);
       const int names = 1 + dice_.below(6);
       for (int i = 0; i < names; ++i) {
         if (!dice_.chance(.25)) put(part, operation(set, active, whole, draw_name(i)));

@@ -137,7 +137,8 @@ void NegotiationSim::flush_client(int rank) {
   if (!clients_[rank].has_up()) return;
   const int host = program_.topology.host_of[rank];
   Up up = clients_[rank].take_up();
-  if (up.joined && options_.without == Without::joined_ranks_are_not_ready) spoil_join(rank, up);
+  if (!up.joined.empty() && options_.without == Without::joined_ranks_are_not_ready)
+    spoil_join(rank, up);
   send_up(rank, host, program_.topology.child_towards(host, rank), std::move(up));
 }
 
@@ -162,10 +163,9 @@ void NegotiationSim::send_up(int from, int host, int child, Up up) {
 
 void NegotiationSim::hear_up(int host, int child, const Up& up) {
   Hub& hub = hubs_[host];
-  if (up.joined && options_.without == Without::entries_before_join) {
+  if (!up.joined.empty() && options_.without == Without::entries_before_join) {
     Up rest = up;
-    rest.joined = false;
-    hub.from_child(child, {.joined = true, .last_joined = up.last_joined});
+    hub.from_child(child, {.joined = std::exchange(rest.joined, {})});
     hub.from_child(child, rest);
   } else {
     hub.from_child(child, up);

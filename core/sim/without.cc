@@ -16,6 +16,8 @@ const char* name_of(Without rule) {
       return "group_numbers_are_fresh";
     case Without::join_done_queues:
       return "join_done_queues";
+    case Without::joins_count_in_sets:
+      return "joins_count_in_sets";
     case Without::substitution_is_counted:
       return "substitution_is_counted";
     case Without::fault_waits_for_all:
@@ -54,6 +56,9 @@ Rules rules_without(Without without) {
       break;
     case Without::join_done_queues:
       rules.join_done_queues = false;
+      break;
+    case Without::joins_count_in_sets:
+      rules.joins_count_in_sets = false;
       break;
     case Without::substitution_is_counted:
       rules.substitution_is_counted = false;

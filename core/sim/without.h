@@ -15,6 +15,7 @@ enum class Without : uint8_t {
   slot_numbers_are_fresh,
   group_numbers_are_fresh,
   join_done_queues,
+  joins_count_in_sets,
   substitution_is_counted,
   fault_waits_for_all,
   threshold_never_refuses,

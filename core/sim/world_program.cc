@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <set>
@@ -48,6 +49,7 @@ constexpr std::array<std::string_view, kWorldIngredients> kNames = {
     "sets refused",
     "orphans",
     "overlapping sets",
+    "stand ins in sets",
     "join rounds",
     "several join rounds",
     "one host",
@@ -191,16 +193,26 @@ class Drawing {
 
   bool all_present() const { return static_cast<int>(present_.size()) == program_.size(); }
 
+  std::vector<int> present_of(int set) const {
+    std::vector<int> present;
+    std::ranges::set_intersection(present_, program_.members_of(set), std::back_inserter(present));
+    return present;
+  }
+
+  bool all_present_of(int set) const {
+    return std::ranges::includes(present_, program_.members_of(set));
+  }
+
   void draw_item() {
     if (chance(14) && live_.size() < kMostSets) return add_set();
     if (chance(8) && !live_.empty() && all_present()) return remove_set(one_of(live_));
     std::vector<int> usable = {kWorldSet};
     for (const int set : live_) {
-      if (std::ranges::includes(present_, program_.sets[set])) usable.push_back(set);
+      if (!present_of(set).empty()) usable.push_back(set);
     }
     const int set = one_of(usable);
-    Item item = operation(set, set == kWorldSet ? present_ : program_.members_of(set));
-    if (set == kWorldSet && !all_present() && item.any().kind != OperationKind::allreduce) {
+    Item item = operation(set, present_of(set));
+    if (!all_present_of(set) && item.any().kind != OperationKind::allreduce) {
       item.fate = Fate::mismatch;
       count(joined_faults);
     } else if (item.calls.size() > 1 && chance(10)) {
@@ -217,7 +229,8 @@ class Drawing {
                                    alltoalls,  reducescatters, barriers};
     count(kKinds[static_cast<size_t>(call.kind)]);
     count(on_sets, item.set != kWorldSet);
-    count(stand_ins, item.set == kWorldSet && !all_present());
+    count(stand_ins, !all_present_of(item.set));
+    count(stand_ins_in_sets, item.set != kWorldSet && !all_present_of(item.set));
     const bool reduces =
         call.kind == OperationKind::allreduce || call.kind == OperationKind::reducescatter;
     constexpr std::array kOps = {averages, allreduces, adasums, minima, maxima, products};
@@ -405,7 +418,9 @@ class Drawing {
 
   void remove_set(int set) {
     const bool in_use = chance(50);
-    if (in_use && program_.sets[set].size() > 1) add_orphan(set);
+    // Where ranks join meanwhile, they might count as there for it.
+    const bool may_leave_orphan = in_use && !program_.stage_joins.back();
+    if (may_leave_orphan && program_.sets[set].size() > 1) add_orphan(set);
     Item item = of_all(OperationKind::remove_process_set, set);
     append(std::move(item));
     Item& removal = program_.items.back();

@@ -48,6 +48,7 @@ enum class WorldIngredient : uint8_t {
   sets_refused,
   orphans,  ///< fail with their process set
   overlapping_sets,
+  stand_ins_in_sets,  ///< allreduces of a set without those of its ranks that have joined
   join_rounds,
   several_join_rounds,  ///< in one program
   // Jobs.

@@ -118,6 +118,44 @@ TEST(WorldJoin, EverythingButAllreduceFailsWhileSomebodyHasJoinedAndTheJoinGoesO
   }
 }
 
+TEST(WorldJoin, ARankThatHasJoinedContributesNothingInItsProcessSetsToo) {
+  for (const uint64_t seed : seeds(40)) {
+    World world({.ranks_per_host = {2, 2, 1}, .seed = seed});
+    const Operations added = on_all(world, seed, [] { return add_process_set({0, 2, 3}); });
+    const auto set = *world.process_sets(0).find(added[0]->number);
+    const auto on_set = [&](Request request) {
+      request.group = set.group;
+      return request;
+    };
+    // All members that are reached by way of rank 2 have joined, and rank 4, which is none.
+    Operations joins = {world.submit(2, join()), world.submit(3, join()), world.submit(4, join())};
+    std::vector<float> sum(3000, 6.0f), least(3, 6.0f), moved(2), world_sum(5, 6.0f),
+        other(5, 1.0f);
+    const Operations alone = {world.submit(0, on_set(allreduce("sum", sum))),
+                              world.submit(0, on_set(allreduce("least", least, ReduceOp::min))),
+                              world.submit(0, allreduce("world", world_sum)),
+                              world.submit(1, allreduce("world", other))};
+    ASSERT_TRUE(world.run_until([&] { return all_done(alone); })) << "seed " << seed;
+    expect_all(alone, Code::ok, seed);
+    EXPECT_THAT(sum, Each(6.0f));
+    EXPECT_THAT(least, Each(6.0f));
+    EXPECT_THAT(world_sum, Each(7.0f));
+    const Operations refused = {world.submit(0, on_set(allgather("g", moved)))};
+    ASSERT_TRUE(world.run_until([&] { return all_done(refused); })) << "seed " << seed;
+    expect_all(refused, Code::mismatch, seed);
+    for (const int rank : {0, 1}) joins.push_back(world.submit(rank, join()));
+    ASSERT_TRUE(world.run_until([&] { return all_done(joins); })) << "seed " << seed;
+    std::vector<std::vector<float>> again(3, std::vector<float>(10, 1.0f));
+    Operations together;
+    for (const int rank : {0, 2, 3}) {
+      std::vector<float>& tensor = again[together.size()];
+      together.push_back(world.submit(rank, on_set(allreduce("sum", tensor))));
+    }
+    ASSERT_TRUE(world.run_until([&] { return all_done(together); })) << "seed " << seed;
+    for (const auto& tensor : again) EXPECT_THAT(tensor, Each(3.0f));
+  }
+}
+
 TEST(WorldJoin, EndsWithTheJob) {
   for (const uint64_t seed : seeds(20)) {
     World world({.ranks_per_host = {2, 1}, .seed = seed});
@@ -217,7 +255,7 @@ TEST(WorldSets, OneThatGoesFinishesWhatWasAgreedAndFailsTheRest) {
     ASSERT_TRUE(world.run_until([&] { return late->handle.done(); }));
     EXPECT_THAT(late->handle.outcome().text, HasSubstr("the process set has been removed"));
     const auto added = on_all(world, seed, [] { return add_process_set({1, 2}); });
-    for (const auto& one : added) EXPECT_EQ(one->number, 1);  // the id is free again
+    for (const auto& one : added) EXPECT_EQ(one->number, 2);  // the id 1 is not used again
   }
 }
 

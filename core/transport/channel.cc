@@ -12,7 +12,7 @@ namespace hvd {
 namespace {
 
 constexpr uint32_t kMagic = 0x31445648;  // "HVD1"
-constexpr uint8_t kVersion = 3;          // 2 had goodbyes without a reason
+constexpr uint8_t kVersion = 4;          // 3 told of the joins of whole subtrees only
 /// As it goes over the wire.
 struct WireHeader {
   uint32_t magic = kMagic;

@@ -38,8 +38,7 @@ Up busy_up() {
   up.seen = {{0, 5}, {7, 1u << 31}};
   up.entries = {entry_by_slot(0, 3), entry_in_full(allreduce_of("w", {kFreeDimension, 3}), 2, 7)};
   up.entries[1].opinions.push_back({.signature = barrier_of("w"), .rank = 1, .count = 300});
-  up.joined = true;
-  up.last_joined = 12;
+  up.joined = {12, 3};
   up.done = {{3, 2}};
   return up;
 }

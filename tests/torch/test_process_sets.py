@@ -14,6 +14,7 @@ from ranks import Job, needs_job, run_job, tell
 
 import horovod.torch as hvd
 from horovod.common import process_sets
+from horovod.common._extension import core
 
 pytestmark = needs_job
 
@@ -146,7 +147,9 @@ def add_and_remove() -> None:
     with pytest.raises(ValueError, match="not registered"):
         sum_of(pairs[0])
     again = [hvd.add_process_set(pairs[0]), hvd.add_process_set([0]), hvd.add_process_set([2])]
-    assert [one.process_set_id for one in again] == [2, 1, 4]  # freed ones first, oldest first
+    assert [one.process_set_id for one in again] == [4, 5, 6]  # what knows 1 and 2 means others
+    with pytest.raises(ValueError, match="no process set has the id 1"):
+        core.submit(core.BARRIER, "late", [], [], None, process_set=1)
     for one in (*again, last):
         if one.included():
             assert sum_of(one) == ranks_plus_1(one)
@@ -159,7 +162,7 @@ def add_and_remove() -> None:
 
 
 @pytest.mark.parametrize("np", [3, 4])
-def test_s8_sets_come_and_go_and_the_oldest_freed_id_is_used_first(np: int) -> None:
+def test_s8_sets_come_and_go_and_no_id_is_used_twice(np: int) -> None:
     all_told(run_job(np, add_and_remove), "done")
 
 
