@@ -116,6 +116,18 @@ def test_s3_unnamed_operations_count_from_0_in_every_job_and_handles_go_on(doubl
     assert hvd.synchronize(second) is not None
 
 
+def test_s3_unnamed_operations_count_from_0_in_a_job_that_another_framework_has_begun(
+    double: Begin,
+) -> None:
+    core = double(2)
+    keras = basics.HorovodBasics(__file__)
+    hvd.allreduce_async(torch.ones(1))
+    keras.shutdown()
+    keras.init()
+    hvd.allreduce_async(torch.ones(1))
+    assert core.names() == ["allreduce.noname.0"] * 2
+
+
 def test_a_handle_is_an_int_that_can_be_used_once(double: Begin) -> None:
     double(2)
     handle = hvd.allreduce_async(torch.ones(1), op=hvd.Sum)

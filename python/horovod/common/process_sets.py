@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from horovod.common import _unnamed
 from horovod.common._extension import core
 
 
@@ -110,7 +109,6 @@ def leave_job() -> None:
 
 def _register(process_set: ProcessSet, number: int) -> None:
     process_set.process_set_id = number
-    _unnamed.forget_set(number)
     _registered[number] = process_set
 
 

@@ -99,11 +99,10 @@ class Batch:
 
 def drop_handles() -> None:
     """At `init` and `shutdown`: no handle outlives the job but those of bundles, which their
-    optimizers hold. Unnamed operations count from 0 again.
+    optimizers hold.
 
     The native module never uses a number again, so an old one never stands for a new operation.
     """
-    _unnamed.restart()
     while _pending:
         core.free(_pending.popitem()[0])
 
