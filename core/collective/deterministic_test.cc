@@ -28,7 +28,8 @@ ByteVector rounding_numbers(DType dtype, size_t elements, uint64_t seed) {
 /// What rank 0 has after `contributions` have been reduced over a group of such a kind, by the
 /// schedule that `rules` choose.
 ByteVector reduced(const std::vector<ByteVector>& contributions, DType dtype,
-                   const AllreduceRules& rules, const sim::NetworkOptions& options, uint64_t seed) {
+                   const AllreduceRules& rules, const sim::NetworkOptions& options, uint64_t seed,
+                   ReduceOp op = ReduceOp::average) {
   const int size = static_cast<int>(contributions.size());
   sim::Network network(size, seed, options);
   std::vector<ByteVector> memory = contributions;
@@ -41,8 +42,9 @@ ByteVector reduced(const std::vector<ByteVector>& contributions, DType dtype,
     work.plan = split_plan(choose_allreduce(facts, memory[0].size(), rules), memory[rank].size(),
                            options.unit_bytes, element_bytes(dtype));
     work.dtype = dtype;
+    work.op = op;
     work.prescale = 0.3;
-    work.postscale = 1.0 / size;
+    work.postscale = 0.7;
   }
   for (const auto& error : network.run(std::move(works))) EXPECT_FALSE(error.has_value());
   for (const ByteVector& other : memory) EXPECT_EQ(other, memory[0]);
@@ -95,7 +97,7 @@ TEST(Deterministic, WithoutItTheAlgorithmShows) {
   for (int rank = 0; rank < 5; ++rank)
     all.push_back(rounding_numbers(DType::float32, 500, static_cast<uint64_t>(rank)));
   const auto by = [&](AlgorithmChoice choice) {
-    return reduced(all, DType::float32, {.choice = choice}, {}, 1);
+    return reduced(all, DType::float32, {.choice = choice}, {}, 1, ReduceOp::sum);
   };
   EXPECT_NE(by(AlgorithmChoice::ring), by(AlgorithmChoice::direct));
   EXPECT_NE(by(AlgorithmChoice::tree), by(AlgorithmChoice::direct));

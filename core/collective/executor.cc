@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "core/base/assert.h"
@@ -43,23 +44,49 @@ bool has_memory(const GatherList& list, const Layout& layout, int chunk) {
 
 /// kernel::reduce of more sources than it takes, in steps. The destination may be a source of a
 /// later step, so the result grows elsewhere, a stretch at a time.
-void reduce_in_steps(const Work& work, std::byte* destination, std::span<const void* const> sources,
-                     size_t bytes) {
-  std::array<std::byte, 4 * KiB> result;
-  std::array<const void*, kernel::kMaxSources> step;
-  for (size_t done = 0; done < bytes; done += result.size()) {
-    const size_t stretch = std::min(result.size(), bytes - done);
-    for (size_t next = 0; next < sources.size();) {
-      size_t count = 0;
-      if (next > 0) step[count++] = result.data();
-      while (count < step.size() && next < sources.size())
-        step[count++] = static_cast<const std::byte*>(sources[next++]) + done;
-      kernel::reduce(work.op, work.dtype, result.data(), {step.data(), count},
-                     stretch / element_bytes(work.dtype));
+class ReduceInSteps {
+ public:
+  ReduceInSteps(ReduceOp op, DType dtype, std::span<const void* const> sources,
+                const kernel::ReduceOptions& options)
+      : op_(op), dtype_(dtype), sources_(sources), options_(options) {}
+
+  void run(std::byte* destination, size_t bytes) {
+    for (size_t done = 0; done < bytes; done += result_.size()) {
+      const size_t stretch = std::min(result_.size(), bytes - done);
+      for (size_t next = 0; next < sources_.size();) next = step(next, done, stretch);
+      std::memcpy(destination + done, result_.data(), stretch);
     }
-    std::memcpy(destination + done, result.data(), stretch);
   }
-}
+
+ private:
+  /// Adds sources from `next` on to the result; gives the first that is left.
+  size_t step(size_t next, size_t offset, size_t bytes) {
+    step_.clear();
+    counts_.clear();
+    if (next > 0) add(result_.data(), merged_);
+    for (; step_.size() < kernel::kMaxSources && next < sources_.size(); ++next)
+      add(static_cast<const std::byte*>(sources_[next]) + offset,
+          options_.counts.empty() ? 1 : options_.counts[next]);
+    merged_ = std::reduce(counts_.begin(), counts_.end());
+    const bool is_last = next == sources_.size();
+    kernel::reduce(op_, dtype_, result_.data(), step_, bytes / element_bytes(dtype_),
+                   {.scaling = is_last ? options_.scaling : kernel::Scaling{}, .counts = counts_});
+    return next;
+  }
+  void add(const void* source, int count) {
+    step_.push_back(source);
+    counts_.push_back(count);
+  }
+
+  ReduceOp op_;
+  DType dtype_;
+  std::span<const void* const> sources_;
+  kernel::ReduceOptions options_;
+  std::array<std::byte, 4 * KiB> result_;
+  int merged_ = 0;  ///< contributions in the result
+  std::vector<const void*> step_;
+  std::vector<int> counts_;
+};
 
 }  // namespace
 
@@ -69,6 +96,7 @@ Executor::Executor(Group& group, Work work)
       plan_(*work_.plan),
       to_publish_(plan_.layout.segments(), plan_.schedule.phases.size(), group.units_to_overlap()),
       to_merge_(to_publish_),
+      scaling_after_(work_.scaling_after()),
       most_ahead_(group.shared_memory()
                       ? std::min<size_t>(group.units_in_flight(), plan_.most_ahead)
                       : group.units_in_flight()) {
@@ -84,7 +112,8 @@ Executor::~Executor() {
 }
 
 void Executor::find_copied() {
-  if (work_.input == work_.output && work_.prescale == 1.0 && work_.postscale == 1.0) return;
+  if (work_.input == work_.output && work_.prescale == 1.0 && scaling_after_.changes_nothing())
+    return;
   for (const int chunk : plan_.unchanged)
     if (has_memory(work_.input, plan_.layout, chunk) &&
         has_memory(work_.output, plan_.layout, chunk))
@@ -93,7 +122,8 @@ void Executor::find_copied() {
 
 /// A chunk that is only copied would be scaled in place while it is still being sent.
 bool Executor::can_lend() const {
-  return group_.in_place() && work_.prescale == 1.0 && (copied_.empty() || work_.postscale == 1.0);
+  return group_.in_place() && work_.prescale == 1.0 &&
+         (copied_.empty() || scaling_after_.changes_nothing());
 }
 
 /// Others are taken to hold as much as this rank. Over links, what comes in is often passed on at
@@ -218,7 +248,8 @@ bool Executor::pack(size_t room_bytes, int base) {
       if (factor == 1.0)
         group_.fill(target + offset, piece.data(), piece.size());
       else
-        kernel::scale(work_.dtype, target + offset, piece.data(), factor, piece.size() / element);
+        kernel::scale(work_.dtype, target + offset, piece.data(), {.factor = factor},
+                      piece.size() / element);
     });
   }
   return true;
@@ -261,9 +292,6 @@ void Executor::merge(const Phase& phase, size_t segment) {
     else
       replace(receives[first], segment, contents[first]);
   }
-  if (work_.postscale == 1.0) return;
-  for (const int chunk : plan_.finished_reduces[to_merge_.phase()])
-    scale(work_.output, plan_.layout.extent(segment, chunk), work_.postscale);
 }
 
 void Executor::replace(const Receive& receive, size_t segment, ConstBytes content) {
@@ -281,18 +309,32 @@ void Executor::replace(const Receive& receive, size_t segment, ConstBytes conten
 /// them: ranks that reduce the same contributions get the same bits.
 void Executor::reduce(std::span<const Receive> receives, size_t segment,
                       std::span<const ConstBytes> contents) {
-  const Operands operands{contents, place_among(receives, group_.rank())};
+  const Operands operands = operands_of(receives, contents);
   size_t done = 0;  // within the contents
   for (int i = 0; i < receives[0].range.count; ++i) {
     const int chunk = receives[0].range.first + i;
     const Extent extent = plan_.layout.extent(segment, chunk);
     const bool fresh = plan_.is_fresh(chunk, to_merge_.phase());
-    if (fresh && work_.prescale != 1.0) scale(work_.input, extent, work_.prescale);
+    if (fresh && work_.prescale != 1.0) scale(work_.input, extent, {.factor = work_.prescale});
     const bool from_input = fresh && work_.prescale == 1.0;
+    const bool finished = plan_.is_finished(chunk, to_merge_.phase());
     reduce_chunk(from_input ? work_.input : work_.output, extent, operands, done,
-                 packed_next(chunk, extent.bytes));
+                 {.scaling = finished ? scaling_after_ : kernel::Scaling{},
+                  .counts = operands.counts,
+                  .soon = packed_next(chunk, extent.bytes)});
     done += extent.bytes;
   }
+}
+
+/// `receives` are some of the phase to merge.
+Executor::Operands Executor::operands_of(std::span<const Receive> receives,
+                                         std::span<const ConstBytes> contents) {
+  const size_t phase = to_merge_.phase(), place = place_among(receives, group_.rank());
+  if (work_.op != ReduceOp::average) return {contents, place};
+  const auto first = &receives[0] - plan_.schedule.phases[phase].receives.data();
+  count_contributions(receives, plan_.own_contributions[phase][static_cast<size_t>(first)], place,
+                      counts_);
+  return {contents, place, counts_};
 }
 
 /// The input of this chunk in the unit to publish: `bytes` in one piece, else nullptr. In one phase
@@ -304,10 +346,10 @@ const std::byte* Executor::packed_next(int chunk, size_t bytes) const {
   return work_.input.in_one_piece(next.offset, bytes);
 }
 
-/// output = `own` and what the peers sent, within `extent`, which lies at `begin` of the contents;
-/// meanwhile as many bytes at `soon` are fetched, if there is such a place.
+/// output = `own` and what the peers sent, within `extent`, which lies at `begin` of the contents.
+/// `soon` among the options is of the whole extent.
 void Executor::reduce_chunk(const GatherList& own, Extent extent, const Operands& operands,
-                            size_t begin, const std::byte* soon) {
+                            size_t begin, const kernel::ReduceOptions& options) {
   for_each_pair(work_.output, own, extent, [&](MutableBytes target, MutableBytes mine, size_t at) {
     sources_.clear();
     for (size_t i = 0; i < operands.contents.size(); ++i) {
@@ -316,22 +358,23 @@ void Executor::reduce_chunk(const GatherList& own, Extent extent, const Operands
     }
     if (operands.own_place == operands.contents.size()) sources_.push_back(mine.data());
     if (sources_.size() > kernel::kMaxSources)
-      reduce_in_steps(work_, target.data(), sources_, target.size());
-    else
-      kernel::reduce(work_.op, work_.dtype, target.data(), sources_,
-                     target.size() / element_bytes(work_.dtype),
-                     soon == nullptr ? nullptr : soon + at);
+      return ReduceInSteps(work_.op, work_.dtype, sources_, options)
+          .run(target.data(), target.size());
+    kernel::ReduceOptions here = options;
+    if (here.soon != nullptr) here.soon = static_cast<const std::byte*>(here.soon) + at;
+    kernel::reduce(work_.op, work_.dtype, target.data(), sources_,
+                   target.size() / element_bytes(work_.dtype), here);
   });
 }
 
-/// output = from * factor, within `extent`.
-void Executor::scale(const GatherList& from, Extent extent, double factor) {
+/// output = from, scaled, within `extent`.
+void Executor::scale(const GatherList& from, Extent extent, const kernel::Scaling& scaling) {
   const size_t element = element_bytes(work_.dtype);
   for_each_pair(work_.output, from, extent, [&](MutableBytes to, MutableBytes source, size_t) {
-    if (factor == 1.0 && to.data() != source.data())
+    if (scaling.changes_nothing() && to.data() != source.data())
       copy(to.data(), source.data(), to.size());
     else
-      kernel::scale(work_.dtype, to.data(), source.data(), factor, to.size() / element);
+      kernel::scale(work_.dtype, to.data(), source.data(), scaling, to.size() / element);
   });
 }
 
@@ -351,8 +394,8 @@ void Executor::copy_unchanged() {
   const size_t segment = settled_segments_++;
   for (const int chunk : copied_) {
     const Extent extent = plan_.layout.extent(segment, chunk);
-    scale(work_.input, extent, work_.prescale);
-    if (work_.postscale != 1.0) scale(work_.output, extent, work_.postscale);
+    scale(work_.input, extent, {.factor = work_.prescale});
+    if (!scaling_after_.changes_nothing()) scale(work_.output, extent, scaling_after_);
   }
 }
 

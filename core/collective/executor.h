@@ -17,6 +17,7 @@
 #include "core/collective/plan.h"
 #include "core/collective/wavefront.h"
 #include "core/group/group.h"
+#include "core/kernel/kernel.h"
 
 namespace hvd {
 
@@ -30,9 +31,14 @@ namespace hvd {
 /// afterwards, so that nothing is copied before it is needed. Chunks that no receive changes are
 /// copied to the output where both are there.
 ///
-/// The prescale is applied as the input is read, the postscale after a chunk's last reduce here,
-/// and both to a chunk that is copied. What replaces a chunk has been scaled by the rank that
-/// reduced it.
+/// The prescale is applied as the input is read, the divisor and then the postscale by a chunk's
+/// last reduce here, and all to a chunk that is copied. What replaces a chunk has been scaled by
+/// the rank that reduced it.
+///
+/// An average of floating numbers is a mean all the way: what a rank passes on is the mean of the
+/// contributions that it stands for, and what comes in is weighted by how many those are. So no
+/// partial result is larger than the largest contribution, and the mean of equal ones is the same
+/// again (docs/decisions, 29). Integers are added, and divided in the end.
 struct Work {
   uint64_t batch = 0;       ///< Ticket::batch of every unit
   uint32_t first_unit = 0;  ///< where this pass goes on counting: the units of the passes before
@@ -40,9 +46,12 @@ struct Work {
   GatherList input;
   GatherList output;
   DType dtype = DType::uint8;
-  ReduceOp op = ReduceOp::sum;  ///< average is sum with a postscale
+  ReduceOp op = ReduceOp::sum;  ///< average: of floating types only
   double prescale = 1.0;
+  int divisor = 1;  ///< of a sum of integers that is to be an average
   double postscale = 1.0;
+
+  kernel::Scaling scaling_after() const { return {.factor = postscale, .divisor = divisor}; }
 };
 
 /// Owned and driven by one thread. The Group and the memory of the tensors outlive it.
@@ -74,10 +83,12 @@ class Executor {
   std::string waiting_for() const;
 
  private:
-  /// What peers sent, in ascending order of rank, and the place of this rank's own among them.
+  /// What peers sent, in ascending order of rank, the place of this rank's own among them, and of
+  /// an average how many contributions each stands for.
   struct Operands {
     std::span<const ConstBytes> contents;
     size_t own_place = 0;
+    std::span<const int> counts{};
   };
 
   void find_copied();
@@ -98,9 +109,10 @@ class Executor {
   void reduce(std::span<const Receive> receives, size_t segment,
               std::span<const ConstBytes> contents);
   const std::byte* packed_next(int chunk, size_t bytes) const;
+  Operands operands_of(std::span<const Receive> receives, std::span<const ConstBytes> contents);
   void reduce_chunk(const GatherList& own, Extent extent, const Operands& operands, size_t begin,
-                    const std::byte* soon);
-  void scale(const GatherList& from, Extent extent, double factor);
+                    const kernel::ReduceOptions& options);
+  void scale(const GatherList& from, Extent extent, const kernel::Scaling& scaling);
   void copy(std::byte* to, const std::byte* from, size_t bytes) const;
   void copy_unchanged();
   Ticket ticket(const Wavefront& unit) const;
@@ -112,6 +124,7 @@ class Executor {
   SmallVector<int, 4> copied_;  // chunks that go from the input to the output
   Wavefront to_publish_;
   Wavefront to_merge_;
+  const kernel::Scaling scaling_after_;
   const size_t most_ahead_;
   bool lends_ = false;    // units are sent from where they lie
   bool streams_ = false;  // copies to the output go past the caches
@@ -124,6 +137,7 @@ class Executor {
   SmallVector<Loan, 4> loans_;
   SmallVector<ConstBytes, 8> pieces_;
   SmallVector<const void*, 4> sources_;
+  std::vector<int> counts_;
 };
 
 }  // namespace hvd

@@ -67,12 +67,13 @@ class Batch {
     auto scaled = contributions_;
     std::vector<const void*> sources;
     for (ByteVector& one : scaled) {
-      kernel::scale(case_.dtype, one.data(), one.data(), case_.prescale, case_.elements);
+      kernel::scale(case_.dtype, one.data(), one.data(), {.factor = case_.prescale},
+                    case_.elements);
       sources.push_back(one.data());
     }
     ByteVector result(scaled[0].size());
-    kernel::reduce(case_.op, case_.dtype, result.data(), sources, case_.elements);
-    kernel::scale(case_.dtype, result.data(), result.data(), case_.postscale, case_.elements);
+    kernel::reduce(case_.op, case_.dtype, result.data(), sources, case_.elements,
+                   {.scaling = {.factor = case_.postscale}});
     return result;
   }
 

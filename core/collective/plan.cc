@@ -60,6 +60,18 @@ void note_changes(Plan& plan) {
   }
 }
 
+void note_contributions(Plan& plan) {
+  std::vector<int> held(static_cast<size_t>(plan.schedule.chunks), 1);
+  for (const Phase& phase : plan.schedule.phases) {
+    std::vector<int>& before = plan.own_contributions.emplace_back();
+    for (const Receive& receive : phase.receives)
+      before.push_back(held[static_cast<size_t>(receive.range.first)]);
+    for (const Receive& receive : phase.receives)
+      for (int i = 0; i < receive.range.count && receive.merge == Merge::reduce; ++i)
+        held[static_cast<size_t>(receive.range.first + i)] += receive.contributions;
+  }
+}
+
 void note_sends(Plan& plan) {
   const auto& phases = plan.schedule.phases;
   plan.packs.resize(phases.size());
@@ -77,15 +89,27 @@ Plan::Plan(Schedule of_rank, Layout of_bytes)
   HVD_ASSERT(layout.chunks() == schedule.chunks);
   sort_receives(schedule);
   note_changes(*this);
+  note_contributions(*this);
   note_sends(*this);
   const bool reads_again = schedule.phases.size() == 1 && sends_changed[0];
   most_ahead = reads_again ? kMostAheadOfItself : kNever;
+}
+
+bool Plan::is_finished(int chunk, size_t phase) const {
+  return std::ranges::binary_search(finished_reduces[phase], chunk);
 }
 
 size_t place_among(std::span<const Receive> receives, int rank) {
   const auto after =
       std::ranges::find_if(receives, [&](const Receive& receive) { return receive.peer > rank; });
   return static_cast<size_t>(after - receives.begin());
+}
+
+void count_contributions(std::span<const Receive> receives, int own, size_t own_place,
+                         std::vector<int>& counts) {
+  counts.clear();
+  for (const Receive& receive : receives) counts.push_back(receive.contributions);
+  counts.insert(counts.begin() + static_cast<ptrdiff_t>(own_place), own);
 }
 
 std::shared_ptr<const Plan> make_plan(Schedule schedule, Layout layout) {

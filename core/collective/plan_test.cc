@@ -25,6 +25,19 @@ TEST(Plan, KnowsWhatIsStillAsItCameIn) {
   EXPECT_TRUE(plan.unchanged.empty());
 }
 
+TEST(Plan, KnowsOfHowManyRanksItHoldsAReductionBeforeEachMerge) {
+  using Counts = std::vector<std::vector<int>>;
+  EXPECT_EQ(plan_for(one_shot_allreduce(1, 4)).own_contributions, (Counts{{1, 1, 1}}));
+  EXPECT_EQ(plan_for(ring_allreduce(1, 3)).own_contributions, (Counts{{1}, {1}, {1}, {2}}));
+  // The fifth rank folds into the first before, and gets the result after.
+  EXPECT_EQ(plan_for(recursive_doubling_allreduce(0, 5)).own_contributions,
+            (Counts{{1}, {2}, {3}, {}}));
+  std::vector<int> counts = {7};
+  const Schedule schedule = recursive_doubling_allreduce(1, 5);
+  count_contributions(schedule.phases[1].receives, 1, 1, counts);
+  EXPECT_EQ(counts, (std::vector<int>{2, 1}));
+}
+
 TEST(Plan, KnowsWhatNobodyChanges) {
   EXPECT_EQ(plan_for(direct_broadcast(2, 4, 2)).unchanged, std::vector<int>{0});
   EXPECT_TRUE(plan_for(direct_broadcast(1, 4, 2)).unchanged.empty());

@@ -34,21 +34,24 @@ struct Ring {
 void pass_round(Schedule& schedule, const Ring& ring, int lead, Merge merge) {
   for (int i = 0; i < ring.size - 1; ++i) {
     const ChunkRange out = ring.behind(i - lead), in = ring.behind(i + 1 - lead);
+    const int contributions = merge == Merge::reduce ? i + 1 : 1;
     schedule.phases.push_back(
-        {{{ring.next(), out, out.first}}, {{ring.previous(), in, merge, in.first}}});
+        {{{ring.next(), out, out.first}}, {{ring.previous(), in, merge, in.first, contributions}}});
   }
 }
 
 /// The ranks beyond the largest power of two: each folds its content into a rank of that core
 /// before, and takes the result from it after.
 struct Fold {
+  int size;
   int core;
   bool away;  ///< this rank is beyond the core
   bool host;  ///< a rank beyond the core folds into this one
   int partner;
 
   Fold(int rank, int size)
-      : core(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))),
+      : size(size),
+        core(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))),
         away(rank >= core),
         host(rank + core < size),
         partner(away ? rank - core : rank + core),
@@ -59,6 +62,12 @@ struct Fold {
     Phase& phase = schedule.phases.emplace_back();
     if (away) phase.sends.push_back({partner, all});
     if (host) phase.receives.push_back({partner, all, Merge::reduce});
+  }
+  /// Of how many ranks `rank` holds a reduction once the `count` ranks that it is aligned with,
+  /// a power of two of them, have told each other what they have.
+  int contributions(int rank, int count) const {
+    const int first = rank / count * count;
+    return count + std::clamp(size - core - first, 0, count);
   }
   void out(Schedule& schedule, ChunkRange all) const {
     if (!needed_) return;
@@ -134,8 +143,10 @@ Schedule recursive_doubling_allreduce(int rank, int size) {
   for (int distance = 1; distance < fold.core; distance *= 2) {
     Phase& phase = schedule.phases.emplace_back();
     if (fold.away) continue;
-    phase.sends.push_back({rank ^ distance, one(0)});
-    phase.receives.push_back({rank ^ distance, one(0), Merge::reduce});
+    const int partner = rank ^ distance;
+    phase.sends.push_back({partner, one(0)});
+    phase.receives.push_back(
+        {partner, one(0), Merge::reduce, 0, fold.contributions(partner, distance)});
   }
   fold.out(schedule, one(0));
   return schedule;
@@ -160,7 +171,10 @@ Schedule folded_allreduce(int rank, int size, int together) {
   for (Phase& phase : among_first.phases) {
     if (rank != first) phase = {};
     for (Send& send : phase.sends) send.peer *= together;
-    for (Receive& receive : phase.receives) receive.peer *= together;
+    for (Receive& receive : phase.receives) {
+      receive.peer *= together;
+      receive.contributions *= together;
+    }
     schedule.phases.push_back(std::move(phase));
   }
   schedule.phases.push_back(std::move(out));
@@ -182,7 +196,8 @@ Schedule halving_doubling_allreduce(int rank, int size) {
     const ChunkRange ours = aligned(mirrored(rank, fold.core), count);
     const ChunkRange theirs = aligned(mirrored(partner, fold.core), count);
     halve.sends.push_back({partner, theirs});
-    halve.receives.push_back({partner, ours, Merge::reduce});
+    halve.receives.push_back(
+        {partner, ours, Merge::reduce, 0, fold.contributions(partner, distance)});
     twice.sends.push_back({partner, ours, ours.first});
     twice.receives.push_back({partner, theirs, Merge::replace, theirs.first});
   }
@@ -196,10 +211,13 @@ Schedule tree_allreduce(int rank, int size) {
   Schedule schedule = binomial_broadcast(rank, size, 0);
   std::vector<Phase> down = std::move(schedule.phases);
   schedule.phases.clear();
-  for (auto phase = down.rbegin(); phase != down.rend(); ++phase) {  // the same edges, upwards
+  for (size_t level = down.size(); level-- > 0;) {  // the same edges, upwards
+    const int apart = 2 << level;                   // the ranks below a sender, from itself on
     Phase& up = schedule.phases.emplace_back();
-    for (const Receive& receive : phase->receives) up.sends.push_back({receive.peer, one(0)});
-    for (const Send& send : phase->sends) up.receives.push_back({send.peer, one(0), Merge::reduce});
+    for (const Receive& receive : down[level].receives) up.sends.push_back({receive.peer, one(0)});
+    for (const Send& send : down[level].sends)
+      up.receives.push_back(
+          {send.peer, one(0), Merge::reduce, 0, (size - 1 - send.peer) / apart + 1});
   }
   for (Phase& phase : down) schedule.phases.push_back(std::move(phase));
   return schedule;

@@ -38,6 +38,8 @@ struct Receive {
   ChunkRange range;
   Merge merge = Merge::replace;
   int base = 0;
+  /// reduce: of how many ranks what comes is the reduction.
+  int contributions = 1;
   bool operator==(const Receive&) const = default;
 };
 

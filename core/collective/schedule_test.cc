@@ -88,6 +88,7 @@ class Machine {
         const int chunk = receive.range.first + i;
         if (receive.merge == Merge::reduce) {
           reduced[chunk].push_back(receive.peer);
+          EXPECT_EQ(receive.contributions, contributions(before[receive.peer][chunk]));
         } else {
           content_[rank][chunk] = before[receive.peer][chunk];
           replacements_.push_back(before[receive.peer][chunk]);
@@ -101,6 +102,12 @@ class Machine {
         result = expressions_.combine(result, before[ranks[i]][chunk]);
       content_[rank][chunk] = result;
     }
+  }
+
+  int contributions(int expression) const {
+    int all = 0;
+    for (const auto& [rank, count] : expressions_.counts(expression)) all += count;
+    return all;
   }
 
   std::vector<Schedule> schedules_;

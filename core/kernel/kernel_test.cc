@@ -11,89 +11,12 @@
 #include "core/base/bytes.h"
 #include "core/kernel/pages.h"
 #include "core/kernel/reference.h"
-#include "hwy/highway.h"
+#include "core/kernel/testing.h"
 
 namespace hvd::kernel {
 namespace {
 
-constexpr std::array kAllOps = {ReduceOp::average, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
-                                ReduceOp::product};
-
-/// Runs the rest of its scope once for every SIMD target that this CPU has, and the plain one.
-class EveryTarget {
- public:
-  EveryTarget() : targets_(hwy::SupportedAndGeneratedTargets()) {}
-  ~EveryTarget() { hwy::SetSupportedTargetsForTest(0); }
-
-  template <class Body>
-  void run(Body body) {
-    for (const int64_t target : targets_) {
-      hwy::SetSupportedTargetsForTest(target);
-      hwy::GetChosenTarget().Update(target);
-      SCOPED_TRACE(hwy::TargetName(target));
-      body();
-    }
-  }
-
- private:
-  std::vector<int64_t> targets_;
-};
-
-/// Bytes at an address that is `misalignment` beyond a cache line.
-class Buffer {
- public:
-  Buffer(size_t bytes, size_t misalignment) : memory_(bytes + 3 * 64), bytes_(bytes) {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    begin_ = 64 - address % 64 + misalignment;
-  }
-  std::byte* data() { return memory_.data() + begin_; }
-  const std::byte* data() const { return memory_.data() + begin_; }
-  size_t size() const { return bytes_; }
-
- private:
-  ByteVector memory_;
-  size_t bytes_;
-  size_t begin_;
-};
-
-template <class T>
-T special(std::mt19937_64& random) {
-  using Limits = std::numeric_limits<T>;
-  const std::array values = {T(0),
-                             T(1),
-                             T(-T(1)),
-                             Limits::max(),
-                             Limits::min(),
-                             Limits::lowest(),
-                             T(-T(0)),
-                             Limits::infinity(),
-                             Limits::quiet_NaN(),
-                             Limits::denorm_min()};
-  return values[random() % values.size()];
-}
-
-template <class T>
-void fill_floats(Buffer& buffer, std::mt19937_64& random) {
-  for (size_t at = 0; at < buffer.size(); at += sizeof(T)) {
-    const T ordinary = static_cast<T>(std::ldexp(static_cast<double>(random()) - 9e18, -60));
-    const T value = random() % 16 == 0 ? special<T>(random) : ordinary;
-    std::memcpy(buffer.data() + at, &value, sizeof(T));
-  }
-}
-
-/// Ordinary numbers and now and then a special one; for integers and half types any bits.
-void fill_random(DType dtype, Buffer& buffer, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  if (dtype == DType::float32) return fill_floats<float>(buffer, random);
-  if (dtype == DType::float64) return fill_floats<double>(buffer, random);
-  const uint64_t mask = dtype == DType::boolean ? 1 : 0xff;
-  for (size_t i = 0; i < buffer.size(); ++i) buffer.data()[i] = std::byte(random() & mask);
-}
-
-void expect_same(DType dtype, const void* actual, const void* expected, size_t elements) {
-  for (size_t i = 0; i < elements; ++i)
-    ASSERT_TRUE(reference::same_element(dtype, actual, expected, i)) << "element " << i;
-}
+constexpr std::array kAllOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 class Kernel : public testing::TestWithParam<DType> {};
 
@@ -122,7 +45,7 @@ void check_reduce(DType dtype, const ReduceCase& c) {
   reference::reduce(c.op, dtype, expected.data(), sources, c.elements);
   const Buffer after = buffers[c.aliased];
   reduce(c.op, dtype, buffers[c.aliased].data(), sources, c.elements,
-         c.fetches ? after.data() : nullptr);
+         {.soon = c.fetches ? after.data() : nullptr});
   expect_same(dtype, buffers[c.aliased].data(), expected.data(), c.elements);
   // Nothing is written behind the end.
   EXPECT_EQ(std::memcmp(buffers[c.aliased].data() + bytes, after.data() + bytes, 16), 0);
@@ -184,7 +107,7 @@ TEST_P(Kernel, ScalesAsTheScalarReference) {
           fill_random(dtype, source, elements);
           reference::scale(dtype, expected.data(), source.data(), factor, elements);
           Buffer& destination = in_place ? source : target;
-          scale(dtype, destination.data(), source.data(), factor, elements);
+          scale(dtype, destination.data(), source.data(), {.factor = factor}, elements);
           expect_same(dtype, destination.data(), expected.data(), elements);
         }
   });
@@ -254,7 +177,7 @@ TEST_P(HalfTypes, EveryValueIsRoundedToNearestEven) {
                                 0.333251953125, 1.00390625, 3.0, -1.0}) {
       SCOPED_TRACE(factor);
       auto actual = all, expected = all;
-      scale(GetParam(), actual.data(), all.data(), factor, all.size());
+      scale(GetParam(), actual.data(), all.data(), {.factor = factor}, all.size());
       reference::scale(GetParam(), expected.data(), all.data(), factor, all.size());
       expect_same(GetParam(), actual.data(), expected.data(), all.size());
     }
@@ -388,7 +311,7 @@ TEST_P(HalfTypes, NanStaysNanAndInfinityInfinity) {
   EveryTarget().run([&] {
     const std::array<uint16_t, 3> values = {infinity, signalling, largest};
     std::array<uint16_t, 3> result{};
-    scale(GetParam(), result.data(), values.data(), 2.0, 3);
+    scale(GetParam(), result.data(), values.data(), {.factor = 2.0}, 3);
     EXPECT_EQ(result[0], infinity);
     EXPECT_GT(result[1], infinity);
     EXPECT_EQ(result[2], infinity);
@@ -425,11 +348,11 @@ INSTANTIATE_TEST_SUITE_P(Types, HalfTypes, testing::Values(DType::float16, DType
 TEST(KernelScale, SaturatesIntegersAndTruncatesTowardZero) {
   const std::array<int8_t, 4> small = {100, -100, 7, -7};
   std::array<int8_t, 4> scaled{};
-  scale(DType::int8, scaled.data(), small.data(), 1.5, 4);
+  scale(DType::int8, scaled.data(), small.data(), {.factor = 1.5}, 4);
   EXPECT_EQ(scaled, (std::array<int8_t, 4>{127, -128, 10, -10}));
   const std::array<int64_t, 2> large = {int64_t{1} << 62, -(int64_t{1} << 62)};
   std::array<int64_t, 2> limits{};
-  scale(DType::int64, limits.data(), large.data(), 4.0, 2);
+  scale(DType::int64, limits.data(), large.data(), {.factor = 4.0}, 2);
   EXPECT_EQ(limits[0], std::numeric_limits<int64_t>::max());
   EXPECT_EQ(limits[1], std::numeric_limits<int64_t>::min());
 }
@@ -437,7 +360,7 @@ TEST(KernelScale, SaturatesIntegersAndTruncatesTowardZero) {
 TEST(KernelScale, ByOneKeepsEveryBitOfLargeIntegers) {
   const int64_t value = (int64_t{1} << 62) + 1;
   int64_t result = 0;
-  scale(DType::int64, &result, &value, 1.0, 1);
+  scale(DType::int64, &result, &value, {}, 1);
   EXPECT_EQ(result, value);
 }
 

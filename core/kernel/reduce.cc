@@ -13,6 +13,7 @@
 #include "core/kernel/kernel.h"
 #include "core/kernel/lanes-inl.h"
 #include "core/kernel/pages.h"
+#include "core/kernel/reduce_wide.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -33,6 +34,14 @@ struct SumByMultipliers {
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V combine(D d, V a, V b) {
     return hn::MulAdd(a, hn::Set(d, 1), b);
+  }
+};
+
+/// Of two sources.
+struct Mean {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V combine(D d, V a, V b) {
+    return hn::Mul(hn::Add(a, b), hn::Set(d, static_cast<hn::TFromD<D>>(0.5)));
   }
 };
 
@@ -301,6 +310,9 @@ void reduce_by(ReduceOp op, void* destination, const void* const* sources, size_
   using Wraps = typename Wrapping<Element>::Type;
   switch (op) {
     case ReduceOp::average:
+      if constexpr (hwy::IsFloat<typename Element::Lane>())
+        return combine<Element, Mean>(destination, sources, count, elements, soon);
+      break;
     case ReduceOp::sum:
       return combine<Wraps, typename Summing<Element>::Type>(destination, sources, count, elements,
                                                              soon);
@@ -359,14 +371,32 @@ ReduceOp boolean_op(ReduceOp op) {
   return all ? ReduceOp::min : ReduceOp::max;
 }
 
+/// Of two numbers of the same weight the mean is half of the sum.
+bool is_plain_mean(size_t sources, const ReduceOptions& options) {
+  const auto& counts = options.counts;
+  return sources == 2 && options.scaling.changes_nothing() &&
+         (counts.empty() || counts[0] == counts[1]);
+}
+
+/// What rounding would spoil if it came first. The least and the largest number are exact.
+bool needs_more_precision(ReduceOp op, DType dtype, size_t sources, const ReduceOptions& options) {
+  if (op == ReduceOp::average) return !is_plain_mean(sources, options);
+  return is_floating(dtype) && (op == ReduceOp::sum || op == ReduceOp::product) &&
+         !options.scaling.changes_nothing();
+}
+
 }  // namespace
 
 void reduce(ReduceOp op, DType dtype, void* destination, std::span<const void* const> sources,
-            size_t elements, const void* soon) {
+            size_t elements, const ReduceOptions& options) {
   HVD_ASSERT(!sources.empty() && sources.size() <= kMaxSources);
+  HVD_ASSERT(op != ReduceOp::average || is_floating(dtype));
+  if (needs_more_precision(op, dtype, sources.size(), options))
+    return reduce_wide(op, dtype, destination, sources, elements, options);
   if (dtype == DType::boolean) op = boolean_op(op);
   HWY_DYNAMIC_DISPATCH(reduce_on_target)
-  (op, dtype, destination, sources.data(), sources.size(), elements, soon);
+  (op, dtype, destination, sources.data(), sources.size(), elements, options.soon);
+  scale(dtype, destination, destination, options.scaling, elements);
 }
 
 }  // namespace hvd::kernel

@@ -75,7 +75,6 @@ template <class T>
 T combine(ReduceOp op, T a, T b) {
   using Wrapping = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
   switch (op) {
-    case ReduceOp::average:
     case ReduceOp::sum:
       return static_cast<T>(Wrapping(a) + Wrapping(b));
     case ReduceOp::product:
@@ -84,6 +83,7 @@ T combine(ReduceOp op, T a, T b) {
       return b < a || b != b ? b : a;
     case ReduceOp::max:
       return a < b || b != b ? b : a;
+    case ReduceOp::average:
     case ReduceOp::adasum:
       break;
   }
@@ -126,6 +126,85 @@ void with_type(DType dtype, Visit visit) {
   HVD_ASSERT(false);
 }
 
+/// How many contributions source `index` stands for.
+inline double count_of(std::span<const int> counts, size_t index) {
+  return counts.empty() ? 1 : counts[index];
+}
+
+/// Element `index` of a sum or product that is scaled before it is rounded: float32 in double, half
+/// types in float.
+template <class T, class Wide>
+T reduced_wide(ReduceOp op, std::span<const void* const> sources, size_t index,
+               std::span<const int> counts, double factor) {
+  Wide result = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const Wide value = widened(element<T>(sources[i], index));
+    const auto weight = static_cast<Wide>(count_of(counts, i));
+    if (i == 0)
+      result = op == ReduceOp::product ? value : value * weight;
+    else
+      result = op == ReduceOp::product ? result * value : result + value * weight;
+  }
+  const Wide scaled = result * static_cast<Wide>(factor);
+  if constexpr (std::is_arithmetic_v<T>)
+    return static_cast<T>(scaled);
+  else
+    return T::of(scaled);
+}
+
+/// The sum of doubles beside which is added up what rounding has lost; then their quotient.
+inline double averaged(std::span<const void* const> sources, size_t index,
+                       std::span<const int> counts, double divisor) {
+  double sum = 0, lost = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const double value = element<double>(sources[i], index), weight = count_of(counts, i);
+    const double product = value * weight, before = sum;
+    sum = i == 0 ? product : before + product;
+    const double added = sum - before;
+    if (i > 0) lost += (before - (sum - added)) + (product - added);
+    lost += std::fma(value, weight, -product);
+  }
+  const double quotient = sum / divisor;
+  const double remainder = lost - std::fma(quotient, divisor, -sum);
+  return std::fabs(remainder) > 0 ? quotient + remainder * (1 / divisor) : quotient;
+}
+
+struct Options {
+  double factor = 1.0;
+  int divisor = 1;
+  std::span<const int> counts{};
+};
+
+/// Two sources of the same weight, and nothing else to do: half of their sum.
+inline bool is_plain_mean(ReduceOp op, size_t sources, const Options& options) {
+  return op == ReduceOp::average && sources == 2 && options.factor == 1 && options.divisor == 1 &&
+         count_of(options.counts, 0) == count_of(options.counts, 1);
+}
+
+template <class T>
+T reduced_scaled(ReduceOp op, std::span<const void* const> sources, size_t index,
+                 const Options& options) {
+  if (is_plain_mean(op, sources.size(), options)) {
+    const auto sum =
+        widened(element<T>(sources[0], index)) + widened(element<T>(sources[1], index));
+    return narrowed<T>(sum / 2);
+  }
+  double divisor = options.divisor;
+  if (op == ReduceOp::average) {
+    double contributions = 0;
+    for (size_t i = 0; i < sources.size(); ++i) contributions += count_of(options.counts, i);
+    divisor *= contributions;
+  }
+  if constexpr (std::is_same_v<T, double>) {
+    if (op != ReduceOp::product)
+      return averaged(sources, index, options.counts, divisor) * options.factor;
+    return reduced_wide<T, double>(op, sources, index, {}, options.factor / divisor);
+  } else {
+    using Wide = std::conditional_t<std::is_same_v<T, float>, double, float>;
+    return reduced_wide<T, Wide>(op, sources, index, options.counts, options.factor / divisor);
+  }
+}
+
 inline void reduce(ReduceOp op, DType dtype, void* destination,
                    std::span<const void* const> sources, size_t elements) {
   if (dtype == DType::boolean)
@@ -141,10 +220,24 @@ inline void reduce(ReduceOp op, DType dtype, void* destination,
   });
 }
 
+/// An average, or a sum or product that is scaled, of a floating type.
+inline void reduce(ReduceOp op, DType dtype, void* destination,
+                   std::span<const void* const> sources, size_t elements, const Options& options) {
+  with_type(dtype, [&]<class T>(T*) {
+    if constexpr (!std::is_integral_v<T>) {
+      for (size_t i = 0; i < elements; ++i) {
+        const T stored = reduced_scaled<T>(op, sources, i, options);
+        std::memcpy(static_cast<std::byte*>(destination) + i * sizeof(T), &stored, sizeof(T));
+      }
+    }
+  });
+}
+
 template <class T>
-T scaled(T value, double factor) {
+T scaled(T value, double factor, int divisor) {
   if constexpr (std::is_integral_v<T>) {
-    const long double product = static_cast<double>(value) * factor;
+    if (factor == 1.0) return static_cast<T>(value / static_cast<int64_t>(divisor));
+    const long double product = static_cast<double>(value) * factor / divisor;
     if (product != product) return 0;
     if (product >= static_cast<long double>(std::numeric_limits<T>::max()))
       return std::numeric_limits<T>::max();
@@ -153,20 +246,24 @@ T scaled(T value, double factor) {
     return static_cast<T>(product);
   } else {
     const auto wide = widened(value);
-    return narrowed<T>(wide * static_cast<decltype(wide)>(factor));
+    using Wide = std::remove_const_t<decltype(wide)>;
+    const bool divides = (divisor & (divisor - 1)) != 0;
+    if (!divides) return narrowed<T>(wide * static_cast<Wide>(factor / divisor));
+    const Wide quotient = wide / static_cast<Wide>(divisor);
+    return narrowed<T>(quotient * static_cast<Wide>(factor));
   }
 }
 
 inline void scale(DType dtype, void* destination, const void* source, double factor,
-                  size_t elements) {
+                  size_t elements, int divisor = 1) {
   if (elements == 0) return;  // and perhaps no memory
-  if (factor == 1.0) {
+  if (factor == 1.0 && divisor == 1) {
     std::memmove(destination, source, elements * element_bytes(dtype));
     return;
   }
   with_type(dtype, [&]<class T>(T*) {
     for (size_t i = 0; i < elements; ++i) {
-      const T stored = scaled(element<T>(source, i), factor);
+      const T stored = scaled(element<T>(source, i), factor, divisor);
       std::memcpy(static_cast<std::byte*>(destination) + i * sizeof(T), &stored, sizeof(T));
     }
   });

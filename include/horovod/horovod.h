@@ -168,7 +168,8 @@ typedef struct {
    * rank's rows, dim0 / size of them and one more for the first dim0 % size ranks of the set.
    * Allgather and alltoall: NULL, the runtime allocates (hvd_take_output). */
   void* const* outputs;
-  hvd_reduce_op op; /* allreduce: any; reducescatter: average or sum */
+  hvd_reduce_op op; /* allreduce: any; reducescatter: average or sum. Averages of integers are
+                       sums that are divided exactly, truncating toward zero */
   double prescale, postscale;
   int32_t root;          /* broadcast: global rank, a member of the set */
   const int32_t* splits; /* alltoall: [split_count] rows of the input for each rank of the set, in

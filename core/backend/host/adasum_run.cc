@@ -110,7 +110,7 @@ class AdasumRun final : public Run {
   bool copy_some() {
     return walk_.advance(kept_, [&](size_t tensor, size_t begin, size_t count) {
       const std::byte* input = tensors_.tensors[tensor].input + begin * element_bytes(dtype_);
-      kernel::scale(dtype_, element(tensor, begin), input, prescale_, count);
+      kernel::scale(dtype_, element(tensor, begin), input, {.factor = prescale_}, count);
     });
   }
 
@@ -167,7 +167,7 @@ class AdasumRun final : public Run {
     return walk_kept([&](size_t tensor, std::byte* ours, std::byte* theirs, size_t count) {
       const auto [a, b] = in_order(ours, theirs);
       adasum_combine(dtype_, ours, a, b, adasum_factors(products_[tensor]), count);
-      if (last) kernel::scale(dtype_, ours, ours, postscale_, count);
+      if (last) kernel::scale(dtype_, ours, ours, {.factor = postscale_}, count);
     });
   }
   /// a is the vector of the lower ranks, so that all who share the two mean the same by it.

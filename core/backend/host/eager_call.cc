@@ -32,7 +32,8 @@ void copy_in(EagerSlots& slots, const EagerTask& task, Stretch part, std::byte* 
   if (task.prescale == 1.0)
     slots.fill(to, from, part.bytes());
   else
-    kernel::scale(task.dtype, to, from, task.prescale, part.bytes() / element_bytes(task.dtype));
+    kernel::scale(task.dtype, to, from, {.factor = task.prescale},
+                  part.bytes() / element_bytes(task.dtype));
 }
 
 EagerCall::EagerCall(EagerSlots& slots, const EagerTask& task)

@@ -77,10 +77,9 @@ void reduce(const EagerTask& task, Stretch wanted, Stretch part,
   const size_t before = task.transfer == Transfer::allreduce ? 0 : wanted.begin;
   std::byte* target = task.output + (part.begin - before);
   const size_t elements = part.bytes() / element_bytes(task.dtype);
-  kernel::reduce(task.op, task.dtype, target, inputs, elements);
-  const double factor =
-      factor_after(task.op, task.dtype, task.postscale, static_cast<int>(inputs.size()));
-  kernel::scale(task.dtype, target, target, factor, elements);
+  const auto [op, after] =
+      combination_of(task.op, task.dtype, task.postscale, static_cast<int>(inputs.size()));
+  kernel::reduce(op, task.dtype, target, inputs, elements, {.scaling = after});
 }
 
 }  // namespace hvd

@@ -94,10 +94,15 @@ void PhasedLinkCall::reduce() {
   seen_.push_back(content().data());
   std::rotate(seen_.begin() + place, seen_.end() - 1, seen_.end());
   const size_t elements = task_.bytes() / element_bytes(task_.dtype);
-  kernel::reduce(task_.op, task_.dtype, task_.output, {seen_.data(), seen_.size()}, elements);
-  if (plan_->finished_reduces[ticket_.unit].empty()) return;
-  const double factor = factor_after(task_.op, task_.dtype, task_.postscale, group_.size());
-  kernel::scale(task_.dtype, task_.output, task_.output, factor, elements);
+  const auto [op, after] = combination_of(task_.op, task_.dtype, task_.postscale, group_.size());
+  kernel::ReduceOptions options;
+  if (plan_->is_finished(0, ticket_.unit)) options.scaling = after;
+  if (op == ReduceOp::average) {
+    count_contributions(phase().receives, plan_->own_contributions[ticket_.unit][0], place,
+                        counts_);
+    options.counts = counts_;
+  }
+  kernel::reduce(op, task_.dtype, task_.output, {seen_.data(), seen_.size()}, elements, options);
 }
 
 /// To the next phase.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/backend/backend.h"
 #include "core/backend/host/eager_task.h"
@@ -59,6 +60,7 @@ class PhasedLinkCall {
   bool published_ = false;  ///< this phase
   bool done_ = false;
   SmallVector<const void*, 4> seen_;  ///< of this phase: what peers sent, in order of rank
+  std::vector<int> counts_;  ///< of an average: how many contributions each of them stands for
 };
 
 }  // namespace hvd

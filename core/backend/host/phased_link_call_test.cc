@@ -106,9 +106,12 @@ UnderWay by_the_executor(Group& group, uint64_t sequence, const Shape& shape,
     work.input.add(const_cast<std::byte*>(task.input), task.bytes());
   else
     work.input.add_absent(task.bytes());
-  work.op = task.op == ReduceOp::average ? ReduceOp::sum : task.op;
-  if (task.reduces())
-    work.postscale = factor_after(task.op, task.dtype, task.postscale, group.size());
+  const auto [op, after] = combination_of(task.op, task.dtype, task.postscale, group.size());
+  work.op = op;
+  if (task.reduces()) {
+    work.divisor = after.divisor;
+    work.postscale = after.factor;
+  }
   const auto executor = std::make_shared<Executor>(group, std::move(work));
   return [executor] { return static_cast<Run::Progress>(executor->advance()); };
 }

@@ -1,7 +1,5 @@
 // Allreduce and its levels, reducescatter, broadcast: all that is known when the run begins.
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -26,15 +24,22 @@ class FixedRun final : public Run {
   Passes passes_;
 };
 
-/// The sum of what comes in, without what is done to it in the end.
+/// Of what comes in, without what is done to it in the end.
 Work reduction(const Batch& batch, GatherList input, GatherList output) {
   Work work;
   work.input = std::move(input);
   work.output = std::move(output);
   work.dtype = batch.dtype;
-  work.op = batch.op == ReduceOp::average ? ReduceOp::sum : batch.op;
+  work.op = combination_of(batch.op, batch.dtype, batch.postscale, 1).op;
   work.prescale = batch.prescale;
   return work;
+}
+
+/// Adds to `work`, the last reduction of a batch over `size` ranks, what is done in the end.
+void finish(Work& work, const Batch& batch, int size) {
+  const auto after = combination_of(batch.op, batch.dtype, batch.postscale, size).after;
+  work.divisor = after.divisor;
+  work.postscale = after.factor;
 }
 
 /// Nearly equal parts of `bytes`, cut between cache lines: what each rank of a host adds up.
@@ -50,14 +55,10 @@ Blocks parts_of(size_t bytes, int count) {
 
 }  // namespace
 
-// For integers the product must not fall below a whole number by rounding (49 * (1 / 49.) is
-// 0.9999...), so the factor is the next one above: right up to 2^51. That of a power of two is
-// exact.
-double factor_after(ReduceOp op, DType dtype, double postscale, int size) {
-  if (op != ReduceOp::average) return postscale;
-  const double share = 1.0 / size;
-  const bool nudge = !is_floating(dtype) && !std::has_single_bit(static_cast<unsigned>(size));
-  return postscale * (nudge ? std::nextafter(share, 1.0) : share);
+Combination combination_of(ReduceOp op, DType dtype, double postscale, int size) {
+  if (op == ReduceOp::average && !is_floating(dtype))
+    return {ReduceOp::sum, {.factor = postscale, .divisor = size}};
+  return {op, {.factor = postscale}};
 }
 
 std::unique_ptr<Run> allreduce_run(Plans& plans, Group& group, const Batch& batch,
@@ -65,7 +66,7 @@ std::unique_ptr<Run> allreduce_run(Plans& plans, Group& group, const Batch& batc
   ReducedTensors tensors(batch);
   const size_t bytes = tensors.outputs.bytes();
   Work work = reduction(batch, std::move(tensors.inputs), std::move(tensors.outputs));
-  work.postscale = factor_after(batch, group.size());
+  finish(work, batch, group.size());
   auto run = std::make_unique<FixedRun>(batch, 1);
   run->keep(std::move(tensors.stand_ins));
   run->passes().add(plans, group, {Transfer::allreduce, rules}, {bytes}, std::move(work));
@@ -91,7 +92,7 @@ std::unique_ptr<Run> allreduce_in_levels(Plans& plans, GroupLevels& groups, cons
 
   Work over = reduction(batch, own, own);
   over.prescale = 1.0;
-  over.postscale = factor_after(batch, groups.all->size());
+  finish(over, batch, groups.all->size());
   over.plan = plans.plan_of({Transfer::allreduce, rules}, across, batch.dtype, {own.bytes()});
   run->passes().add(across, std::move(over));
 
@@ -119,7 +120,7 @@ std::unique_ptr<Run> reducescatter_run(Plans& plans, Group& group, const Batch& 
   }
   auto run = std::make_unique<FixedRun>(batch, 1);
   Work work = reduction(batch, input, only_block(blocks, static_cast<size_t>(group.rank()), own));
-  work.postscale = factor_after(batch, group.size());
+  finish(work, batch, group.size());
   run->passes().add(plans, group, {Transfer::reducescatter}, blocks, std::move(work));
   return run;
 }

@@ -7,14 +7,15 @@
 #include "core/backend/backend.h"
 #include "core/backend/host/plans.h"
 #include "core/collective/selector.h"
+#include "core/kernel/kernel.h"
 
 namespace hvd {
 
 /// One pass over the whole group.
 std::unique_ptr<Run> allreduce_run(Plans& plans, Group& group, const Batch& batch,
                                    const AllreduceRules& rules);
-/// Three passes: each rank of a host gets the sum of a part, adds it up across hosts, and hands it
-/// to its neighbours.
+/// Three passes: each rank of a host reduces a part, reduces that across hosts, and hands it to its
+/// neighbours. All hosts have equally many ranks, so that the mean of their means is that of all.
 std::unique_ptr<Run> allreduce_in_levels(Plans& plans, GroupLevels& groups, const Batch& batch,
                                          const AllreduceRules& rules);
 /// Each tensor is combined by the rule of core/collective/adasum.h, whatever else is in the batch.
@@ -31,10 +32,14 @@ std::unique_ptr<Run> allgather_run(Plans& plans, GroupLevels& groups, Batch batc
 /// Unless the outputs are there, a pass before tells everybody who sends how many rows to whom.
 std::unique_ptr<Run> alltoall_run(Plans& plans, Group& group, Batch batch);
 
-/// What a reduction is multiplied by in the end: its postscale and, for an average, 1 / size.
-double factor_after(ReduceOp op, DType dtype, double postscale, int size);
-inline double factor_after(const Batch& batch, int size) {
-  return factor_after(batch.op, batch.dtype, batch.postscale, size);
-}
+/// How contributions are combined: what `op` asks of the kernel, and what is done to the result in
+/// the end. Floating types are averaged at every merge; integers are added up, and the sum is
+/// divided.
+struct Combination {
+  ReduceOp op = ReduceOp::sum;
+  kernel::Scaling after{};
+};
+/// Over `size` ranks.
+Combination combination_of(ReduceOp op, DType dtype, double postscale, int size);
 
 }  // namespace hvd

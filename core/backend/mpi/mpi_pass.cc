@@ -14,6 +14,8 @@ std::byte none_sent{}, none_received{};
 
 size_t end_of(const Extent& extent) { return extent.offset + extent.bytes; }
 
+bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
+
 /// Calls `visit(MutableBytes piece, size_t done)` for the memory of `extents` one after the other;
 /// `done` counts the bytes before it.
 template <class Visit>
@@ -42,7 +44,11 @@ std::byte* only_piece(const GatherList& list, const std::vector<Extent>& extents
 
 MpiPass::MpiPass(MpiCarrier& carrier, const Group& group, const PassKind& kind,
                  const Blocks& blocks, Work work)
-    : carrier_(carrier), group_(group), kind_(kind), work_(std::move(work)) {
+    : carrier_(carrier),
+      group_(group),
+      kind_(kind),
+      work_(std::move(work)),
+      widens_(work_.op == ReduceOp::average && is_half(work_.dtype)) {
   find_extents(blocks);
   count_rounds(blocks);
 }
@@ -56,6 +62,20 @@ MpiPass::~MpiPass() {
 
 bool MpiPass::reduces() const {
   return kind_.transfer == Transfer::allreduce || kind_.transfer == Transfer::reducescatter;
+}
+
+DType MpiPass::travels_as() const { return widens_ ? DType::float32 : work_.dtype; }
+
+/// So many bytes of tensors on their way.
+size_t MpiPass::travelling(size_t bytes) const {
+  return bytes / element_bytes(work_.dtype) * element_bytes(travels_as());
+}
+
+/// Of the sum.
+kernel::Scaling MpiPass::scaling_after() const {
+  kernel::Scaling scaling = work_.scaling_after();
+  if (work_.op == ReduceOp::average) scaling.divisor *= group_.size();
+  return reduces() ? scaling : kernel::Scaling{};
 }
 
 // ---- what goes where
@@ -94,7 +114,8 @@ void MpiPass::count_rounds(const Blocks& blocks) {
   const bool one_block = blocks.size() == 1;
   const size_t most =
       carrier_.most_bytes_of_call() / (one_block ? 1 : static_cast<size_t>(group_.size()));
-  stretch_ = most - most % element_bytes(work_.dtype);
+  const size_t element = element_bytes(travels_as());
+  stretch_ = most / element * element_bytes(work_.dtype);
   HVD_ASSERT(stretch_ > 0);
   for (const size_t bytes : blocks) rounds_ = std::max(rounds_, (bytes + stretch_ - 1) / stretch_);
 }
@@ -146,11 +167,11 @@ void MpiPass::cut(Side& side) const {
 // What is sent is never what is received into: MPI would have to be told by all ranks alike, and
 // these cannot know of each other what is in place.
 void MpiPass::place_all() {
-  const bool scaled = reduces() && work_.prescale != 1.0;
+  const bool changes = widens_ || (reduces() && work_.prescale != 1.0);
   sent_.data = sent_.bytes == 0 ? &none_sent : only_piece(work_.input, sent_.now);
   received_.data = received_.bytes == 0 ? &none_received : only_piece(work_.output, received_.now);
-  sent_.packed = sent_.bytes > 0 && (sent_.data == nullptr || scaled || overlap());
-  received_.packed = received_.data == nullptr;
+  sent_.packed = sent_.bytes > 0 && (sent_.data == nullptr || changes || overlap());
+  received_.packed = received_.bytes > 0 && (received_.data == nullptr || widens_);
   if (sent_.packed) take_room_for(sent_);
   if (received_.packed) take_room_for(received_);
 }
@@ -161,17 +182,26 @@ bool MpiPass::overlap() const {
 }
 
 void MpiPass::take_room_for(Side& side) {
-  side.room = carrier_.take_room(side.bytes);
+  side.room = carrier_.take_room(travelling(side.bytes));
   side.data = side.room.data();
 }
 
 void MpiPass::pack() {
   if (!sent_.packed) return;
-  const double factor = reduces() ? work_.prescale : 1.0;
   for_each_piece(work_.input, sent_.now, [&](MutableBytes piece, size_t done) {
-    kernel::scale(work_.dtype, sent_.data + done, piece.data(), factor,
-                  piece.size() / element_bytes(work_.dtype));
+    pack_piece(sent_.data + travelling(done), piece);
   });
+}
+
+void MpiPass::pack_piece(std::byte* to, MutableBytes piece) const {
+  const kernel::Scaling before{.factor = reduces() ? work_.prescale : 1.0};
+  const size_t elements = piece.size() / element_bytes(work_.dtype);
+  const void* from = piece.data();
+  if (widens_) {
+    kernel::widen(work_.dtype, reinterpret_cast<float*>(to), from, elements);
+    from = to;
+  }
+  kernel::scale(travels_as(), to, from, before, elements);
 }
 
 const char* MpiPass::name_of_call() const {
@@ -192,8 +222,9 @@ const char* MpiPass::name_of_call() const {
 
 int MpiPass::call(Handle communicator) {
   const Table& table = carrier_.table();
-  const ReduceOp reduction = work_.op == ReduceOp::adasum ? ReduceOp::sum : work_.op;  // one rank
-  const int dtype = static_cast<int>(work_.dtype), op = static_cast<int>(reduction);
+  const bool adds = work_.op == ReduceOp::average || work_.op == ReduceOp::adasum;  // of one rank
+  const ReduceOp reduction = adds ? ReduceOp::sum : work_.op;
+  const int dtype = static_cast<int>(travels_as()), op = static_cast<int>(reduction);
   const std::byte* const input = sent_.data;
   std::byte* const output = received_.data;
   switch (kind_.transfer) {
@@ -227,12 +258,18 @@ void MpiPass::finish_round() {
 }
 
 void MpiPass::unpack() {
-  const double factor = reduces() ? work_.postscale : 1.0;
-  if (!received_.packed && factor == 1.0) return;
+  if (!received_.packed && scaling_after().changes_nothing()) return;
   for_each_piece(work_.output, received_.now, [&](MutableBytes piece, size_t done) {
-    kernel::scale(work_.dtype, piece.data(), received_.data + done, factor,
-                  piece.size() / element_bytes(work_.dtype));
+    unpack_piece(piece, received_.data + travelling(done));
   });
+}
+
+void MpiPass::unpack_piece(MutableBytes piece, std::byte* from) const {
+  const size_t elements = piece.size() / element_bytes(work_.dtype);
+  std::byte* const scaled = widens_ ? from : piece.data();
+  kernel::scale(travels_as(), scaled, from, scaling_after(), elements);
+  if (widens_)
+    kernel::narrow(work_.dtype, piece.data(), reinterpret_cast<const float*>(scaled), elements);
 }
 
 void MpiPass::copy_own_broadcast() {

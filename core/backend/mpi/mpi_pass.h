@@ -1,6 +1,10 @@
 // One pass of a batch as calls of MPI. What lies in one piece MPI reads and writes where it is;
 // what does not is put together first, and taken apart afterwards. What is larger than one call may
 // be goes in several rounds, of which each moves the next stretch of every block.
+//
+// In which order MPI adds up, and what its partial sums stand for, is its own affair. So an average
+// is a sum that is divided in the end, and one of a half type travels as float32, in which partial
+// sums neither overflow nor are rounded much.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +14,7 @@
 #include "core/backend/mpi/mpi_carrier.h"
 #include "core/base/aligned_buffer.h"
 #include "core/collective/layout.h"
+#include "core/kernel/kernel.h"
 
 namespace hvd::mpi {
 
@@ -30,7 +35,7 @@ class MpiPass final : public Run {
     std::vector<Extent> whole{};  ///< one for all ranks, or one a rank
     std::vector<Extent> now{};
     std::vector<int> counts{}, displacements{};  ///< of `now`; elements of reductions, else bytes
-    size_t bytes = 0;                            ///< of `now`
+    size_t bytes = 0;                            ///< of `now`, as tensors have them
     std::byte* data = nullptr;                   ///< what MPI is given
     bool packed = false;                         ///< not the memory of the tensors
     AlignedBuffer room{};
@@ -39,6 +44,9 @@ class MpiPass final : public Run {
   void find_extents(const Blocks& blocks);
   void count_rounds(const Blocks& blocks);
   bool reduces() const;
+  DType travels_as() const;
+  size_t travelling(size_t bytes) const;
+  kernel::Scaling scaling_after() const;
 
   void begin_round(Handle communicator);
   void cut(Side& side) const;
@@ -46,6 +54,8 @@ class MpiPass final : public Run {
   void place_all();
   bool overlap() const;
   void pack();
+  void pack_piece(std::byte* to, MutableBytes piece) const;
+  void unpack_piece(MutableBytes piece, std::byte* from) const;
   int call(Handle communicator);
   const char* name_of_call() const;
   void finish_round();
@@ -56,6 +66,7 @@ class MpiPass final : public Run {
   const Group& group_;
   const PassKind kind_;
   const Work work_;
+  const bool widens_;  ///< elements of a half type travel as float32
   Side sent_, received_;
   size_t stretch_ = 0;  ///< of each block in a round
   size_t rounds_ = 0;
