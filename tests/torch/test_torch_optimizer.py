@@ -243,7 +243,7 @@ def test_predivide_divides_before_and_after(double: Begin) -> None:
     optimizer.step()
     loss_of(alone).backward()
     operation = core.log[0]
-    assert (operation.op, operation.prescale, operation.postscale) == (hvd.Sum, 0.5, 0.5)
+    assert (operation.op, operation.prescale, operation.postscale) == (hvd.Average, 0.5, 2.0)
     for gradient, local in zip(gradients(model), gradients(alone), strict=True):
         torch.testing.assert_close(gradient, local)
 

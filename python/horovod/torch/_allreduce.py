@@ -238,11 +238,13 @@ def allreduce(
     """postscale_factor * REDUCE(prescale_factor * tensor) over all ranks, as a new tensor.
 
     Shape and dtype: any, the same on every rank; the result has them too. `op`: Average (default),
-    Sum, Adasum, Min, Max, Product. Half types are scaled and added in float32. Average of integers
-    adds first, then divides and truncates toward zero; factors on integers multiply in double and
-    truncate toward zero. Sums wrap. bool: Max is any, Min is all. Adasum: floating types, and a
-    power of two of ranks, else NotImplementedError. `compression` makes the tensor smaller on its
-    way. `average` is the deprecated spelling of `op`. The ranks are those of `process_set`.
+    Sum, Adasum, Min, Max, Product. Half types are scaled and added in float32. Average of equal
+    floating numbers is that number, and overflows nowhere that its inputs do not. Average of
+    integers adds first, then divides exactly and truncates toward zero; factors on integers
+    multiply in double and truncate toward zero. Sums of integers wrap. bool: Max is any, Min is
+    all. Adasum: floating types, and a power of two of ranks, else NotImplementedError.
+    `compression` makes the tensor smaller on its way. `average` is the deprecated spelling of `op`.
+    The ranks are those of `process_set`.
     Gradient: the allreduce of the gradient with the same op and factors.
     Order: ranks may submit in any order; operations are matched by `name`, unnamed ones by the
     order of calls.

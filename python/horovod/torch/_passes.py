@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from horovod.common._extension import core
 from horovod.common._reductions import is_distributed
-from horovod.common.basics import Average, Sum
+from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet
 from horovod.torch._submission import READER
 from horovod.torch.compression import Compressor
@@ -35,20 +35,15 @@ class How(NamedTuple):
         """Whether this rank reduces with others, or may do so later in an elastic job."""
         return is_distributed(self.process_set)
 
-    def set_size(self) -> int:
-        count = self.process_set.size()
-        assert count is not None  # checked when the optimizer was made
-        return count
-
     def operation(self) -> dict[str, Any]:
         """The arguments of allreduce."""
         if self.predivide == 1.0:
             return {"op": self.op, "process_set": self.process_set}
         assert self.op == Average
         return {
-            "op": Sum,
+            "op": Average,
             "prescale_factor": 1.0 / self.predivide,
-            "postscale_factor": self.predivide / self.set_size(),
+            "postscale_factor": self.predivide,
             "process_set": self.process_set,
         }
 

@@ -43,20 +43,34 @@ def sparse_allreduce_async(
             places = result(indices).t()
         finally:  # both must have ended when this returns
             gathered = result(values)
+        wide = gathered.to(_WIDER.get(gathered.dtype, gathered.dtype))
         # Checked: ranks whose shapes differ must not write outside this one.
-        total = torch.sparse_coo_tensor(places, gathered, tensor.shape, check_invariants=True)
+        total = torch.sparse_coo_tensor(places, wide, tensor.shape, check_invariants=True)
         total = total.coalesce()
-        return _divided(total, process_set) if op == Average else total
+        sums = total.values()
+        reduced = _divided(sums, process_set) if op == Average else sums
+        return torch.sparse_coo_tensor(
+            total.indices(),
+            reduced.to(gathered.dtype),
+            total.shape,
+            is_coalesced=True,
+            check_invariants=False,
+        )
 
     return finish
 
 
-def _divided(total: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
+#: Floating types are added in the next wider one and rounded once, as in `allreduce`.
+_WIDER = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float32: torch.float64,
+}
+
+
+def _divided(sums: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
     """By the number of ranks; integers truncate toward zero, as in `allreduce`."""
     count = process_set.size()
     assert count is not None
-    rounding = None if total.dtype.is_floating_point else "trunc"
-    quotients = torch.div(total.values(), count, rounding_mode=rounding)
-    return torch.sparse_coo_tensor(
-        total.indices(), quotients, total.shape, is_coalesced=True, check_invariants=False
-    )
+    rounding = None if sums.dtype.is_floating_point else "trunc"
+    return torch.div(sums, count, rounding_mode=rounding)
