@@ -239,7 +239,7 @@ def allreduce(
 
     Shape and dtype: any, the same on every rank; the result has them too. `op`: Average (default),
     Sum, Adasum, Min, Max, Product. Half types are scaled and added in float32. Average of equal
-    floating numbers is that number, and overflows nowhere that its inputs do not. Average of
+    floating numbers is that number, and one of float16 overflows only where its value does. Average of
     integers adds first, then divides exactly and truncates toward zero; factors on integers
     multiply in double and truncate toward zero. Sums of integers wrap. bool: Max is any, Min is
     all. Adasum: floating types, and a power of two of ranks, else NotImplementedError.
