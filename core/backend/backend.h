@@ -23,7 +23,7 @@ struct Gathered {
   Shape shape;
 };
 
-/// One tensor of a batch, contiguous. Borrowed from the Request.
+/// One tensor of a batch, contiguous. Borrowed from the Request. May share memory with others.
 struct BatchTensor {
   const std::byte* input =
       nullptr;  ///< nullptr: this rank has joined and contributes the neutral element

@@ -22,7 +22,8 @@
 namespace hvd {
 
 /// What a pass of a batch does with its bytes. Input and output address the same virtual buffer
-/// (the tensors of the batch end to end); for an in-place operation they are the same memory.
+/// (the tensors of the batch end to end); for an in-place operation they are the same memory. Apart
+/// from that, what is written shares memory with nothing else in the two lists (overlap.h).
 /// Either may have absent stretches (GatherList::add_absent): chunks that this rank neither sends
 /// nor reduces need no input, chunks whose result it does not want need no output. Every piece
 /// holds whole elements.

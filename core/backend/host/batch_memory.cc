@@ -23,6 +23,14 @@ Rows rows_of(size_t rows, int rank, int size) {
   return {place * least + std::min(place, longer), least + (place < longer ? 1 : 0)};
 }
 
+size_t output_bytes(const Batch& batch, const BatchTensor& tensor, int rank, int size) {
+  const size_t bytes = tensor_bytes(tensor, batch.dtype);
+  if (batch.transfer == Transfer::allgather) return bytes * static_cast<size_t>(size);
+  if (batch.transfer != Transfer::reducescatter) return bytes;
+  return rows_of(static_cast<size_t>(tensor.shape[0]), rank, size).count *
+         row_bytes(tensor, batch.dtype);
+}
+
 void add_input(GatherList& list, const std::byte* data, size_t bytes) {
   list.add(const_cast<std::byte*>(data), bytes);  // the executor only reads inputs
 }

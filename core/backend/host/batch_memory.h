@@ -23,6 +23,9 @@ struct Rows {
 };
 Rows rows_of(size_t rows, int rank, int size);
 
+/// Of the output that the caller gives, on `rank` of `size`.
+size_t output_bytes(const Batch& batch, const BatchTensor& tensor, int rank, int size);
+
 /// Appends `bytes` at `data` to what is only read.
 void add_input(GatherList& list, const std::byte* data, size_t bytes);
 

@@ -24,13 +24,6 @@
 namespace hvd::testing {
 namespace {
 
-size_t output_bytes(const EagerTask& task, int rank, int ranks) {
-  if (task.transfer == Transfer::allgather) return task.bytes() * static_cast<size_t>(ranks);
-  if (task.transfer == Transfer::reducescatter)
-    return rows_of(task.rows, rank, ranks).count * task.row_bytes;
-  return task.bytes();
-}
-
 /// All ranks of a job that are to make the same calls.
 class Ranks {
  public:

@@ -51,6 +51,12 @@ Stretch wanted_of(const EagerTask& task, int rank, int ranks) {
   HVD_ASSERT(false);
 }
 
+size_t output_bytes(const EagerTask& task, int rank, int ranks) {
+  const size_t wanted = wanted_of(task, rank, ranks).bytes();
+  const bool from_all = task.transfer == Transfer::allgather || task.transfer == Transfer::alltoall;
+  return from_all ? wanted * static_cast<size_t>(ranks) : wanted;
+}
+
 Stretch share_of(const EagerTask& task, int index, int shares) {
   const size_t bytes = task.bytes();
   const size_t lines = (bytes + kCacheLine - 1) / kCacheLine;

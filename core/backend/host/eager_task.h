@@ -62,6 +62,9 @@ int source_of(const EagerTask& task, int index, int rank, int ranks);
 /// What `rank` of `ranks` wants of each source.
 Stretch wanted_of(const EagerTask& task, int rank, int ranks);
 
+/// Of the output of `rank` of `ranks`.
+size_t output_bytes(const EagerTask& task, int rank, int ranks);
+
 /// Share `index` of `shares` of the work on the whole input: whole cache lines, so that of an
 /// aligned tensor no two ranks write into the same one.
 Stretch share_of(const EagerTask& task, int index, int shares);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/backend/host/private_outputs.h"
 #include "core/backend/host/runs.h"
 #include "core/base/assert.h"
 
@@ -22,6 +23,15 @@ HostRules host_rules(const Knobs& knobs) {
 }
 
 std::unique_ptr<Run> HostBackend::start(GroupLevels& groups, Batch batch) {
+  const int rank = groups.all->rank(), size = groups.all->size();
+  const std::vector<size_t> overlapping = overlaps_.find(batch, rank, size);
+  if (overlapping.empty()) return start_apart(groups, std::move(batch));
+  PrivateOutputs outputs(batch, overlapping, rank, size);
+  return run_with(std::move(outputs), start_apart(groups, std::move(batch)));
+}
+
+/// No output shares memory with another tensor of the batch.
+std::unique_ptr<Run> HostBackend::start_apart(GroupLevels& groups, Batch batch) {
   Group& all = *groups.all;
   switch (batch.transfer) {
     case Transfer::allreduce:

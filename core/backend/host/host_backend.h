@@ -3,6 +3,7 @@
 
 #include "core/backend/backend.h"
 #include "core/backend/host/eager_task.h"
+#include "core/backend/host/overlap.h"
 #include "core/backend/host/plans.h"
 #include "core/base/knobs.h"
 #include "core/collective/selector.h"
@@ -28,6 +29,8 @@ class HostBackend final : public Backend {
       : rules_(rules), plans_(carrier) {}
 
   std::string_view name() const override { return "host"; }
+  /// Tensors may share memory; see private_outputs.h for what is read and stored then. Throws
+  /// std::bad_alloc.
   std::unique_ptr<Run> start(GroupLevels& groups, Batch batch) override;
 
   /// The plan for an allreduce or a broadcast, where that is one pass over all ranks and no Carrier
@@ -35,11 +38,13 @@ class HostBackend final : public Backend {
   std::shared_ptr<const Plan> plan_of(const GroupLevels& groups, const EagerTask& task);
 
  private:
+  std::unique_ptr<Run> start_apart(GroupLevels& groups, Batch batch);
   std::unique_ptr<Run> start_allreduce(GroupLevels& groups, const Batch& batch);
   bool reduces_in_levels(const GroupLevels& groups) const;
 
   HostRules rules_;
   Plans plans_;
+  OverlapSearch overlaps_;
 };
 
 }  // namespace hvd
