@@ -15,10 +15,12 @@
 #include "core/backend/host/divided_call.h"
 #include "core/backend/host/eager_call.h"
 #include "core/backend/host/eager_link_call.h"
+#include "core/backend/host/overlap.h"
 #include "core/backend/host/phased_link_call.h"
 #include "core/base/error.h"
 #include "core/engine/patience.h"
 #include "core/group/bootstrap/levels.h"
+#include "core/kernel/kernel.h"
 #include "core/transport/channel_watch.h"
 #include "core/transport/process_watch.h"
 
@@ -125,7 +127,12 @@ void BlockingGroup::end_call(bool waited) {
 }
 
 void BlockingGroup::run(const EagerTask& task, const std::function<Batch()>& as_batch) {
-  or_give_up([&] { run_the_fastest_way(task, as_batch); });
+  or_give_up([&] {
+    if (overlaps_own_input(task, rank(), size()))
+      run_with_private_output(task, as_batch);
+    else
+      run_the_fastest_way(task, as_batch);
+  });
 }
 
 void BlockingGroup::run(Batch batch) {
@@ -144,6 +151,20 @@ void BlockingGroup::or_give_up(Call call) {
     give_up(kNoRank);
     fail(Code::internal, error.what());
   }
+}
+
+/// The ways of an EagerTask read the input while they write the output.
+void BlockingGroup::run_with_private_output(const EagerTask& task,
+                                            const std::function<Batch()>& as_batch) {
+  const AlignedBuffer output(output_bytes(task, rank(), size()));
+  EagerTask apart = task;
+  apart.output = output.data();
+  run_the_fastest_way(apart, [&] {
+    Batch batch = as_batch();
+    batch.tensors[0].output = output.data();
+    return batch;
+  });
+  kernel::copy(task.output, output.data(), output.size());
 }
 
 void BlockingGroup::run_the_fastest_way(const EagerTask& task,

@@ -40,9 +40,10 @@ class BlockingGroup {
   const ProcessSet& members() const { return members_; }
 
   /// Returns when the result is here and the others have what they need of this rank. Of the batch,
-  /// `sequence` is not used. Throws Error{peer_lost} naming the global rank, or Error{internal},
-  /// where there is no memory or tensors cannot be copied. Afterwards every call throws, and a rank
-  /// that waits for this one is told so.
+  /// `sequence` is not used. Memory of its tensors may overlap, see HostBackend. Throws
+  /// Error{peer_lost} naming the global rank, or Error{internal}, where there is no memory or
+  /// tensors cannot be copied. Afterwards every call throws, and a rank that waits for this one is
+  /// told so.
   void run(Batch batch);
   /// The same for one plain tensor, within task_limits(), by the fastest of its ways: one exchange
   /// or the phases of a plan where it is small, straight from tensor to tensor where the ranks
@@ -67,6 +68,7 @@ class BlockingGroup {
 
   template <class Call>
   void or_give_up(Call call);
+  void run_with_private_output(const EagerTask& task, const std::function<Batch()>& as_batch);
   void run_the_fastest_way(const EagerTask& task, const std::function<Batch()>& as_batch);
   void run_batch(Batch batch);
   void begin_call();

@@ -166,7 +166,12 @@ typedef struct {
   const hvd_tensor* inputs; /* [count] */
   /* [count]. Allreduce and broadcast: as large as the inputs, may equal them. Reducescatter: this
    * rank's rows, dim0 / size of them and one more for the first dim0 % size ranks of the set.
-   * Allgather and alltoall: NULL, the runtime allocates (hvd_take_output). */
+   * Allgather and alltoall: NULL, the runtime allocates (hvd_take_output).
+   * Memory of inputs and outputs may overlap. Every input is read as it was before the request, and
+   * then the outputs are stored in their order, so that the last one decides. An output that
+   * overlaps anything but an equal input of its own costs memory and a copy. Of requests that
+   * overlap and are in flight at once, it is not defined which sees results of the other, but it is
+   * the same on all ranks. */
   void* const* outputs;
   hvd_reduce_op op; /* allreduce: any; reducescatter: average or sum. Averages of integers are
                        sums that are divided exactly, truncating toward zero */
@@ -223,8 +228,7 @@ HVD_API int32_t hvd_group_size(const hvd_group* group);
 /* Runs one operation and returns when its result is here. Of the request, `name`, `process_set`,
  * `release` and `owner` are not used; `root` is a rank of the group; allreduce, allgather,
  * broadcast, alltoall (equal parts), reducescatter and barrier. Outputs are the caller's: for
- * allgather size times the input, for alltoall as large as the input; they do not overlap the
- * inputs, except that those of allreduce and broadcast may equal them. Shapes, dtype, op, scaling
+ * allgather size times the input, for alltoall as large as the input. Shapes, dtype, op, scaling
  * and root must be equal on all ranks; nobody checks. */
 HVD_API hvd_status hvd_group_run(hvd_group* group, const hvd_request* request);
 /* Collective, like the creation: returns when no rank of the group needs this one any more. After

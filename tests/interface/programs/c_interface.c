@@ -382,7 +382,13 @@ static void group_calls(hvd_group* group) {
   request.kind = HVD_ALLTOALL;
   EXPECT(hvd_group_run(group, &request) == HVD_OK);
   for (int i = 0; i < size; ++i) EXPECT(out[i] == i + rank);
+  for (int i = 0; i < size; ++i) in[i] = 10 * rank + i;
+  outputs[0] = in;
+  EXPECT(hvd_group_run(group, &request) == HVD_OK);
+  for (int i = 0; i < size; ++i) EXPECT(in[i] == 10 * i + rank);
+  outputs[0] = out;
   request.inputs = &single;
+  in[0] = rank;
   request.kind = HVD_ALLGATHER;
   EXPECT(hvd_group_run(group, &request) == HVD_OK);
   for (int i = 0; i < size; ++i) EXPECT(out[i] == i);
