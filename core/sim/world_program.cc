@@ -36,6 +36,7 @@ constexpr std::array<std::string_view, kWorldIngredients> kNames = {
     "half types",
     "scaled",
     "in place",
+    "overlapping tensors",
     "changes",
     "one time names",
     "duplicates",
@@ -239,6 +240,7 @@ class Drawing {
     count(half_types, call.dtype == DType::float16 || call.dtype == DType::bfloat16);
     count(grouped, call.shapes.size() > 1);
     count(in_place, call.in_place);
+    count(overlapping_tensors, call.placement.elements > 0);
     count(few_rows, call.kind == OperationKind::reducescatter &&
                         call.shapes[0][0] < static_cast<int64_t>(item.calls.size()));
     for (const auto& [rank, of_rank] : item.calls) {
@@ -267,7 +269,11 @@ class Drawing {
     Item item{.set = set, .name = draw_name()};
     const int size = static_cast<int>(program_.members_of(set).size());
     const Call common = draw_call(set, size);
-    for (const int rank : participants) item.calls[rank] = of_rank(common, size);
+    const bool overlaps = has_given_outputs(common) && chance(20);
+    for (const int rank : participants) {
+      item.calls[rank] = of_rank(common, size);
+      if (overlaps) place(item.calls[rank], size);
+    }
     note_change(item);
     return item;
   }
@@ -348,6 +354,23 @@ class Drawing {
                           (chance(20) ? 1 + below(3) : 0);
     }
     return call;
+  }
+
+  static bool has_given_outputs(const Call& call) {
+    return call.kind == OperationKind::allreduce || call.kind == OperationKind::broadcast ||
+           call.kind == OperationKind::reducescatter;
+  }
+
+  void place(Call& call, int size) {
+    std::vector<TensorElements> tensors;
+    for (const Shape& shape : call.shapes) {
+      const auto input = static_cast<size_t>(element_count(shape));
+      const auto ranks = static_cast<size_t>(size);
+      const bool scatters = call.kind == OperationKind::reducescatter && input > 0;
+      const size_t rows = scatters ? static_cast<size_t>(shape[0]) : 1;
+      tensors.push_back({input, scatters ? input / rows * ((rows + ranks - 1) / ranks) : input});
+    }
+    call.placement = draw_placement(random_, tensors);
   }
 
   /// One or more of the ranks, not all, ask for something else.

@@ -12,6 +12,7 @@
 #include "core/base/knobs.h"
 #include "core/negotiate/signature.h"
 #include "core/sim/census.h"
+#include "core/sim/placement.h"
 
 namespace hvd::sim {
 
@@ -34,7 +35,8 @@ enum class WorldIngredient : uint8_t {
   half_types,
   scaled,
   in_place,
-  changes,  ///< a name comes back with another signature
+  overlapping_tensors,  ///< of one operation
+  changes,              ///< a name comes back with another signature
   one_time_names,
   duplicates,     ///< refused on one rank: the name is in flight there
   on_sets,        ///< on a process set
@@ -87,6 +89,7 @@ struct Call {
   std::vector<int32_t> splits{};   ///< alltoall
   std::vector<int32_t> members{};  ///< add_process_set
   bool in_place = false;           ///< allreduce, broadcast: the output is the input
+  Placement placement{};           ///< of this rank's tensors, where they share memory
   bool fuse_with_others = true;
 };
 

@@ -22,13 +22,29 @@ double small_number(const Call& call, uint64_t drawn) {
   return static_cast<double>(drawn % 4);
 }
 
-Numbers numbers_of(const WorldProgram& program, size_t item, int rank, size_t tensor) {
-  const Call& call = program.items[item].calls.at(rank);
+Numbers draw_numbers(const WorldProgram& program, size_t item, int rank, size_t tensor,
+                     size_t count) {
   std::minstd_rand random(static_cast<uint32_t>(1 + item * 1009 + tensor * 31) * 8 +
                           static_cast<uint32_t>(rank));
-  Numbers numbers(static_cast<size_t>(element_count(call.shapes[tensor])));
-  for (double& number : numbers) number = small_number(call, random() >> 8);
+  Numbers numbers(count);
+  for (double& number : numbers)
+    number = small_number(program.items[item].calls.at(rank), random() >> 8);
   return numbers;
+}
+
+/// What the memory that the tensors share holds before the operation.
+Numbers memory_before(const WorldProgram& program, size_t item, int rank) {
+  return draw_numbers(program, item, rank, 0,
+                      program.items[item].calls.at(rank).placement.elements);
+}
+
+Numbers numbers_of(const WorldProgram& program, size_t item, int rank, size_t tensor) {
+  const Call& call = program.items[item].calls.at(rank);
+  const auto count = static_cast<size_t>(element_count(call.shapes[tensor]));
+  if (call.placement.elements == 0) return draw_numbers(program, item, rank, tensor, count);
+  const Numbers memory = memory_before(program, item, rank);
+  const auto begin = memory.begin() + static_cast<ptrdiff_t>(call.placement.places[tensor].input);
+  return {begin, begin + static_cast<ptrdiff_t>(count)};
 }
 
 double scaled(DType dtype, double number, double factor) {
@@ -178,17 +194,34 @@ Expected one_output(const WorldProgram& program, size_t index, size_t place, siz
   }
 }
 
+/// The memory that the tensors share, when the outputs have been stored one after the other.
+Expected memory_after(const WorldProgram& program, size_t item, int rank,
+                      const std::vector<Expected>& outputs) {
+  Expected memory = outputs[0];
+  memory.numbers = memory_before(program, item, rank);
+  const Placement& placement = program.items[item].calls.at(rank).placement;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto to = static_cast<ptrdiff_t>(placement.places[i].output);
+    std::ranges::copy(outputs[i].numbers, memory.numbers.begin() + to);
+  }
+  return memory;
+}
+
+ByteVector to_bytes(DType dtype, const Numbers& numbers) {
+  ByteVector bytes(numbers.size() * element_bytes(dtype));
+  for (size_t i = 0; i < numbers.size(); ++i) plain::put_number(dtype, bytes.data(), i, numbers[i]);
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<ByteVector> inputs_of(const WorldProgram& program, size_t item, int rank) {
   const Call& call = program.items[item].calls.at(rank);
+  if (call.placement.elements > 0)
+    return {to_bytes(call.dtype, memory_before(program, item, rank))};
   std::vector<ByteVector> inputs;
-  for (size_t tensor = 0; tensor < call.shapes.size(); ++tensor) {
-    const Numbers numbers = numbers_of(program, item, rank, tensor);
-    ByteVector& bytes = inputs.emplace_back(numbers.size() * element_bytes(call.dtype));
-    for (size_t i = 0; i < numbers.size(); ++i)
-      plain::put_number(call.dtype, bytes.data(), i, numbers[i]);
-  }
+  for (size_t tensor = 0; tensor < call.shapes.size(); ++tensor)
+    inputs.push_back(to_bytes(call.dtype, numbers_of(program, item, rank, tensor)));
   return inputs;
 }
 
@@ -204,6 +237,8 @@ std::vector<Expected> expected_of(const WorldProgram& program, size_t index, int
     outputs.back().dtype = call.dtype;
     outputs.back().tolerance = tolerance_of(call);
   }
+  if (item.calls.at(rank).placement.elements > 0)
+    return {memory_after(program, index, rank, outputs)};
   return outputs;
 }
 

@@ -13,12 +13,13 @@ namespace hvd::sim {
 
 using Numbers = std::vector<double>;
 
-/// What `rank` contributes: tensor after tensor, small whole numbers whose sums every type can
-/// hold.
+/// What `rank` contributes: tensor after tensor, or the memory that they share; small whole numbers
+/// whose sums every type can hold.
 std::vector<ByteVector> inputs_of(const WorldProgram& program, size_t item, int rank);
 
 /// One output. Allgather and alltoall have the shape of the whole; alltoall has the received splits
-/// as a second output.
+/// as a second output. Of tensors that share memory it is that memory: every tensor is read before
+/// the results are stored, in the order of the tensors.
 struct Expected {
   Shape shape;
   DType dtype = DType::float32;

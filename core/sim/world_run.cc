@@ -221,6 +221,7 @@ class ProgramRun {
     Operation& operation = *made.operation;
     part.inputs = inputs_of(program_, i, rank);
     part.outputs.resize(part.inputs.size());
+    if (call.placement.elements > 0) return bind_in_one_memory(made, call, part.inputs[0].data());
     if (has_free_rows(call.kind))
       operation.outputs.resize(call.shapes.size() + (call.splits.empty() ? 0 : 1));
     for (size_t tensor = 0; tensor < call.shapes.size(); ++tensor) {
@@ -234,6 +235,15 @@ class ProgramRun {
         bound.output = (call.in_place ? part.inputs : part.outputs)[tensor].data();
       }
       made.tensors.push_back(std::move(bound));
+    }
+  }
+
+  static void bind_in_one_memory(Request& made, const Call& call, std::byte* memory) {
+    for (size_t tensor = 0; tensor < call.shapes.size(); ++tensor) {
+      const auto [input, output] = call.placement.places[tensor];
+      made.tensors.push_back({.input = memory + input * element_bytes(call.dtype),
+                              .output = memory + output * element_bytes(call.dtype),
+                              .shape = call.shapes[tensor]});
     }
   }
 
@@ -353,7 +363,8 @@ class ProgramRun {
                                 to_text(gathered.shape), to_text(expected[output].shape)));
         actual = gathered.memory.data();
       } else {
-        actual = (call.in_place ? part.inputs : part.outputs)[output].data();
+        const bool holds_results = call.in_place || call.placement.elements > 0;
+        actual = (holds_results ? part.inputs : part.outputs)[output].data();
       }
       const std::string differs = difference(expected[output], actual);
       if (!differs.empty())
