@@ -139,6 +139,8 @@ def allreduce_async_(
 ) -> int:
     """Reduces `tensor` over all ranks in place, without blocking; `allreduce` tells the rest.
 
+    Tensors of several operations in flight may share memory. It is not defined which of these
+    operations see results of the others, but it is the same on every rank.
     Returns: a handle; `synchronize` gives `tensor`, which must not be read or changed before.
     Raises: ValueError when `tensor` is not contiguous.
     """
@@ -239,8 +241,8 @@ def allreduce(
 
     Shape and dtype: any, the same on every rank; the result has them too. `op`: Average (default),
     Sum, Adasum, Min, Max, Product. Half types are scaled and added in float32. Average of equal
-    floating numbers is that number, and one of float16 overflows only where its value does. Average of
-    integers adds first, then divides exactly and truncates toward zero; factors on integers
+    floating numbers is that number, and one of float16 overflows only where its value does. Average
+    of integers adds first, then divides exactly and truncates toward zero; factors on integers
     multiply in double and truncate toward zero. Sums of integers wrap. bool: Max is any, Min is
     all. Adasum: floating types, and a power of two of ranks, else NotImplementedError.
     `compression` makes the tensor smaller on its way. `average` is the deprecated spelling of `op`.
@@ -349,6 +351,8 @@ def grouped_allreduce_async_(
 ) -> int:
     """Reduces several tensors in place as one operation, without blocking. See `grouped_allreduce`.
 
+    Tensors may share memory: each is read as it was before the operation, and the results are
+    stored in the order of the tensors. Such tensors cost a copy.
     Returns: one handle; `synchronize` gives the tensors, which must not be read or changed before.
     Raises: ValueError when one of them is not contiguous.
     """
@@ -383,6 +387,7 @@ def grouped_allreduce_(
 ) -> Sequence[torch.Tensor]:
     """Reduces several tensors in place as one operation and returns them. See `grouped_allreduce`.
 
+    Tensors may share memory, see `grouped_allreduce_async_`.
     Raises: ValueError when one of them is not contiguous.
     """
     handle = grouped_allreduce_async_(

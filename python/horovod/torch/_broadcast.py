@@ -56,6 +56,7 @@ def broadcast_async_(
 ) -> int:
     """Overwrites `tensor` by that of `root_rank` without blocking; `broadcast` tells the rest.
 
+    Tensors of several operations in flight may share memory, see `allreduce_async_`.
     Returns: a handle; `synchronize` gives `tensor`, which must not be read or changed before.
     Raises: ValueError when `tensor` is not contiguous.
     """
