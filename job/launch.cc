@@ -47,6 +47,7 @@ class Launch {
   void check_open_files() const;
   void watch_signals();
   std::optional<int> assemble();
+  void write_start(const std::string& path, const std::vector<StartRow>& rows);
   void start_all(const std::string& store_host);
   void feed_rank_zero();
   void turn();
@@ -173,7 +174,7 @@ std::optional<int> Launch::assemble() {
   }
   std::vector<StartRow> result = links_->rows();
   for (StartRow& row : result) row = timed_out(std::move(row), job_.start_timeout.count());
-  if (job_.options.tell_start) std::ofstream(*job_.options.tell_start) << start_json(result);
+  if (job_.options.tell_start) write_start(*job_.options.tell_start, result);
   if (std::ranges::any_of(result, &StartRow::failed)) {
     for (const std::string& line : start_table(result)) output_.say(line);
     return kNoJob;
@@ -187,6 +188,16 @@ std::optional<int> Launch::assemble() {
   }
   start_all(store_host);
   return std::nullopt;
+}
+
+/// Whoever reads it takes nothing for the whole: half of it is not left there.
+void Launch::write_start(const std::string& path, const std::vector<StartRow>& rows) {
+  std::ofstream file(path);
+  file << start_json(rows);
+  file.close();
+  if (file) return;
+  unlink(path.c_str());
+  output_.say(fmt::format("--tell-start: {} cannot be written", path));
 }
 
 void Launch::start_all(const std::string& store_host) {

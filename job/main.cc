@@ -4,14 +4,13 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <net/if.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "core/base/error.h"
 #include "core/capi/version.h"
@@ -22,6 +21,7 @@
 #include "job/options/environment.h"
 #include "job/options/hosts.h"
 #include "job/options/options.h"
+#include "job/options/text_file.h"
 #include "job/process/caller.h"
 #include "job/process/command.h"
 #include "job/process/spawn.h"
@@ -45,21 +45,13 @@ std::string machine_name() {
   return name;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(Code::invalid_argument, fmt::format("host file {}: it cannot be read", path));
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::vector<Host> listed_hosts(const Options& options) {
   if (options.hosts) return parse_hosts(*options.hosts);
-  if (options.hostfile) return parse_hostfile(read_file(*options.hostfile));
+  if (options.hostfile) return parse_hostfile(read_text_file(*options.hostfile, "host file"));
   if (auto allocation = lsf_allocation(process_environment()); !allocation.empty())
     return allocation;
   const std::string operators = hostfile_of_operator(process_environment());
-  if (!operators.empty()) return parse_hostfile(read_file(operators));
+  if (!operators.empty()) return parse_hostfile(read_text_file(operators, "host file"));
   return {{"localhost", options.num_proc}};
 }
 
@@ -127,9 +119,13 @@ std::string working_folder(const Environment& environment) {
   return std::filesystem::current_path(problem).string();
 }
 
+/// Also where /proc does not show this process: then the path with which it was started.
 std::string own_path() {
   std::error_code problem;
-  return std::filesystem::read_symlink("/proc/self/exe", problem).string();
+  const auto shown = std::filesystem::read_symlink("/proc/self/exe", problem);
+  if (!problem) return shown.string();
+  const auto* started = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  return std::filesystem::canonical(started, problem).string();
 }
 
 /// What only a job on other hosts needs.
@@ -197,6 +193,8 @@ int run(Options options) {
          "HOROVOD_CPU_OPERATIONS=mpi needs ranks that mpirun has started: add --mpi, or leave the "
          "variable away");
   for (const std::string& line : tell_of_later(environment)) options.warnings.push_back(line);
+  if (own)
+    for (const std::string& line : tell_of_unused(environment)) options.warnings.push_back(line);
   if (own && !options.mpi_args.empty())
     options.warnings.push_back("--mpi-args is for --mpi and --jsrun; it has no effect here");
   const auto binding = parse_wish(options.binding_args);

@@ -66,6 +66,15 @@ Environment meeting_variables(const Environment& job, const Meeting& meeting) {
   return result;
 }
 
+std::vector<std::string> tell_of_unused(const Environment& job) {
+  std::vector<std::string> lines;
+  for (const char* name : {"HOROVOD_SECRET_FILE", "HOROVOD_NO_SECRET"})
+    if (const auto found = job.find(name); found != job.end() && !found->second.empty())
+      lines.push_back(fmt::format(
+          "{} has no effect here: horovodrun makes the job's key and gives it to the ranks", name));
+  return lines;
+}
+
 std::string hostfile_of_operator(const Environment& environment) {
   const bool second_version = is(environment, "K_MPI_JOB_ROLE", "launcher");
   const bool first_version = is(environment, "OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh");

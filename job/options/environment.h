@@ -30,6 +30,9 @@ struct Meeting {
 /// What is the same for all ranks of a host beside that: where to meet, who moves the data.
 Environment meeting_variables(const Environment& job, const Meeting& meeting);
 
+/// For the user: variables that are set and that ranks of horovodrun's own launcher do not heed.
+std::vector<std::string> tell_of_unused(const Environment& job);
+
 /// The host file that Kubeflow's MPI operator has put into the pod of the launcher; empty when this
 /// is no such pod.
 std::string hostfile_of_operator(const Environment& environment);

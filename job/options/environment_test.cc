@@ -108,5 +108,13 @@ TEST(RankVariables, TellThePlace) {
                                    Pair("HOROVOD_CROSS_SIZE", "4")));
 }
 
+TEST(JobEnvironment, TellsOfVariablesThatItsRanksDoNotHeed) {
+  EXPECT_TRUE(tell_of_unused({{"HOROVOD_RANK", "1"}, {"HOROVOD_SECRET_FILE", ""}}).empty());
+  const auto lines = tell_of_unused({{"HOROVOD_SECRET_FILE", "/s"}, {"HOROVOD_NO_SECRET", "1"}});
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(lines[0].starts_with("HOROVOD_SECRET_FILE has no effect here")) << lines[0];
+  EXPECT_EQ(lines[0].find("/s"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hvd::job

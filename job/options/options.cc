@@ -5,13 +5,13 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <fstream>
 #include <limits>
 #include <set>
 #include <sstream>
 
 #include "core/base/error.h"
 #include "job/options/config_file.h"
+#include "job/options/text_file.h"
 #include "job/options/words.h"
 
 namespace hvd::job {
@@ -251,11 +251,8 @@ void Parser::take_caller(Options& options) const {
 
 void Parser::take_knobs(Options& options) const {
   if (!raw_.config_file.empty()) {
-    std::ifstream file(raw_.config_file, std::ios::binary);
-    if (!file) refuse(fmt::format("config file {}: it cannot be read", raw_.config_file));
-    std::stringstream text;
-    text << file.rdbuf();
-    ConfigFile config = parse_config(text.str(), raw_.config_file);
+    ConfigFile config =
+        parse_config(read_text_file(raw_.config_file, "config file"), raw_.config_file);
     options.knobs = std::move(config.knobs);
     for (std::string& warning : config.warnings) options.warnings.push_back(std::move(warning));
   }

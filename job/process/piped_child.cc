@@ -58,7 +58,8 @@ PipedChild::PipedChild(Program program, const ProcessDefaults& defaults, Pipes p
       out(std::move(pipes.out.ours)),
       err(std::move(pipes.err.ours)),
       program_(pipes.given_to(std::move(program))),
-      spawned_(program_, defaults) {}
+      defaults_(defaults),
+      spawned_(program_, defaults_) {}
 
 PipedChild::~PipedChild() {
   if (reaped_ || spawned_.pid() < 0) return;

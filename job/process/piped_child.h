@@ -38,7 +38,8 @@ class PipedChild {
   struct Pipes;
   PipedChild(Program program, const ProcessDefaults& defaults, Pipes pipes);
 
-  Program program_;
+  const Program program_;
+  const ProcessDefaults defaults_;  // like the program, read by the child on its way to exec
   Spawned spawned_;
   bool reaped_ = false;
   FileDescriptor process_;

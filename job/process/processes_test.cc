@@ -124,11 +124,6 @@ TEST(Spawn, TellsWhyAProgramCannotBeStarted) {
 
 /// What a program needs that is started for nothing but how it starts.
 struct Bare {
-  Bare() {
-    sigemptyset(&defaults.signal_mask);
-    defaults.on_broken_pipe.sa_handler = SIG_DFL;
-    getrlimit(RLIMIT_NOFILE, &defaults.open_files);
-  }
   Program program(const std::string& path) const {
     return {.path = path,
             .arguments = {path},
@@ -137,7 +132,7 @@ struct Bare {
             .out = STDOUT_FILENO,
             .err = STDERR_FILENO};
   }
-  ProcessDefaults defaults;
+  ProcessDefaults defaults = current_defaults();
 };
 
 TEST(Spawn, LeavesErrnoOfTheParentAlone) {

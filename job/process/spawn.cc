@@ -50,6 +50,14 @@ bool is_program(const std::string& path) {
 
 }  // namespace
 
+ProcessDefaults current_defaults() {
+  ProcessDefaults defaults;
+  sigprocmask(SIG_SETMASK, nullptr, &defaults.signal_mask);
+  sigaction(SIGPIPE, nullptr, &defaults.on_broken_pipe);
+  getrlimit(RLIMIT_NOFILE, &defaults.open_files);
+  return defaults;
+}
+
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
   result.reserve(texts.size() + 1);

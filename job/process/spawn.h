@@ -23,6 +23,9 @@ struct ProcessDefaults {
   rlimit open_files{};
 };
 
+/// Those of this process as they are now.
+ProcessDefaults current_defaults();
+
 /// Descriptors of the parent; 0, 1, 2 and, where there is a `key`, `key_target` of the child.
 struct Program {
   std::string path;
@@ -45,6 +48,8 @@ class Spawned {
   /// The child leads a process group of its own and dies with the calling thread. Both arguments
   /// must outlive this. Where no process can be made, pid() is -1 and error() says why.
   Spawned(const Program& program, const ProcessDefaults& defaults);
+  Spawned(Program&&, const ProcessDefaults&) = delete;  // nor temporaries
+  Spawned(const Program&, ProcessDefaults&&) = delete;
   Spawned(const Spawned&) = delete;
   Spawned& operator=(const Spawned&) = delete;
   /// A child that has not reached exec is killed; returns once it has left our memory. Does not

@@ -59,7 +59,7 @@ class Agent {
   void say(Kind kind, ByteVector payload);
   void refuse(StartStep step, const std::string& problem, std::vector<std::string> advice);
 
-  ProcessDefaults defaults_;
+  ProcessDefaults defaults_ = current_defaults();
   Console out_{STDOUT_FILENO};
   AgentFrameReader reader_{false};
   uint32_t host_ = kNoHost;  ///< our own number
@@ -80,10 +80,9 @@ class Agent {
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
 Agent::Agent() {
-  sigprocmask(SIG_SETMASK, nullptr, &defaults_.signal_mask);
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &ignore, &defaults_.on_broken_pipe);
+  sigaction(SIGPIPE, &ignore, nullptr);
   allow_many_descriptors(defaults_);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,20 +29,33 @@ std::string time_text() {
   return {text, strftime(text, sizeof(text), "%a %b %e %H:%M:%S %Y", &local)};
 }
 
-FileDescriptor create(const std::string& path) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0)
-    fail(Code::invalid_argument,
-         fmt::format("--output-filename: {} cannot be written: {}", path, std::strerror(errno)));
-  return FileDescriptor(fd);
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  fail(Code::invalid_argument,
+       fmt::format("--output-filename: {} cannot be written: {}", path, why));
 }
 
-void write_all(int fd, std::string_view bytes) {
+/// A pipe that is there already would block us as long as nobody reads it.
+FileDescriptor create(const std::string& path) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC;
+  FileDescriptor file(open(path.c_str(), kFlags, 0666));
+  if (!file && errno == ENXIO) refuse(path, "it is a pipe or a socket");
+  if (!file) refuse(path, std::strerror(errno));
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) refuse(path, std::strerror(errno));
+  if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode))
+    refuse(path, "it is a pipe or a socket");
+  fcntl(file.get(), F_SETFL, O_WRONLY);
+  return file;
+}
+
+/// False when there is an error, in errno.
+bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t size = write(fd, bytes.data(), bytes.size());
-    if (size <= 0 && errno != EINTR) return;  // a full disk does not end the job
+    if (size < 0 && errno != EINTR) return false;
     if (size > 0) bytes.remove_prefix(static_cast<size_t>(size));
   }
+  return true;
 }
 
 }  // namespace
@@ -73,7 +87,7 @@ void Output::open_files(const std::string& folder) {
 
 void Output::received(int rank, Stream stream, std::string_view bytes, TimePoint now) {
   Source& source = at(rank).sources[static_cast<size_t>(stream)];
-  if (source.file) write_all(source.file.get(), bytes);
+  if (source.file && !write_all(source.file.get(), bytes)) end_file(rank, stream);
   std::vector<Piece> pieces;
   source.cutter.add(bytes, pieces);
   pass_on(rank, stream, std::move(pieces));
@@ -81,6 +95,18 @@ void Output::received(int rank, Stream stream, std::string_view bytes, TimePoint
   source.unfinished_since.reset();
   if (source.cutter.has_unfinished()) source.unfinished_since = now;
   unfinished_ += source.unfinished_since.has_value();
+}
+
+/// A full disk does not end the job, nor is a line about it needed for each file. A file with a gap
+/// would mislead, so nothing more is written to it.
+void Output::end_file(int rank, Stream stream) {
+  const char* why = std::strerror(errno);
+  at(rank).sources[static_cast<size_t>(stream)].file.reset();
+  if (std::exchange(file_ended_, true)) return;
+  say(fmt::format(
+      "--output-filename: the {} of rank {} cannot be written to its file any more: {}; "
+      "other files may be incomplete too",
+      kNames[static_cast<size_t>(stream)], rank, why));
 }
 
 void Output::ended(int rank, Stream stream) {

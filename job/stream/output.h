@@ -63,6 +63,8 @@ class Output {
   };
 
   void open_files(const std::string& folder);
+  /// Of one that cannot be written; errno says why.
+  void end_file(int rank, Stream stream);
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   const Rank& at(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   void pass_on(int rank, Stream stream, std::vector<Piece> pieces);
@@ -73,6 +75,7 @@ class Output {
 
   bool timestamps_;
   bool one_terminal_;
+  bool file_ended_ = false;  ///< the user has been told of one
   std::vector<Rank> ranks_;
   std::array<Console, kStreams> consoles_;
   std::array<ConsoleLines, kStreams> lines_;

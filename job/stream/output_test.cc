@@ -3,7 +3,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <filesystem>
 
 #include "core/base/error.h"
 
@@ -114,6 +117,48 @@ TEST_F(OutputTest, AReaderThatIsGoneTakesEverything) {
   output.received(0, Stream::out, "lost\n", now);
   output.console(Stream::out).drain();
   EXPECT_FALSE(output.console(Stream::out).has_waiting());
+}
+
+/// A folder for the output of two ranks.
+class OutputFiles : public ::testing::Test {
+ protected:
+  OutputFiles() {
+    for (const char* rank : {"rank.0", "rank.1"})
+      std::filesystem::create_directories(std::filesystem::path(folder) / rank);
+  }
+  ~OutputFiles() override { std::filesystem::remove_all(folder); }
+  std::string path(const char* name) const { return folder + "/" + name; }
+  OutputOptions options() const { return {.ranks = 2, .folder = folder}; }
+
+  std::string folder = ::testing::TempDir() + "output-" + std::to_string(getpid());
+};
+
+TEST_F(OutputFiles, ThatCannotBeWrittenAreTalkedAboutOnce) {
+  for (const char* name : {"rank.0/stdout", "rank.1/stdout"})
+    std::filesystem::create_symlink("/dev/full", path(name));
+  Screen out_screen, err_screen;
+  Output output(options(), out_screen.fd(), err_screen.fd());
+  for (const int rank : {0, 0, 1}) output.received(rank, Stream::out, "line\n", TimePoint());
+  output.console(Stream::err).pump();
+  EXPECT_EQ(err_screen.text(),
+            "horovodrun: --output-filename: the stdout of rank 0 cannot be written to its file any "
+            "more: No space left on device; other files may be incomplete too\n");
+}
+
+TEST_F(OutputFiles, ThatArePipesAreRefusedInsteadOfWaitedFor) {
+  ASSERT_EQ(mkfifo(path("rank.1/stderr").c_str(), 0600), 0);
+  const auto refused = [&] {
+    try {
+      const Output output(options(), STDOUT_FILENO, STDERR_FILENO);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  EXPECT_THAT(refused(), HasSubstr("rank.1/stderr cannot be written: it is a pipe or a socket"));
+  const int reader = open(path("rank.1/stderr").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  EXPECT_THAT(refused(), HasSubstr("it is a pipe or a socket"));
+  close(reader);
 }
 
 TEST(OutputFolder, ThatCannotBeMadeIsRefusedByName) {

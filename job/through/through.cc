@@ -29,6 +29,7 @@
 #include "job/process/caller.h"
 #include "job/process/command.h"
 #include "job/process/descendants.h"
+#include "job/process/piped_child.h"
 #include "job/process/spawn.h"
 #include "job/through/jsrun.h"
 #include "job/through/mpirun.h"
@@ -41,6 +42,8 @@ constexpr int kNotStarted = 127;
 constexpr std::chrono::seconds kLastPatience{10};
 /// All flavours name themselves in the first lines.
 constexpr size_t kVersionBytes = 65536;
+/// For that; on a slow file system the libraries of an MPI take seconds to load.
+constexpr std::chrono::seconds kVersionPatience{60};
 
 /// What exec wants to have, made before the fork.
 struct Image {
@@ -56,30 +59,29 @@ pid_t forked() {
   return pid;
 }
 
-/// Standard output and error of the program.
+/// False when nothing has come by then.
+bool is_readable_by(std::chrono::steady_clock::time_point deadline, const FileDescriptor& pipe) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  pollfd watched{pipe.get(), POLLIN, 0};
+  return poll(&watched, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) > 0;
+}
+
+/// Standard output and error of the program, as far as it writes them in time.
 std::string output_of(const std::string& program, const std::vector<std::string>& words,
                       const Environment& environment) {
-  const Image image(words, environment);
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail_errno("making a pipe");
-  FileDescriptor reader(ends[0]), writer(ends[1], AtFork::keep);
-  const pid_t pid = forked();
-  if (pid == 0) {
-    if (dup2(writer.get(), STDOUT_FILENO) >= 0 && dup2(writer.get(), STDERR_FILENO) >= 0)
-      execve(program.c_str(), image.arguments.data(), image.environment.data());
-    _exit(kNotStarted);
-  }
-  writer = FileDescriptor();
+  PipedChild child({.path = program, .arguments = words, .environment = assignments(environment)},
+                   current_defaults());
+  child.in.reset();
+  const auto deadline = std::chrono::steady_clock::now() + kVersionPatience;
   std::string text;
   std::array<char, 4096> chunk{};
-  while (text.size() < kVersionBytes) {
-    const ssize_t count = read(reader.get(), chunk.data(), chunk.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    text.append(chunk.data(), static_cast<size_t>(count));
-  }
-  reader = FileDescriptor();
-  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  for (const FileDescriptor* pipe : {&child.out, &child.err}) {
+    while (text.size() < kVersionBytes && is_readable_by(deadline, *pipe)) {
+      const ssize_t count = read(pipe->get(), chunk.data(), chunk.size());
+      if (count <= 0) break;
+      text.append(chunk.data(), static_cast<size_t>(count));
+    }
   }
   return text;
 }

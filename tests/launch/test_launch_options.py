@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 
 import pytest
-from launcher import Ended, Jobs
+from launcher import Ended, Jobs, ended
 
 
 def variables(result: Ended, rank: int = 0) -> dict[str, str]:
@@ -270,3 +271,42 @@ def test_check_build_has_its_exact_layout(jobs: Jobs) -> None:
         )
         assert re.fullmatch(pattern, result.out), result.out
     assert jobs.run("-cb", "--verbose").out.startswith("\n")
+
+
+def test_a_host_file_may_be_a_pipe_that_is_written_late(jobs: Jobs) -> None:
+    pipe = jobs.folder / "hosts"
+    os.mkfifo(pipe)
+    process = jobs.start("-np", "2", "--hostfile", "hosts", "true")
+    with pipe.open("w") as file:  # waits for the reader
+        file.write("localhost slots=1\n")
+        file.flush()
+        file.write("localhost slots=1\n")
+    result = ended(process)
+    assert (result.code, result.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("flag", "what"), [("--hostfile", "host file"), ("--config-file", "config file")]
+)
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/", "Is a directory"),
+        ("/dev/zero", "it has more than 4194304 bytes"),
+        ("/nowhere", "No such file or directory"),
+    ],
+)
+def test_a_file_that_holds_no_text_is_refused_with_the_reason(
+    jobs: Jobs, flag: str, what: str, path: str, why: str
+) -> None:
+    result = jobs.run("-np", "1", flag, path, "true")
+    assert (result.code, result.said) == (2, [f"{what} {path}: it cannot be read: {why}"])
+
+
+def test_a_secret_file_has_no_effect_and_that_is_said(jobs: Jobs) -> None:
+    result = jobs.run("-np", "1", "true", env={"HOROVOD_SECRET_FILE": "/nowhere"})
+    assert result.code == 0
+    assert result.said == [
+        "HOROVOD_SECRET_FILE has no effect here: horovodrun makes the job's key and gives it to "
+        "the ranks"
+    ]

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launcher import Ended, Jobs, ended, pids_in, wait_gone
+from launcher import Ended, Jobs, ended, horovodrun, pids_in, wait_gone
 
 PLACE = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
 #: How each begins the lines of ranks.
@@ -204,6 +204,29 @@ def test_jsrun_gets_a_rank_file_for_the_allocation(jobs: Jobs) -> None:
         "mpi/",
     ]
     assert not Path(path).exists()
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=4k none full || exit 77
+head -c 4096 /dev/zero > full/all
+TMPDIR=$PWD/full "$@"
+code=$?
+ls full
+exit $code
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own takes root")
+def test_a_rank_file_that_cannot_be_written_is_not_left_behind(jobs: Jobs) -> None:
+    (jobs.folder / "full").mkdir()
+    command = ["unshare", "--mount", "sh", "-c", FULL_DISK, "sh", horovodrun(), "--jsrun", "true"]
+    env = {**os.environ, **stand_in(jobs, "jsrun", JSRUN), **LSF}
+    result = subprocess.run(command, cwd=jobs.folder, env=env, capture_output=True, text=True)
+    if result.returncode == 77:
+        pytest.skip(f"no file system can be mounted here: {result.stderr}")
+    assert (result.returncode, result.stdout) == (1, "all\n"), result.stderr
+    assert f"the rank file {jobs.folder}/full/horovodrun-ranks-" in result.stderr
+    assert "cannot be written: No space left on device; TMPDIR names another" in result.stderr
 
 
 def test_an_allocation_is_filled_unless_the_user_says_otherwise(jobs: Jobs) -> None:
