@@ -15,7 +15,8 @@ Item SlotAssigner::spell(SharedSignature signature) {
     return item;
   }
   item.signature = std::move(signature);
-  if (capacity_ == 0 || (had == kNoSlot && is_first_use(item.signature->name))) return item;
+  if (capacity_ == 0 || next_ == kNoSlot || (had == kNoSlot && is_first_use(item.signature->name)))
+    return item;
   const SlotNumber retired = make_room(had);
   if (retired != kNoSlot) item.retire.push_back(retired);
   item.slot = rules_.slot_numbers_are_fresh || retired == kNoSlot ? next_++ : retired;

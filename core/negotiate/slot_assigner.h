@@ -14,7 +14,10 @@ namespace hvd {
 
 class SlotAssigner {
  public:
-  SlotAssigner(uint32_t capacity, const Rules& rules) : capacity_(capacity), rules_(rules) {}
+  /// `first`: the number of the first slot. When the numbers are used up, no slot is made any more
+  /// and new names go in full.
+  SlotAssigner(uint32_t capacity, const Rules& rules, SlotNumber first = 0)
+      : capacity_(capacity), rules_(rules), next_(first) {}
 
   /// How a Verdict spells an operation that runs now: by its slot, with a new slot, or in full
   /// without one.
@@ -30,7 +33,7 @@ class SlotAssigner {
   uint32_t capacity_;
   Rules rules_;
   SlotTable table_;
-  SlotNumber next_ = 0;
+  SlotNumber next_;
   std::list<SlotNumber> by_use_;  ///< least recently ordered first
   std::unordered_map<SlotNumber, std::list<SlotNumber>::iterator> place_;
   std::unordered_set<NameHash> used_once_;

@@ -120,5 +120,19 @@ TEST(SlotAssigner, KeepsNothingWithoutCapacity) {
   }
 }
 
+TEST(SlotAssigner, SpellsInFullWhenTheNumbersAreUsedUp) {
+  SlotAssigner assigner(2, {}, kNoSlot - 1);
+  const auto spell_twice = [&](const std::string& name) {
+    assigner.spell(allreduce_of(name));
+    return assigner.spell(allreduce_of(name));
+  };
+  EXPECT_EQ(spell_twice("last").slot, kNoSlot - 1);
+  EXPECT_EQ(spell_twice("late").slot, kNoSlot);
+  const Item again = assigner.spell(allreduce_of("late"));
+  EXPECT_TRUE(again.define && again.retire.empty());
+  EXPECT_EQ(again.slot, kNoSlot);
+  EXPECT_FALSE(assigner.spell(allreduce_of("last")).define) << "keeps its slot";
+}
+
 }  // namespace
 }  // namespace hvd
