@@ -53,7 +53,8 @@ class GradientNotes {
     take();
   }
 
-  /// Indices, gradients, their versions; and whether all of them can be sent as they lie.
+  /// Indices, gradients, their versions; and whether the memory of all of them can be sent as it
+  /// lies (it may hold negative values, which reduce_all() finds).
   nb::tuple take() {
     const bool are_plain = std::exchange(are_plain_, true);
     noted_bytes_ = 0;
@@ -85,7 +86,7 @@ class GradientNotes {
 
   void note(size_t index, nb::object gradient) {
     hvd_tensor ignored;
-    are_plain_ = are_plain_ && reader_.read(gradient.ptr(), ignored);
+    are_plain_ = are_plain_ && reader_.read_layout(gradient.ptr(), ignored);
     noted_bytes_ += bytes_[index];
     indices_.append(index);
     versions_.append(nb::getattr(gradient, "_version", nb::none()));

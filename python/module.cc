@@ -240,6 +240,20 @@ std::optional<std::vector<hvd_handle>> reduce_all(const nb::capsule& readers, co
   return all.submit();
 }
 
+/// Where the memory of each tensor begins; of `items` each is a tensor or a list of them.
+nb::bytes addresses(const nb::capsule& readers, const nb::list& items) {
+  const auto& reader = Reader::in(readers);
+  std::vector<uintptr_t> found;
+  for (nb::handle item : items) {
+    if (!PyList_CheckExact(item.ptr())) {
+      found.push_back(reader.address_of(item));
+      continue;
+    }
+    for (nb::handle tensor : nb::borrow<nb::list>(item)) found.push_back(reader.address_of(tensor));
+  }
+  return nb::bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(uintptr_t));
+}
+
 void make_notes(GradientNotes* made, const nb::capsule& readers, nb::callable begin,
                 nb::callable enough, nb::callable too_often, int64_t enough_bytes) {
   new (made) GradientNotes(readers, {std::move(begin), std::move(enough), std::move(too_often)},
@@ -505,6 +519,7 @@ NB_MODULE(_core, m) {
         "postscale"_a, "process_set"_a);
   m.def("reduce_all", &reduce_all, "reader"_a, "names"_a, "tensors"_a, "op"_a, "prescale"_a,
         "postscale"_a, "process_set"_a);
+  m.def("addresses", &addresses, "reader"_a, "items"_a);
   nb::class_<GradientNotes>(m, "GradientNotes")
       .def("__init__", &make_notes, "reader"_a, "begin"_a, "enough"_a, "too_often"_a,
            "enough_bytes"_a)

@@ -125,21 +125,28 @@ class Reader {
   /// runtime knows, and where the framework does not offer the interface. The shape is the tensor's
   /// own.
   bool read(PyObject* object, hvd_tensor& read) const {
-    const dlpack::Exchange* exchange = exchange_of(object);
-    if (exchange == nullptr) return false;
+    return read_layout(object, read) &&
+           nb::object(is_negated_(nb::handle(object))).is(nb::handle(Py_False));
+  }
+
+  /// The same, and true as well for memory that holds the negative values.
+  bool read_layout(PyObject* object, hvd_tensor& read) const {
     dlpack::Tensor tensor;
-    if (exchange->borrow(object, &tensor) != 0) {
-      PyErr_Clear();
-      return false;
-    }
+    if (!borrow(object, tensor)) return false;
     const auto dtype = dlpack::dtype_of(tensor);
     if (!dtype || tensor.device_type != dlpack::kCpu || !dlpack::is_contiguous(tensor) ||
         !dlpack::has_memory(tensor))
       return false;
-    if (!nb::object(is_negated_(nb::handle(object))).is(nb::handle(Py_False))) return false;
     read = {static_cast<char*>(tensor.data) + tensor.byte_offset, tensor.shape, tensor.dimensions,
             *dtype};
     return true;
+  }
+
+  /// Where the memory of a tensor begins, whatever it holds.
+  uintptr_t address_of(nb::handle object) const {
+    dlpack::Tensor tensor;
+    if (!borrow(object.ptr(), tensor)) return nb::cast<uintptr_t>(object.attr("data_ptr")());
+    return reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset;
   }
 
   /// What owns the memory of a tensor, or of a list of them as a tuple.
@@ -154,6 +161,14 @@ class Reader {
   }
 
  private:
+  bool borrow(PyObject* object, dlpack::Tensor& tensor) const {
+    const dlpack::Exchange* exchange = exchange_of(object);
+    if (exchange == nullptr) return false;
+    if (exchange->borrow(object, &tensor) == 0) return true;
+    PyErr_Clear();
+    return false;
+  }
+
   const dlpack::Exchange* exchange_of(PyObject* object) const {
     for (size_t i = 0; i < exchanges_.size(); ++i) {
       if (types_[i].ptr() == reinterpret_cast<PyObject*>(Py_TYPE(object))) return exchanges_[i];

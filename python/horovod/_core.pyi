@@ -141,6 +141,12 @@ def reduce_all(
     queued, where `reduce` would return 0 for one of them.
     """
 
+def addresses(reader: Any, items: list[Any]) -> bytes:
+    """Where the memory of each tensor begins, 8 bytes for each in the order of the machine.
+
+    `items`: tensors, or lists of them.
+    """
+
 class GradientNotes:
     """Counts the backward passes of parameters, and notes the gradients that are complete.
 

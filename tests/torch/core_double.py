@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -207,6 +208,10 @@ class Double:
             self.reduce(reader, name, group, group, *how)
             for name, group in zip(names, lists, strict=True)
         ]
+
+    def addresses(self, reader: Any, items: list[Any]) -> bytes:
+        lists = [item if isinstance(item, list) else [item] for item in items]
+        return b"".join(t.data_ptr().to_bytes(8, sys.byteorder) for group in lists for t in group)
 
     @staticmethod
     def is_plain(tensor: Any) -> bool:

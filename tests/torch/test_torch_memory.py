@@ -315,3 +315,20 @@ def test_gradients_whose_memory_holds_the_negative_values_are_reduced_rightly(
         optimizer.step()
         assert weights[0].tolist() == [-1, -3]
         assert weights[1].tolist() == [1, 1]
+
+
+@on_ranks(2)
+def test_negated_gradients_in_a_bundle_and_negated_inputs_are_reduced_by_value() -> None:
+    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
+    plain = torch.optim.SGD(weights, lr=1.0)
+    optimizer = hvd.DistributedOptimizer(plain, op=hvd.Sum)
+    weights[1].grad = negated(1, 2)
+    torch.stack(list(weights)).sum().backward()
+    gradient = weights[1].grad
+    assert gradient is not None and gradient.is_neg()
+    assert gradient.tolist() == [4, 6]
+    optimizer.step()
+    assert [weight.tolist() for weight in weights] == [[-1, -1], [-3, -5], [-1, -1]]
+    assert hvd.allreduce(negated(1, 2), name="out", op=hvd.Sum).tolist() == [2, 4]
+    with pytest.raises(ValueError, match="resolve_neg"):
+        hvd.allreduce_(negated(1, 2), name="in", op=hvd.Sum)

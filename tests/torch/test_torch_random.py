@@ -43,7 +43,7 @@ class Draw(NamedTuple):
     def salt(self) -> int:
         return self.common.randrange(1 << 20)
 
-    def count(self) -> int:
+    def elements(self) -> int:
         return self.common.choice([1, 2, 17, 300, 5000])
 
 
@@ -58,7 +58,7 @@ def any_case(draw: Draw) -> Check:
 
 def shared_inputs(draw: Draw) -> Check:
     """Overlapping parts of one tensor, read by several operations at the same time."""
-    dtype, op, salt, count = draw.dtype(), draw.op(), draw.salt(), draw.count()
+    dtype, op, salt, count = draw.dtype(), draw.op(), draw.salt(), draw.elements()
     first, last = sorted(draw.common.randrange(count + 1) for _ in range(2))
     base = value(hvd.rank(), (count,), dtype, salt)
     whole = expected(every((count,), dtype, salt), op)
@@ -79,7 +79,7 @@ def shared_inputs(draw: Draw) -> Check:
 
 def parts_in_place(draw: Draw) -> Check:
     """Parts of one storage that do not overlap, each changed in place by another operation."""
-    dtype, op, salt, count = draw.dtype(), draw.op(), draw.salt(), draw.count()
+    dtype, op, salt, count = draw.dtype(), draw.op(), draw.salt(), draw.elements()
     cut = draw.common.randrange(count + 1)
     base = value(hvd.rank(), (count,), dtype, salt)
     handles = [
@@ -107,7 +107,7 @@ def take_memory_away(tensor: torch.Tensor, own: random.Random) -> None:
 
 def losing_memory(draw: Draw) -> Check:
     """Some ranks give their tensors other memory in flight; the others get the right result."""
-    dtype, op, salt, count = draw.dtype(), draw.op(), draw.salt(), draw.count()
+    dtype, op, salt, count = draw.dtype(), draw.op(), draw.salt(), draw.elements()
     tensors = [value(hvd.rank(), (count,), dtype, salt + turn) for turn in range(2)]
     wanted = [expected(every((count,), dtype, salt + turn), op) for turn in range(2)]
     if draw.common.random() < 0.5:
@@ -129,7 +129,7 @@ def losing_memory(draw: Draw) -> Check:
 
 def resized_too_early(draw: Draw) -> Check:
     """Memory that is in use is not freed, unless this rank was the last and all is done."""
-    salt, count = draw.salt(), draw.count()
+    salt, count = draw.salt(), draw.elements()
     tensor = value(hvd.rank(), (count,), torch.float32, salt)
     handle = hvd.allreduce_async_(tensor, name=draw.name, op=hvd.Sum)
     try:
@@ -142,7 +142,7 @@ def resized_too_early(draw: Draw) -> Check:
 
 def negated(draw: Draw) -> Check:
     """The memory of the input holds the negative values."""
-    dtype, op, salt, count = draw.common.choice(FLOATS), draw.op(), draw.salt(), draw.count()
+    dtype, op, salt, count = draw.common.choice(FLOATS), draw.op(), draw.salt(), draw.elements()
     view = torch._neg_view(-value(hvd.rank(), (count,), dtype, salt))
     handle = hvd.allreduce_async(view, name=draw.name, op=op)
     wanted = expected(every((count,), dtype, salt), op)

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from horovod.common._extension import core
 from horovod.torch._allreduce import (
     allreduce_all_async_,
     allreduce_async_,
     grouped_allreduce_async_,
 )
 from horovod.torch._passes import How, Parameter, finish_all
-from horovod.torch._submission import Batch, poll, synchronize
+from horovod.torch._submission import READER, Batch, poll, synchronize
 from horovod.torch._under_way import Sent
 
 #: A bundle of so many bytes goes at once. Each by itself, 1000 gradients of 1 KiB kept the engine
@@ -53,7 +54,7 @@ class Bundle(Sent):
         self._versions: list[int] = []
         self._packed: list[Packed] = []
         self._changed: list[Parameter] = []
-        self._addresses: list[int] = []  # of the wires, when they were sent
+        self._addresses = b""  # of the wires, when they were sent
         self._batch: Batch | _OneByOne | None = None
 
     def __len__(self) -> int:
@@ -107,10 +108,11 @@ class Bundle(Sent):
             triples = zip(self.parameters, versions, self._versions, strict=True)
             self._changed = [parameter for parameter, now, then in triples if now != then]
         how = self._how.operation()
-        self._addresses = self._addresses_now()
+        self._addresses = core.addresses(READER, self._wires)
         self._batch = allreduce_all_async_(self.names, self._wires, **how)
         self.begin()
         if self._batch is None:
+            self._resolve()
             self._batch = _OneByOne()
             self._batch.start(self.names, self._wires, how)
         self._versions = self._versions_now()
@@ -118,13 +120,16 @@ class Bundle(Sent):
     def _versions_now(self) -> list[int]:
         return [gradient._version for gradient in self._gradients]
 
-    def _addresses_now(self) -> list[int]:
-        """Of the wires, in the order of the parameters."""
-        return [
-            tensor.data_ptr()
-            for wire in self._wires
-            for tensor in (wire if isinstance(wire, list) else (wire,))
-        ]
+    def _resolve(self) -> None:
+        """Gradients whose memory holds the negative values travel as copies."""
+        if len(self.names) < len(self.parameters):  # groups have been looked at
+            return
+        for index, (parameter, wire) in enumerate(zip(self.parameters, self._wires, strict=True)):
+            if wire.is_neg():
+                copied = wire.detach().resolve_neg()
+                self._packed.append(Packed(parameter, wire, copied, None))
+                self._wires[index] = copied
+        self._addresses = core.addresses(READER, self._wires)
 
     def is_over(self) -> bool:
         return self._batch is None or self._batch.is_over()
@@ -150,11 +155,12 @@ class Bundle(Sent):
 
     def _moved(self) -> list[Parameter]:
         """Those whose gradients were given other memory, which has not been reduced."""
-        addresses = self._addresses_now()
+        addresses = core.addresses(READER, self._wires)
         if addresses == self._addresses:
             return []
-        triples = zip(self.parameters, addresses, self._addresses, strict=True)
-        return [parameter for parameter, now, then in triples if now != then]
+        places = [slice(8 * index, 8 * index + 8) for index in range(len(self.parameters))]
+        pairs = zip(self.parameters, places, strict=True)
+        return [parameter for parameter, at in pairs if addresses[at] != self._addresses[at]]
 
     def _unpack(self, packed: Packed) -> None:
         reduced = self._how.compression.decompress(packed.wire, packed.context)

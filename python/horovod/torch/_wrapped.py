@@ -47,12 +47,15 @@ class Shared(Wrapped):
     _names: dict[Parameter, str]
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """From now on a step has `passes` backward passes; counts from 0 again."""
+        """From now on a step has `passes` backward passes; counts from 0 again.
+
+        Ends a round of reductions that has begun, without its results.
+        """
         super().set_backward_passes_per_step(passes)
         self._passes.set_passes(passes)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """As in every optimizer; forgets outstanding reductions."""
+        """As in every optimizer; ends a round of reductions that has begun, without its results."""
         self._passes.forget()
         self._passes.is_synchronized = self._passes.is_settled = False
         super().load_state_dict(*args, **kwargs)
