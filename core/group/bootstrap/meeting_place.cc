@@ -82,11 +82,6 @@ class Search {
   JobKey shared() const { return shared_key(knobs_, {identity_.store_host, identity_.store_port}); }
 
   MeetingPlace at_launcher() {
-    if (has_secret() && serves()) {
-      log(LogLevel::warning,
-          "HOROVOD_SECRET_FILE is not used: the launcher has made a key for this job alone and "
-          "handed it to every rank");
-    }
     MeetingPlace place;
     place.key = read_job_key(environment_);
     place.store = std::make_unique<StoreClient>(Address{identity_.store_host, identity_.store_port},

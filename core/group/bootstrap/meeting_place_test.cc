@@ -297,28 +297,6 @@ TEST(MeetingPlace, WithoutASecretAnAddressIsRefusedUnlessAskedFor) {
   EXPECT_EQ(refusal_of(knobs), "no error");
 }
 
-TEST(MeetingPlace, UnderALauncherWithAKeyTheSecretFileIsSaidNotToBeUsed) {
-  const JobKey key = make_job_key();
-  const FileDescriptor key_file(::memfd_create("key", MFD_CLOEXEC));
-  ASSERT_EQ(::pwrite(key_file.get(), key.bytes.data(), key.bytes.size(), 0),
-            static_cast<ssize_t>(key.bytes.size()));
-  StoreHost launcher(key, "127.0.0.1", 0);
-  launcher.open(std::nullopt);
-  Knobs knobs;
-  knobs.secret_file = "/nonesuch";
-  const Environment environment{{"HOROVOD_KEY_FD", std::to_string(key_file.get())}};
-  ::testing::internal::CaptureStderr();
-  for (const int rank : {0, 1}) {
-    Identity identity = identity_of(rank, 2, Meeting::launcher, "");
-    identity.store_host = "127.0.0.1";
-    identity.store_port = launcher.port();
-    find_meeting_place(identity, environment, kGeneration, knobs, {});
-  }
-  const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
-  EXPECT_NE(log.find("HOROVOD_SECRET_FILE is not used"), std::string::npos) << log;
-}
-
 TEST(MeetingPlace, ASecretThatIsNoneIsRefused) {
   Knobs knobs;
   knobs.secret_file = "/nonesuch";
