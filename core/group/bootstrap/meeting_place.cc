@@ -8,7 +8,6 @@
 #include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/group/bootstrap/job_key.h"
 #include "core/group/bootstrap/local_introduction.h"
 #include "core/group/bootstrap/machine.h"
