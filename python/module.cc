@@ -6,10 +6,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <pthread.h>
 
 #include <array>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,12 +17,15 @@
 #include "python/gil.h"
 #include "python/gradient_notes.h"
 #include "python/lent_memory.h"
+#include "python/released.h"
 #include "python/tensor_reader.h"
 
 namespace nb = nanobind;
 using hvd::python::GradientNotes;
+using hvd::python::keep;
 using hvd::python::Loan;
 using hvd::python::Reader;
+using hvd::python::released;
 using hvd::python::stopping_at_the_end;
 using hvd::python::TensorList;
 using hvd::python::Unlocked;
@@ -32,48 +33,6 @@ using hvd::python::without_gil;
 using nb::literals::operator""_a;
 
 namespace {
-
-// ---- objects that keep tensors alive
-// ---------------------------------------------------------------
-
-/// References that the engine has finished with, to be dropped by a thread that holds the GIL.
-/// Never destroyed: the engine may release after the interpreter is gone.
-class Released {
- public:
-  static Released& instance() {
-    static Released& one = []() -> Released& {
-      auto* const made = new Released;
-      pthread_atfork(lock, unlock, unlock);
-      return *made;
-    }();
-    return one;
-  }
-
-  void add(PyObject* object) {
-    const std::lock_guard lock(mutex_);
-    objects_.push_back(object);
-  }
-  /// With the GIL.
-  void drop_all() {
-    std::vector<PyObject*> dropped;
-    {
-      const std::lock_guard lock(mutex_);
-      dropped.swap(objects_);
-    }
-    for (PyObject* object : dropped) hvd::python::drop(object);
-  }
-
- private:
-  Released() = default;
-  // A fork happens while the engine is not adding, so that the child finds the list free.
-  static void lock() { instance().mutex_.lock(); }
-  static void unlock() { instance().mutex_.unlock(); }
-
-  std::mutex mutex_;
-  std::vector<PyObject*> objects_;
-};
-
-Released& released() { return Released::instance(); }
 
 // ---- errors
 // ----------------------------------------------------------------------------------------
@@ -114,14 +73,6 @@ void check_start(hvd_status status) {
 
 using Address = uintptr_t;
 using Input = std::tuple<Address, std::vector<int64_t>, int>;
-
-/// The engine keeps `owner` alive until it is done with the request. Undone by dec_ref() when the
-/// request is not taken.
-void keep(hvd_request& request, nb::handle owner) {
-  request.release = [](void* object) { released().add(static_cast<PyObject*>(object)); };
-  request.owner = owner.ptr();
-  owner.inc_ref();
-}
 
 /// Submits what keeps `owner` alive. With the GIL: nothing here waits, and giving the GIL away and
 /// taking it back costs as much as the rest.

@@ -17,61 +17,6 @@ namespace {
 
 using enum WorldIngredient;
 
-/// In the order of WorldIngredient.
-constexpr std::array<std::string_view, kWorldIngredients> kNames = {
-    "allreduces",
-    "averages",
-    "adasums",
-    "minima",
-    "maxima",
-    "products",
-    "allgathers",
-    "broadcasts",
-    "alltoalls",
-    "reducescatters",
-    "reducescatters of few rows",
-    "barriers",
-    "grouped",
-    "empty tensors",
-    "half types",
-    "scaled",
-    "in place",
-    "overlapping tensors",
-    "changes",
-    "one time names",
-    "duplicates",
-    "on process sets",
-    "mismatches",
-    "faults by a join",
-    "stand ins",
-    "sets added",
-    "sets removed",
-    "sets removed in use",
-    "sets refused",
-    "orphans",
-    "overlapping sets",
-    "stand ins in sets",
-    "join rounds",
-    "several join rounds",
-    "one host",
-    "two hosts",
-    "three hosts",
-    "shared memory",
-    "links",
-    "shared memory and links",
-    "levels",
-    "deterministic",
-    "no fusion",
-    "little fusion",
-    "no cache",
-    "small cache",
-    "more names than slots",
-    "shutdowns",
-    "losses",
-    "mixed",
-    "mixed with loss",
-};
-
 constexpr std::array kReduced = {DType::uint8,   DType::int8,     DType::int16,   DType::int32,
                                  DType::int64,   DType::float16,  DType::float32, DType::float64,
                                  DType::boolean, DType::bfloat16, DType::float32};
@@ -489,10 +434,6 @@ class Drawing {
 };
 
 }  // namespace
-
-std::string_view name_of(WorldIngredient ingredient) {
-  return kNames[static_cast<size_t>(ingredient)];
-}
 
 int WorldProgram::size() const {
   return std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);

@@ -1,0 +1,71 @@
+// The names of what programs are made of, as the census prints them.
+#include <array>
+#include <string_view>
+
+#include "core/sim/world_program.h"
+
+namespace hvd::sim {
+namespace {
+
+/// In the order of WorldIngredient.
+constexpr std::array<std::string_view, kWorldIngredients> kNames = {
+    "allreduces",
+    "averages",
+    "adasums",
+    "minima",
+    "maxima",
+    "products",
+    "allgathers",
+    "broadcasts",
+    "alltoalls",
+    "reducescatters",
+    "reducescatters of few rows",
+    "barriers",
+    "grouped",
+    "empty tensors",
+    "half types",
+    "scaled",
+    "in place",
+    "overlapping tensors",
+    "changes",
+    "one time names",
+    "duplicates",
+    "on process sets",
+    "mismatches",
+    "faults by a join",
+    "stand ins",
+    "sets added",
+    "sets removed",
+    "sets removed in use",
+    "sets refused",
+    "orphans",
+    "overlapping sets",
+    "stand ins in sets",
+    "join rounds",
+    "several join rounds",
+    "one host",
+    "two hosts",
+    "three hosts",
+    "shared memory",
+    "links",
+    "shared memory and links",
+    "levels",
+    "deterministic",
+    "no fusion",
+    "little fusion",
+    "no cache",
+    "small cache",
+    "more names than slots",
+    "shutdowns",
+    "losses",
+    "mixed",
+    "mixed with loss",
+};
+
+}  // namespace
+
+std::string_view name_of(WorldIngredient ingredient) {
+  return kNames[static_cast<size_t>(ingredient)];
+}
+
+}  // namespace hvd::sim
