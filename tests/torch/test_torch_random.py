@@ -97,6 +97,23 @@ def parts_in_place(draw: Draw) -> Check:
     return check
 
 
+def overlapping_in_place(draw: Draw) -> Check:
+    """Overlapping parts of one tensor in one group: each is the reduction of what it was before."""
+    dtype, op, salt, count = draw.dtype(), draw.op(), draw.salt(), draw.elements()
+    first, last = sorted(draw.common.randrange(count + 1) for _ in range(2))
+    base = value(hvd.rank(), (count,), dtype, salt)
+    whole = [base[:last], base[first:], base]
+    group = draw.common.choice([[base, base], [base, base[:last]], [base[first:], base], whole])
+    handle = hvd.grouped_allreduce_async_(group, name=draw.name, op=op)
+    wanted = expected(every((count,), dtype, salt), op)
+
+    def check() -> None:
+        hvd.synchronize(handle)
+        same(base, wanted, draw.name)
+
+    return check
+
+
 def take_memory_away(tensor: torch.Tensor, own: random.Random) -> None:
     """In one of the ways that leave the storage itself alone."""
     if own.random() < 0.5:
@@ -155,6 +172,7 @@ KINDS: list[Callable[[Draw], Check]] = [
     any_case,
     shared_inputs,
     parts_in_place,
+    overlapping_in_place,
     losing_memory,
     resized_too_early,
     negated,
