@@ -34,8 +34,8 @@ class Drawing {
 
   WorldProgram draw() {
     draw_job();
-    const int stages = 1 + below(3);
-    for (int stage = 0; stage < stages; ++stage) draw_stage(stage);
+    stages_ = 1 + below(3);
+    for (int stage = 0; stage < stages_; ++stage) draw_stage(stage);
     if (has(sets_added) && chance(50)) remove_all_sets();
     draw_end();
     return std::move(program_);
@@ -386,8 +386,9 @@ class Drawing {
 
   void remove_set(int set) {
     const bool in_use = chance(50);
-    // Where ranks join meanwhile, they might count as there for it.
-    const bool may_leave_orphan = in_use && !program_.stage_joins.back();
+    // A rank that joins before the others have removed the set counts as there for it.
+    const bool ranks_join = program_.stage_joins.back() || stage_ + 1 < stages_;
+    const bool may_leave_orphan = in_use && !ranks_join;
     if (may_leave_orphan && program_.sets[set].size() > 1) add_orphan(set);
     Item item = of_all(OperationKind::remove_process_set, set);
     append(std::move(item));
@@ -424,6 +425,7 @@ class Drawing {
 
   std::mt19937_64 random_;
   WorldProgram program_;
+  int stages_ = 0;
   int stage_ = 0;
   std::vector<int> present_;  ///< ranks that have not joined in this stage
   std::vector<int> live_;     ///< sets
