@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -96,6 +97,29 @@ def test_a_suite_that_does_not_build_is_one_failure(monkeypatch: pytest.MonkeyPa
     two = functools.partial(Count, passed=2)
     total = run_suites([Suite("a", "", "broken", two), Suite("b", "", "whole", two)])
     assert (total.passed, total.failed) == (2, 1)
+
+
+def test_an_interrupt_ends_the_build_that_runs_beside_a_suite(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    code = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(1000)"
+    ended: list[Ended] = []
+
+    def endless() -> str:
+        ended.append(run(code, deadline_s=1000))
+        return ""
+
+    def interrupted() -> Count:
+        while not started.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(setup.BUILDS, "whole", lambda: "")
+    monkeypatch.setitem(setup.BUILDS, "endless", endless)
+    with pytest.raises(KeyboardInterrupt):
+        run_suites([Suite("a", "", "whole", interrupted), Suite("b", "", "endless", Count)])
+    assert [one.code for one in ended] == [-15]
 
 
 def test_what_was_skipped_is_told_with_its_reason(

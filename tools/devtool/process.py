@@ -43,6 +43,9 @@ def first_errors(log: Path) -> str:
     return "\n".join(found[:LINES_SHOWN_ON_FAILURE]) or tail(log)
 
 
+_running: set[subprocess.Popen[bytes]] = set()  #: what other threads wait for, too
+
+
 def run_logged(
     command: Sequence[str],
     log_name: str,
@@ -63,12 +66,21 @@ def run_logged(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        _running.add(process)
         try:
             return Ended(process.wait(deadline_s), False, log)
         except subprocess.TimeoutExpired:
             return Ended(124, True, log)
         finally:
+            _running.discard(process)
             end_session(process)
+
+
+def end_what_runs() -> None:
+    """Ends what run_logged() waits for in other threads, where this one was interrupted."""
+    for process in list(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:

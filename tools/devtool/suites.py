@@ -3,6 +3,7 @@ not build, crashes, hangs or has no tests counts as one failure more than its ca
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -10,14 +11,14 @@ import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
-from devtool.process import Ended, Failed, done_step, run_logged, say, tail
+from devtool.process import Ended, Failed, done_step, end_what_runs, run_logged, say, tail
 from devtool.setup import BUILDS, OLDEST, OLDEST_TENSORFLOW, THREADED, cores
 
 RESULTS = BUILD / "results"
@@ -53,6 +54,20 @@ class Suite:
     needs: str  #: what is built before, of setup.BUILDS
     run: Callable[[], Count]
     slow: bool = False  #: only with --all or by name
+
+
+@contextlib.contextmanager
+def side_by_side(most: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that wait for commands. An exception, as of an interrupt, ends what they wait for."""
+    pool = ThreadPoolExecutor(most)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_what_runs()
+        raise
+    finally:
+        pool.shutdown()
 
 
 def count_gtest(report: Path) -> Count:
@@ -126,7 +141,7 @@ def cpp(
     (none: all), and of them the cases that match `only`."""
     count = Count()
     programs = [test for test in test_programs(preset) if not folders or test["name"] in folders]
-    with ThreadPoolExecutor(cores()) as several:
+    with side_by_side(cores()) as several:
         runs = [
             several.submit(cpp_program, preset, test, env, deadline_s, only) for test in programs
         ]
@@ -179,7 +194,7 @@ def many_seeds() -> Count:
 def fuzz(seconds: int) -> Count:
     """Each target for `seconds`, as many at once as there are cores."""
     count = Count()
-    with ThreadPoolExecutor(cores()) as several:
+    with side_by_side(cores()) as several:
         runs = [(target, several.submit(fuzz_one, target, seconds)) for target in FUZZ_TARGETS]
         for target, run in runs:
             ended = run.result()
@@ -264,16 +279,9 @@ def all_suites(everything: bool) -> list[Suite]:
 class Builds:
     """Builds what suites need, one after another in a thread, while suites run that have theirs."""
 
-    def __init__(self, suites: Sequence[Suite]) -> None:
+    def __init__(self, suites: Sequence[Suite], worker: ThreadPoolExecutor) -> None:
         needs = dict.fromkeys(suite.needs for suite in suites)
-        self._worker = ThreadPoolExecutor(1)
-        self._builds = {need: self._worker.submit(self._build, need) for need in needs}
-
-    def __enter__(self) -> Builds:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._worker.shutdown(cancel_futures=True)
+        self._builds = {need: worker.submit(self._build, need) for need in needs}
 
     def has(self, need: str) -> bool:
         """Whether `need` was built; waits for it."""
@@ -293,7 +301,8 @@ def run_suites(suites: Sequence[Suite]) -> Count:
     """Runs them one after another; prints the minutes of each and what failed."""
     total = Count()
     lines = []
-    with Builds(suites) as builds:
+    with side_by_side(1) as worker:
+        builds = Builds(suites, worker)
         for suite in suites:
             is_built = builds.has(suite.needs)
             say(f"{suite.name}: {suite.what}")
