@@ -1,5 +1,7 @@
 #include "adapters/tensorflow/completions.h"
 
+#include <pthread.h>
+
 #include <thread>
 #include <utility>
 
@@ -13,10 +15,15 @@ constexpr int kMostWorkers = 256;
 
 }  // namespace
 
-Completions& Completions::instance() {
-  static Completions& one = *new Completions;
+Completions*& Completions::current() {
+  static Completions* one = [] {
+    pthread_atfork(nullptr, nullptr, [] { current() = new Completions; });
+    return new Completions;
+  }();
   return one;
 }
+
+Completions& Completions::instance() { return *current(); }
 
 /// Under mutex_.
 void Completions::start() {

@@ -21,7 +21,9 @@ class Completions {
  public:
   using Task = std::function<void()>;
 
-  /// The one of this process. Never destroyed: a node may end at the very end of the process.
+  /// The one of this process. Never destroyed: a node may end at the very end of the process. A
+  /// forked child has another one, without tasks: it has inherited neither the threads nor a lock
+  /// that one of them held.
   static Completions& instance();
 
   /// Returns at once.
@@ -31,6 +33,7 @@ class Completions {
 
  private:
   Completions() = default;
+  static Completions*& current();
   void start();
   void start_worker();
   void work();
