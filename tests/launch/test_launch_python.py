@@ -132,7 +132,7 @@ def test_run_commandline_becomes_the_program() -> None:
 def test_as_a_module_it_is_the_program(module: str) -> None:
     command = [sys.executable, "-m", module, "-np", "2", "sh", "-c", "echo here; exit 4"]
     job = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert job.stdout.splitlines() == ["[0]<stdout>:here", "[1]<stdout>:here"]
+    assert sorted(job.stdout.splitlines()) == ["[0]<stdout>:here", "[1]<stdout>:here"]
     assert job.returncode == 4
 
 
