@@ -1,9 +1,9 @@
 #include "adapters/tensorflow/completions.h"
 
-#include <pthread.h>
-
 #include <thread>
 #include <utility>
+
+#include "adapters/tensorflow/per_process.h"
 
 namespace hvd::tf {
 namespace {
@@ -15,15 +15,7 @@ constexpr int kMostWorkers = 256;
 
 }  // namespace
 
-Completions*& Completions::current() {
-  static Completions* one = [] {
-    pthread_atfork(nullptr, nullptr, [] { current() = new Completions; });
-    return new Completions;
-  }();
-  return one;
-}
-
-Completions& Completions::instance() { return *current(); }
+Completions& Completions::instance() { return *per_process<Completions>(); }
 
 /// Under mutex_.
 void Completions::start() {

@@ -21,9 +21,7 @@ class Completions {
  public:
   using Task = std::function<void()>;
 
-  /// The one of this process. Never destroyed: a node may end at the very end of the process. A
-  /// forked child has another one, without tasks: it has inherited neither the threads nor a lock
-  /// that one of them held.
+  /// The one of this process.
   static Completions& instance();
 
   /// Returns at once.
@@ -32,8 +30,6 @@ class Completions {
   bool drain(std::chrono::milliseconds patience);
 
  private:
-  Completions() = default;
-  static Completions*& current();
   void start();
   void start_worker();
   void work();

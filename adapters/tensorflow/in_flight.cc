@@ -1,11 +1,10 @@
 #include "adapters/tensorflow/in_flight.h"
 
+#include "adapters/tensorflow/per_process.h"
+
 namespace hvd::tf {
 
-InFlight& InFlight::instance() {
-  static InFlight& one = *new InFlight;
-  return one;
-}
+InFlight& InFlight::instance() { return *per_process<InFlight>(); }
 
 bool InFlight::add(const Key& key) {
   const std::lock_guard lock(mutex_);

@@ -1,8 +1,8 @@
 // The operations that nodes of graphs have in flight in this process.
 //
 // Ranks match operations by name, which is the node's. If a node runs again before its last run has
-// ended, nothing says which runs of the ranks belong together: to pair them by their order would be
-// wrong without a word, since each rank has its own. So that ends the job.
+// ended, nothing says which runs of the ranks belong together: each rank has its own order, so to
+// pair them by order would give wrong results silently. Therefore it ends the job.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class InFlight {
   /// A name in a process set.
   using Key = std::pair<int32_t, std::string>;
 
-  /// The one of this process. Never destroyed: a node may end at the very end of the process.
+  /// The one of this process.
   static InFlight& instance();
 
   /// Notes that `key` is in flight. False when it is already; then nothing has changed.
@@ -30,8 +30,6 @@ class InFlight {
   std::string remove(const Key& key);
 
  private:
-  InFlight() = default;
-
   std::mutex mutex_;
   std::map<Key, std::string> reasons_;  ///< of what is in flight; under mutex_
 };

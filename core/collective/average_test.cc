@@ -1,6 +1,7 @@
 // Averages of floating numbers by every algorithm: means of means, over the simulated network.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -148,7 +149,8 @@ TEST_P(Average, IsNearTheExactMeanAlsoOfNumbersThatAreHardlyMoreThanZero) {
 INSTANTIATE_TEST_SUITE_P(All, Average, testing::ValuesIn(kAllreduces),
                          [](const auto& info) { return info.param.name; });
 
-TEST(Averages, OfMoreRanksThanTheKernelTakesCountEachOnce) {
+/// What all of more ranks than the kernel takes at a time get, half of which have 1 and half 3.
+float of_many_ranks(ReduceOp op, double postscale) {
   constexpr int kSize = static_cast<int>(kernel::kMaxSources) + 76;
   std::vector<std::array<float, 300>> memory(kSize);
   std::vector<Work> works(kSize);
@@ -159,12 +161,22 @@ TEST(Averages, OfMoreRanksThanTheKernelTakesCountEachOnce) {
     works[rank].input = works[rank].output;
     works[rank].plan = split_plan(parameter_server_allreduce(rank, kSize), bytes, 8192, 4);
     works[rank].dtype = DType::float32;
-    works[rank].op = ReduceOp::average;
-    works[rank].postscale = 8.0;
+    works[rank].op = op;
+    works[rank].postscale = postscale;
   }
   sim::Network network(kSize, 1, {.unit_bytes = 8192, .shared_memory = true});
   run_all(network, std::move(works));
-  for (const float result : memory[kSize - 1]) ASSERT_FLOAT_EQ(result, 16.0F);
+  const auto& last = memory[kSize - 1];
+  EXPECT_TRUE(std::ranges::all_of(last, [&](float result) { return result == last[0]; }));
+  return last[0];
+}
+
+TEST(Averages, OfMoreRanksThanTheKernelTakesCountEachOnce) {
+  EXPECT_FLOAT_EQ(of_many_ranks(ReduceOp::average, 8.0), 16.0F);
+}
+
+TEST(Averages, ScaledSumsOfMoreRanksThanTheKernelTakesCountEachOnce) {
+  EXPECT_FLOAT_EQ(of_many_ranks(ReduceOp::sum, 0.5), 1100.0F);
 }
 
 }  // namespace

@@ -240,12 +240,14 @@ HWY_EXPORT(reduce_wide_on_target);
 void reduce_wide(ReduceOp op, DType dtype, void* destination, std::span<const void* const> sources,
                  size_t elements, const ReduceOptions& options) {
   Scaling scaling = options.scaling;
-  if (op == ReduceOp::average)
-    scaling.divisor *= options.counts.empty()
-                           ? static_cast<int>(sources.size())
-                           : std::reduce(options.counts.begin(), options.counts.end());
+  std::span<const int> counts;  // a partial sum is one addend, whatever it is the sum of
+  if (op == ReduceOp::average) {
+    counts = options.counts;
+    scaling.divisor *= counts.empty() ? static_cast<int>(sources.size())
+                                      : std::reduce(counts.begin(), counts.end());
+  }
   HWY_DYNAMIC_DISPATCH(reduce_wide_on_target)
-  (op == ReduceOp::product, dtype, destination, sources, elements, scaling, options.counts);
+  (op == ReduceOp::product, dtype, destination, sources, elements, scaling, counts);
 }
 
 }  // namespace hvd::kernel

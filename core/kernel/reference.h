@@ -190,18 +190,19 @@ T reduced_scaled(ReduceOp op, std::span<const void* const> sources, size_t index
     return narrowed<T>(sum / 2);
   }
   double divisor = options.divisor;
+  std::span<const int> counts;  // of a mean
   if (op == ReduceOp::average) {
+    counts = options.counts;
     double contributions = 0;
     for (size_t i = 0; i < sources.size(); ++i) contributions += count_of(options.counts, i);
     divisor *= contributions;
   }
   if constexpr (std::is_same_v<T, double>) {
-    if (op != ReduceOp::product)
-      return averaged(sources, index, options.counts, divisor) * options.factor;
+    if (op != ReduceOp::product) return averaged(sources, index, counts, divisor) * options.factor;
     return reduced_wide<T, double>(op, sources, index, {}, options.factor / divisor);
   } else {
     using Wide = std::conditional_t<std::is_same_v<T, float>, double, float>;
-    return reduced_wide<T, Wide>(op, sources, index, options.counts, options.factor / divisor);
+    return reduced_wide<T, Wide>(op, sources, index, counts, options.factor / divisor);
   }
 }
 

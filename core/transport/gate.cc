@@ -69,7 +69,7 @@ std::vector<Arrival> Gate::step() {
     if (found->second.dialed_rank < 0) --strangers_;
     candidates_.erase(found);
   }
-  drop_the_late();
+  drop_the_late(arrivals);
   accept_waiting();
   set_alarm();
   return arrivals;
@@ -107,21 +107,28 @@ void Gate::pause_listening(bool paused) {
   }
 }
 
-void Gate::drop_the_late() {
+void Gate::drop_the_late(std::vector<Arrival>& arrivals) {
   for (auto entry = candidates_.begin(); entry != candidates_.end();) {
-    const Candidate& candidate = entry->second;
-    // Whoever dialed has a deadline of his own and a better message.
-    if (candidate.dialed_rank >= 0 || !is_late(candidate)) {
+    if (!is_late(entry->second) || still_in_time(entry->second, arrivals)) {
       ++entry;
       continue;
     }
-    waiter_.forget(candidate.socket.get());
     --strangers_;
     entry = candidates_.erase(entry);
   }
 }
 
+/// What a late one has sent may not have been read yet: one step reads from some only.
+bool Gate::still_in_time(Candidate& late, std::vector<Arrival>& arrivals) {
+  if (advance(late, arrivals)) return false;
+  if (!is_late(late)) return true;
+  waiter_.forget(late.socket.get());
+  return false;
+}
+
 bool Gate::is_late(const Candidate& stranger) const {
+  // Whoever dialed has a deadline and a better message.
+  if (stranger.dialed_rank >= 0) return false;
   const Duration age = clock_.now() - stranger.entered;
   if (!paused_) return age >= kMaxSilence;
   return age >= (stranger.handshake.has_challenge() ? Duration(kMaxProofWhenFull)

@@ -66,8 +66,10 @@ class Gate {
   bool accept_next();
   void pause_listening(bool paused);
   void enter(FileDescriptor socket, Handshake::Role role, int dialed_rank);
-  void drop_the_late();
-  bool is_late(const Candidate& stranger) const;
+  void drop_the_late(std::vector<Arrival>& arrivals);
+  bool is_late(const Candidate& candidate) const;
+  /// False when it leaves, as by advance() or dropped.
+  bool still_in_time(Candidate& late, std::vector<Arrival>& arrivals);
   void set_alarm();
   /// True when it leaves: as an Arrival, or as a stranger without one.
   bool advance(Candidate& candidate, std::vector<Arrival>& arrivals);

@@ -8,6 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+
 #include "core/base/error.h"
 #include "core/transport/socket.h"
 
@@ -172,6 +175,22 @@ TEST_F(GateTest, WhenFullThoseThatSpeakAndProveNothingGiveWayLater) {
   EXPECT_EQ(arrivals_in_a_few_turns(dialer), 0u);  // a rank may need so long for its proof
   clock_.advance(Gate::kMaxProofWhenFull);
   EXPECT_EQ(arrivals_in_a_few_turns(dialer), 1u);
+}
+
+TEST_F(GateTest, WhenFullWhatHasArrivedCountsThoughItHasNotBeenRead) {
+  const auto others = strangers(Gate::max_strangers() + 1);  // the last one waits for a place
+  const size_t speaking = std::min<size_t>(Gate::max_strangers(), 200);
+  for (size_t i = 0; i < speaking; ++i) {
+    Handshake rank(Handshake::Role::dialer, key_, {"data", 1, 1});
+    send_all(others[i].get(), rank.start(), in(10s), "sending");
+  }
+  clock_.advance(Gate::kMaxSilenceWhenFull);
+  gate_.step();
+  for (size_t i = 0; i < speaking; ++i) {
+    std::byte room[1];
+    const ssize_t count = ::recv(others[i].get(), room, 1, MSG_DONTWAIT);
+    EXPECT_TRUE(count > 0 || (count < 0 && errno == EAGAIN)) << i << " was hung up on";
+  }
 }
 
 TEST_F(GateTest, WhileThereIsRoomASilentStrangerIsLeftAlone) {

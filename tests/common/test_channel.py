@@ -33,6 +33,17 @@ def test_messages_arrive_in_both_directions() -> None:
     assert caller.arrived() == []
 
 
+def test_asking_what_has_arrived_waits_for_nothing() -> None:
+    caller, end, _ = pair()
+    caller.set_timeout(3600)
+    asked = threading.Thread(target=caller.arrived, daemon=True)
+    asked.start()
+    asked.join(30)
+    assert not asked.is_alive()
+    end.send(("hello",))
+    assert caller.arrived() == [("hello",)]
+
+
 @pytest.mark.parametrize("who", ["caller", "rank"])
 def test_another_key_is_found_before_anything_is_unpickled(who: str) -> None:
     caller, end, _ = pair(right_key=b"other")

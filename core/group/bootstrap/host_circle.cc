@@ -149,6 +149,12 @@ HostCircle lead(const HostPlan& plan, Followers& others, Store& store,
   return circle_of(std::move(segment), std::move(members));
 }
 
+/// A boundary: a Store that is lost, too, is not the cause.
+void say_why(const HostPlan& plan, Store& store, const Error& error) try {
+  store.set(plan.name_key, as_bytes(std::string(kFailureMark) + error.what()));
+} catch (const Error&) {
+}
+
 /// A boundary: the others learn by way of the Store why their leader gives up, before they see its
 /// connections end.
 HostCircle lead_or_say_why(const HostPlan& plan, const JobKey& key, Store& store,
@@ -157,7 +163,7 @@ HostCircle lead_or_say_why(const HostPlan& plan, const JobKey& key, Store& store
   try {
     return lead(plan, others, store, deadline);
   } catch (const Error& error) {
-    store.set(plan.name_key, as_bytes(std::string(kFailureMark) + error.what()));
+    say_why(plan, store, error);
     fail(error.code(), error.what(), error.rank());
   }
 }
@@ -201,15 +207,22 @@ HostCircle follow(const HostPlan& plan, const JobKey& key, Store& store,
   return circle_of(std::move(segment), std::move(members));
 }
 
+/// What the leader has said in the Store; nothing also when that is lost.
+std::optional<std::string> why_of_leader(const HostPlan& plan, Store& store) try {
+  const auto said = store.wait(plan.name_key, kPatienceForReason);
+  const auto why = said ? failure_in(*said) : std::nullopt;
+  return why ? std::optional<std::string>(*why) : std::nullopt;
+} catch (const Error&) {
+  return std::nullopt;
+}
+
 /// A boundary: that the leader's connection ends is not the cause; the leader has said what is.
 HostCircle follow_or_ask_why(const HostPlan& plan, const JobKey& key, Store& store,
                              const StartDeadline& deadline) {
   try {
     return follow(plan, key, store, deadline);
   } catch (const Error& error) {
-    const auto said = store.wait(plan.name_key, kPatienceForReason);
-    if (const auto why = said ? failure_in(*said) : std::nullopt)
-      fail_with_leader(*why, plan.ranks.front());
+    if (const auto why = why_of_leader(plan, store)) fail_with_leader(*why, plan.ranks.front());
     fail(error.code(), error.what(), error.rank());
   }
 }

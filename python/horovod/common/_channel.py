@@ -116,7 +116,12 @@ class Channel:
 
     def arrived(self) -> list[Message]:
         """What can be read without blocking."""
-        self._read(socket.MSG_DONTWAIT)
+        timeout = self._sock.gettimeout()
+        self._sock.settimeout(0)  # with another one, Python waits before it reads
+        try:
+            self._read()
+        finally:
+            self._sock.settimeout(timeout)
         return list(self._messages())
 
     def _send_all(self, data: bytes) -> None:
@@ -136,12 +141,12 @@ class Channel:
             if left <= 0:
                 raise Stalled("no answer came in time")
             self._sock.settimeout(left)
-        self._read(0)
+        self._read()
 
-    def _read(self, flags: int) -> None:
+    def _read(self) -> None:
         most = _READ_BYTES if self._taken else _MOST_BUFFERED_UNPROVED - len(self._buffer)
         try:
-            received = self._sock.recv(most, flags)
+            received = self._sock.recv(most)
         except BlockingIOError:
             return
         except TimeoutError:

@@ -5,6 +5,7 @@ Which call comes first is another one on each rank, and nothing says which belon
 
 from __future__ import annotations
 
+import operator
 import sys
 from types import FrameType
 
@@ -14,8 +15,9 @@ import tensorflow as tf
 def refuse(op: str) -> None:
     """Raises ValueError when a node for `op` would be part of such a function.
 
-    A function is traced while its dataset is constructed, and nothing else says how many calls are
-    to run: so this looks who calls. A function that was traced before is not seen.
+    A function is traced while its dataset is constructed, and TensorFlow tells nowhere how many
+    calls are to run. So this looks for the constructor on the stack. A function that was traced
+    before is not seen.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -30,8 +32,13 @@ def refuse(op: str) -> None:
 
 
 def _calls_in_parallel(frame: FrameType) -> bool:
-    if frame.f_code.co_name != "__init__" or "num_parallel_calls" not in frame.f_code.co_varnames:
+    """Whether `frame` constructs a dataset that calls its function several times at a time."""
+    if frame.f_code.co_name != "__init__":
         return False
-    calls = frame.f_locals["num_parallel_calls"]
-    one_at_a_time = calls is None or (isinstance(calls, int) and calls == 1)
-    return isinstance(frame.f_locals.get("self"), tf.data.Dataset) and not one_at_a_time
+    if not isinstance(frame.f_locals.get("self"), tf.data.Dataset):
+        return False
+    calls = frame.f_locals.get("num_parallel_calls")
+    try:
+        return calls is not None and operator.index(calls) != 1
+    except TypeError:  # a tensor: nobody knows how many
+        return True
