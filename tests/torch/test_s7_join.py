@@ -151,6 +151,20 @@ def test_s7_a_set_without_the_joined_rank_goes_on_as_before() -> None:
         hvd.join()
 
 
+@on_ranks(3, 4)
+def test_s7_a_joined_rank_counts_as_joined_in_its_sets() -> None:
+    with process_sets([0, 1]) as (group,):
+        if hvd.rank() == 1:
+            for name in ("first", "first", None):
+                total = hvd.allreduce(torch.ones(3), op=hvd.Sum, name=name, process_set=group)
+                assert total.tolist() == [1.0] * 3
+                mean = hvd.allreduce(torch.ones(3), name=name, process_set=group)
+                assert mean.tolist() == [0.5] * 3
+            with pytest.raises(HorovodMismatchError, match="joined"):
+                hvd.allgather(torch.ones(3), name="gathered", process_set=group)
+        hvd.join()
+
+
 @on_ranks(2, 3)
 def test_s7_ranks_may_join_again_and_again() -> None:
     for turn in range(20):

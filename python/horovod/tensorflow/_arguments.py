@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-#: Calls mostly repeat; a tensor for each that does not would not be faster, and stay for ever.
+#: Names mostly repeat. A name that is used once is not kept for ever.
 _KEPT = 1024
 
 

@@ -134,7 +134,7 @@ class Server:
         self._gate = Gate(listener, secret, self._selector, self._admit, _SEND_SECONDS)
 
     def turn(self) -> None:
-        """Waits for the next thing to happen, and answers who can be answered then."""
+        """Waits for the next event, then answers the calls that it completes."""
         times = [until for _, until in self._waiting.values() if until is not None]
         left = max(0.0, min(times) - time.monotonic()) if times else None
         run_ready(self._selector, self._gate.tend(), left)
