@@ -59,31 +59,56 @@ pid_t forked() {
   return pid;
 }
 
-/// False when nothing has come by then.
-bool is_readable_by(std::chrono::steady_clock::time_point deadline, const FileDescriptor& pipe) {
+/// For poll(); 0 when it is over.
+int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  pollfd watched{pipe.get(), POLLIN, 0};
-  return poll(&watched, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) > 0;
+  return static_cast<int>(std::max<int64_t>(left.count(), 0));
 }
 
-/// Standard output and error of the program, as far as it writes them in time.
+/// The beginning of what a program writes into a pipe.
+class Beginning {
+ public:
+  explicit Beginning(const FileDescriptor& pipe) : pipe_(pipe) {}
+  /// -1, which poll() leaves out: nothing more comes.
+  int fd() const { return ended_ ? -1 : pipe_.get(); }
+  bool complete() const { return ended_ || text_.size() >= kVersionBytes; }
+  const std::string& text() const { return text_; }
+
+  /// Reads once. What follows the beginning is dropped, so that it does not hold up the program.
+  void take() {
+    std::array<char, 4096> chunk{};
+    const ssize_t count = read(pipe_.get(), chunk.data(), chunk.size());
+    if (count <= 0) {
+      ended_ = count == 0 || errno != EAGAIN;
+    } else if (!complete()) {
+      text_.append(chunk.data(), static_cast<size_t>(count));
+    }
+  }
+
+ private:
+  const FileDescriptor& pipe_;
+  std::string text_;
+  bool ended_ = false;
+};
+
+/// Standard output, then standard error of the program, as far as it writes them in time. Both are
+/// read as they come: a program that has filled the pipe of one would never end the other.
 std::string output_of(const std::string& program, const std::vector<std::string>& words,
                       const Environment& environment) {
   PipedChild child({.path = program, .arguments = words, .environment = assignments(environment)},
                    current_defaults());
   child.in.reset();
+  Beginning out(child.out), err(child.err);
   const auto deadline = std::chrono::steady_clock::now() + kVersionPatience;
-  std::string text;
-  std::array<char, 4096> chunk{};
-  for (const FileDescriptor* pipe : {&child.out, &child.err}) {
-    while (text.size() < kVersionBytes && is_readable_by(deadline, *pipe)) {
-      const ssize_t count = read(pipe->get(), chunk.data(), chunk.size());
-      if (count <= 0) break;
-      text.append(chunk.data(), static_cast<size_t>(count));
-    }
+  while (!(out.complete() && err.complete())) {
+    const int left = milliseconds_until(deadline);
+    std::array<pollfd, 2> watched{{{out.fd(), POLLIN, 0}, {err.fd(), POLLIN, 0}}};
+    if (left == 0 || poll(watched.data(), watched.size(), left) <= 0) break;
+    if (watched[0].revents != 0) out.take();
+    if (watched[1].revents != 0) err.take();
   }
-  return text;
+  return out.text() + err.text();
 }
 
 /// Signals that end a job, but those that whoever started us has set to be ignored (nohup), and the
@@ -182,9 +207,7 @@ class Waiting {
 
   /// For poll(): -1 is for ever.
   int milliseconds_left() const {
-    if (!kill_at_) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_at_ - Clock::now());
-    return static_cast<int>(std::max<int64_t>(left.count(), 0));
+    return kill_at_ ? milliseconds_until(*kill_at_) : -1;
   }
 
   pid_t pid_;

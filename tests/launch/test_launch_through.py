@@ -120,6 +120,19 @@ def test_no_rank_is_left_when_horovodrun_is_killed(jobs: Jobs, mpi: str) -> None
     wait_gone(pids)
 
 
+#: More on its standard error than a pipe holds, and then its name.
+LOUD = """
+[ "$1" = --version ] || exit 3
+head -c 100000 /dev/zero | tr '\\0' x >&2
+echo "mpirun (Open MPI) 4.1.4"
+"""
+
+
+def test_an_mpirun_that_complains_at_length_is_recognized(jobs: Jobs) -> None:
+    result = jobs.run("--mpi", "-np", "1", "true", env=stand_in(jobs, "mpirun", LOUD))
+    assert (result.code, result.err) == (3, "")
+
+
 STUBBORN = """
 if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
 trap "" TERM
