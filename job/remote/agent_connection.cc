@@ -24,13 +24,22 @@ constexpr size_t kMaxSaidBytes = 16 * KiB;
 /// The settings of ssh are a hundred lines, and more where it has many files of keys.
 constexpr size_t kMaxSettingsBytes = 256 * KiB;
 
-/// Appends what has come, as far as there is room in `text`, and drops the rest. True at the end.
-bool read_all(const FileDescriptor& pipe, std::string& text) {
-  char bytes[4096];
-  ssize_t size = 0;
-  while ((size = read(pipe.get(), bytes, sizeof(bytes))) > 0)
-    if (text.size() < kMaxSettingsBytes) text.append(bytes, static_cast<size_t>(size));
-  return size == 0;
+/// Hands over what has come, but not all of much: the rest is seen again. Closes the pipe at its
+/// end. False when there is nothing now.
+bool read_some(const FileDescriptor& events, FileDescriptor& pipe,
+               const std::function<void(std::string_view)>& each) {
+  char bytes[kReadBytes];
+  for (int round = 0; pipe && round < kReadsAtOnce; ++round) {
+    const ssize_t size = read(pipe.get(), bytes, sizeof(bytes));
+    if (size < 0) return false;
+    if (size > 0) {
+      each({bytes, static_cast<size_t>(size)});
+    } else {
+      unwatch(events, pipe.get());
+      pipe.reset();
+    }
+  }
+  return static_cast<bool>(pipe);
 }
 
 }  // namespace
@@ -65,10 +74,12 @@ void AgentConnection::ask_for_settings() {
 
 bool AgentConnection::take_settings() {
   const bool ended = has_ended(settings_ssh_->process());  // nothing is written after this
-  std::string complaints;  // of no interest: the second ssh makes the same
-  if (read_all(settings_ssh_->out, settings_)) unwatch(events_, settings_ssh_->out.get());
-  if (read_all(settings_ssh_->err, complaints)) unwatch(events_, settings_ssh_->err.get());
-  if (!ended) return false;
+  const bool more = read_some(events_, settings_ssh_->out,
+                              [this](std::string_view text) { settings_.append(text); });
+  // Of no interest: the second ssh makes the same complaints.
+  read_some(events_, settings_ssh_->err, [](std::string_view) {});
+  if (settings_.size() < kMaxSettingsBytes && (more || !ended)) return false;
+  for (const int fd : settings_ssh_->readable()) unwatch(events_, fd);
   settings_ssh_.reset();
   begin(unknown_host_by(settings_));
   return true;
@@ -107,19 +118,10 @@ bool AgentConnection::receive() {
 }
 
 void AgentConnection::listen_to_ssh() {
-  FileDescriptor& err = process_->err;
-  char text[4096];
-  while (err) {
-    const ssize_t size = read(err.get(), text, sizeof(text));
-    if (size < 0) return;
-    if (size == 0) {
-      unwatch(events_, err.get());
-      err.reset();
-      return;
-    }
-    said_.append(text, static_cast<size_t>(size));
+  read_some(events_, process_->err, [this](std::string_view text) {
+    said_.append(text);
     if (said_.size() > 2 * kMaxSaidBytes) said_.erase(0, said_.size() - kMaxSaidBytes);
-  }
+  });
 }
 
 /// A boundary: whatever comes from another host ends this connection and nothing else.

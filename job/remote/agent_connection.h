@@ -39,7 +39,7 @@ class AgentConnection {
 
  private:
   void ask_for_settings();
-  /// False while the answer is not complete.
+  /// False while the answer is not complete. Of one without end, the beginning is taken.
   bool take_settings();
   void begin(UnknownHost unknown);
   std::unique_ptr<PipedChild> start(std::vector<std::string> command);

@@ -206,9 +206,7 @@ class Waiting {
   }
 
   /// For poll(): -1 is for ever.
-  int milliseconds_left() const {
-    return kill_at_ ? milliseconds_until(*kill_at_) : -1;
-  }
+  int milliseconds_left() const { return kill_at_ ? milliseconds_until(*kill_at_) : -1; }
 
   pid_t pid_;
   Descendants descendants_;

@@ -107,6 +107,17 @@ def test_an_ssh_that_cannot_tell_its_settings_is_called_without_that_option(
     assert result.code in (0, 1)  # by whether the host is known
 
 
+def test_an_ssh_that_prints_settings_without_end_is_cut_short(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    endless = 'case " $* " in *" -G "*) exec yes hashknownhosts no;; esac\n'
+    with before_ssh(cluster, endless):
+        result = cluster.run(
+            "-np", "2", "-H", hosts(1, 1), "--start-timeout", "15", "true", cwd=tmp_path
+        )
+    assert (result.code, result.err) == (0, "")
+
+
 def seen_on(cluster: Cluster, host: int, what: str) -> dict[int, bytes]:
     """`cmdline` or `environ` of all that runs there, by process."""
     found = {pid: Path(f"/proc/{pid}/{what}").read_bytes() for pid in cluster.processes(host)}
