@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <utility>
@@ -190,13 +191,17 @@ std::optional<int> Launch::assemble() {
   return std::nullopt;
 }
 
-/// Whoever reads it takes nothing for the whole: half of it is not left there.
+/// Whoever reads it takes nothing for the whole: half of it is not left there. What
+/// was not written to, or is no file, is not ours to remove.
 void Launch::write_start(const std::string& path, const std::vector<StartRow>& rows) {
   std::ofstream file(path);
+  const bool opened = file.is_open();
   file << start_json(rows);
   file.close();
   if (file) return;
-  unlink(path.c_str());
+  std::error_code none;
+  const auto status = std::filesystem::symlink_status(path, none);
+  if (opened && std::filesystem::is_regular_file(status)) unlink(path.c_str());
   output_.say(fmt::format("--tell-start: {} cannot be written", path));
 }
 

@@ -303,6 +303,25 @@ def test_a_file_that_holds_no_text_is_refused_with_the_reason(
     assert (result.code, result.said) == (2, [f"{what} {path}: it cannot be read: {why}"])
 
 
+@pytest.mark.parametrize("kind", ["socket", "device"])
+def test_what_is_no_file_stays_where_the_start_cannot_be_written(jobs: Jobs, kind: str) -> None:
+    ssh = jobs.folder / "ssh"
+    ssh.write_text("#!/bin/sh\nexit 255\n")
+    ssh.chmod(0o755)
+    env = {"PATH": f"{jobs.folder}:{os.environ['PATH']}"}
+    path = jobs.folder / "start"
+    with socket.socket(socket.AF_UNIX) as listener:
+        if kind == "socket":
+            listener.bind(str(path))
+        else:
+            path.symlink_to("/dev/full")
+        flags = ["-np", "1", "-H", "away:1", "--tell-start", str(path)]
+        result = jobs.run(*flags, "true", env=env)
+    assert result.code == 1
+    assert result.said[0] == f"--tell-start: {path} cannot be written"
+    assert os.path.lexists(path)
+
+
 def test_a_secret_file_has_no_effect_and_that_is_said(jobs: Jobs) -> None:
     result = jobs.run("-np", "1", "true", env={"HOROVOD_SECRET_FILE": "/nowhere"})
     assert result.code == 0
