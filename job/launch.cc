@@ -132,7 +132,7 @@ void Launch::check_open_files() const {
   files.ssh_count = std::min(others, job_.fan_out);
   const std::string shortage = shortage_of(files, defaults_);
   if (!shortage.empty())
-    fail(Code::invalid_argument, fmt::format("{}; {}", shortage, kMoreFilesAdvice));
+    fail(Code::invalid_argument, fmt::format("{}; {}", shortage, more_files_advice()));
 }
 
 /// A signal that whoever started us has set to be ignored (nohup) stays ignored.

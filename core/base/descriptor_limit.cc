@@ -19,21 +19,21 @@ constexpr size_t kSpareDescriptors = 32;
 /// RLIM_INFINITY is the largest rlim_t, so it needs no case of its own.
 size_t bounded(rlim_t limit) { return static_cast<size_t>(std::min<rlim_t>(limit, 1 << 30)); }
 
-void raise_soft_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) fail_errno("getrlimit");
-  const rlim_t wanted = std::min<rlim_t>(limit.rlim_max, kMaxDescriptors);
-  if (wanted <= limit.rlim_cur) return;
-  limit.rlim_cur = wanted;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) fail_errno("setrlimit");
-}
-
 }  // namespace
 
 DescriptorLimit descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
   return {bounded(limit.rlim_cur), bounded(limit.rlim_max)};
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) fail_errno("getrlimit");
+  const rlim_t wanted = std::min<rlim_t>(limit.rlim_max, kMaxDescriptors);
+  if (wanted <= limit.rlim_cur) return;
+  limit.rlim_cur = wanted;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) fail_errno("setrlimit");
 }
 
 size_t open_descriptors() {
@@ -47,7 +47,7 @@ size_t open_descriptors() {
 void make_room_for_descriptors(size_t more, const std::string& purpose) {
   const size_t needed = open_descriptors() + more + kSpareDescriptors;
   if (needed <= descriptor_limit().soft) return;
-  raise_soft_limit();
+  raise_descriptor_limit();
   const size_t allowed = descriptor_limit().soft;
   if (needed <= allowed) return;
   fail(Code::internal, fmt::format("{} takes {} open descriptors, and this process may have {}; {}",
@@ -56,7 +56,10 @@ void make_room_for_descriptors(size_t more, const std::string& purpose) {
 
 std::string descriptor_advice() {
   const DescriptorLimit limit = descriptor_limit();
-  if (limit.soft < limit.hard) return fmt::format("raise the limit: ulimit -n {}", limit.hard);
+  if (limit.soft >= kMaxDescriptors)
+    return fmt::format("a process of a job opens no more than {}", kMaxDescriptors);
+  if (limit.soft < limit.hard)
+    return fmt::format("raise the limit: ulimit -n {}", std::min(limit.hard, kMaxDescriptors));
   return fmt::format(
       "raise the hard limit, which is {}: \"nofile\" in /etc/security/limits.conf, LimitNOFILE= of "
       "systemd, or --ulimit nofile= of a container",

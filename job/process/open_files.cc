@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/descriptor_limit.h"
 #include "job/options/environment.h"
 
 namespace hvd::job {
@@ -27,16 +28,18 @@ size_t OpenFiles::needed() const {
 
 void allow_many_descriptors(ProcessDefaults& defaults) {
   getrlimit(RLIMIT_NOFILE, &defaults.open_files);
-  rlimit all = defaults.open_files;
-  all.rlim_cur = all.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &all);
+  raise_descriptor_limit();
 }
 
 std::string shortage_of(const OpenFiles& files, const ProcessDefaults& defaults) {
-  const rlim_t limit = defaults.open_files.rlim_max;
-  if (limit == RLIM_INFINITY || files.needed() <= limit) return "";
+  const rlim_t limit = std::min<rlim_t>(defaults.open_files.rlim_max, kMaxDescriptors);
+  if (files.needed() <= limit) return "";
   return fmt::format("{} open files are needed to start {} ranks here, and the limit is {}",
                      files.needed(), files.local_ranks, limit);
+}
+
+std::string more_files_advice() {
+  return fmt::format("{}; or start fewer ranks per host", descriptor_advice());
 }
 
 }  // namespace hvd::job

@@ -18,15 +18,13 @@ struct OpenFiles {
   size_t needed() const;
 };
 
-/// Raises the soft limit to the hard one, and fills in what the ranks get back.
+/// Raises the soft limit (raise_descriptor_limit()), and fills in what the ranks get back.
 void allow_many_descriptors(ProcessDefaults& defaults);
 
-/// Why the hard limit is too low, for the user. Empty: it is not.
+/// Why the limit is too low once it is raised, for the user. Empty: it is not.
 std::string shortage_of(const OpenFiles& files, const ProcessDefaults& defaults);
 
 /// What the user can do about it.
-inline constexpr const char* kMoreFilesAdvice =
-    "raise the hard limit, which ulimit -Hn shows (nofile in /etc/security/limits.conf, "
-    "LimitNOFILE of a systemd unit, docker run --ulimit nofile=N), or start fewer ranks per host";
+std::string more_files_advice();
 
 }  // namespace hvd::job

@@ -213,7 +213,9 @@ TEST(OpenFiles, ShortageNamesBothNumbers) {
   defaults.open_files.rlim_max = 64;  // the key has a higher number
   EXPECT_NE(shortage_of({.local_ranks = 1, .store_clients = 1}, defaults), "");
   defaults.open_files.rlim_max = RLIM_INFINITY;
-  EXPECT_EQ(shortage_of({.local_ranks = 100000}, defaults), "");
+  EXPECT_EQ(shortage_of({.local_ranks = 10000}, defaults), "");
+  EXPECT_EQ(shortage_of({.local_ranks = 20000}, defaults),
+            "80032 open files are needed to start 20000 ranks here, and the limit is 65536");
 }
 
 TEST(Descendants, AreGivenUpWhenTheyDoNotEndInTime) {

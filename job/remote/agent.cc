@@ -197,7 +197,7 @@ void Agent::prepare(AgentSetup setup) {
     return refuse(StartStep::program, binding_.why_not, {std::string(kNotBoundAdvice)});
   if (const std::string shortage = shortage_of({.local_ranks = setup_.places.size()}, defaults_);
       !shortage.empty())
-    return refuse(StartStep::program, shortage, {kMoreFilesAdvice});
+    return refuse(StartStep::program, shortage, {more_files_advice()});
   connect_back();
 }
 

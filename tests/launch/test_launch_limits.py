@@ -59,8 +59,9 @@ def test_a_hard_limit_of_open_files_that_is_too_low_is_named(
     (line,) = result.said
     assert line.startswith(
         f"{needed} open files are needed to start {ranks} ranks here, and the limit is {hard}; "
-        "raise the hard limit"
+        f"raise the hard limit, which is {hard}: "
     )
+    assert line.endswith("; or start fewer ranks per host")
 
 
 @root_only
