@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "job/options/environment.h"
 #include "job/process/spawn.h"
@@ -57,7 +57,7 @@ int run_doctor(const DoctorPlan& plan, const Options& options, const Environment
   const std::vector<std::string> words = doctor_command(plan, options);
   const std::vector<std::string> variables = assignments(environment);
   execve(plan.python.c_str(), pointers(words).data(), pointers(variables).data());
-  fail(Code::internal, fmt::format("{} cannot be started: {}", plan.python, std::strerror(errno)));
+  fail(Code::internal, fmt::format("{} cannot be started: {}", plan.python, errno_text(errno)));
 }
 
 }  // namespace hvd::job

@@ -2,8 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <cstdlib>
 
 #include "core/base/error.h"
+#include "job/options/text_file.h"
 
 namespace hvd::job {
 namespace {
@@ -19,6 +24,19 @@ std::string refusal(Function function) {
     return error.what();
   }
   return "accepted";
+}
+
+TEST(TextFile, ThatFindsNoFreeDescriptorIsRefusedWithTheLimit) {
+  const auto read_without_room = [] {
+    const rlimit standard_ones{.rlim_cur = 3, .rlim_max = 20};
+    setrlimit(RLIMIT_NOFILE, &standard_ones);
+    std::fputs(refusal([] { read_text_file("/dev/null", "host file"); }).c_str(), stderr);
+    std::exit(0);
+  };
+  EXPECT_EXIT(
+      read_without_room(), testing::ExitedWithCode(0),
+      "it cannot be read: Too many open files: this process may have 3 descriptors open; raise the "
+      "limit: ulimit -n 20$");
 }
 
 TEST(Hosts, AreNamesWithSlots) {

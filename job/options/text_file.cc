@@ -8,9 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <system_error>
 
 #include "core/base/bytes.h"
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/transport/file_descriptor.h"
 
@@ -40,7 +40,7 @@ bool wait_for_text(const FileDescriptor& file) {
 
 std::string read_text_file(const std::string& path, const std::string& what) {
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!file) refuse(path, what, std::generic_category().message(errno));
+  if (!file) refuse(path, what, errno_text(errno));
   std::string text;
   while (true) {
     if (!wait_for_text(file))
@@ -49,7 +49,7 @@ std::string read_text_file(const std::string& path, const std::string& what) {
     const ssize_t size = read(file.get(), bytes.data(), bytes.size());
     if (size == 0) return text;
     if (size < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (size < 0) refuse(path, what, std::generic_category().message(errno));
+    if (size < 0) refuse(path, what, errno_text(errno));
     text.append(bytes.data(), static_cast<size_t>(size));
     if (text.size() > kMaxTextBytes)
       refuse(path, what, fmt::format("it has more than {} bytes", kMaxTextBytes));

@@ -8,9 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <system_error>
 #include <utility>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/transport/process_watch.h"
 
@@ -48,8 +48,8 @@ PipedChild::PipedChild(Program program, const ProcessDefaults& defaults)
     : PipedChild(std::move(program), defaults, Pipes()) {
   // From here on the destructor runs whatever happens.
   if (spawned_.pid() < 0)
-    fail(Code::internal, fmt::format("{} cannot be started: {}", program_.path,
-                                     std::generic_category().message(spawned_.error())));
+    fail(Code::internal,
+         fmt::format("{} cannot be started: {}", program_.path, errno_text(spawned_.error())));
   process_ = open_process(spawned_.pid());
 }
 

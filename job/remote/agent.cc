@@ -11,10 +11,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <optional>
 #include <utility>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/capi/version.h"
 #include "core/transport/interfaces.h"
@@ -180,7 +180,7 @@ void Agent::prepare(AgentSetup setup) {
   if (chdir(setup_.folder.c_str()) != 0)
     return refuse(
         StartStep::program,
-        fmt::format("the working folder {} is not there: {}", setup_.folder, std::strerror(errno)),
+        fmt::format("the working folder {} is not there: {}", setup_.folder, errno_text(errno)),
         {"make it on that host with what the job needs, or start the job in a folder that all "
          "hosts "
          "share"});

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/transport/process_watch.h"
 #include "job/driver/report.h"
@@ -154,8 +155,8 @@ void AgentConnection::take_end() {
   if (spoke && before.step < StartStep::agent) before.step = StartStep::agent;
   if (!broken_.empty()) before.problem = broken_;
   if (process_->error() != 0)
-    before.problem = fmt::format("{} cannot be started: {}", process_->path(),
-                                 std::generic_category().message(process_->error()));
+    before.problem =
+        fmt::format("{} cannot be started: {}", process_->path(), errno_text(process_->error()));
   end_.after = broken_.empty() ? fmt::format("the ssh to it {}", describe(status)) : broken_;
   if (const std::string line = last_line(said_); !line.empty())
     end_.after += fmt::format(": {}", line);

@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <utility>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 
 namespace hvd::job {
@@ -39,9 +39,9 @@ FileDescriptor create(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC;
   FileDescriptor file(open(path.c_str(), kFlags, 0666));
   if (!file && errno == ENXIO) refuse(path, "it is a pipe or a socket");
-  if (!file) refuse(path, std::strerror(errno));
+  if (!file) refuse(path, errno_text(errno));
   struct stat status {};
-  if (fstat(file.get(), &status) != 0) refuse(path, std::strerror(errno));
+  if (fstat(file.get(), &status) != 0) refuse(path, errno_text(errno));
   if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode))
     refuse(path, "it is a pipe or a socket");
   fcntl(file.get(), F_SETFL, O_WRONLY);
@@ -100,7 +100,7 @@ void Output::received(int rank, Stream stream, std::string_view bytes, TimePoint
 /// A full disk does not end the job, nor is a line about it needed for each file. A file with a gap
 /// would mislead, so nothing more is written to it.
 void Output::end_file(int rank, Stream stream) {
-  const char* why = std::strerror(errno);
+  const std::string why = errno_text(errno);
   at(rank).sources[static_cast<size_t>(stream)].file.reset();
   if (std::exchange(file_ended_, true)) return;
   say(fmt::format(

@@ -16,11 +16,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/transport/file_descriptor.h"
 #include "core/transport/process_watch.h"
@@ -241,7 +241,7 @@ int run_to_end(const std::string& program, const ForeignLauncher& launcher,
     sigprocmask(SIG_SETMASK, &before, nullptr);
     if (getppid() != self) _exit(kNotStarted);  // it was killed before it could take us with it
     execve(program.c_str(), image.arguments.data(), image.environment.data());
-    fmt::print(stderr, "horovodrun: {} could not be started: {}\n", program, std::strerror(errno));
+    fmt::print(stderr, "horovodrun: {} could not be started: {}\n", program, errno_text(errno));
     std::fflush(stderr);
     _exit(kNotStarted);
   }
@@ -275,7 +275,7 @@ void write_new(const FileDescriptor& file, const std::string& path, const std::s
       unlink(path.c_str());
       fail(Code::internal,
            fmt::format("the rank file {} cannot be written: {}; TMPDIR names another folder", path,
-                       std::strerror(why)));
+                       errno_text(why)));
     }
   }
 }
