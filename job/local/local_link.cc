@@ -88,6 +88,7 @@ void LocalLink::start(const Address& store) {
   if (threads > 0) common.emplace("OMP_NUM_THREADS", fmt::format("{}", threads));
   SupervisorTask task{.programs = {}, .defaults = defaults_};
   pipes_.resize(plan_.places.size());
+  running_.resize(plan_.places.size());
   for (const Place& place : plan_.places) add_program(task, place, common);
   supervisor_ = start_supervisor(task);
   write_ends_.clear();
@@ -169,11 +170,16 @@ void LocalLink::take_messages(HostNews& news) {
 void LocalLink::take_message(const SupervisorMessage& message, HostNews& news) {
   const auto index = static_cast<size_t>(message.index);
   switch (message.kind) {
+    case SupervisorMessage::Kind::started:
+      running_[index] = message.value;
+      return;
     case SupervisorMessage::Kind::exited:
+      running_[index] = 0;
       drain(index, news.output);
       news.events.push_back(RankExited{plan_.places[index].rank, exit_status(message.value)});
       return;
     case SupervisorMessage::Kind::not_started:
+      running_[index] = 0;
       news.events.push_back(RankNotStarted{plan_.places[index].rank, message.value});
       return;
     case SupervisorMessage::Kind::nothing_left:
@@ -194,7 +200,10 @@ void LocalLink::supervisor_lost(HostNews& news) {
   waitpid(supervisor_.pid, &wait_status, 0);
   const ExitStatus status = exit_status(wait_status);
   for (size_t place = 0; place < pipes_.size(); ++place) drain(place, news.output);
-  Descendants().kill_all(kOrphanPatience, [](pid_t, int) {});
+  Descendants left;
+  for (const pid_t rank : running_)
+    if (rank != 0) left.add(rank);
+  left.kill_all(kOrphanPatience, [](pid_t, int) {});
   news.events.push_back(HostGone{plan_.host,
                                  fmt::format("the supervisor of the ranks {}", describe(status)),
                                  status.ok() ? 1 : status.shell_code()});

@@ -69,6 +69,7 @@ class LocalLink final : public HostLink {
   Supervisor supervisor_;
   FileDescriptor events_, pipe_events_;
   std::vector<std::array<FileDescriptor, kStreams>> pipes_;  ///< by place
+  std::vector<pid_t> running_;                               ///< by place; 0: not there
   std::vector<FileDescriptor> write_ends_;                   ///< until the supervisor has them
   bool paused_ = false;
 };

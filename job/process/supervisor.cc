@@ -76,6 +76,7 @@ class SupervisorLoop {
       }
       index_of_[spawned->pid()] = index;
       descendants_.add(spawned->pid());
+      send({Kind::started, index, spawned->pid()});
     }
     // A rank's output ends when the rank and its children have closed it, not when we have; its
     // input is read by nobody when they have. (Several may read the same.)

@@ -15,10 +15,11 @@
 
 namespace hvd::job {
 
-/// From the supervisor: `exited` (index, wait status), `not_started` (index, errno),
-/// `nothing_left`. To it: `signal_all` (value: signal; SIGKILL until nothing is left).
+/// From the supervisor: `started` (index, pid), `exited` (index, wait status), `not_started`
+/// (index, errno; also after `started`), `nothing_left`. To it: `signal_all` (value: signal;
+/// SIGKILL until nothing is left).
 struct SupervisorMessage {
-  enum class Kind : int32_t { exited, not_started, nothing_left, signal_all };
+  enum class Kind : int32_t { started, exited, not_started, nothing_left, signal_all };
   Kind kind;
   int32_t index;  ///< in SupervisorTask::programs
   int32_t value;

@@ -188,3 +188,16 @@ def test_a_daemon_that_cannot_be_found_does_not_hold_up_the_end(
     result = in_namespace(jobs, HIDDEN, "-np", "1", "--grace-seconds", "0", script)
     assert result.out_lines == ["code=0", "left=daemon"], result
     assert "processes of the job on localhost have not ended after SIGKILL" in result.err
+
+
+def test_the_group_of_a_rank_is_ended_when_the_supervisor_is_killed(
+    jobs: Jobs, namespaces: None
+) -> None:
+    """The rank itself ends with its parent, by the kernel."""
+    script = jobs.script(
+        "sh -c 'echo $$ > child.tmp; mv child.tmp child.pid; exec sleep 900' &\n"
+        "until [ -e child.pid ]; do sleep 0.05; done\n"
+        "kill -KILL $PPID\nwait\n"
+    )
+    result = in_namespace(jobs, HIDDEN, "-np", "1", "--grace-seconds", "0", script)
+    assert result.out_lines == ["code=137"], result
