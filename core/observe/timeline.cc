@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 
@@ -42,7 +42,7 @@ std::string facts_of(const Event& event) {
 
 FileDescriptor open_file(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644));
-  if (!file) refuse(path, std::strerror(errno));
+  if (!file) refuse(path, errno_text(errno));
   struct stat facts {};
   if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
     refuse(path, "it is not a regular file");
@@ -71,7 +71,7 @@ void Timeline::begin(TimePoint start, std::chrono::microseconds since_epoch) {
       "\n" + metadata("process_name", 0,
                       fmt::format(R"("start_time_since_epoch_in_micros":{})", since_epoch.count()));
   line(metadata("process_sort_index", 0, R"("sort_index":0)"));
-  if (::ftruncate(file_.get(), 0) != 0) return give_up(std::strerror(errno));
+  if (::ftruncate(file_.get(), 0) != 0) return give_up(errno_text(errno));
   write_lines();
 }
 
@@ -170,7 +170,7 @@ void Timeline::write_lines() {
   lines_ += kClosing;
   const ssize_t written = ::pwrite(file_.get(), lines_.data(), lines_.size(), end_bytes_);
   if (written != static_cast<ssize_t>(lines_.size()))
-    return give_up(written < 0 ? std::strerror(errno) : "no room for it");
+    return give_up(written < 0 ? errno_text(errno) : "no room for it");
   end_bytes_ += added;
   lines_.clear();
 }
