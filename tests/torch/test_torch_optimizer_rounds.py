@@ -17,7 +17,7 @@ from small_models import gradients, loss_of, make_model, wrapped
 
 import horovod.torch as hvd
 from horovod.common._extension import core as native
-from horovod.torch import _under_way
+from horovod.torch import _under_way, _unfinished
 
 Begin = Callable[[int], Double]
 FIRST = {"allreduce.0.weight", "allreduce.0.bias"}
@@ -48,7 +48,7 @@ def synchronize(model: torch.nn.Sequential, optimizer: Any) -> Any:
 def drop(model: torch.nn.Sequential, optimizer: Any) -> Any:
     del optimizer
     gc.collect()
-    return wrapped(model)
+    return wrapped(model, op=hvd.Sum)
 
 
 KEPT: list[Any] = []
@@ -56,7 +56,7 @@ KEPT: list[Any] = []
 
 def replace(model: torch.nn.Sequential, optimizer: Any) -> Any:
     KEPT.append(optimizer)
-    return wrapped(model)
+    return wrapped(model, op=hvd.Sum)
 
 
 def fail(model: torch.nn.Sequential, optimizer: Any) -> Any:
@@ -96,20 +96,54 @@ def test_a_round_that_is_broken_off_leaves_names_and_gradients_free(
     assert not core.pending
 
 
-@pytest.mark.parametrize("end", [load_state, change_passes])
+@pytest.mark.parametrize("end", [load_state, change_passes, drop, replace])
 def test_a_round_that_is_broken_off_gives_other_ranks_what_they_wait_for(
     double: Begin, end: Callable[..., Any]
 ) -> None:
     core = double(2)
     model = make_model()
-    optimizer = wrapped(model)
-    end(model, optimizer)
+    holder = [wrapped(model)]
+    holder.append(end(model, holder.pop()))
     assert core.names() == []
     partial(model)
     assert set(core.names()) == FIRST
-    end(model, optimizer)
+    holder.append(end(model, holder.pop()))
     assert set(core.names()) == ALL - FIRST
     assert model[2].weight.grad is None
+    KEPT.clear()
+
+
+def test_a_round_of_a_dropped_optimizer_is_not_kept_beyond_one_with_its_names(
+    double: Begin,
+) -> None:
+    core = double(2)
+    for _ in range(3):
+        model = make_model()
+        optimizer = wrapped(model)
+        partial(model)
+        assert set(core.names()) == FIRST
+        del optimizer
+        gc.collect()
+        assert len(_unfinished._orphans) == 1
+    model = make_model()
+    optimizer = wrapped(model)
+    assert not _unfinished._orphans
+    assert core.names() == []
+    loss_of(model).backward()
+    optimizer.step()
+
+
+def test_an_optimizer_of_steps_ends_the_round_of_its_predecessor(double: Begin) -> None:
+    core = double(2)
+    model = make_model()
+    KEPT.append(wrapped(model))
+    partial(model)
+    optimizer = wrapped(model, op=hvd.Adasum)
+    KEPT.clear()
+    assert set(core.names()) == ALL
+    assert not core.pending
+    loss_of(model).backward()
+    optimizer.step()
 
 
 def test_what_belongs_to_a_former_job_is_not_sent_to_a_new_one(
@@ -205,12 +239,12 @@ def test_parameters_that_are_added_in_the_middle_of_a_round_belong_to_it(double:
 
 @on_ranks(2, 3)
 def test_rounds_that_are_broken_off_after_other_gradients_on_each_rank_do_not_hang() -> None:
-    for end in (load_state, change_passes, synchronize):
+    for end in (load_state, change_passes, synchronize, drop, replace):
         model = make_model()
-        optimizer = wrapped(model, op=hvd.Sum)
+        holder = [wrapped(model, op=hvd.Sum)]
         layer = model[0] if hvd.rank() == 0 else model[2]
         layer(torch.ones(1, 3 if hvd.rank() == 0 else 4)).sum().backward()
-        end(model, optimizer)
+        optimizer = end(model, holder.pop())
         optimizer.zero_grad()
         loss_of(model).backward()
         reduced = list(gradients(model))
@@ -219,6 +253,7 @@ def test_rounds_that_are_broken_off_after_other_gradients_on_each_rank_do_not_ha
         loss_of(alone).backward()
         for found, local in zip(reduced, gradients(alone), strict=True):
             torch.testing.assert_close(found, hvd.size() * local)
+    KEPT.clear()
 
 
 @on_ranks(2)

@@ -17,6 +17,8 @@ from horovod.common._reductions import is_distributed
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet
 from horovod.torch._submission import READER
+from horovod.torch._under_way import wait_for_parameters
+from horovod.torch._unfinished import end_rounds_on, register
 from horovod.torch.compression import Compressor
 
 Parameter = torch.Tensor
@@ -78,15 +80,21 @@ class Passes:
         self.is_synchronized = False
         #: A GradScaler has seen to it that ranks agree, and `step` need not do it again.
         self.is_settled = False
+        register(self)
 
     def __del__(self) -> None:
         self._notes.stop()
 
     def add(self, groups: Sequence[Sequence[Parameter]]) -> None:
-        """Takes charge of parameters; those of a group belong together."""
-        for group in groups:
-            for parameter in group:
-                self._watch(parameter)
+        """Takes charge of parameters; those of a group belong together.
+
+        Ends rounds that other optimizers have begun on them.
+        """
+        parameters = [parameter for group in groups for parameter in group]
+        end_rounds_on(parameters, self._names.values(), of=self)
+        wait_for_parameters(parameters)
+        for parameter in parameters:
+            self._watch(parameter)
 
     def _watch(self, parameter: Parameter) -> None:
         self._watched.append(parameter)
@@ -96,6 +104,14 @@ class Passes:
         hook = self._notes.hook(parameter.nbytes, self._passes)
         hooked: Any = parameter
         _hooks[parameter] = hooked.register_post_accumulate_grad_hook(hook)
+
+    def watches(self, parameters: set[int]) -> bool:
+        """Whether it is in charge of one of these, by their `id`."""
+        return not parameters.isdisjoint(map(id, self._watched))
+
+    def has_names(self, names: set[str]) -> bool:
+        """Whether one of its parameters has one of these names."""
+        return not names.isdisjoint(self._names.values())
 
     def copied(self, names: dict[Parameter, str], copy_of: Mapping[Parameter, Parameter]) -> Passes:
         """The same for copies of the parameters, with their names. Begins with a new round."""

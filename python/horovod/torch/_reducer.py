@@ -24,7 +24,8 @@ from horovod.torch._bundle import (
 )
 from horovod.torch._passes import How, Parameter, Passes, finish_all, weakly
 from horovod.torch._submission import readable
-from horovod.torch._under_way import Sent, wait_for_names, wait_for_parameters
+from horovod.torch._under_way import Sent, wait_for_names
+from horovod.torch._unfinished import leave_unfinished
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import sparse_allreduce_async
 
@@ -89,12 +90,14 @@ class Reducer(Passes):
         #: Of parameters whose gradients have been sparse: the number of sparse dimensions.
         self._sparse_dims: dict[Parameter, int] = {}
 
-    def add(self, groups: Sequence[Sequence[Parameter]]) -> None:
-        """Takes charge of parameters: each of `groups` makes one unit for each dtype in it.
+    def __del__(self) -> None:
+        is_unfinished = self.is_outstanding and self._generation == job_generation()
+        super().__del__()
+        if is_unfinished:
+            leave_unfinished(self)
 
-        Waits for what other optimizers have sent for these parameters.
-        """
-        wait_for_parameters(parameter for group in groups for parameter in group)
+    def add(self, groups: Sequence[Sequence[Parameter]]) -> None:
+        """As `Passes.add`: each of `groups` makes one unit for each dtype in it."""
         first = len(self._watched)
         super().add(groups)
         unit_of: dict[Parameter, _Unit] = {}
@@ -168,17 +171,21 @@ class Reducer(Passes):
         nobody asks for any more.
         """
         if self.is_outstanding:
-            missing = [p for p in self._watched if p.grad is None]
-            if self._generation == job_generation():
-                with contextlib.suppress(RuntimeError, ValueError):
-                    self._take_noted()
-                    self._take_rest()
-                    self._send()
-            for sent in (*self._sent, *self._sparse):
-                sent.wait()
-            for parameter in missing:  # which have got zeros to send
-                parameter.grad = None
+            self.end_round()
         self._begin_round()
+
+    def end_round(self) -> None:
+        """Sends what other ranks may wait for, and waits for all."""
+        missing = [p for p in self._watched if p.grad is None]
+        if self._generation == job_generation():
+            with contextlib.suppress(RuntimeError, ValueError):
+                self._take_noted()
+                self._take_rest()
+                self._send()
+        for sent in (*self._sent, *self._sparse):
+            sent.wait()
+        for parameter in missing:  # which have got zeros to send
+            parameter.grad = None
 
     def _take_rest(self) -> None:
         if self._taken_count < len(self._units):
