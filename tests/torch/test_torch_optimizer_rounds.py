@@ -336,6 +336,24 @@ def test_a_deep_copy_keeps_groups_options_and_sparse_gradients(double: Begin) ->
     assert set(core.names()) == set(sent)
 
 
+def test_a_deep_copy_and_its_original_take_turns_in_one_round(double: Begin) -> None:
+    core = double(2)
+    original = torch.optim.SGD([torch.nn.Parameter(torch.ones(2)) for _ in range(4)], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(original, op=hvd.Sum)
+    other = copy.deepcopy(optimizer)
+    mine = optimizer.param_groups[0]["params"]
+    others = other.param_groups[0]["params"]
+    for parameter in mine[:2]:
+        parameter.sum().backward()
+    torch.cat(others[:3]).sum().backward()  # waits for those two
+    mine[2].sum().backward()
+    optimizer.step()
+    other.step()
+    assert not core.pending
+    for one, copied in zip(mine, others, strict=True):
+        assert torch.equal(one, copied)
+
+
 def test_a_copy_shares_parameters_and_rounds(double: Begin) -> None:
     double(2)
     model = make_model()

@@ -20,6 +20,7 @@ class Sent:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.parameters: list[Parameter] = []
+        self.is_under_way = False  # sent, and nobody has waited for it yet
         self._error: Exception | None = None
 
     def _finish(self) -> None:
@@ -32,12 +33,14 @@ class Sent:
 
     def begin(self) -> None:
         """From now on others wait for these operations."""
+        self.is_under_way = True
         _under_way.append(self)
 
     def wait(self) -> None:
         """Waits for all operations. `finish` tells of an error."""
-        if self not in _under_way:
+        if not self.is_under_way:
             return
+        self.is_under_way = False
         _under_way.remove(self)
         try:
             self._finish()
@@ -57,7 +60,7 @@ _under_way: list[Sent] = []
 
 def wait_for_names(names: Iterable[str], own: Sequence[Sent]) -> None:
     """Waits for operations with one of `names`; `own`: what the caller has sent itself."""
-    if len(_under_way) <= len(own):
+    if len(_under_way) == sum([sent.is_under_way for sent in own]):  # usual, and many
         return
     wanted = set(names)
     for sent in [sent for sent in _under_way if sent not in own]:
