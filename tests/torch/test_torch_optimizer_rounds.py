@@ -217,12 +217,30 @@ def test_an_error_in_the_middle_of_a_round_leaves_nothing_under_way(double: Begi
         loss_of(model).backward()
         optimizer.step()
     assert not core.pending
+    if op == hvd.Sum:  # other ranks wait for all of them
+        assert sorted(core.names()) == sorted(ALL)
     for parameter, start in zip(model.parameters(), before, strict=True):
         assert torch.equal(parameter, start)
     Refusing.left = 100
     optimizer.zero_grad()
     loss_of(model).backward()
     optimizer.step()
+
+
+def test_a_group_that_cannot_be_compressed_sends_each_of_its_gradients_once(double: Begin) -> None:
+    core = double(2)
+    embedding = torch.nn.Embedding(4, 2, sparse=True)
+    rest = torch.nn.Linear(2, 1)
+    model = torch.nn.Sequential(embedding, rest)
+    optimizer = wrapped(model, op=hvd.Sum, compression=Refusing, groups=1)
+    Refusing.left = 1
+    with pytest.raises(ValueError, match="no"):
+        model(torch.tensor([1])).sum().backward()
+    assert not core.pending
+    sparse = [name for name in core.names() if name.startswith("allgather")]
+    assert sparse == ["allgather.0.weight.values", "allgather.0.weight.indices"]
+    assert embedding.weight.grad is not None and embedding.weight.grad.is_sparse
+    optimizer.zero_grad()
 
 
 def test_parameters_that_are_added_in_the_middle_of_a_round_belong_to_it(double: Begin) -> None:

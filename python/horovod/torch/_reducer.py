@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -133,7 +133,7 @@ class Reducer(Passes):
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
 
     def on_enough(self) -> None:
-        with self._forgetting_after_errors():
+        with self._ending_after_errors():
             self._take_noted()
             if self._taken_count == len(self._units):
                 self._receive_all()
@@ -143,30 +143,31 @@ class Reducer(Passes):
     def on_end_of_backward(self) -> None:
         """Called by autograd: sends what was noted, for this pass may not have reached all."""
         self._notes.begin_pass()
-        with self._forgetting_after_errors():
+        with self._ending_after_errors():
             self._take_noted()
             self._send()
 
     def reduce(self) -> None:
         """Ends the round: sends what is left (no gradient counts as zeros) and waits for all."""
-        with self._forgetting_after_errors():
+        with self._ending_after_errors():
             self._take_noted()
             self._take_rest()
             self._receive_all()
         self._begin_round()
 
     @contextlib.contextmanager
-    def _forgetting_after_errors(self) -> Iterator[None]:
+    def _ending_after_errors(self) -> Iterator[None]:
         try:
             yield
         except (RuntimeError, ValueError):
-            self.forget()
+            self.end_round()  # also if the first unit failed, and nothing is outstanding
+            self._begin_round()
             raise
 
     def forget(self) -> None:
         """Ends the round without its results, and begins a new one.
 
-        Other ranks may wait for what this one has not sent yet, so it is sent if anything was.
+        Other ranks may wait for what this one has not sent yet, so zeros are sent if anything was.
         Afterwards names are free, and no gradient is written to. Errors are those of a round that
         nobody asks for any more.
         """
@@ -175,17 +176,18 @@ class Reducer(Passes):
         self._begin_round()
 
     def end_round(self) -> None:
-        """Sends what other ranks may wait for, and waits for all."""
-        missing = [p for p in self._watched if p.grad is None]
+        """Sends what other ranks may wait for, zeros if need be, and waits for all."""
         if self._generation == job_generation():
             with contextlib.suppress(RuntimeError, ValueError):
                 self._take_noted()
-                self._take_rest()
+            for unit in self._units:
+                if not unit.is_taken:
+                    with contextlib.suppress(RuntimeError, ValueError):
+                        self._take_zeros(unit)
+            with contextlib.suppress(RuntimeError, ValueError):
                 self._send()
         for sent in (*self._sent, *self._sparse):
             sent.wait()
-        for parameter in missing:  # which have got zeros to send
-            parameter.grad = None
 
     def _take_rest(self) -> None:
         if self._taken_count < len(self._units):
@@ -237,7 +239,8 @@ class Reducer(Passes):
 
     def _take(self, unit: _Unit) -> None:
         if not self._take_as_it_lies(unit):
-            self._take_packed(unit)
+            gradients = [self._gradient(parameter) for parameter in unit.parameters]
+            self._take_packed(unit, gradients, self._packed)
         unit.is_taken = True
         self._taken_count += 1
 
@@ -252,14 +255,28 @@ class Reducer(Passes):
         self._bundle.add(unit.full_name, unit.parameters, dense)
         return True
 
-    def _take_packed(self, unit: _Unit) -> None:
+    def _take_zeros(self, unit: _Unit) -> None:
+        """Instead of gradients whose reduction nobody asks for; those of the parameters stay."""
+        zeros = [self._zeros(parameter) for parameter in unit.parameters]
+        self._take_packed(unit, zeros, self._packed_if_possible)
+        unit.is_taken = True
+
+    def _take_packed(
+        self,
+        unit: _Unit,
+        gradients: list[torch.Tensor],
+        pack: Callable[[Parameter, torch.Tensor], Packed],
+    ) -> None:
+        """What cannot be packed is an error before anything of the unit is sent."""
         packed = []
-        for parameter in unit.parameters:
-            gradient = self._gradient(parameter)
+        sparse = []
+        for parameter, gradient in zip(unit.parameters, gradients, strict=True):
             if gradient.layout is torch.strided or self.how.sparse_as_dense:
-                packed.append(self._packed(parameter, gradient))
+                packed.append(pack(parameter, gradient))
             else:
-                self._sparse.append(self._send_sparse(parameter, gradient))
+                sparse.append((parameter, gradient))
+        for parameter, gradient in sparse:
+            self._sparse.append(self._send_sparse(parameter, gradient))
         if packed:
             self._bundle.add_packed(unit.name, packed)
 
@@ -268,10 +285,7 @@ class Reducer(Passes):
         if others were before."""
         gradient = parameter.grad
         if gradient is None:
-            dims = self._sparse_dims.get(parameter)
-            gradient = torch.zeros_like(parameter, requires_grad=False)
-            if dims is not None:
-                gradient = gradient.to_sparse(dims)
+            gradient = self._zeros(parameter)
             parameter.grad = gradient
         elif gradient.layout is torch.sparse_coo:
             self._sparse_dims[parameter] = gradient.sparse_dim()
@@ -279,6 +293,18 @@ class Reducer(Passes):
             gradient = readable(gradient.detach(), f"the gradient of {self._names[parameter]!r}")
             parameter.grad = gradient
         return gradient
+
+    def _zeros(self, parameter: Parameter) -> torch.Tensor:
+        zeros = torch.zeros_like(parameter, requires_grad=False)
+        dims = self._sparse_dims.get(parameter)
+        return zeros if dims is None else zeros.to_sparse(dims)
+
+    def _packed_if_possible(self, parameter: Parameter, zeros: torch.Tensor) -> Packed:
+        try:
+            return self._packed(parameter, zeros)
+        except (RuntimeError, ValueError):  # of the compression
+            wire = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+            return Packed(parameter, zeros, wire.detach(), None)
 
     def _packed(self, parameter: Parameter, gradient: torch.Tensor) -> Packed:
         dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
