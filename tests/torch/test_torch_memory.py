@@ -4,6 +4,7 @@ hold their values."""
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -170,6 +171,71 @@ def test_memory_cannot_be_freed_while_an_operation_uses_it() -> None:
             assert bool((found == (1 if start is gathered else 2)).all()), name
             attempt(tensor)
             assert tensor.untyped_storage().nbytes() in (0, 4 * COUNT, 8 * COUNT)
+
+
+class Plain(torch.Tensor):
+    """Adds nothing to a tensor."""
+
+
+class Opaque(torch.Tensor):
+    """Answers no function of torch but `resize_`."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *rest: Any) -> Any:
+        if function.__name__ != "resize_":
+            raise TypeError(function.__name__)
+        return super().__torch_function__(function, *rest)
+
+
+@on_ranks(2)
+def test_memory_of_a_subclass_cannot_be_freed_while_an_operation_uses_it() -> None:
+    tensor = large(1.0).as_subclass(Plain)
+    if hvd.rank() == 0:
+        handle = in_place(tensor, "subclass")
+        for attempt in (Plain.resize_, torch.Tensor.resize_):
+            with pytest.raises(RuntimeError, match=r"rank 0.*allreduce\.subclass.*synchronize"):
+                attempt(tensor, 2 * COUNT)
+        hvd.barrier()
+    else:
+        hvd.barrier()
+        handle = in_place(tensor, "subclass")
+    hvd.synchronize(handle)
+    assert tensor.resize_(2 * COUNT).numel() == 2 * COUNT
+
+
+def test_tensors_whose_storage_cannot_be_reached_are_resized_as_without_horovod() -> None:
+    rows = torch.ones(2, 3)
+    assert torch.vmap(lambda row: row.clone().resize_(3))(rows).shape == (2, 3)
+    assert torch.vmap(lambda row: row.clone().resize_as_(row))(rows).shape == (2, 3)
+
+    def resizing(values: torch.Tensor) -> torch.Tensor:
+        return (values * values.detach().clone().resize_(3)).sum()
+
+    assert torch.func.grad(resizing)(torch.ones(3)).tolist() == [1, 1, 1]
+    assert torch.ones(4).to_sparse().resize_as_(torch.ones(4).to_sparse()).is_sparse
+    assert torch.ones(4).as_subclass(Opaque).resize_(2).as_subclass(torch.Tensor).shape == (2,)
+
+
+@on_ranks(2)
+def test_a_forked_child_may_resize_what_its_parent_has_in_flight() -> None:
+    tensor = large(1.0)
+    if hvd.rank() == 0:
+        handle = in_place(tensor, "forked")
+        child = os.fork()
+        if child == 0:
+            try:
+                tensor.resize_(2 * COUNT)
+                tensor.untyped_storage().resize_(0)
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        hvd.barrier()
+        hvd.synchronize(handle)
+        assert status == 0
+    else:
+        hvd.barrier()
+        hvd.synchronize(in_place(tensor, "forked"))
 
 
 def negated(*values: float) -> torch.Tensor:

@@ -7,7 +7,7 @@ Python code replaces the memory of a storage raise RuntimeError while an operati
 does for memory that it shares with NumPy.
 
 Not covered: operators that resize inside torch, such as `torch.add(a, b, out=t)` with a `t` that is
-too small, and `torch.ops.aten.resize_`.
+too small, and `torch.ops.aten.resize_`; and `resize_` inside a torch.func transform.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_TENSORS = ("resize_", "resize_as_")
 
 
 def _refuse_if_lent(storage: torch.UntypedStorage, doing: str) -> None:
-    borrower = core.borrower_of(storage)
+    borrower = core.borrower_of(storage) if core.is_initialized() else None  # or in a forked child
     if borrower is None or (doing.startswith("_share") and storage.is_shared()):
         return
     raise RuntimeError(
@@ -52,11 +52,21 @@ def _guarded_on_storages(method: Callable[..., Any], name: str) -> Callable[...,
     return guarded
 
 
+def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """None where it cannot be reached, as in a torch.func transform."""
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            return tensor.untyped_storage()
+    except RuntimeError:  # NotImplementedError is one
+        return None
+
+
 def _guarded_on_tensors(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def guarded(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if type(self) in (torch.Tensor, torch.nn.Parameter) and self.layout is torch.strided:
-            _refuse_if_lent(self.untyped_storage(), name)
+        storage = _storage_of(self)
+        if storage is not None:
+            _refuse_if_lent(storage, name)
         return method(self, *args, **kwargs)
 
     return guarded
