@@ -227,6 +227,32 @@ def test_an_error_in_the_middle_of_a_round_leaves_nothing_under_way(double: Begi
     optimizer.step()
 
 
+def test_an_operation_that_is_refused_leaves_nothing_of_its_bundle_under_way(
+    double: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+    refused = "allreduce.2.weight"
+
+    def reduce(reader: Any, name: str, *rest: Any) -> int:
+        if name == refused:
+            raise ValueError(f"{name} is refused")
+        return core.reduce(reader, name, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "reduce_all", lambda *arguments: None)  # each by itself
+        patch.setattr(native, "reduce", reduce)
+        with pytest.raises(ValueError, match="is refused"):
+            loss_of(model).backward()
+    assert set(core.names()) == ALL - {refused}
+    assert not core.pending
+    assert not _under_way._under_way
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.step()
+
+
 def test_a_group_that_cannot_be_compressed_sends_each_of_its_gradients_once(double: Begin) -> None:
     core = double(2)
     embedding = torch.nn.Embedding(4, 2, sparse=True)

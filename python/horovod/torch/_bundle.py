@@ -177,11 +177,14 @@ class _OneByOne:
         self._handles: list[int] = []
 
     def start(self, names: list[str], wires: list[Any], how: dict[str, Any]) -> None:
-        """Queues them all. After an error those that were queued before it go on."""
-        for full_name, wire in zip(names, wires, strict=True):
-            start = grouped_allreduce_async_ if isinstance(wire, list) else allreduce_async_
-            _, _, name = full_name.partition(".")
-            self._handles.append(start(wire, name=name, **how))
+        """Queues all, also after an error: other ranks wait for them. Raises the first one."""
+        pairs = zip(names, wires, strict=True)
+        finish_all(functools.partial(self._start_one, *pair, how) for pair in pairs)
+
+    def _start_one(self, full_name: str, wire: Any, how: dict[str, Any]) -> None:
+        start = grouped_allreduce_async_ if isinstance(wire, list) else allreduce_async_
+        _, _, name = full_name.partition(".")
+        self._handles.append(start(wire, name=name, **how))
 
     def is_over(self) -> bool:
         return all(map(poll, self._handles))

@@ -323,8 +323,8 @@ class Reducer(Passes):
             return
         bundle, self._bundle = self._bundle, Bundle(self.how)
         wait_for_names(bundle.names, [*self._sent, *self._sparse])
+        self._sent.append(bundle)  # also after an error: a part of it may be under way then
         bundle.send()
-        self._sent.append(bundle)
 
     def _receive_all(self) -> None:
         self._send()
