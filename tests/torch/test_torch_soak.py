@@ -69,7 +69,7 @@ def tell_growth(count: int) -> None:
 
 
 def few_operations() -> None:
-    tell_growth(5_000)
+    tell_growth(20_000)
 
 
 def many_operations() -> None:
