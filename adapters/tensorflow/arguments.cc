@@ -69,7 +69,7 @@ std::string own_name(const Node& node, Execution* execution) {
 
 std::string read_arguments(const Node& node, Execution* execution, Arguments& arguments) {
   Inputs inputs(execution, node.tensors);
-  if (node.op.kind == HVD_ALLTOALL) inputs.values<int32_t>();  // the splits are no argument
+  if (node.op.kind == HVD_ALLTOALL) inputs.values<int32_t>();  // the splits, which are a tensor
   if (node.op.kind == HVD_BROADCAST) arguments.root = inputs.integer("root_rank");
   if (node.has_factors) {
     const std::span<const double> factors = inputs.values<double>(2, "factors");

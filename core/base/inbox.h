@@ -16,7 +16,8 @@ namespace hvd {
 enum class Pushed : uint8_t { accepted, full, closed };
 
 /// A bounded queue, many to one. `push` never blocks; `drain` takes all there is. It is closed with
-/// a reason, under the same lock, so whoever is refused because it is closed can always read why.
+/// a reason, under the same lock, so a caller that is refused because it is closed can always read
+/// why.
 template <class T, class Reason>
 class Inbox {
  public:

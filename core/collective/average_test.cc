@@ -17,22 +17,6 @@ namespace {
 
 namespace reference = kernel::reference;
 
-using Make = Schedule (*)(int rank, int size);
-struct Named {
-  const char* name;
-  Make make;
-};
-Schedule folded(int rank, int size) {
-  return folded_allreduce(rank, size, size % 2 == 0 ? size / 2 : size);
-}
-constexpr std::array kAllreduces = {Named{"direct", direct_allreduce},
-                                    Named{"one_shot", one_shot_allreduce},
-                                    Named{"ring", ring_allreduce},
-                                    Named{"recursive_doubling", recursive_doubling_allreduce},
-                                    Named{"halving_doubling", halving_doubling_allreduce},
-                                    Named{"folded", folded},
-                                    Named{"tree", tree_allreduce},
-                                    Named{"parameter_server", parameter_server_allreduce}};
 constexpr std::array kFloating = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
 
 using Numbers = std::vector<double>;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -12,9 +13,29 @@
 #include "core/base/bytes.h"
 #include "core/base/dtype.h"
 #include "core/collective/executor.h"
+#include "core/collective/schedule.h"
 #include "core/sim/network.h"
 
 namespace hvd {
+
+using Make = Schedule (*)(int rank, int size);
+struct Named {
+  const char* name;
+  Make make;
+};
+inline Schedule folded(int rank, int size) {
+  return folded_allreduce(rank, size, size % 2 == 0 ? size / 2 : size);
+}
+/// Every schedule of an allreduce.
+inline constexpr std::array kAllreduces = {
+    Named{"direct", direct_allreduce},
+    Named{"one_shot", one_shot_allreduce},
+    Named{"ring", ring_allreduce},
+    Named{"recursive_doubling", recursive_doubling_allreduce},
+    Named{"halving_doubling", halving_doubling_allreduce},
+    Named{"folded", folded},
+    Named{"tree", tree_allreduce},
+    Named{"parameter_server", parameter_server_allreduce}};
 
 /// Memory of one rank as a fused batch has it: pieces of odd lengths, each somewhere else.
 class Tensors {

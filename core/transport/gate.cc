@@ -127,7 +127,7 @@ bool Gate::still_in_time(Candidate& late, std::vector<Arrival>& arrivals) {
 }
 
 bool Gate::is_late(const Candidate& stranger) const {
-  // Whoever dialed has a deadline and a better message.
+  // A dialed one has a deadline of its own, and the dialer a better message.
   if (stranger.dialed_rank >= 0) return false;
   const Duration age = clock_.now() - stranger.entered;
   if (!paused_) return age >= kMaxSilence;

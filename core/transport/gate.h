@@ -37,7 +37,8 @@ class Gate {
   /// it a while on a machine where hundreds of ranks start.
   static constexpr std::chrono::milliseconds kMaxSilenceWhenFull{200};
   static constexpr std::chrono::seconds kMaxProofWhenFull{2};
-  /// Connections that one step() accepts, so that whoever drives the Gate gets on with its work.
+  /// Connections that one step() accepts, so that the thread that drives the Gate gets on with its
+  /// work.
   static constexpr int kAcceptsPerStep = 64;
 
   /// Every connection is for `mine.purpose`, in `mine.generation`.

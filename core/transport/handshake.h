@@ -51,7 +51,7 @@ class Handshake {
   /// How many more bytes are needed before the next answer; 0 when done. Never read more than this.
   size_t wanted() const { return expected_bytes() - received_; }
 
-  /// The other side has sent its challenge: it speaks this protocol, whoever it is.
+  /// The other side has sent its challenge: it speaks this protocol, and has proved nothing yet.
   bool has_challenge() const { return step_ != Step::challenge; }
 
   /// The other side's Hello once it is proved.
