@@ -1,10 +1,10 @@
-"""Every bench at every number of ranks, in order of importance, and then the page about them.
+"""Runs every benchmark at every number of ranks, in order of importance, and writes the report.
 
     ./dev bench [--quick] [--rounds 9] [--results docs/performance] [--list]
 
-Results are stored after every step, beside the page's pictures: an interrupted run leaves
-something, and a step that is made again replaces what it was. The page is docs/performance.md; that
-of a quick run, which is no result but a look whether everything works, lies in build/bench-quick.
+Results are stored after every step, beside the pictures of the report. An interrupted run keeps its
+results, and a repeated step replaces them. The report is docs/performance.md. The report of a quick
+run, which is only a smoke test, is in build/bench-quick.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from harness.places import RESULTS, ROOT
 
 @dataclass(frozen=True)
 class Step:
-    seconds: int  #: what it takes on two cores, in nine rounds
+    seconds: int  #: duration on two cores, in nine rounds
     bench: str
     words: tuple[str, ...]
-    store: str = ""  #: the name of its file, where that is not the bench's
+    store: str = ""  #: the name of its file; empty: the name of the bench
 
     @property
     def file(self) -> str:
@@ -85,9 +85,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--rounds", type=int, default=9)
-    add("--quick", action="store_true", help="a few short rounds: does it work at all?")
+    add("--quick", action="store_true", help="a few short rounds, as a smoke test")
     add("--results", type=Path, default=None, help="a folder; docs/performance unless --quick")
-    add("--list", action="store_true", help="say what would be run, with the seconds it takes")
+    add("--list", action="store_true", help="list the steps and their durations in seconds")
     add("--ours", type=Path, metavar="BUILD", default=peers.default_build())
     arguments = parser.parse_args()
     if arguments.results is None:

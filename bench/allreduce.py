@@ -1,10 +1,10 @@
-"""Allreduce by a blocking call in C++, beside every peer, in one run.
+"""Compares blocking allreduce calls in C++ with every peer, in one run.
 
     ./dev bench allreduce [--np 2 4 8] [--transport shm|tcp] [--sizes 8 64M] [--types float32]
                           [--peers intelmpi openmpi5] [--rounds 9] [--json FILE] [--plot FILE]
 
-In place, as the sum. The best peer of a cell is chosen by the odd rounds and compared with us by
-the even ones; a ratio above 1 says that we are faster.
+In place, as a sum. The odd rounds choose the best peer of a cell, and the even rounds compare it
+with ours. A ratio above 1 means that ours is faster.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Allgather, broadcast, alltoall and reducescatter by a blocking call in C++, beside every peer.
+"""Compares blocking allgather, broadcast, alltoall and reducescatter in C++ with every peer.
 
     ./dev bench collectives [--kinds allgather alltoall] [--np 2 4] [--transport shm|tcp] ...
 
-The size is that of the larger buffer of a rank. The ranks take turns as the root of a broadcast, so
-that none can run ahead of the others. The rest is as in `./dev bench allreduce`.
+The size is the larger buffer of a rank. The root of a broadcast changes, so that no rank can run
+ahead of the others. Everything else is as in `./dev bench allreduce`.
 """
 
 from __future__ import annotations

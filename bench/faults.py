@@ -1,10 +1,10 @@
-"""How long survivors wait for the error when a rank is killed in the middle of an allreduce.
+"""Measures how long survivors wait for the error after a rank is killed during an allreduce.
 
     ./dev bench faults [--trials 50] [--np 4] [--json FILE]
 
 Each trial starts a job that sums 64 MiB again and again, kills one rank with SIGKILL at a random
-moment, and takes the time from the kill to the exception in Python on each survivor. The ranks
-take turns in being the victim. The workers use the runtime without a framework, since importing one
+moment, and takes the time from the kill to the exception in Python on each survivor. The victim
+changes from trial to trial. The workers use the runtime without a framework, since importing one
 takes longer than the trial.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from harness import ours, peers, results
 from harness.results import Work
 
-ALONE = "Nobody is beside us here, and there is one size: no --peers, no --sizes, no --plot."
+ALONE = "This benchmark has no peers and a single size: --peers, --sizes and --plot do not apply."
 PAYLOAD_BYTES = 64 << 20
 START_LIMIT_S = 60
 END_LIMIT_S = 60
@@ -45,18 +45,18 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def work(folder: Path) -> None:
-    """What one rank does: reduces until it fails, and leaves the moment and text of the error."""
+    """Runs on one rank: reduces until it fails, and records the time and text of the error."""
     from horovod import _core
 
     _core.init()
     rank = _core.world().rank
     data = array.array("f", bytes(PAYLOAD_BYTES))
     address, count = data.buffer_info()
-    float32, total = 7, 1
+    tensor = address, (count,), _core.DTYPES["float32"], data
     try:
         for index in range(1 << 30):
-            tensors = [(address, (count,), float32)]
-            handle = _core.submit(_core.ALLREDUCE, "bench", tensors, [address], data, op=total)
+            operation = _core.Operation(_core.ALLREDUCE)
+            handle = _core.submit_tensors(operation, "bench", tensor, tensor, None)
             _core.wait(handle)
             _core.free(handle)
             if index == 2:
@@ -81,7 +81,7 @@ class Trial:
 
 
 def await_pids(job: subprocess.Popen[bytes], folder: Path, np: int) -> list[int]:
-    """The processes of all ranks, once each has been through a few rounds."""
+    """Returns the processes of all ranks, once each has done a few rounds."""
     files = [folder / f"pid.{rank}" for rank in range(np)]
     deadline = time.monotonic() + START_LIMIT_S
     while not all(file.exists() for file in files):
@@ -139,7 +139,7 @@ def table(np: int, trials: list[Trial]) -> str:
 
 
 def save(arguments: argparse.Namespace, trials: list[Trial]) -> None:
-    """Of each trial the slowest survivor counts, as a round of its own."""
+    """The slowest survivor of each trial counts, as one round."""
     worst = [max(trial.seconds) * 1e6 for trial in trials if trial.seconds]
     rounds = {str(number): us for number, us in enumerate(worst, 1)}
     rows = []

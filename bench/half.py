@@ -1,9 +1,9 @@
-"""Allreduce of float16 and bfloat16 by a blocking call in C++, beside the peers that have them.
+"""Compares blocking allreduce of float16 and bfloat16 in C++ with the peers that support them.
 
     ./dev bench half [--types float16 bfloat16] [--np 2 4 8] ...
 
-Our float32 at the same bytes stands beside them, since half types should cost no more than it does.
-The rest is as in `./dev bench allreduce`.
+Also shows our float32 at the same number of bytes. Half types should not be slower. Everything else
+is as in `./dev bench allreduce`.
 """
 
 from __future__ import annotations

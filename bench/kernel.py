@@ -1,11 +1,11 @@
-"""What reducing costs without anything around it, on one core and between two.
+"""Measures the cost of a bare reduction, on one core and between two.
 
     ./dev bench kernel [--sizes 16K 1M] [--loop 64M] [--rounds 9]
 
-First by element type and size: one buffer added to another by the kernel that every backend uses.
-Then an allreduce between two threads that is nothing but copies, sums and two numbers a thread,
-beside one core that copies as much alone: what is left for a library to cost. There are no peers,
-and docs/performance.md has no section of it.
+The first table has the time to add one buffer to another, by element type and size, with the kernel
+that every backend uses. The second compares a minimal allreduce between two threads (copies, sums
+and two counters per thread) with a copy of the same size on one core. Anything beyond it is the
+cost of a library. There are no peers, and docs/performance.md has no section for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def printed(program: Path, words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def reductions(rows: Sequence[dict[str, Any]]) -> str:
-    """A line a type, a column a size: the medians of the rounds."""
+    """Returns a table of the medians of the rounds: one line per type, one column per size."""
     sizes = sorted({row["bytes"] for row in rows})
     lines = [["adding as much to as much", *map(size_text, sizes)]]
     for type_ in dict.fromkeys(row["type"] for row in rows):
@@ -47,7 +47,7 @@ def reductions(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def loops(rows: Sequence[dict[str, Any]]) -> str:
-    """The medians of the rounds, and between which ratios they lie."""
+    """Returns a table of the medians of the rounds, and the range of their ratios."""
     ratios = [row["us"] / row["copy_us"] for row in rows]
     lines = [
         [f"{size_text(rows[0]['bytes'])}, two threads", "median"],

@@ -1,9 +1,9 @@
-"""Allreduce between hosts that are network namespaces, joined by wires of 1 Gbit/s.
+"""Measures allreduce between hosts that are network namespaces with links of 1 Gbit/s.
 
     ./dev bench net [--hosts 2 3 4] [--np 2 3 4] [--rate 1gbit] [--sizes 8 64M] ... (needs root)
 
-A host has as many ranks as the others; none shares memory with another host. Numbers of ranks that
-cannot be spread evenly are left out. The bound is what the same wire does for one plain connection.
+All hosts have the same number of ranks and share no memory. Numbers of ranks that cannot be divided
+evenly are omitted. The bound is the rate of one plain connection over the same link.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What we cost where there is little to do.
+"""Measures the overhead of the library for small work.
 
     ./dev bench overhead [--np 1 2] [--rounds 9] [--json FILE]
 
-np 1: a training step of a small network with our optimizer around the user's, and twice without,
-which shows by how much two equals differ.
-More: one allreduce of 4 bytes through horovod.torch, from the call to the result, and the call of
-its asynchronous form alone, beside the same of torch.distributed with Gloo; and the memory of a
-rank beside the user's tensors. What we want to stay below stands in the table as the target.
-Any np: an allreduce of 16 floats as an op of TensorFlow, one of 100 in a graph and one executed
-eagerly, beside tf.numpy_function, which calls Python and sends nothing.
+np 1: a training step of a small network with DistributedOptimizer, and twice without it, which
+shows the noise of the measurement.
+np above 1: an allreduce of 4 bytes through horovod.torch, from the call to the result, and the
+asynchronous call alone, compared with torch.distributed with Gloo. Also the memory of a rank beyond
+the user's tensors. The table shows our limits as the target.
+Any np: an allreduce of 16 floats as an op of TensorFlow, as one of 100 ops in a graph and eagerly,
+compared with tf.numpy_function, which calls Python and sends nothing.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from harness.together import Bench, Job, Ranks, Task
 
 NAMES = ["without", "gloo", "numpy_function"]
 TENSORFLOW = "TensorFlow"
-SUBMISSIONS = 64  #: that are made in a row, each with a tensor of its own
-NODES = 100  #: of a graph, which may all be pending
-MEMORY_ROUNDS = 2  #: one to choose by and one to judge by; the numbers hardly change
+SUBMISSIONS = 64  #: number of consecutive submissions, each with its own tensor
+NODES = 100  #: number of ops in a graph; all may be in flight
+MEMORY_ROUNDS = 2  #: one to choose the best peer, one to compare; the values hardly vary
 MIB = 1 << 20
 
-# What we want to stay below.
+# Limits.
 RESULT_US, SUBMISSION_US = 10.0, 2.0
 MEMORY_BYTES = {"core": 10 * MIB, "staging": 64 * MIB}
 
 
 def training_step(ranks: Ranks, work: Work) -> Task:
-    """`ours` has our optimizer; the peers are the same step without."""
+    """Returns the task of a training step. `ours` has our optimizer; the peers are the same step
+    without it."""
     import torch
 
     import horovod.torch as hvd
 
-    torch.set_num_threads(1)  # layers this small gain nothing by more, and threads that wait lose
+    torch.set_num_threads(1)  # more threads do not speed up such small layers
 
     def wrap(optimizer: Any, model: Any) -> Any:
         return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -61,7 +62,7 @@ def training_step(ranks: Ranks, work: Work) -> Task:
 
 
 def trainer(wrap: Callable[[Any, Any], Any]) -> Callable[[], None]:
-    """A step of a network whose layers are so small that anything beside them would show."""
+    """Returns a step of a network with layers so small that any additional cost is visible."""
     import torch
     from torch import nn
 
@@ -94,7 +95,7 @@ def small_allreduce(ranks: Ranks, work: Work) -> Task:
 
 
 def submission(ranks: Ranks, work: Work) -> Task:
-    """A row of calls, timed without the wait that follows it."""
+    """Consecutive calls. The time does not include the following wait."""
     import torch
     import torch.distributed as gloo
 
@@ -117,7 +118,7 @@ def submission(ranks: Ranks, work: Work) -> Task:
 
 
 def in_a_graph(ranks: Ranks, work: Work) -> Task:
-    """Ops that do not wait for each other, each with an input of its own."""
+    """Independent ops, each with its own input."""
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
@@ -148,12 +149,12 @@ def executed_eagerly(ranks: Ranks, work: Work) -> Task:
 
 
 def same(array: Any) -> Any:
-    """What tf.numpy_function calls."""
+    """Is called by tf.numpy_function."""
     return array
 
 
 class Submitted:
-    """Starts operations; what ends them and lets go of them is done when the clock stands still."""
+    """Starts operations. The time does not include waiting for them and releasing them."""
 
     def __init__(self, start: Callable[[], Any], finish: Callable[[Any], Any]) -> None:
         self.start, self.finish = start, finish
@@ -168,7 +169,7 @@ class Submitted:
 
 
 def tasks(np: int) -> dict[Work, Callable[[Ranks, Work], Task]]:
-    """What a job of `np` ranks does, one after the other."""
+    """Returns the tasks of a job of `np` ranks, in order."""
     torch: dict[str, Callable[[Ranks, Work], Task]] = {
         "4 bytes, to the result": small_allreduce,
         "4 bytes, submission alone": submission,
@@ -184,8 +185,8 @@ def tasks(np: int) -> dict[Work, Callable[[Ranks, Work], Task]]:
 
 
 def memory(arguments: Any, np: int) -> tuple[list[Job], list[Row]]:
-    """Jobs that tell what they hold, beside what we want them to; of one rank there is nothing to
-    tell, since it needs neither peers nor staging."""
+    """Returns jobs that report their memory, and its targets. None for one rank, which needs no
+    staging memory."""
     if np == 1:
         return [], []
     script, jobs = str(PROGRAMS / "beside_tensors.py"), []

@@ -1,7 +1,7 @@
-// How fast two or more ranks of one host exchange units through a HostSegment: the time of one
-// small unit (a store, a look at the peers, a release) and the rate of large ones. Usage:
-// shm_exchange [ranks] The bound of the second is printed beside it: every byte is copied in once
-// and copied out once a peer.
+// Measures how fast ranks of one host exchange units through a HostSegment: the time of a small
+// unit (a store, polling the peers, a release) and the rate of large units. Also prints the bound
+// of the rate: each byte is copied in once, and copied out once per peer. Usage: shm_exchange
+// [ranks]
 
 #include <sched.h>
 #include <sys/wait.h>
@@ -52,7 +52,7 @@ class Bench {
       ++batch_;
       times.push_back(seconds_since(start) * 1e6);
     }
-    report("one unit", bytes, median(std::move(times)), "us, everybody to everybody");
+    report("one unit", bytes, median(std::move(times)), "us, all ranks to all ranks");
   }
 
   void large_units(size_t total) {
@@ -131,7 +131,7 @@ void measure(HostSegment& segment) {
   for (const size_t bytes : {4 * MiB, 64 * MiB}) bench.large_units(bytes);
 }
 
-/// Before the ranks are forked: a CPU of its own for each where there are as many.
+/// Binds this process to the core of its rank if there is one core per rank.
 void pin(int rank, int ranks) {
   if (::sysconf(_SC_NPROCESSORS_ONLN) < ranks) return;
   cpu_set_t cpus;

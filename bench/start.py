@@ -1,16 +1,17 @@
-"""How long a job takes that has nothing to do: horovodrun beside mpirun and torchrun.
+"""Compares the start-up time of horovodrun, mpirun and torchrun.
 
     ./dev bench start [--hosts 1 3] [--np 2 8 32 64] [--rounds 9] [--json FILE]
 
-From the command to its end. Without --np: 2, 8, 32 and 64 ranks on one host, 12 over three hosts.
-`true`: a program that does nothing. `first allreduce`: one in C++ that starts its library and makes
-one allreduce of 8 bytes. `first allreduce, torch`: a Python script with torch that does so; ranks
-that would not fit into memory are told as missing, and above 8 ranks three rounds must do.
-`memory`: the most that horovodrun and an agent hold while ranks write faster than somebody reads.
+Measures the time from the start of the command to its end. Without --np: 2, 8, 32 and 64 ranks on
+one host, 12 over three hosts.
+`true`: a program that does nothing. `first allreduce`: a C++ program that starts its library and
+runs one allreduce of 8 bytes. `first allreduce, torch`: a Python script that does this with torch.
+Ranks that do not fit into memory are reported as missing, and above 8 ranks there are three rounds.
+`memory`: the peak of horovodrun and of an agent while ranks write faster than their output is read.
 
-Several hosts are network namespaces (needs root), which every launcher enters by the same stand-in
-for ssh, so that what ssh itself takes is not in the numbers; torchrun, which has no launcher for
-hosts, is started on all of them at once. Ranks that cannot be spread evenly are left out.
+Several hosts are network namespaces (needs root). All launchers enter them by the same replacement
+of ssh, so the time of ssh itself is not included. torchrun cannot start remote processes, so it is
+started on all hosts at the same time. Ranks that cannot be divided evenly are omitted.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ from harness.results import MEMORY, TARGET, Document, Row, Work, limit
 from harness.rounds import Contestant, run_rounds, tell
 from harness.tables import report
 
-NP = {1: [2, 8, 32, 64], 3: [12]}  #: by hosts, where nothing else is asked for
-EACH = 4  #: ranks of a host, of other numbers of hosts
+NP = {1: [2, 8, 32, 64], 3: [12]}  #: default numbers of ranks, by number of hosts
+EACH = 4  #: default number of ranks per host, for other numbers of hosts
 LIMIT_S = 60
-TORCH_LIMIT_S = 5  #: more, for each rank that a core has: so long takes the import, and twice that
+TORCH_LIMIT_S = 5  #: added per rank and core: twice the time of the import
 FIRST_CALL = ["--kind", "allreduce", "--sizes", "8", "--seconds", "0"]
 TORCH = {"OMP_NUM_THREADS": "1"}
 KINDS = ("true", "first allreduce", "first allreduce, torch")
 RATE = "10gbit"
 MIB = 1 << 20
-#: What a process that has imported torch does not share with the others.
+#: Private memory of a process that has imported torch.
 TORCH_BYTES = 220 * MIB
-#: Above this, ranks with torch import it for minutes, and differ little from round to round.
+#: With more ranks, the import of torch takes minutes, and rounds differ little.
 FEW_OF_TORCH, ROUNDS_OF_MANY = 8, 3
 MEMORY_ROUNDS = 3
-MOST_BYTES = 20 * MIB  #: of a launcher or an agent: what we want to stay below
+MOST_BYTES = 20 * MIB  #: limit for a launcher or an agent
 WITHOUT_MPI = ("oneccl", "gloo", "torch")
 TORCHRUN = "torchrun"
 NAMES = [*(name for name in peers.names("tcp") if name not in WITHOUT_MPI), TORCHRUN]
 
 
 def entered(build: Path, hosts: int, asked: Collection[str] | None) -> list[peers.Peer]:
-    """Us and the launchers of programs, of those that were asked for."""
+    """Returns ours and the launchers of the selected peers."""
     if hosts == 1:
         mine, others = peers.ours(build, "ours", "shm"), list(peers.SHARED_MEMORY)
     else:
@@ -62,7 +63,7 @@ def entered(build: Path, hosts: int, asked: Collection[str] | None) -> list[peer
 
 
 def over_hosts(build: Path, hosts: int) -> peers.Peer:
-    """Us by horovodrun on the first host."""
+    """Returns ours, started by horovodrun on the first host."""
     found = hosted.ours(build, "ours", hosts)
 
     def launcher(np: int) -> list[str]:
@@ -77,7 +78,7 @@ def over_hosts(build: Path, hosts: int) -> peers.Peer:
 
 
 def stand_in_for_ssh() -> Path:
-    """A folder in which `ssh` enters a namespace."""
+    """Makes a folder in which `ssh` enters a namespace."""
     link = PEERS / "entering" / "ssh"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
@@ -94,7 +95,7 @@ def torchrun(np: int, hosts: int, command: Sequence[str]) -> Launch:
     return Launch([*hosted.spawned(hosts)(hosts), *on_each], TORCH)
 
 
-Contest = tuple[dict[str, Launch], dict[str, str]]  #: by contestant; and why others are missing
+Contest = tuple[dict[str, Launch], dict[str, str]]  #: by contestant; and reasons of missing ones
 
 
 def jobs(build: Path, work: Work, hosts: int, asked: Collection[str] | None) -> Contest:
@@ -147,7 +148,7 @@ def with_torch(work: Work) -> bool:
 
 
 def timed(launch: Launch, work: Work) -> Ended:
-    """One job as one row: the time of the whole of it."""
+    """Runs one job. Returns one row with its total time."""
     longer = TORCH_LIMIT_S * work.np / cores() if with_torch(work) else 0
     ended = run(launch, LIMIT_S + longer)
     if ended.code != 0:
@@ -162,7 +163,7 @@ def contestant(name: str, launch: Launch, work: Work) -> Contestant:
 
 
 def lacks_memory(work: Work) -> str | None:
-    """Why the ranks of `work` do not fit beside each other."""
+    """Returns the reason if the ranks of `work` do not fit into memory."""
     needed = work.np * TORCH_BYTES if with_torch(work) else 0
     lines = Path("/proc/meminfo").read_text().splitlines()
     (free_kib,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -172,7 +173,7 @@ def lacks_memory(work: Work) -> str | None:
 
 
 def compete(work: Work, hosts: int, arguments: argparse.Namespace) -> tuple[list[Row], list[Row]]:
-    """The rows of all who entered, and of those who are missing."""
+    """Returns the rows of all contestants, and the missing ones."""
     contest, absent = jobs(arguments.ours.resolve(), work, hosts, arguments.peers)
     if why := lacks_memory(work):
         return [], [{**vars(work), "peer": name, "why": why} for name in contest]
@@ -189,7 +190,7 @@ def compete(work: Work, hosts: int, arguments: argparse.Namespace) -> tuple[list
 def memory(
     np: int, hosts: int, arguments: argparse.Namespace
 ) -> tuple[list[Work], list[Row], list[Row]]:
-    """What horovodrun and an agent hold, beside what we want: works, rows, and what is missing."""
+    """Measures the memory of horovodrun and an agent. Returns works, rows, and missing ones."""
     roles = [footprint.LAUNCHER] + ([footprint.AGENT] if hosts > 1 else [])
     found = {role: Work(place_of(hosts), MEMORY, role, np) for role in roles}
     mine = entered(arguments.ours.resolve(), hosts, arguments.peers)[0]
@@ -210,14 +211,14 @@ def memory(
 
 
 def in_order(row: Row) -> tuple[bool, int, str, int]:
-    """Rows as one reads them: one host before several, kinds as above, few ranks before many."""
+    """Returns a sort key: one host before several, then by kind and by number of ranks."""
     place = row["transport"]
     kind = KINDS.index(row["type"]) if row["type"] in KINDS else len(KINDS)
     return place != "one host", kind, row["type"], row["np"]
 
 
 def measure_on(hosts: int, arguments: argparse.Namespace, found: Document) -> list[Work]:
-    """All that is asked for on so many hosts; stored after each work."""
+    """Measures everything that was requested for a number of hosts. Stores after each work."""
     np = arguments.np or NP.get(hosts, [EACH * hosts])
 
     def store(works: list[Work], rows: list[Row], missing: list[Row]) -> list[Work]:

@@ -1,14 +1,13 @@
-"""The gradients of a whole step from torch: ResNet-50's, BERT-large's, and 1000 small ones.
+"""Measures the gradients of a step from torch: ResNet-50, BERT-large, and 1000 small tensors.
 
     ./dev bench step [--np 2 4] [--networks ResNet-50 "BERT-large"] [--rounds 9] [--json FILE]
 
-`gradients`: tensors that are there, from the call for the first to the end of the last: ours by
-allreduce_async_ and synchronize, and as one group; Gloo of torch.distributed one by one, and in
-buckets of 25 MB like DistributedDataParallel, with and without the copies into them.
-`backward`: a backward pass that does nothing but write gradients, until they are averaged: ours by
-the hooks of DistributedOptimizer, also with its gradients in groups, beside DistributedDataParallel
-itself.
-All take turns in the same processes. Who has no room in memory is told to be missing.
+`gradients`: all tensors are available; the time from the first call to the last result. Ours:
+allreduce_async_ and synchronize, and one grouped call. Gloo of torch.distributed: one by one, and
+in buckets of 25 MB like DistributedDataParallel, with and without the copies into them.
+`backward`: a backward pass that does nothing except write gradients, until they are averaged. Ours:
+DistributedOptimizer, also with `groups`. Peer: DistributedDataParallel.
+All run by turns in the same processes. Contestants that do not fit into memory are missing.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from harness.shapes import NETWORKS, Shape, float_bytes
 from harness.together import Bench, Ranks, Task
 
 BUCKET_BYTES = 25 << 20
-FIRST_BUCKET_BYTES = 1 << 20  # DistributedDataParallel's, so that the first one starts early
-#: Who is left out last, where memory is short, comes first; with the copies of a network that each
-#: adds on a rank, as gradients or in buckets. Without a backward pass all reduce the same ones, and
-#: with one they share the parameters, which nobody changes.
+FIRST_BUCKET_BYTES = 1 << 20  # as in DistributedDataParallel, so that the first one starts early
+#: The contestants, and the copies of a network that each adds per rank, as gradients or in buckets.
+#: If memory is short, the last ones are omitted. Without a backward pass, all reduce the same
+#: gradients. With one, they share the parameters, which do not change.
 GRADIENTS = {
     "ours": 1,
     "Gloo one by one": 0,
@@ -36,13 +35,13 @@ GRADIENTS = {
 }
 BACKWARD = {"ours": 1, "DDP, views": 1, "DDP": 2, "ours, in 8 groups": 1, BOUND: 1}
 GROUPS = 8
-SMALL = 1 << 14  #: elements
-SHARE_OF_MEMORY = 0.85  #: of what is free, that may be taken
+SMALL = 1 << 14  #: in elements
+SHARE_OF_MEMORY = 0.85  #: of the free memory, that contestants may use
 
 
 def gradients(ranks: Ranks, work: Work, shapes: list[Shape]) -> Task:
-    """Contestants that have all gradients at hand, in the order of backward: as many as there is
-    memory for."""
+    """Returns the task in which all gradients are available, in the order of backward. It has as
+    many contestants as fit into memory."""
     import torch
 
     import horovod.torch as hvd
@@ -65,21 +64,21 @@ def gradients(ranks: Ranks, work: Work, shapes: list[Shape]) -> Task:
         group = hvd.grouped_allreduce_async_(tensors, name=f"{name}.group", op=hvd.Sum)
         hvd.synchronize(group)
 
-    everybody = {
+    all_contestants = {
         "ours": ours,
         "ours, in one group": in_one_group,
         "Gloo one by one": lambda: one_by_one(tensors),
         "Gloo in buckets": buckets.reduce_with_copies,
         "Gloo in buckets, no copies": buckets.reduce,
     }
-    contestants = {label: everybody[label] for label in labels}
+    contestants = {label: all_contestants[label] for label in labels}
     reset = Reset(tensors, buckets.flat, ranks)
     return Task(work, float_bytes(shapes), contestants, reset.check(contestants))
 
 
 class Reset:
-    """Sums of sums overflow soon: once they have been looked at, all numbers are zeros and stay
-    so."""
+    """Sets all tensors to zero after the check of the first call. Otherwise repeated sums would
+    overflow."""
 
     def __init__(self, tensors: list[Any], flat: list[Any], ranks: Ranks) -> None:
         self.tensors, self.flat, self.ranks = tensors, flat, ranks
@@ -111,7 +110,7 @@ def one_by_one(tensors: list[Any]) -> None:
 
 
 class Buckets:
-    """What DistributedDataParallel does, without its bookkeeping."""
+    """The buckets of DistributedDataParallel, without its bookkeeping."""
 
     def __init__(self, tensors: list[Any]) -> None:
         import torch
@@ -152,7 +151,8 @@ class Buckets:
 
 
 def backward(ranks: Ranks, work: Work, shapes: list[Shape]) -> Task:
-    """Contestants that average what a backward pass writes: as many as there is memory for."""
+    """Returns the task that averages the gradients of a backward pass. It has as many contestants
+    as fit into memory."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -161,7 +161,7 @@ def backward(ranks: Ranks, work: Work, shapes: list[Shape]) -> Task:
     models = {label: model_of(parameters) for label in labels}
     wrapped: dict[str, Any] = dict(models)
     for label in labels:
-        if not is_peer(label):  # the bound is the pass alone
+        if not is_peer(label):  # the bound is the pass without any reduction
             continue
         views = label.endswith("views")
         wrapped[label] = DistributedDataParallel(models[label], gradient_as_bucket_view=views)
@@ -188,7 +188,7 @@ def backward(ranks: Ranks, work: Work, shapes: list[Shape]) -> Task:
 
 
 def model_of(parameters: list[Any]) -> Any:
-    """A module whose backward pass costs little but the writing of ones as gradients."""
+    """A module whose backward pass does little except write ones as gradients."""
     import torch
 
     class Touch(torch.autograd.Function):
@@ -202,7 +202,7 @@ def model_of(parameters: list[Any]) -> Any:
             return gradient.expand(context.shape)
 
     def touch(weight: Any) -> Any:
-        """To read a small one takes less than to call Python for it in the backward pass."""
+        """Reading a small tensor is faster than a Python call in the backward pass."""
         return weight.sum() if weight.numel() <= SMALL else Touch.apply(weight)
 
     class Touched(torch.nn.Module):
@@ -238,8 +238,8 @@ def distributed(optimizer: Any, model: Any, groups: int | None) -> Any:
 def with_memory(
     ranks: Ranks, work: Work, shapes: list[Shape], copies: dict[str, int], shared: int
 ) -> list[str]:
-    """Of the contestants that were asked for, as many as there is room for beside `shared` copies;
-    the others are told to be missing."""
+    """Returns the selected contestants that fit into memory beside `shared` copies. Reports the
+    others as missing."""
     entering = [label for label in copies if ranks.has(label)]
     labels, held = [], shared
     for label in entering:
@@ -251,7 +251,7 @@ def with_memory(
 
 
 def fits(ranks: Ranks, shapes: list[Shape], copies: int) -> bool:
-    """Whether so many copies on every rank are well below the memory that is free."""
+    """Returns whether this number of copies per rank is well below the free memory."""
     with open("/proc/meminfo") as meminfo:
         free = next(int(line.split()[1]) for line in meminfo if line.startswith("MemAvailable"))
     enough = float_bytes(shapes) * copies * ranks.size < SHARE_OF_MEMORY * free * 1024
@@ -270,7 +270,7 @@ def work(arguments: Any) -> None:
     for work in works(ranks.size, arguments.networks):
         task = KINDS[work.kind](ranks, work, NETWORKS[work.type]())
         together.compete(ranks, task, arguments.rounds, arguments.seconds)
-        del task  # its memory, before the next one looks how much there is
+        del task  # frees its memory before the next task reads how much is free
     ranks.end()
 
 

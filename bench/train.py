@@ -1,8 +1,8 @@
-"""A small network trained on Fashion-MNIST to the same loss, by us and by DistributedDataParallel.
+"""Compares training on Fashion-MNIST to the same loss with DistributedDataParallel.
 
     ./dev bench train [--np 2] [--loss 0.45] [--rounds 9] [--json FILE]
 
-The same network, data, seed and learning rate, so that both do the same steps; the time is that
+The same network, data, seed and learning rate, so that both do the same steps. The time is
 from the first step until the mean loss of the ranks over the last steps is low enough.
 """
 
@@ -17,8 +17,8 @@ from harness.places import ROOT
 from harness.results import Work
 from harness.together import Bench, Ranks, Task
 
-BATCH = 64  #: images a rank
-LOOK_EVERY = 20  #: steps between two looks at the loss
+BATCH = 64  #: images per rank
+LOOK_EVERY = 20  #: steps per check of the loss
 MOST_STEPS = 2000
 RATE = 0.05
 
@@ -30,7 +30,7 @@ def training_data() -> tuple[Any, Any]:
 
 
 class Training:
-    """One run after the other, each from the same beginning."""
+    """Runs the training, each time from the same initial state."""
 
     def __init__(self, ranks: Ranks, target: float, wrap: Callable[[Any, Any], Any]) -> None:
         self.ranks, self.target, self.wrap = ranks, target, wrap
@@ -54,7 +54,7 @@ class Training:
             self.loss = self.mean_loss(step)
 
     def mean_loss(self, step: Callable[[Any, Any], Any]) -> float:
-        """Of the next steps, over all ranks."""
+        """Runs the next steps. Returns the mean of their losses over all ranks."""
         import torch
         import torch.distributed as gloo
 

@@ -11,7 +11,7 @@ function(hvd_look_for_mpi wrapper)
   execute_process(COMMAND ${HVD_WRAPPER} -show OUTPUT_VARIABLE shown ERROR_QUIET)
   string(REGEX MATCHALL "-I[^ \n]+" folders "${shown}")
   list(TRANSFORM folders REPLACE "^-I" "")
-  find_path(HVD_MPI_H mpi.h HINTS ${folders} NO_CACHE)
+  find_path(HVD_MPI_H mpi.h HINTS ${folders} NO_CACHE NO_CMAKE_FIND_ROOT_PATH)  # the wrapper's, also for another target
   if(NOT HVD_MPI_H)
     return()
   endif()

@@ -1,45 +1,71 @@
-// Giving away Python's lock, the GIL, and taking it back, in a process that may end meanwhile.
+// Releases and acquires the GIL in a process whose interpreter may finalize meanwhile.
 #pragma once
 
 #include <Python.h>
-#include <cxxabi.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <thread>
+#include <type_traits>
 
 namespace hvd::python {
 
-/// Runs `call`, a call into Python that takes the GIL or may give it away for a moment.
+/// Blocks its thread forever if the thread is ended in the scope of this object: if the stack is
+/// unwound, and not by an exception. A destructor notices that with every compiler. Only libstdc++
+/// can catch it.
+class BlockedInsteadOfEnded {
+ public:
+  BlockedInsteadOfEnded() = default;
+  BlockedInsteadOfEnded(const BlockedInsteadOfEnded&) = delete;
+  BlockedInsteadOfEnded& operator=(const BlockedInsteadOfEnded&) = delete;
+  ~BlockedInsteadOfEnded() {
+    if (has_returned_ || std::uncaught_exceptions() > exceptions_before_) return;
+    for (;;) pause();
+  }
+
+  void has_returned() { has_returned_ = true; }
+
+ private:
+  bool has_returned_ = false;
+  const int exceptions_before_ = std::uncaught_exceptions();
+};
+
+/// Runs `call`, a call into Python that acquires the GIL or may release it temporarily.
 ///
-/// Once the interpreter ends, Python before 3.14 ends every other thread where it asks for the GIL,
-/// by pthread_exit(). That unwinds the stack, and where it meets a function that is noexcept, as
-/// those of nanobind and of the C interface are, it ends the process by std::terminate(). So such a
-/// thread stops here for ever, as it does by itself from 3.14 on. Nothing between `call` and the
-/// function of Python that it calls may have a destructor, for it would run without the GIL.
+/// While the interpreter finalizes, Python before 3.14 ends every other thread that acquires the
+/// GIL by pthread_exit(). That unwinds the stack and calls std::terminate() at a noexcept function,
+/// such as those of nanobind and the C interface. So this function blocks such a thread forever, as
+/// Python 3.14 does itself. No object with a destructor may exist between `call` and the function
+/// of Python that it calls, since the destructor would run without the GIL.
 template <class Call>
 auto stopping_at_the_end(Call call) {
-  try {
-    return call();
-  } catch (const abi::__forced_unwind&) {
-    for (;;) pause();
+  BlockedInsteadOfEnded guard;
+  if constexpr (std::is_void_v<decltype(call())>) {
+    call();
+    guard.has_returned();
+  } else {
+    const auto result = call();
+    guard.has_returned();
+    return result;
   }
 }
 
-/// Whether the process exits, and by which thread. Any thread may call any function.
+/// Whether the process is exiting, and the thread that runs the exit. Any thread may call any
+/// function.
 class Exit {
  public:
-  /// Called by the thread that runs what is registered for the end.
+  /// Called by the thread that runs the exit handlers.
   static void begin() {
     thread().store(std::this_thread::get_id(), std::memory_order_relaxed);
-    has_begun().store(true, std::memory_order_release);  // partner: let_it_go_first()
+    has_begun().store(true, std::memory_order_release);  // pairs with let_it_go_first()
   }
 
-  /// The end of the job wakes the threads that wait for its operations. They let the exiting thread
-  /// go first: back in Python they would go on to frameworks whose frames Python then unwinds, and
-  /// those end the process by std::terminate() too. Only if something at the end of the script
-  /// waits for such a thread does it come back.
+  /// Delays other threads during the exit. The end of the job wakes the threads that wait for
+  /// operations. If they returned to Python at once, they could enter a framework when Python ends
+  /// them, whose frames call std::terminate() when they are unwound. The delay is limited, because
+  /// an exit handler may wait for such a thread.
   static void let_it_go_first() {
     if (!has_begun().load(std::memory_order_acquire)) return;
     if (thread().load(std::memory_order_relaxed) != std::this_thread::get_id())
@@ -59,8 +85,8 @@ class Exit {
   }
 };
 
-/// The GIL given away by this thread. It has no destructor, which could not stop the thread: the
-/// owner calls take_back() whatever happens.
+/// Releases the GIL. The owner must call take_back() on every path. A destructor cannot do it,
+/// since it could not block the thread.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -86,7 +112,7 @@ auto without_gil(Call call) {
   return result;
 }
 
-/// Lets go of a reference, which may run code of Python. With the GIL.
+/// Drops a reference, which may run Python code. Needs the GIL.
 inline void drop(PyObject* object) {
   stopping_at_the_end([=] { Py_DECREF(object); });
 }

@@ -1,5 +1,5 @@
-// Memory that the engine works on: which objects of a framework own it, and under which operation.
-// Everything here is called with the GIL.
+// Tracks the memory that operations in flight use: the owners in the framework and the name of the
+// operation. All functions need the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,18 +10,35 @@ namespace hvd::python {
 
 namespace nb = nanobind;
 
-/// What one operation has borrowed. In a list of all of them while the engine uses the memory.
+/// The memory of one operation. Element of a global list while the engine uses the memory.
 class Loan {
  public:
-  /// Returns an object that keeps `owners` alive and ends the loan when its last reference goes.
-  /// `owners`: what owns the memory itself, such as the storage of a tensor and not the tensor,
-  /// which can be given another storage meanwhile; one object or a tuple of them. `name`: a str.
-  static nb::capsule make(nb::object owners, nb::object name) {
-    return nb::capsule(new Loan(std::move(owners), std::move(name)),
+  /// Returns an object that keeps `owners` alive and ends the loan when it is destroyed. `owners`:
+  /// the objects that own the memory, one or a tuple. For a tensor that is its storage, since the
+  /// tensor may get another storage meanwhile. `name`: a str.
+  /// `allocate`: see outputs.h; may be None.
+  static nb::capsule make(nb::object owners, nb::object name, nb::object allocate = nb::none()) {
+    return nb::capsule(new Loan(std::move(owners), std::move(name), std::move(allocate)),
                        [](void* loan) noexcept { delete static_cast<Loan*>(loan); });
   }
+  /// The loan of an object that make() has returned.
+  static Loan& of(PyObject* capsule) {
+    return *static_cast<Loan*>(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
+  }
 
-  /// The name of an operation that has borrowed from `owner`; None where there is none.
+  const nb::object& allocate() const { return allocate_; }
+  /// Returns a copy of `text` that lives as long as the loan.
+  const char* keep_failure(std::string text) {
+    failure_ = std::move(text);
+    return failure_.c_str();
+  }
+  /// Keeps another object alive. It is not found by borrower_of().
+  void add_owner(nb::object owner) {
+    if (!more_owners_.is_valid()) more_owners_ = nb::list();
+    nb::borrow<nb::list>(more_owners_).append(std::move(owner));
+  }
+
+  /// Returns the name of an operation that uses memory of `owner`, None if there is none.
   static nb::object borrower_of(nb::handle owner) {
     for (const Loan* loan = all().next_; loan != &all(); loan = loan->next_) {
       if (loan->has(owner)) return loan->name_;
@@ -34,8 +51,12 @@ class Loan {
 
  private:
   Loan() = default;  // the head of the list
-  Loan(nb::object owners, nb::object name)
-      : owners_(std::move(owners)), name_(std::move(name)), before_(&all()), next_(all().next_) {
+  Loan(nb::object owners, nb::object name, nb::object allocate)
+      : owners_(std::move(owners)),
+        name_(std::move(name)),
+        allocate_(std::move(allocate)),
+        before_(&all()),
+        next_(all().next_) {
     before_->next_ = next_->before_ = this;
   }
   ~Loan() {
@@ -43,7 +64,7 @@ class Loan {
     next_->before_ = before_;
   }
 
-  /// Never destroyed: loans may end after the interpreter is gone.
+  /// Never destroyed: loans may end after the finalization of the interpreter.
   static Loan& all() {
     static Loan& head = *new Loan;
     return head;
@@ -59,6 +80,9 @@ class Loan {
 
   nb::object owners_;
   nb::object name_;
+  nb::object allocate_;
+  nb::object more_owners_;  ///< a list, or empty
+  std::string failure_;
   Loan* before_ = this;
   Loan* next_ = this;
 };

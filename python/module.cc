@@ -1,6 +1,6 @@
-// horovod._core: the C interface for Python. Thin: numbers in, status out. No thread of the runtime
-// ever takes the GIL; objects that the engine is done with wait in a list until the next call from
-// Python.
+// horovod._core: the C interface for Python. Threads of the runtime acquire the GIL only for
+// outputs on a device that Python allocates, see outputs.h. Objects that the engine has released
+// are kept in a list until the next call from Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -14,20 +14,32 @@
 #include <vector>
 
 #include "horovod/horovod.h"
+#include "python/arguments.h"
+#include "python/errors.h"
 #include "python/gil.h"
 #include "python/gradient_notes.h"
+#include "python/group.h"
 #include "python/lent_memory.h"
+#include "python/numbers.h"
+#include "python/operation.h"
+#include "python/outputs.h"
 #include "python/released.h"
 #include "python/tensor_reader.h"
 
 namespace nb = nanobind;
+using hvd::python::allocate_output;
+using hvd::python::Arguments;
+using hvd::python::check;
 using hvd::python::GradientNotes;
+using hvd::python::item_of;
 using hvd::python::keep;
 using hvd::python::Loan;
+using hvd::python::make_hook;
+using hvd::python::make_notes;
+using hvd::python::Operation;
 using hvd::python::Reader;
 using hvd::python::released;
 using hvd::python::stopping_at_the_end;
-using hvd::python::TensorList;
 using hvd::python::Unlocked;
 using hvd::python::without_gil;
 using nb::literals::operator""_a;
@@ -37,31 +49,7 @@ namespace {
 // ---- errors
 // ----------------------------------------------------------------------------------------
 
-nb::object exception_class(const char* name) {
-  PyObject* const module =
-      stopping_at_the_end([] { return PyImport_ImportModule("horovod.common.exceptions"); });
-  if (module == nullptr) throw nb::python_error();
-  return nb::steal(module).attr(name);
-}
-
-/// Raises what the table in the documentation of _core says for a status.
-void check(hvd_status status) {
-  if (status == HVD_OK) return;
-  const std::string text = hvd_last_error();
-  switch (status) {
-    case HVD_INVALID_ARGUMENT:
-    case HVD_NOT_INITIALIZED:
-      throw nb::value_error(text.c_str());
-    case HVD_MISMATCH:
-      PyErr_SetString(exception_class("HorovodMismatchError").ptr(), text.c_str());
-      throw nb::python_error();
-    default:
-      PyErr_SetString(exception_class("HorovodInternalError").ptr(), text.c_str());
-      throw nb::python_error();
-  }
-}
-
-/// Whatever goes wrong at the start is a ValueError.
+/// Raises ValueError for any error of init.
 void check_start(hvd_status status) {
   if (status == HVD_OK) return;
   throw nb::value_error(
@@ -71,11 +59,8 @@ void check_start(hvd_status status) {
 // ---- operations
 // ------------------------------------------------------------------------------------
 
-using Address = uintptr_t;
-using Input = std::tuple<Address, std::vector<int64_t>, int>;
-
-/// Submits what keeps `owner` alive. With the GIL: nothing here waits, and giving the GIL away and
-/// taking it back costs as much as the rest.
+/// Submits a request and keeps `owner` alive. Keeps the GIL, because releasing it takes as long as
+/// the submission. Only the first submission of device memory blocks, while the driver is loaded.
 hvd_handle queue(hvd_request request, nb::handle owner) {
   keep(request, owner);
   hvd_handle handle = 0;
@@ -85,113 +70,26 @@ hvd_handle queue(hvd_request request, nb::handle owner) {
   return handle;
 }
 
-/// A capsule and no class of its own: one stays alive until the interpreter is gone.
+/// Submits all requests or none. Each must keep its owner already, see keep().
+std::vector<hvd_handle> queue_all(const std::vector<hvd_request>& requests) {
+  std::vector<hvd_handle> handles(requests.size());
+  const auto count = static_cast<int32_t>(requests.size());
+  const hvd_status status = hvd_submit_all(requests.data(), count, handles.data());
+  if (status != HVD_OK) {
+    for (const hvd_request& request : requests) Py_DECREF(static_cast<PyObject*>(request.owner));
+  }
+  check(status);
+  return handles;
+}
+
+/// Makes a Reader in a capsule, not in a class of nanobind, since it may outlive the interpreter.
 nb::capsule make_reader(nb::tuple types, nb::callable owner_of, nb::callable is_negated) {
   return nb::capsule(new Reader(std::move(types), std::move(owner_of), std::move(is_negated)),
                      Reader::kName,
                      [](void* reader) noexcept { delete static_cast<Reader*>(reader); });
 }
 
-/// How allreduces reduce, as Python gives it.
-struct How {
-  int op;
-  double prescale;
-  double postscale;
-  int process_set;
-
-  hvd_request request(const char* name, TensorList& from, TensorList& to) const {
-    hvd_request request{};
-    request.kind = HVD_ALLREDUCE;
-    request.name = name;
-    request.process_set = process_set;
-    request.count = static_cast<int32_t>(from.count());
-    request.inputs = from.data();
-    request.outputs = to.addresses();
-    request.op = static_cast<hvd_reduce_op>(op);
-    request.prescale = prescale;
-    request.postscale = postscale;
-    return request;
-  }
-};
-
-/// The tensors of both, each of which is a tensor or a list of them.
-nb::list all_of(nb::handle inputs, nb::handle outputs) {
-  nb::list all;
-  for (nb::handle tensors : {inputs, outputs}) {
-    if (PyList_CheckExact(tensors.ptr()))
-      all.extend(tensors);
-    else
-      all.append(tensors);
-  }
-  return all;
-}
-
-// Eight arguments and no more: nanobind has a shorter way for so many.
-hvd_handle reduce(const nb::capsule& readers, nb::str name, nb::handle inputs, nb::handle outputs,
-                  int op, double prescale, double postscale, int process_set) {
-  released().drop_all();
-  const auto& reader = Reader::in(readers);
-  const How how{op, prescale, postscale, process_set};
-  TensorList from(reader, inputs);
-  if (!from.is_readable() || !from.has_one_type_for_every_op()) return 0;
-  if (outputs.is(inputs))
-    return queue(how.request(name.c_str(), from, from), Loan::make(reader.owners_of(inputs), name));
-  TensorList to(reader, outputs);
-  if (!to.is_readable() || to.count() != from.count()) return 0;
-  return queue(how.request(name.c_str(), from, to),
-               Loan::make(reader.owners_of(all_of(inputs, outputs)), name));
-}
-
-/// Several allreduces in place, as one submission.
-class InPlace {
- public:
-  /// Nothing is to be done with it unless is_readable().
-  InPlace(const Reader& reader, const nb::list& names, const nb::list& tensors, const How& how) {
-    const size_t count = nb::len(tensors);
-    if (nb::len(names) != count) throw nb::value_error("as many names as tensors are needed");
-    lists_.reserve(count);
-    for (nb::handle item : tensors) {
-      lists_.emplace_back(reader, item);
-      if (!lists_.back().is_readable() || !lists_.back().has_one_type_for_every_op()) return;
-    }
-    requests_.reserve(count);
-    for (size_t i = 0; i < count; ++i)
-      requests_.push_back(how.request(nb::cast<const char*>(names[i]), lists_[i], lists_[i]));
-    for (size_t i = 0; i < count; ++i)
-      keep(requests_[i], Loan::make(reader.owners_of(tensors[i]), names[i]));
-    is_readable_ = true;
-  }
-
-  bool is_readable() const { return is_readable_; }
-
-  std::vector<hvd_handle> submit() {
-    std::vector<hvd_handle> handles(requests_.size());
-    const auto count = static_cast<int32_t>(requests_.size());
-    const hvd_status status = hvd_submit_all(requests_.data(), count, handles.data());
-    if (status != HVD_OK) {
-      for (hvd_request& request : requests_) Py_DECREF(static_cast<PyObject*>(request.owner));
-    }
-    check(status);
-    return handles;
-  }
-
- private:
-  std::vector<TensorList> lists_;
-  std::vector<hvd_request> requests_;
-  bool is_readable_ = false;
-};
-
-std::optional<std::vector<hvd_handle>> reduce_all(const nb::capsule& readers, const nb::list& names,
-                                                  const nb::list& tensors, int op, double prescale,
-                                                  double postscale, int process_set) {
-  released().drop_all();
-  const auto& reader = Reader::in(readers);
-  InPlace all(reader, names, tensors, {op, prescale, postscale, process_set});
-  if (!all.is_readable()) return std::nullopt;
-  return all.submit();
-}
-
-/// Where the memory of each tensor begins; of `items` each is a tensor or a list of them.
+/// Returns the addresses of all tensors. Each of `items` is a tensor or a list of tensors.
 nb::bytes addresses(const nb::capsule& readers, const nb::list& items) {
   const auto& reader = Reader::in(readers);
   std::vector<uintptr_t> found;
@@ -205,62 +103,59 @@ nb::bytes addresses(const nb::capsule& readers, const nb::list& items) {
   return nb::bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(uintptr_t));
 }
 
-void make_notes(GradientNotes* made, const nb::capsule& readers, nb::callable begin,
-                nb::callable enough, nb::callable too_often, int64_t enough_bytes) {
-  new (made) GradientNotes(readers, {std::move(begin), std::move(enough), std::move(too_often)},
-                           enough_bytes);
+/// Makes the owner of a request, which allocates outputs by a function of Python, unless it is
+/// None.
+nb::capsule lend(hvd_request& request, const Arguments& arguments, nb::object name,
+                 nb::handle allocate) {
+  if (!allocate.is_none()) request.allocate = &allocate_output;
+  return Loan::make(arguments.owners(), std::move(name), nb::borrow(allocate));
 }
 
-/// What autograd calls with a parameter whose gradient has grown. Keeps the notes alive.
-nb::object make_hook(nb::object self, int64_t bytes, int passes) {
-  auto& notes = nb::cast<GradientNotes&>(self);
-  const size_t index = notes.add(bytes, passes);
-  return nb::cpp_function([self = std::move(self), &notes, index](nb::handle parameter) {
-    notes.on_gradient(index, parameter);
-  });
+nb::object submit_one(const Operation& operation, nb::handle name, nb::handle inputs,
+                      nb::handle outputs, const Reader* reader, nb::handle allocate) {
+  Arguments arguments(reader, inputs, outputs);
+  if (!arguments.can_be_read_for(operation)) return nb::int_(0);
+  const nb::str text = nb::borrow<nb::str>(name);
+  hvd_request request = arguments.request(operation, text.c_str());
+  const nb::capsule owner = lend(request, arguments, text, allocate);
+  return nb::int_(queue(request, owner));
 }
 
-hvd_handle submit(int kind, nb::str name, nb::sequence inputs, nb::object outputs,
-                  nb::object owners, int op, double prescale, double postscale, int root,
-                  int process_set, const std::optional<std::vector<int32_t>>& splits) {
+nb::object submit_several(const Operation& operation, const nb::list& names, const nb::list& inputs,
+                          nb::handle outputs, const Reader* reader, nb::handle allocate) {
+  const size_t count = nb::len(names);
+  if (nb::len(inputs) != count || (!outputs.is_none() && nb::len(outputs) != count))
+    throw nb::value_error("the number of names and tensors differs");
+  if (!allocate.is_none() && nb::len(allocate) != count)
+    throw nb::value_error("the number of names and of functions that allocate differs");
+  std::vector<Arguments> all;
+  std::vector<hvd_request> requests;
+  all.reserve(count);
+  requests.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const nb::handle to = outputs.is_none() ? outputs : item_of(outputs, i);
+    all.emplace_back(reader, item_of(inputs, i), to);
+    if (!all.back().can_be_read_for(operation)) return nb::none();
+    requests.push_back(all.back().request(operation, nb::cast<const char*>(names[i])));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const nb::handle allocates = allocate.is_none() ? allocate : item_of(allocate, i);
+    keep(requests[i], lend(requests[i], all[i], names[i], allocates));
+  }
+  return nb::cast(queue_all(requests));
+}
+
+nb::object submit_tensors(const Operation& operation, nb::handle names, nb::handle inputs,
+                          nb::handle outputs, nb::handle reader, nb::handle allocate) {
   released().drop_all();
-  const size_t count = nb::len(inputs);
-  std::vector<std::vector<int64_t>> shapes(count);
-  std::vector<hvd_tensor> tensors(count);
-  std::vector<void*> addresses(count);
-  size_t i = 0;
-  for (nb::handle item : inputs) {
-    const nb::tuple input = nb::cast<nb::tuple>(item);
-    for (nb::handle dimension : nb::cast<nb::tuple>(input[1]))
-      shapes[i].push_back(nb::cast<int64_t>(dimension));
-    tensors[i] = {reinterpret_cast<void*>(nb::cast<Address>(input[0])), shapes[i].data(),
-                  static_cast<int32_t>(shapes[i].size()),
-                  static_cast<hvd_dtype>(nb::cast<int>(input[2]))};
-    ++i;
-  }
-  if (!outputs.is_none()) {
-    if (nb::len(outputs) != count) throw nb::value_error("as many outputs as inputs are needed");
-    i = 0;
-    for (nb::handle item : nb::cast<nb::sequence>(outputs))
-      addresses[i++] = reinterpret_cast<void*>(nb::cast<Address>(item));
-  }
-  hvd_request request{};
-  request.kind = static_cast<hvd_kind>(kind);
-  request.name = name.c_str();
-  request.process_set = process_set;
-  request.count = static_cast<int32_t>(count);
-  request.inputs = tensors.data();
-  request.outputs = outputs.is_none() ? nullptr : addresses.data();
-  request.op = static_cast<hvd_reduce_op>(op);
-  request.prescale = prescale;
-  request.postscale = postscale;
-  request.root = root;
-  constexpr int32_t kNoSplits = 0;
-  if (splits) {  // an empty list is not the same as none
-    request.splits = splits->empty() ? &kNoSplits : splits->data();
-    request.split_count = static_cast<int32_t>(splits->size());
-  }
-  return queue(request, Loan::make(std::move(owners), name));
+  const Reader* const looks = Reader::of(reader);
+  if (PyUnicode_Check(names.ptr()))
+    return submit_one(operation, names, inputs, outputs, looks, allocate);
+  if (!PyList_CheckExact(names.ptr()) || !PyList_CheckExact(inputs.ptr()) ||
+      !(outputs.is_none() || PyList_CheckExact(outputs.ptr())))
+    throw nb::type_error("a name is a str; several are a list, as are their tensors");
+  return submit_several(operation, nb::borrow<nb::list>(names), nb::borrow<nb::list>(inputs),
+                        outputs, looks, allocate);
 }
 
 hvd_status wait_for(hvd_handle handle) {
@@ -274,6 +169,10 @@ void wait(hvd_handle handle) {
   check(status);
 }
 
+void wait_on_stream(hvd_handle handle, uintptr_t stream) {
+  check(hvd_wait_on_stream(handle, reinterpret_cast<void*>(stream)));
+}
+
 void finish(hvd_handle handle) {
   const hvd_status status = wait_for(handle);
   hvd_free(handle);
@@ -281,9 +180,12 @@ void finish(hvd_handle handle) {
   check(status);
 }
 
-void finish_all(const std::vector<hvd_handle>& handles) {
+void finish_all(const std::vector<hvd_handle>& handles, std::optional<uintptr_t> stream) {
   const auto count = static_cast<int32_t>(handles.size());
-  const hvd_status status = without_gil([&] { return hvd_finish_all(handles.data(), count); });
+  const hvd_status status = without_gil([&] {
+    if (!stream) return hvd_finish_all(handles.data(), count);
+    return hvd_finish_all_on_stream(handles.data(), count, reinterpret_cast<void*>(*stream));
+  });
   released().drop_all();
   check(status);
 }
@@ -295,8 +197,7 @@ void free_all(const std::vector<hvd_handle>& handles) {
 nb::tuple take_output(hvd_handle handle, int index) {
   hvd_tensor output{};
   check(hvd_take_output(handle, index, &output));
-  const size_t element_bytes[] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2};
-  size_t bytes = element_bytes[output.dtype];
+  size_t bytes = hvd_dtype_bytes(output.dtype);
   nb::list shape;
   for (int32_t i = 0; i < output.dimensions; ++i) {
     bytes *= static_cast<size_t>(output.shape[i]);
@@ -313,36 +214,57 @@ int32_t last_joined(hvd_handle handle) {
   return rank;
 }
 
+/// Returns the number of each element type by its name.
+nb::dict dtypes() {
+  nb::dict found;
+  for (int32_t number = 0; hvd_dtype_name(number) != nullptr; ++number)
+    found[hvd_dtype_name(number)] = number;
+  return found;
+}
+
+/// Returns the value of each counter by its name.
+nb::dict counters() {
+  int32_t count = 0;
+  check(hvd_counters(nullptr, &count));
+  std::vector<hvd_counter> counted(static_cast<size_t>(count));
+  check(hvd_counters(counted.data(), &count));
+  nb::dict made;
+  for (const hvd_counter& counter : counted) made[counter.name] = counter.value;
+  return made;
+}
+
 hvd_rank_list list_of(const std::vector<int32_t>& ranks) {
   return {ranks.data(), static_cast<int32_t>(ranks.size())};
 }
 
-/// A function of Python that brings what rank 0 says to all ranks, and what it raised. Called by
-/// the thread that has called init().
-struct Introduction {
+/// The Python function that broadcasts the root address (`rendezvous`), and its exception, if any.
+/// Called on the thread that has called init().
+struct Rendezvous {
   nb::object function;
   nb::object raised = nb::none();
   Unlocked* unlocked = nullptr;  ///< while init() runs
 
-  static bool call(void* context, const char* name, const char* word, char* room, size_t capacity) {
-    auto& self = *static_cast<Introduction*>(context);
+  static bool call(void* context, const char* name, const char* root_address, char* received,
+                   size_t capacity) {
+    auto& self = *static_cast<Rendezvous*>(context);
     self.unlocked->take_back();
-    const bool brought = self.bring(name, word, room, capacity);
+    const bool succeeded = self.broadcast(name, root_address, received, capacity);
     self.unlocked->give_away();
-    return brought;
+    return succeeded;
   }
 
-  bool bring(const char* name, const char* word, char* room, size_t capacity) {
+  bool broadcast(const char* name, const char* root_address, char* received, size_t capacity) {
     try {
-      const nb::object mine = word != nullptr ? nb::object(nb::str(word)) : nb::none();
+      const nb::object own =
+          root_address != nullptr ? nb::object(nb::str(root_address)) : nb::none();
       const nb::str called(name);
-      PyObject* const text = stopping_at_the_end([&] {
-        return PyObject_CallFunctionObjArgs(function.ptr(), called.ptr(), mine.ptr(), nullptr);
+      PyObject* const result = stopping_at_the_end([&] {
+        return PyObject_CallFunctionObjArgs(function.ptr(), called.ptr(), own.ptr(), nullptr);
       });
-      if (text == nullptr) throw nb::python_error();
-      const auto said = nb::cast<std::string>(nb::steal(text));
-      if (said.size() >= capacity) return false;
-      std::copy_n(said.c_str(), said.size() + 1, room);
+      if (result == nullptr) throw nb::python_error();
+      const auto text = nb::cast<std::string>(nb::steal(result));
+      if (text.size() >= capacity) return false;
+      std::copy_n(text.c_str(), text.size() + 1, received);
       return true;
     } catch (const nb::python_error& error) {
       raised = nb::borrow(error.value());
@@ -352,25 +274,27 @@ struct Introduction {
 };
 
 void init(const std::vector<std::vector<int32_t>>& process_sets, bool dynamic,
-          const std::vector<int32_t>& members, int32_t rank, int32_t size, nb::object introduce) {
+          const std::vector<int32_t>& members, int32_t rank, int32_t size, nb::object rendezvous,
+          const std::string& nccl_library) {
   std::vector<hvd_rank_list> lists;
   for (const auto& ranks : process_sets) lists.push_back(list_of(ranks));
-  const hvd_init_options options{lists.data(), static_cast<int32_t>(lists.size()), dynamic};
-  Introduction introduction{std::move(introduce)};
+  const hvd_init_options options{lists.data(), static_cast<int32_t>(lists.size()), dynamic,
+                                 nccl_library.empty() ? nullptr : nccl_library.c_str()};
+  Rendezvous broadcast{std::move(rendezvous)};
   hvd_job job{};
   job.members = list_of(members);
   job.rank = rank;
   job.size = size;
-  if (!introduction.function.is_none()) {
-    job.introduce = &Introduction::call;
-    job.context = &introduction;
+  if (!broadcast.function.is_none()) {
+    job.rendezvous = &Rendezvous::call;
+    job.context = &broadcast;
   }
   Unlocked unlocked;
-  introduction.unlocked = &unlocked;
+  broadcast.unlocked = &unlocked;
   const hvd_status status = hvd_init_job(&options, &job);
   unlocked.take_back();
-  if (!introduction.raised.is_none()) {
-    PyErr_SetObject(introduction.raised.type().ptr(), introduction.raised.ptr());
+  if (!broadcast.raised.is_none()) {
+    PyErr_SetObject(broadcast.raised.type().ptr(), broadcast.raised.ptr());
     throw nb::python_error();
   }
   check_start(status);
@@ -411,16 +335,11 @@ nb::bytes derive_key(const std::string& purpose) {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  // A model that outlives the interpreter takes its hooks along, and that is nobody's mistake.
+  // A model may outlive the interpreter together with its hooks; that is not a leak.
   nb::set_leak_warnings(false);
   m.doc() = "The runtime of Horovod; see _core.pyi.";
-  m.attr("ALLREDUCE") = static_cast<int>(HVD_ALLREDUCE);
-  m.attr("ALLGATHER") = static_cast<int>(HVD_ALLGATHER);
-  m.attr("BROADCAST") = static_cast<int>(HVD_BROADCAST);
-  m.attr("ALLTOALL") = static_cast<int>(HVD_ALLTOALL);
-  m.attr("REDUCESCATTER") = static_cast<int>(HVD_REDUCESCATTER);
-  m.attr("BARRIER") = static_cast<int>(HVD_BARRIER);
-  m.attr("JOIN") = static_cast<int>(HVD_JOIN);
+  hvd::python::add_numbers(m);
+  m.attr("DTYPES") = dtypes();
 
   nb::class_<hvd_world>(m, "World")
       .def_ro("rank", &hvd_world::rank)
@@ -435,7 +354,7 @@ NB_MODULE(_core, m) {
   m.def("version", [] { return std::string(hvd_version()); });
   m.def("knobs", [] { return nb::module_::import_("json").attr("loads")(hvd_knobs()); });
   m.def("init", &init, "process_sets"_a = nb::list(), "dynamic"_a = false, "members"_a = nb::list(),
-        "rank"_a = 0, "size"_a = 0, "introduce"_a.none() = nb::none());
+        "rank"_a = 0, "size"_a = 0, "rendezvous"_a.none() = nb::none(), "nccl_library"_a = "");
   m.def("shutdown", [] {
     check(without_gil(hvd_shutdown));
     released().drop_all();
@@ -455,9 +374,21 @@ NB_MODULE(_core, m) {
       [](int32_t id) { check(without_gil([=] { return hvd_remove_process_set(id); })); }, "id"_a);
   m.def("process_set", &process_set, "id"_a);
   m.def("process_set_ranks", &process_set_ranks, "id"_a);
-  m.def("submit", &submit, "kind"_a, "name"_a, "inputs"_a, "outputs"_a.none(), "owners"_a.none(),
-        "op"_a = 1, "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0,
-        "splits"_a.none() = nb::none());
+  nb::class_<Operation>(m, "Operation")
+      .def("__init__", &Operation::make, "kind"_a, "op"_a = static_cast<int>(HVD_SUM),
+           "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0,
+           "splits"_a.none() = nb::none(), "receiver"_a = 0, "timeout"_a = 0.0)
+      .def_ro("kind", &Operation::kind)
+      .def_ro("op", &Operation::op)
+      .def_ro("prescale", &Operation::prescale)
+      .def_ro("postscale", &Operation::postscale)
+      .def_ro("root", &Operation::root)
+      .def_ro("process_set", &Operation::process_set)
+      .def_ro("splits", &Operation::splits)
+      .def_ro("receiver", &Operation::receiver)
+      .def_ro("timeout", &Operation::timeout);
+  m.def("submit_tensors", &submit_tensors, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+        nb::arg().none(), nb::arg().none() = nb::none());
   m.def("reader", &make_reader, "types"_a, "owner_of"_a, "is_negated"_a);
   m.def(
       "borrower_of",
@@ -466,24 +397,25 @@ NB_MODULE(_core, m) {
         return Loan::borrower_of(owner);
       },
       "owner"_a);
-  m.def("reduce", &reduce, "reader"_a, "name"_a, "inputs"_a, "outputs"_a, "op"_a, "prescale"_a,
-        "postscale"_a, "process_set"_a);
-  m.def("reduce_all", &reduce_all, "reader"_a, "names"_a, "tensors"_a, "op"_a, "prescale"_a,
-        "postscale"_a, "process_set"_a);
   m.def("addresses", &addresses, "reader"_a, "items"_a);
   nb::class_<GradientNotes>(m, "GradientNotes")
-      .def("__init__", &make_notes, "reader"_a, "begin"_a, "enough"_a, "too_often"_a,
-           "enough_bytes"_a)
+      .def("__init__", &make_notes, "reader"_a, "begin"_a, "enough"_a, "unexpected"_a,
+           "on_stream"_a, "enough_bytes"_a)
       .def("hook", &make_hook, "bytes"_a, "passes"_a)
+      .def("expect", &GradientNotes::expect, "flags"_a)
+      .def("last", &GradientNotes::last)
       .def("restart", &GradientNotes::restart, "passes"_a)
       .def("begin_pass", &GradientNotes::begin_pass)
       .def("take", &GradientNotes::take)
+      .def("forget_streams", &GradientNotes::forget_streams)
       .def("has_noted", &GradientNotes::has_noted)
       .def("stop", &GradientNotes::stop);
   m.def("poll", &hvd_poll, "handle"_a);
   m.def("wait", &wait, "handle"_a);
+  m.def("wait_on_stream", &wait_on_stream, "handle"_a, "stream"_a);
   m.def("finish", &finish, "handle"_a);
-  m.def("finish_all", &finish_all, "handles"_a);
+  m.def("finish_all", &finish_all, "handles"_a, "stream"_a.none() = nb::none());
+  m.def("check_running", [] { check(hvd_check_running()); });
   m.def("free_all", &free_all, "handles"_a);
   m.def("output", &take_output, "handle"_a, "index"_a);
   m.def("last_joined", &last_joined, "handle"_a);
@@ -494,5 +426,7 @@ NB_MODULE(_core, m) {
         check(without_gil([&] { return hvd_start_timeline(path.c_str(), mark_cycles); }));
       },
       "path"_a, "mark_cycles"_a = false);
+  hvd::python::define_group(m);
+  m.def("counters", &counters);
   m.def("stop_timeline", [] { check(without_gil(hvd_stop_timeline)); });
 }

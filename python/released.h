@@ -1,4 +1,4 @@
-// What keeps the memory of tensors alive while the engine uses it, and how it is let go of.
+// Keeps the owners of tensors alive while the engine uses their memory, and drops them afterwards.
 #pragma once
 
 #include <Python.h>
@@ -13,8 +13,9 @@
 
 namespace hvd::python {
 
-/// References that the engine has finished with, to be dropped by a thread that holds the GIL.
-/// Never destroyed: the engine may release after the interpreter is gone.
+/// References that the engine no longer needs, to be dropped by a thread with the GIL. Any thread
+/// may call add(). Never destroyed: the engine may call add() after the finalization of the
+/// interpreter.
 class Released {
  public:
   static Released& instance() {
@@ -30,7 +31,7 @@ class Released {
     const std::lock_guard lock(mutex_);
     objects_.push_back(object);
   }
-  /// With the GIL.
+  /// Drops all references. Needs the GIL.
   void drop_all() {
     std::vector<PyObject*> dropped;
     {
@@ -42,7 +43,7 @@ class Released {
 
  private:
   Released() = default;
-  // A fork happens while the engine is not adding, so that the child finds the list free.
+  // Holds the mutex during a fork, so that it is free in the child.
   static void lock() { instance().mutex_.lock(); }
   static void unlock() { instance().mutex_.unlock(); }
 
@@ -52,8 +53,8 @@ class Released {
 
 inline Released& released() { return Released::instance(); }
 
-/// The engine keeps `owner` alive until it is done with the request. Undone by dec_ref() when the
-/// request is not taken.
+/// Keeps `owner` alive until the engine releases the request. If the submission fails, the caller
+/// must call owner.dec_ref().
 inline void keep(hvd_request& request, nanobind::handle owner) {
   request.release = [](void* object) { released().add(static_cast<PyObject*>(object)); };
   request.owner = owner.ptr();

@@ -1,5 +1,5 @@
-// How the native module looks into the tensors of a framework, by DLPack's exchange interface for
-// C. With the GIL; the memory stays the tensor's own.
+// Reads address, shape and dtype of framework tensors through the C exchange API of DLPack. Needs
+// the GIL. The tensor still owns the memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "horovod/horovod.h"
+#include "python/tensors.h"
 
 namespace hvd::python {
 
 namespace nb = nanobind;
 
-/// DLPack's exchange interface for C: a type of tensors offers it as an attribute, a capsule, so
-/// that others can look into a tensor without making a Python object of each thing they ask for.
-/// Asking torch for address, shape, dtype, layout, device and contiguity takes 0.55 us, this 0.03.
+/// The C exchange API of DLPack. A tensor type provides it as a capsule in an attribute. It is much
+/// faster than the Python attributes of a tensor, since it creates no Python objects.
 namespace dlpack {
 
 struct Tensor {
@@ -38,11 +38,14 @@ struct Exchange {
   uint32_t minor;
   Exchange* previous;
   void* others[3];
-  int (*borrow)(void* object, Tensor* tensor);  ///< 0 on success, else a Python error is set
+  /// Describes a tensor without a reference. Returns 0, or sets a Python error.
+  int (*borrow)(void* object, Tensor* tensor);
+  /// Gets the current stream of this thread. Returns 0, or sets a Python error.
+  int (*current_stream)(int32_t device_type, int32_t device_id, void** stream);
 };
 
 constexpr uint32_t kMajor = 1;
-constexpr int32_t kCpu = 1;
+enum DeviceType : int32_t { kCpu = 1, kCuda = 2, kRocm = 10 };
 enum Code : uint8_t { kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6 };
 
 inline std::optional<hvd_dtype> dtype_of(const Tensor& tensor) {
@@ -75,6 +78,19 @@ inline std::optional<hvd_dtype> dtype_of(const Tensor& tensor) {
   }
 }
 
+inline std::optional<hvd_device> device_of(const Tensor& tensor) {
+  switch (tensor.device_type) {
+    case kCpu:
+      return hvd_device{HVD_HOST, 0};
+    case kCuda:
+      return hvd_device{HVD_CUDA, tensor.device_id};
+    case kRocm:
+      return hvd_device{HVD_ROCM, tensor.device_id};
+    default:
+      return std::nullopt;
+  }
+}
+
 inline bool is_contiguous(const Tensor& tensor) {
   int64_t expected = 1;
   for (int32_t i = tensor.dimensions; i-- > 0;) {
@@ -85,7 +101,8 @@ inline bool is_contiguous(const Tensor& tensor) {
   return true;
 }
 
-/// False for a tensor of zeros that were never stored, and for one whose memory was freed.
+/// False for a tensor without storage, e.g. an efficient zero tensor or a tensor whose memory was
+/// freed.
 inline bool has_memory(const Tensor& tensor) {
   if (tensor.data != nullptr) return true;
   return std::any_of(tensor.shape, tensor.shape + tensor.dimensions,
@@ -94,17 +111,21 @@ inline bool has_memory(const Tensor& tensor) {
 
 }  // namespace dlpack
 
-/// Looks into the tensors of one framework.
+/// Reads the tensors of one framework.
 class Reader {
  public:
-  static constexpr char kName[] = "horovod.reader";  ///< of the capsules that hold one
+  static constexpr char kName[] = "horovod.reader";  ///< name of capsules with a Reader
   static const Reader& in(const nb::capsule& capsule) {
     return *static_cast<const Reader*>(capsule.data(kName));
   }
+  /// Returns nullptr for None.
+  static const Reader* of(nb::handle capsule) {
+    return capsule.is_none() ? nullptr : &in(nb::borrow<nb::capsule>(capsule));
+  }
 
-  /// Reads `types` exactly, not their subclasses, whose data may be elsewhere. `owner_of(tensor)`
-  /// returns the object that owns the memory, `is_negated(tensor)` whether the memory holds the
-  /// negative values of the tensor (DLPack cannot say so).
+  /// Reads tensors of `types`, but not of their subclasses, whose data may be elsewhere.
+  /// `owner_of(tensor)` returns the object that owns the memory. `is_negated(tensor)` returns
+  /// whether the memory holds the negated values of the tensor, which DLPack does not report.
   Reader(nb::tuple types, nb::callable owner_of, nb::callable is_negated)
       : types_(std::move(types)),
         owner_of_(std::move(owner_of)),
@@ -121,50 +142,52 @@ class Reader {
     }
   }
 
-  /// False for all but dense, contiguous host memory that holds the values in a type that the
-  /// runtime knows, and where the framework does not offer the interface. The shape is the tensor's
-  /// own.
+  /// Reads a tensor. Returns false unless the framework provides the exchange API and the tensor is
+  /// dense, contiguous and not negated, with a dtype and device of the C interface. `read.shape`
+  /// points into the tensor. `read.stream` is the current stream of the calling thread.
   bool read(PyObject* object, hvd_tensor& read) const {
     return read_layout(object, read) &&
            nb::object(is_negated_(nb::handle(object))).is(nb::handle(Py_False));
   }
 
-  /// The same, and true as well for memory that holds the negative values.
+  /// Like read(), but also returns true for memory with negated values.
   bool read_layout(PyObject* object, hvd_tensor& read) const {
     dlpack::Tensor tensor;
     if (!borrow(object, tensor)) return false;
     const auto dtype = dlpack::dtype_of(tensor);
-    if (!dtype || tensor.device_type != dlpack::kCpu || !dlpack::is_contiguous(tensor) ||
-        !dlpack::has_memory(tensor))
+    const auto device = dlpack::device_of(tensor);
+    if (!dtype || !device || !dlpack::is_contiguous(tensor) || !dlpack::has_memory(tensor))
       return false;
-    read = {static_cast<char*>(tensor.data) + tensor.byte_offset, tensor.shape, tensor.dimensions,
-            *dtype};
-    return true;
+    read = {static_cast<char*>(tensor.data) + tensor.byte_offset,
+            tensor.shape,
+            tensor.dimensions,
+            *dtype,
+            *device,
+            nullptr};
+    return device->type == HVD_HOST || read_stream(object, tensor, read.stream);
   }
 
-  /// Where the memory of a tensor begins, whatever it holds.
+  /// Returns the address of any tensor.
   uintptr_t address_of(nb::handle object) const {
     dlpack::Tensor tensor;
     if (!borrow(object.ptr(), tensor)) return nb::cast<uintptr_t>(object.attr("data_ptr")());
     return reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset;
   }
 
-  /// What owns the memory of a tensor, or of a list of them as a tuple.
-  nb::object owners_of(nb::handle tensors) const {
-    if (!PyList_CheckExact(tensors.ptr())) return owner_of_(tensors);
-    const size_t count = nb::len(tensors);
-    nb::object owners = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
-    for (size_t i = 0; i < count; ++i)
-      PyTuple_SET_ITEM(owners.ptr(), i,
-                       owner_of_(nb::handle(PyList_GET_ITEM(tensors.ptr(), i))).release().ptr());
-    return owners;
-  }
+  nb::object owner_of(nb::handle tensor) const { return owner_of_(tensor); }
 
  private:
   bool borrow(PyObject* object, dlpack::Tensor& tensor) const {
     const dlpack::Exchange* exchange = exchange_of(object);
     if (exchange == nullptr) return false;
     if (exchange->borrow(object, &tensor) == 0) return true;
+    PyErr_Clear();
+    return false;
+  }
+
+  bool read_stream(PyObject* object, const dlpack::Tensor& tensor, void*& stream) const {
+    const dlpack::Exchange* exchange = exchange_of(object);
+    if (exchange->current_stream(tensor.device_type, tensor.device_id, &stream) == 0) return true;
     PyErr_Clear();
     return false;
   }
@@ -182,29 +205,42 @@ class Reader {
   std::vector<const dlpack::Exchange*> exchanges_;
 };
 
-/// The tensors of one operation as the C interface has them; the usual one or two need no memory.
+/// Returns a borrowed reference. Raises IndexError if Python code, which a reader can call, has
+/// shortened the list.
+inline nb::handle item_of(nb::handle list, size_t index) {
+  PyObject* const item = PyList_GetItem(list.ptr(), static_cast<Py_ssize_t>(index));
+  if (item == nullptr) throw nb::python_error();
+  return item;
+}
+
+/// The tensors of one operation in the form of the C interface. Does not allocate for few tensors.
 class TensorList {
  public:
-  TensorList(const Reader& reader, nb::handle tensors) {
+  /// `tensors`: a tensor or a list. Each is a tuple (tensors.h) or a tensor for `reader`, which may
+  /// be nullptr.
+  TensorList(const Reader* reader, nb::handle tensors) {
     const bool is_list = PyList_CheckExact(tensors.ptr());
     count_ = is_list ? nb::len(tensors) : 1;
     if (count_ > kFew) many_.resize(count_);
     for (size_t i = 0; i < count_ && is_readable_; ++i) {
-      PyObject* item = is_list ? PyList_GET_ITEM(tensors.ptr(), i) : tensors.ptr();
-      is_readable_ = reader.read(item, data()[i]);
+      const nb::handle item = is_list ? item_of(tensors, i) : tensors;
+      is_readable_ = take(reader, item.ptr(), data()[i]);
     }
   }
 
   bool is_readable() const { return is_readable_; }
+  /// Whether every reduction supports the common dtype. False for an empty list, true for tuples,
+  /// whose dtypes Python has checked.
   bool has_one_type_for_every_op() {
     if (count_ == 0) return false;
+    if (!shapes_.empty()) return true;
     const hvd_dtype dtype = data()[0].dtype;
     if (dtype == HVD_BOOL || dtype == HVD_UINT16) return false;
     return std::all_of(data(), data() + count_, [=](auto& t) { return t.dtype == dtype; });
   }
   size_t count() const { return count_; }
   hvd_tensor* data() { return count_ > kFew ? many_.data() : few_; }
-  /// Of the memory of each, as long as this object is there and is not moved.
+  /// Returns the addresses of all tensors. Valid until this object is moved or destroyed.
   void* const* addresses() {
     if (count_ > kFew) many_addresses_.resize(count_);
     void** const addresses = count_ > kFew ? many_addresses_.data() : few_addresses_;
@@ -213,13 +249,34 @@ class TensorList {
   }
 
  private:
+  bool take(const Reader* reader, PyObject* item, hvd_tensor& tensor) {
+    if (!PyTuple_CheckExact(item)) return reader != nullptr && reader->read(item, tensor);
+    tensor = described(item, shapes_.emplace_back());
+    return true;
+  }
+
   static constexpr size_t kFew = 4;
   hvd_tensor few_[kFew]{};
   void* few_addresses_[kFew]{};
   std::vector<hvd_tensor> many_;
   std::vector<void*> many_addresses_;
+  std::vector<std::vector<int64_t>> shapes_;  // of tensors described by tuples
   size_t count_ = 0;
   bool is_readable_ = true;
 };
+
+/// Returns the owner of the memory of a tensor, or for a list of tensors a tuple of owners.
+inline nb::object owners_of(const Reader* reader, nb::handle tensors) {
+  const auto owner_of = [=](nb::handle item) {
+    return PyTuple_CheckExact(item.ptr()) ? owner_in(item) : reader->owner_of(item);
+  };
+  if (!PyList_CheckExact(tensors.ptr())) return owner_of(tensors);
+  const size_t count = nb::len(tensors);
+  nb::object owners = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  for (size_t i = 0; i < count; ++i)
+    PyTuple_SetItem(owners.ptr(), static_cast<Py_ssize_t>(i),
+                    owner_of(item_of(tensors, i)).release().ptr());
+  return owners;
+}
 
 }  // namespace hvd::python

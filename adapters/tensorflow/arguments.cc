@@ -7,19 +7,19 @@
 namespace hvd::tf {
 namespace {
 
-/// Reads inputs one after another, until one is wrong.
+/// Reads consecutive inputs up to the first error.
 class Inputs {
  public:
   Inputs(Execution* execution, int first) : execution_(execution), next_(first) {}
 
-  /// The next input; valid while this object lives. Empty when something is wrong.
+  /// Returns the next input; valid for the lifetime of this object. Returns {} on an error.
   template <class T>
   std::span<const T> values() {
     const std::span<const std::byte> all = bytes();
     return {reinterpret_cast<const T*>(all.data()), all.size() / sizeof(T)};
   }
 
-  /// The same of an input of exactly `count` values; `what` is its name in messages.
+  /// Reads an input of exactly `count` values. `what`: its name for error texts.
   template <class T>
   std::span<const T> values(size_t count, const char* what) {
     const std::span<const T> all = values<T>();
@@ -53,9 +53,9 @@ class Inputs {
   std::string problem_;
 };
 
-/// What makes the name of a node in a loop of a v1 graph its own in each iteration.
+/// Returns a suffix that makes the name of a node in a loop of a v1 graph unique per iteration.
 std::string iteration_of(Execution* execution) {
-  const uint64_t frame = api().frame_id(execution);  // of nested loops: with outer iterations
+  const uint64_t frame = api().frame_id(execution);  // differs per iteration of outer loops
   const int64_t iteration = api().iteration_id(execution);
   if (frame == kRootFrame || iteration < 0) return {};
   return "/iteration_" + std::to_string(frame) + "_" + std::to_string(iteration);
@@ -69,7 +69,7 @@ std::string own_name(const Node& node, Execution* execution) {
 
 std::string read_arguments(const Node& node, Execution* execution, Arguments& arguments) {
   Inputs inputs(execution, node.tensors);
-  if (node.op.kind == HVD_ALLTOALL) inputs.values<int32_t>();  // the splits, which are a tensor
+  if (node.op.kind == HVD_ALLTOALL) inputs.values<int32_t>();  // skips the splits
   if (node.op.kind == HVD_BROADCAST) arguments.root = inputs.integer("root_rank");
   if (node.has_factors) {
     const std::span<const double> factors = inputs.values<double>(2, "factors");

@@ -1,7 +1,7 @@
-// What one execution of a node is told beside its tensors.
+// The arguments of one execution of a node besides its tensors.
 //
-// These values are inputs, not attributes. In eager mode TensorFlow keeps a kernel for ever for
-// each value of an attribute, and names, factors, roots and process sets may change at every call.
+// They are inputs, not attributes. In eager mode TensorFlow caches a kernel forever for each value
+// of an attribute, and names, factors, roots and process sets may change at every call.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace hvd::tf {
 
-/// An input that was left out has the value here.
+/// The initializers are the values of inputs that are left out.
 struct Arguments {
-  std::string name{};  ///< what ranks match by
+  std::string name{};  ///< ranks match operations by name
   int32_t process_set = 0;
   double prescale = 1, postscale = 1;
   int32_t root = 0;
 };
 
-/// Reads the inputs behind the tensors into `arguments`. Returns what is wrong with them; "" when
-/// nothing is.
+/// Reads the inputs after the tensors into `arguments`. Returns an error text, "" on success.
 std::string read_arguments(const Node& node, Execution* execution, Arguments& arguments);
 
-/// The process set that an op that answers is asked about, its only input, or the world.
+/// Reads the process set of a query op: its only input, by default the world. Returns an error
+/// text,
+/// "" on success.
 std::string read_process_set(Execution* execution, int32_t& process_set);
 
 }  // namespace hvd::tf

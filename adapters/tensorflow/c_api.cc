@@ -9,7 +9,7 @@
 namespace hvd::tf {
 namespace {
 
-/// Where TensorFlow's C interface is: the path of the loaded library of this name, any version.
+/// Returns the path of the loaded library of this name, in any version.
 std::string framework_path() {
   std::string path;
   dl_iterate_phdr(
@@ -23,7 +23,7 @@ std::string framework_path() {
   return path;
 }
 
-/// std::__1::cout: in what is linked with libc++ it is found, and nowhere else.
+/// std::__1::cout, which exists only in libraries linked with libc++.
 constexpr char kCoutOfLibcxx[] = "_ZNSt3__14coutE";
 
 class Loader {
@@ -36,7 +36,7 @@ class Loader {
     }
     library_ = dlopen(path.c_str(), RTLD_NOLOAD | RTLD_NOW);
     if (dlsym(library_, kCoutOfLibcxx) != nullptr) {
-      problem_ = path + " is built with libc++, whose std::function is laid out in another way";
+      problem_ = path + " is built with libc++, whose std::function has a different layout";
       return;
     }
     take_values();
@@ -46,7 +46,7 @@ class Loader {
     if (missing_ == nullptr) return;
     problem_ = path + " has no function " + missing_;
     if (missing_count_ > 1)
-      problem_ += ", nor " + std::to_string(missing_count_ - 1) + " others that are used";
+      problem_ += " and lacks " + std::to_string(missing_count_ - 1) + " other functions";
   }
 
   const Api& api() const { return api_; }
@@ -125,7 +125,7 @@ class Loader {
   std::string problem_;
 };
 
-// Never destroyed: kernels may run until the very end of the process.
+// Never destroyed: kernels may run until the end of the process.
 const Loader& loader() {
   static const Loader& instance = *new Loader;
   return instance;

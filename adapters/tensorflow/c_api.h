@@ -1,5 +1,6 @@
-// What this library uses of TensorFlow's C interface, declared by ourselves and found by name in
-// the TensorFlow that is in the process, whichever version that is. Nothing here is linked.
+// The part of TensorFlow's C API that this library uses. The declarations are our own. The
+// functions are looked up by name in the TensorFlow of the process, of any version; nothing is
+// linked.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace hvd::tf {
 
-// TensorFlow's own types, of which only pointers are known.
+// Opaque types of TensorFlow.
 struct Status;
 struct Tensor;
 struct Shape;
@@ -43,7 +44,7 @@ enum Code : int {
   kAborted = 10,
 };
 
-/// What is not in a loop runs in this frame.
+/// The frame of nodes outside loops.
 inline constexpr uint64_t kRootFrame = 0;
 
 struct StringView {
@@ -51,7 +52,7 @@ struct StringView {
   size_t length;
 };
 
-/// The functions, under the names that they have in TensorFlow without `TF_`. Complete or unused.
+/// Functions of the C API. Either all are found or none is used.
 struct Api {
   Status* (*new_status)();
   void (*delete_status)(Status*);
@@ -113,12 +114,12 @@ struct Api {
   void (*execution_failed)(Execution*, Status*);
 };
 
-/// Why `api()` cannot be used; empty when it can.
+/// Returns why api() cannot be used, "" if it can.
 const std::string& api_problem();
-/// Found when first asked for.
+/// Looks the functions up on the first call.
 const Api& api();
 
-/// A result that TensorFlow's functions write to. Owned by one thread.
+/// Owns a status, which functions of TensorFlow write. Used by one thread.
 class Result {
  public:
   Result() : status_(api().new_status()) {}

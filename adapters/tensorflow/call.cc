@@ -26,7 +26,7 @@ constexpr Type kTypes[] = {
 hvd_dtype ours(DataType theirs) {
   for (const Type& type : kTypes)
     if (type.theirs == theirs) return type.ours;
-  return HVD_UINT8;  // never: the ops take no other type
+  return HVD_UINT8;  // unreachable: the ops accept no other type
 }
 
 DataType theirs(hvd_dtype ours) {
@@ -35,7 +35,7 @@ DataType theirs(hvd_dtype ours) {
   return kUint8;
 }
 
-/// What TensorFlow's users know an error by.
+/// Converts a status to the error code that TensorFlow's users see.
 Code code_of(hvd_status status) {
   switch (status) {
     case HVD_OK:
@@ -60,7 +60,12 @@ Dims dims_of(const Tensor* tensor) {
   return dims;
 }
 
-/// How an operation ended, and what of it is the runtime's memory until TensorFlow has it.
+/// Describes a tensor in host memory. TensorFlow copies other tensors there for these kernels.
+hvd_tensor on_host(void* data, const Dims& dims, hvd_dtype dtype) {
+  return {data, dims.data(), static_cast<int32_t>(dims.size()), dtype, {HVD_HOST, 0}, nullptr};
+}
+
+/// The result of an operation, with outputs in memory of the runtime until TensorFlow takes them.
 struct Ending {
   struct Output {
     void* data;
@@ -80,7 +85,7 @@ struct Ending {
 
 Ending failure(hvd_status status) { return {.status = status, .text = hvd_last_error()}; }
 
-/// Owned by itself from start() on: it goes when it has told TensorFlow how it ended.
+/// Owns itself from start() on. Deletes itself after it has reported the result to TensorFlow.
 class Call {
  public:
   Call(const Node& node, Execution* execution, Done done)
@@ -94,7 +99,7 @@ class Call {
  private:
   struct Operand {
     TensorHandle input;
-    TensorHandle output{};  ///< none where the runtime allocates
+    TensorHandle output{};  ///< empty if the runtime allocates the output
     Dims dims;
   };
 
@@ -160,8 +165,8 @@ class Call {
     }
   }
 
-  /// Takes over the memory of an input that nobody else reads. TensorFlow counts our handle as one
-  /// who does, so it goes for a moment.
+  /// Reuses the memory of an input as output if nothing else reads it. Drops our handle meanwhile,
+  /// because TensorFlow counts it as a reader.
   bool forward(int i, Operand& operand) {
     const Result result;
     int forwarded = -1;
@@ -183,7 +188,8 @@ class Call {
     return output;
   }
 
-  /// The shape of what reducescatter leaves to this rank. What is wrong here the runtime refuses.
+  /// Returns the shape of a reducescatter's output on this rank. Ignores errors, which the runtime
+  /// reports.
   Dims own_rows(Dims dims) const {
     int32_t size = 1, rank = 0;
     if (hvd_get_process_set(arguments_.process_set, &size, &rank) != HVD_OK || rank < 0) rank = 0;
@@ -196,8 +202,8 @@ class Call {
     std::vector<void*> outputs;
     for (const Operand& operand : operands_) {
       Tensor* input = operand.input.get();
-      inputs.push_back({api().tensor_data(input), operand.dims.data(),
-                        static_cast<int32_t>(operand.dims.size()), ours(api().tensor_type(input))});
+      inputs.push_back(
+          on_host(api().tensor_data(input), operand.dims, ours(api().tensor_type(input))));
       outputs.push_back(operand.output ? api().tensor_data(operand.output.get()) : nullptr);
     }
     hvd_request request = make_request(inputs, outputs);
@@ -208,26 +214,27 @@ class Call {
     request.ended = [](void* call, const hvd_ending* ending) {
       static_cast<Call*>(call)->end_elsewhere(*ending);
     };
-    // When this has succeeded, `this` may be gone.
+    // After success `this` may be deleted.
     const hvd_status status = hvd_submit(&request, nullptr);
     if (status != HVD_OK) end(failure(status));
   }
 
   InFlight::Key key() const { return {arguments_.process_set, arguments_.name}; }
 
-  std::string why_not_twice() const {
-    hvd_world world{};
-    hvd_get_world(&world);
+  std::string why_not_twice(const hvd_world& world) const {
     return "\"" + arguments_.name + "\" was run again on rank " + std::to_string(world.rank) +
-           " before its last run had ended, so that ranks cannot know which runs belong together; "
-           "this has ended the job. Run it once at a time: call its tf.function from one thread, "
-           "leave out num_parallel_calls where a dataset calls it";
+           " before its last run had ended, so ranks cannot match the runs; this has ended the "
+           "job. Run it once at a time: call its tf.function from one thread, and omit "
+           "num_parallel_calls if a dataset calls it";
   }
 
-  /// From here on this rank would be one run behind the others, and some of them wait for this one.
+  /// Rejects a second run and ends the job. This rank would be one run behind from now on, and
+  /// other ranks may wait for it.
   void refuse_second_run() {
-    const std::string why = why_not_twice();
-    const bool ends_job = InFlight::instance().blame(why);
+    hvd_world world{};
+    hvd_get_world(&world);
+    const std::string why = why_not_twice(world);
+    const bool ends_job = InFlight::instance().blame(why, world.generation);
     fail(kInvalidArgument, why);
     finish();
     if (ends_job) Completions::instance().add([] { hvd_shutdown(); });
@@ -243,7 +250,7 @@ class Call {
     end(ending);
   }
 
-  /// On the driver, which must go on: the rest happens on a thread that may wait.
+  /// Called on the progress thread, which must not block. A thread of Completions does the rest.
   void end_elsewhere(const hvd_ending& ending) {
     ending_ = {.status = ending.status, .text = ending.text, .last_joined = ending.last_joined};
     for (int32_t i = 0; i < ending.output_count; ++i) ending_.add(ending.outputs[i]);
@@ -253,16 +260,16 @@ class Call {
   hvd_request make_request(const std::vector<hvd_tensor>& inputs,
                            const std::vector<void*>& outputs) const {
     hvd_request request{};
-    request.kind = node_.op.kind;
+    request.operation.kind = node_.op.kind;
     request.name = arguments_.name.c_str();
     request.process_set = arguments_.process_set;
     request.count = static_cast<int32_t>(inputs.size());
     request.inputs = inputs.data();
     request.outputs = outputs.data();
-    request.op = node_.reduce_op;
-    request.prescale = arguments_.prescale;
-    request.postscale = arguments_.postscale;
-    request.root = arguments_.root;
+    request.operation.op = node_.reduce_op;
+    request.operation.prescale = arguments_.prescale;
+    request.operation.postscale = arguments_.postscale;
+    request.operation.root = arguments_.root;
     if (splits_ && splits_->dims[0] > 0) {
       request.splits = static_cast<const int32_t*>(api().tensor_data(splits_->input.get()));
       request.split_count = static_cast<int32_t>(splits_->dims[0]);
@@ -287,7 +294,8 @@ class Call {
   }
 
   void end(const Ending& ending) {
-    const std::string blamed = is_in_flight_ ? InFlight::instance().remove(key()) : "";
+    std::string blamed = is_in_flight_ ? InFlight::instance().remove(key()) : "";
+    if (blamed.empty()) blamed = why_job_ended(ending.status);
     if (ending.status != HVD_OK && !blamed.empty()) {
       fail(kInvalidArgument, blamed);
     } else if (ending.status != HVD_OK) {
@@ -301,7 +309,15 @@ class Call {
     finish();
   }
 
-  /// Hands over memory of the runtime, without a copy. An empty tensor has none.
+  /// Returns the reason if a second run has ended the job before this operation, "" otherwise.
+  static std::string why_job_ended(hvd_status status) {
+    if (status != HVD_SHUT_DOWN && status != HVD_NOT_INITIALIZED) return "";
+    hvd_world world{};
+    return hvd_get_world(&world) == HVD_OK ? InFlight::instance().why_ended(world.generation)
+                                           : InFlight::instance().why_ended();
+  }
+
+  /// Passes memory of the runtime to TensorFlow without a copy. An empty tensor has none.
   void give(int i, const Ending::Output& output) {
     size_t elements = 1;
     for (const int64_t dim : output.dims) elements *= static_cast<size_t>(dim);
@@ -335,7 +351,7 @@ class Call {
     return kBytes[dtype];
   }
 
-  /// Always false.
+  /// Sets the error of the execution. Always returns false.
   bool fail(Code code, const std::string& why) {
     api().execution_failed(execution_, Result(code, node_.op.name + (": " + why)));
     return false;
@@ -349,14 +365,14 @@ class Call {
     done();
   }
 
-  const Node& node_;  ///< TensorFlow keeps it until `done`
+  const Node& node_;  ///< valid until `done`
   Execution* execution_;
   Done done_;
   Arguments arguments_;
   std::vector<Operand> operands_;
   std::optional<Operand> splits_;
-  bool is_in_flight_ = false;  ///< as InFlight knows it
-  Ending ending_;              ///< while it goes from the driver to the thread that ends it
+  bool is_in_flight_ = false;  ///< registered with InFlight
+  Ending ending_;              ///< passed from the progress thread to a thread of Completions
 };
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace hvd::tf {
 
-/// Returns at once (a node that is `blocking`: at the end); `done` is called exactly once, when
-/// the outputs or an error are in `execution`, perhaps by the runtime's thread.
+/// Starts an execution. Does not wait for its end unless the node is `blocking`. Calls `done`
+/// exactly once, on any thread, after the outputs or an error are set in `execution`.
 void start_call(const Node& node, Execution* execution, Done done);
 
 }  // namespace hvd::tf

@@ -8,9 +8,9 @@
 namespace hvd::tf {
 namespace {
 
-/// A task that takes longer, while others wait, may itself wait for one of those.
+/// A task that takes longer may be waiting for a queued task, so another worker is started.
 constexpr std::chrono::milliseconds kLong{1};
-/// Each is a node that waits in the place where another one ended: more hang as one thread would.
+/// Limits the blocked workers. Each one is a node that waits inside the `done` of another node.
 constexpr int kMostWorkers = 256;
 
 }  // namespace
@@ -49,7 +49,7 @@ void Completions::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (tasks_.empty()) {
-      if (idle_workers_ > 0) break;  // one is enough to wait for more
+      if (idle_workers_ > 0) break;  // one idle worker is enough
       ++idle_workers_;
       ended_.notify_all();
       added_.wait(lock, [this] { return !tasks_.empty(); });

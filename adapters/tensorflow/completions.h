@@ -1,10 +1,10 @@
-// Where operations that nobody waits for end: on threads of their own.
+// Threads that complete asynchronous operations.
 //
-// The runtime's driver says that an operation has ended, and must go on at once. TensorFlow's
-// `done` may do anything: run the nodes that follow in place (an executor without threads does, and
-// a pool whose queue is full), give memory back, wait for Python's lock or for a GPU. If one of
-// those nodes waits for another operation, the driver would wait for itself. So would the thread
-// that ends operations; while one does not come back, another goes on with what is behind it.
+// The progress thread reports the end of an operation and must not block. TensorFlow's `done` may
+// do anything: run successor nodes in place (as an executor without threads or a pool with a full
+// queue does), free memory, wait for the GIL or for a GPU. If such a node waited for another
+// operation, the progress thread would wait for itself. A single completing thread would have the
+// same problem, so another thread continues with the queue while one is blocked.
 #pragma once
 
 #include <chrono>
@@ -16,17 +16,17 @@
 
 namespace hvd::tf {
 
-/// Begins tasks in the order in which they came. Any thread may call.
+/// Starts tasks in the order of add(). Any thread may call any function.
 class Completions {
  public:
   using Task = std::function<void()>;
 
-  /// The one of this process.
+  /// The instance of this process.
   static Completions& instance();
 
-  /// Returns at once.
+  /// Queues a task. Does not block.
   void add(Task task);
-  /// Waits until all tasks have ended, `patience` at most. Whether they have.
+  /// Waits until all tasks have ended, at most for `patience`. Returns whether they have.
   bool drain(std::chrono::milliseconds patience);
 
  private:

@@ -19,20 +19,20 @@ using ShapeHandle = std::unique_ptr<Shape, DeleteShape>;
 
 ShapeHandle new_shape() { return ShapeHandle(api().new_shape()); }
 
-/// Copies `status` when it says something went wrong; the first error stays.
+/// Copies an error to `status` unless that has an error already.
 void keep(const Result& result, Status* status) {
   if (!result.ok() && api().code(status) == kOk)
     api().set_status(status, kInvalidArgument, result.text().c_str());
 }
 
-/// Whether there is an output `i`, which gets this shape then.
+/// Sets the shape of output `i`. Returns false if there is no such output.
 bool set_shape(Inference* inference, int i, const ShapeHandle& shape) {
   const Result result;
   api().inference_output(inference, i, shape.get(), result);
   return result.ok();
 }
 
-/// Calls `infer(i)` for the tensors, which come first: for each there is an output.
+/// Calls `infer(i)` for each tensor. Tensors are the first inputs, and each has an output.
 template <class Infer>
 void for_each_tensor(Inference* inference, Infer infer) {
   const auto inputs = static_cast<int>(api().inference_inputs(inference));
@@ -50,7 +50,7 @@ void same_as_inputs(Inference* inference, Status* status) {
   });
 }
 
-/// As input `i`, with an unknown number of rows.
+/// Sets the shape of output `i` to that of input `i` with an unknown number of rows.
 void other_rows(Inference* inference, int i, Status* status) {
   const ShapeHandle input = new_shape(), rest = new_shape(), output = new_shape();
   const ShapeHandle rows(api().vector(inference, kUnknownSize));
@@ -86,7 +86,7 @@ void scalar(Inference* inference, Status* status) {
 
 void nothing(Inference*, Status*) {}
 
-void (*shapes_of(hvd_kind kind))(Inference*, Status*) {
+void (*shapes_of(hvd_operation_kind kind))(Inference*, Status*) {
   switch (kind) {
     case HVD_ALLREDUCE:
     case HVD_BROADCAST:
@@ -99,12 +99,13 @@ void (*shapes_of(hvd_kind kind))(Inference*, Status*) {
     case HVD_JOIN:
       return scalar;
     case HVD_BARRIER:
+    case HVD_MESSAGE:  // no node sends one
       break;
   }
   return nothing;
 }
 
-/// The types that the runtime takes; which of them an operation takes, it says itself.
+/// The types that the runtime supports. It checks per operation which of them are allowed.
 constexpr char kTypes[] =
     "T: {bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}";
 
@@ -120,7 +121,7 @@ void add_tensors(OpBuilder* builder, const Collective& op) {
   api().add_output(builder, "received_splits: int32");
 }
 
-/// An input that may be left out: a list of none or one.
+/// Adds an optional input: a list of zero or one elements.
 void add_optional(OpBuilder* builder, const std::string& name, const std::string& count,
                   const std::string& type) {
   api().add_attribute(builder, (count + ": int >= 0").c_str());
@@ -128,15 +129,15 @@ void add_optional(OpBuilder* builder, const std::string& name, const std::string
 }
 
 void add_process_set(OpBuilder* builder) {
-  add_optional(builder, "process_set", "num_process_sets", "int32");  // none: the world
+  add_optional(builder, "process_set", "num_process_sets", "int32");  // default: the world
 }
 
-/// What may change from call to call. See arguments.h, which reads it in this order.
+/// Adds the arguments that may change per call, in the order in which arguments.h reads them.
 void add_arguments(OpBuilder* builder, const Collective& op) {
   if (op.kind == HVD_BROADCAST) api().add_input(builder, "root_rank: int32");
   if (reduces(op.kind)) add_optional(builder, "factors", "num_factors", "double");
   add_process_set(builder);
-  add_optional(builder, "tensor_name", "num_names", "uint8");  // UTF-8; none: the node's
+  add_optional(builder, "tensor_name", "num_names", "uint8");  // UTF-8; default: name of the node
 }
 
 void add_attributes(OpBuilder* builder, const Collective& op) {

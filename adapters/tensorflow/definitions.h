@@ -1,11 +1,12 @@
-// Tells TensorFlow about the ops: inputs, outputs, attributes, shapes.
+// Registers the ops with TensorFlow: inputs, outputs, attributes, shapes.
 #pragma once
 
 #include <string>
 
 namespace hvd::tf {
 
-/// Once a process; TensorFlow ends it when an op is registered twice. Returns what went wrong.
+/// Must be called once per process: TensorFlow aborts if an op is registered twice. Returns an
+/// error text, "" on success.
 std::string register_ops();
 
 }  // namespace hvd::tf

@@ -11,8 +11,12 @@ bool InFlight::add(const Key& key) {
   return reasons_.try_emplace(key).second;
 }
 
-bool InFlight::blame(const std::string& why) {
+bool InFlight::blame(const std::string& why, uint32_t generation) {
   const std::lock_guard lock(mutex_);
+  if (why_ended_.empty() || ended_generation_ != generation) {
+    why_ended_ = why;
+    ended_generation_ = generation;
+  }
   bool is_news = false;
   for (auto& [key, reason] : reasons_) {
     if (!reason.empty()) continue;
@@ -25,6 +29,16 @@ bool InFlight::blame(const std::string& why) {
 std::string InFlight::remove(const Key& key) {
   const std::lock_guard lock(mutex_);
   return reasons_.extract(key).mapped();
+}
+
+std::string InFlight::why_ended(uint32_t generation) const {
+  const std::lock_guard lock(mutex_);
+  return generation == ended_generation_ ? why_ended_ : "";
+}
+
+std::string InFlight::why_ended() const {
+  const std::lock_guard lock(mutex_);
+  return why_ended_;
 }
 
 }  // namespace hvd::tf

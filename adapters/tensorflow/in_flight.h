@@ -1,8 +1,8 @@
-// The operations that nodes of graphs have in flight in this process.
+// The operations of graph nodes that are in flight in this process.
 //
-// Ranks match operations by name, which is the node's. If a node runs again before its last run has
-// ended, nothing says which runs of the ranks belong together: each rank has its own order, so to
-// pair them by order would give wrong results silently. Therefore it ends the job.
+// Ranks match operations by the name of the node. If a node runs again before its last run has
+// ended, ranks cannot match the runs: the order differs per rank, and matching by order would
+// silently give wrong results. Therefore it ends the job.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,32 @@
 
 namespace hvd::tf {
 
-/// Any thread may call.
+/// Any thread may call any function.
 class InFlight {
  public:
   /// A name in a process set.
   using Key = std::pair<int32_t, std::string>;
 
-  /// The one of this process.
+  /// The instance of this process.
   static InFlight& instance();
 
-  /// Notes that `key` is in flight. False when it is already; then nothing has changed.
+  /// Adds `key`. Returns false, without a change, if it is in flight already.
   bool add(const Key& key);
-  /// Says why all that is in flight now will fail. False when that has been said before.
-  bool blame(const std::string& why);
-  /// Notes that `key` has ended. Returns what `blame` has said since `add`, "" for nothing.
+  /// Sets the reason why all operations in flight will fail, unless they have one, and why job
+  /// `generation` ends. Returns whether any was set.
+  bool blame(const std::string& why, uint32_t generation);
+  /// Removes `key`. Returns the reason set by blame() since add(), "" if there is none.
   std::string remove(const Key& key);
+  /// The first reason set by blame() for job `generation`, "" if there is none.
+  std::string why_ended(uint32_t generation) const;
+  /// The first reason set by blame() for the last job that it ended, "" if there is none.
+  std::string why_ended() const;
 
  private:
-  std::mutex mutex_;
-  std::map<Key, std::string> reasons_;  ///< of what is in flight; under mutex_
+  mutable std::mutex mutex_;
+  std::map<Key, std::string> reasons_;  ///< per operation in flight; under mutex_
+  std::string why_ended_;               ///< under mutex_
+  uint32_t ended_generation_ = 0;       ///< of the job that ended for that reason; under mutex_
 };
 
 }  // namespace hvd::tf

@@ -23,7 +23,7 @@ std::string registered(const char* name, KernelBuilder* builder) {
 
 // Operations.
 
-/// TensorFlow calls plain functions: one for each op makes what all others work on.
+/// Creates the Node of a kernel. TensorFlow needs a plain function per op.
 template <size_t index>
 void* create(Construction* construction) {
   auto node = read_node(kCollectives[index], construction);
@@ -31,7 +31,7 @@ void* create(Construction* construction) {
 }
 
 void compute(void* node, Execution* execution, DoneCallback* done) {
-  start_call(*static_cast<const Node*>(node), execution, copy_of(done));
+  start_call(*static_cast<const Node*>(node), execution, Done(done));
 }
 
 void destroy(void* node) { delete static_cast<Node*>(node); }
@@ -46,7 +46,7 @@ std::string register_collectives(std::index_sequence<indices...>) {
   return problems;
 }
 
-// Answers.
+// Queries.
 
 void answer(Execution* execution, hvd_status status, int32_t value) {
   if (status != HVD_OK) {
@@ -66,7 +66,7 @@ void answer_about_the_job(void*, Execution* execution) {
   answer(execution, status, world.*field);
 }
 
-/// Asks about a process set; then `value_of(size, rank)` is the answer.
+/// Queries a process set. The output is `value_of(size, rank)`.
 template <class ValueOf>
 void answer_about_a_set(Execution* execution, ValueOf value_of) {
   int32_t id = 0, size = 0, rank = 0;

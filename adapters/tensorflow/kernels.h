@@ -1,11 +1,11 @@
-// Gives TensorFlow the kernels of the ops, for tensors in host memory.
+// Registers the kernels of the ops with TensorFlow, for tensors in host memory.
 #pragma once
 
 #include <string>
 
 namespace hvd::tf {
 
-/// Once a process, after the ops are registered. Returns what went wrong.
+/// Must be called once per process, after register_ops(). Returns an error text, "" on success.
 std::string register_kernels();
 
 }  // namespace hvd::tf

@@ -1,4 +1,4 @@
-// What happens when TensorFlow loads this library: it registers itself, if it fits.
+// Registers the ops and kernels when TensorFlow loads this library, if it is compatible.
 #include <chrono>
 #include <string>
 
@@ -14,13 +14,12 @@ namespace {
 
 std::string register_all() {
   if (!api_problem().empty()) return api_problem();
-  if (!done_can_be_copied())
-    return "its kernels end by a std::function that is laid out in another way than ours";
+  if (!done_fits()) return "the std::function of its kernels does not have the layout of libstdc++";
   const std::string problems = register_ops();
   return problems.empty() ? register_kernels() : problems;
 }
 
-// Never destroyed: Python may ask until the end.
+// Never destroyed: Python may call until the process exits.
 const std::string& problem() {
   static const std::string& text = *new std::string(register_all());
   return text;
@@ -31,10 +30,11 @@ __attribute__((constructor)) void on_load() { problem(); }
 }  // namespace
 }  // namespace hvd::tf
 
-/// Why the ops are not there; "" when they are. For the Python package, which says it.
+/// Returns why the ops are not registered, "" if they are. The Python package raises it.
 extern "C" HVD_API const char* hvd_tensorflow_problem() { return hvd::tf::problem().c_str(); }
 
-/// Waits, `seconds` at most, until all nodes whose operations have ended have ended too; 1 if so.
+/// Waits, at most for `seconds`, until TensorFlow has completed the nodes of all ended operations.
+/// Returns 1 if it has, otherwise 0.
 extern "C" HVD_API int hvd_tensorflow_drain(int seconds) {
   return hvd::tf::Completions::instance().drain(std::chrono::seconds(seconds)) ? 1 : 0;
 }

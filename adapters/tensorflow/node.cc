@@ -5,7 +5,7 @@
 namespace hvd::tf {
 namespace {
 
-/// Reads attributes until one is wrong; then TensorFlow is told of that one.
+/// Reads attributes. Reports the first error to TensorFlow.
 class Attributes {
  public:
   explicit Attributes(Construction* construction) : construction_(construction) {}
@@ -24,7 +24,7 @@ class Attributes {
     return value != 0;
   }
 
-  /// Whether there is an input that may be left out; `name`: of the attribute that counts it.
+  /// Whether an optional input is present. `name`: the attribute with its count.
   bool given(const char* name) {
     const int32_t count = integer(name);
     if (count > 1) fail(std::string(name) + " must be 0 or 1, got " + std::to_string(count));

@@ -1,4 +1,4 @@
-// One node of a graph: what its attributes ask for. Made once, then read by every execution.
+// The attributes of a node of a graph. Read once, then used by every execution.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace hvd::tf {
 
 struct Node {
   Collective op;
-  std::string name{};  ///< the node's own, without its scopes where these do not count
+  std::string name{};  ///< of the node, without its scopes if ignores_name_scope
   bool ignores_name_scope = false;
-  bool by_iteration = false;  ///< in a loop each iteration has a name of its own
-  bool blocking = false;      ///< the thread that runs this waits anyway
+  bool by_iteration = false;  ///< in a loop each iteration has its own name
+  bool blocking = false;      ///< the calling thread waits in any case
   hvd_reduce_op reduce_op = HVD_SUM;
-  int32_t tensors = 0;  ///< the first inputs; behind them are the arguments (arguments.h)
+  int32_t tensors = 0;  ///< number of tensors, the first inputs; then come arguments (arguments.h)
   bool has_factors = false, has_process_set = false, has_name = false;
 
-  /// A name without its scopes, where these do not count.
+  /// Returns `name` without its scopes if ignores_name_scope, otherwise unchanged.
   std::string shown(std::string name) const;
 };
 
-/// None after an error, which TensorFlow has been told.
+/// Reads the attributes. Reports an error to TensorFlow and returns nullopt.
 std::optional<Node> read_node(const Collective& op, Construction* construction);
 
 }  // namespace hvd::tf

@@ -1,4 +1,4 @@
-// The ops by name: what the definitions, the kernels and their messages have in common.
+// The names and kinds of the ops, for the definitions, the kernels and their messages.
 #pragma once
 
 #include <array>
@@ -8,10 +8,10 @@
 
 namespace hvd::tf {
 
-/// An op that is one operation of all ranks.
+/// An op that runs one collective operation.
 struct Collective {
   const char* name;
-  hvd_kind kind;
+  hvd_operation_kind kind;
   bool grouped;
 };
 
@@ -29,9 +29,11 @@ inline constexpr std::array kCollectives{
     Collective{"HorovodJoin", HVD_JOIN, false},
 };
 
-constexpr bool reduces(hvd_kind kind) { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
+constexpr bool reduces(hvd_operation_kind kind) {
+  return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER;
+}
 
-/// Ops that answer a question about the job when they run.
+/// Ops that query the job when they run.
 inline constexpr char kRank[] = "HorovodRank";
 inline constexpr char kLocalRank[] = "HorovodLocalRank";
 inline constexpr char kSize[] = "HorovodSize";

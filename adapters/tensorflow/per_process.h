@@ -1,13 +1,13 @@
-// What there is one of in a process, also in one that was forked.
+// Singletons per process, also in forked children.
 #pragma once
 
 #include <pthread.h>
 
 namespace hvd::tf {
 
-/// The one T of this process. Never destroyed: a node may end at the very end of the process. A
-/// forked child gets a new one, since it inherits neither the threads of the old one nor the locks
-/// that these held.
+/// Returns the T of this process. Never destroyed: a node may end during the exit of the process. A
+/// forked child gets a new T, since it has neither the threads of the old one nor the locks that
+/// they held.
 template <class T>
 T*& per_process() {
   static T* one = new T;

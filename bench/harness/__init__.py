@@ -1,1 +1,1 @@
-"""What all benches share: peers, rounds, verdicts, tables and pictures."""
+"""Common parts of all benchmarks: peers, rounds, verdicts, tables and pictures."""

@@ -1,11 +1,10 @@
-"""What physics allows on this machine: the time in which the bytes of a call can be moved at all.
+"""Lower bounds of this machine: the least time in which the bytes of a call can be moved.
 
-In shared memory every byte of an input must be read once and every byte of a result written once,
-by some core, after one signal from another; the cores share that work, at the pace at which one of
-them copies alone. Over TCP a rank sends and receives what no algorithm can do without, over one
-plain connection. Where ranks outnumber cores, they share them. Measured in every round, between
-the contestants, so that a bound knows the same minutes as what stands beside it. A figure to look
-at, not a proof: caches are kinder to some.
+In shared memory, some core must read every byte of an input and write every byte of a result once,
+after one signal from another core. The cores share that work, each at the speed of a copy on one
+core. Over TCP, a rank sends and receives the minimum of any algorithm over one plain connection.
+Ranks may be oversubscribed. Measured in every round, between the contestants, under the same
+conditions. A reference value, not a proof: caches favour some algorithms.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ def program() -> str:
     return str(installing.program("memory", ["g++"], "memory.cc", "measure.cc"))
 
 
-# ---- who measures it in a contest --------------------------------------------------------------
+# ---- the bound as a contestant -----------------------------------------------------------------
 
 
 def in_machine(work: Work, sizes: Sequence[int]) -> Contestant:
-    """As of a peer that nobody can beat. Raises Missing where there is no compiler."""
+    """Measures the bound like a peer. Raises Missing if there is no compiler."""
     program()
     look = {"shm": in_memory, "tcp": over_loopback}[work.transport]
     return entered(lambda: look(work, sizes))
 
 
 def between_hosts(work: Work, sizes: Sequence[int], hosts: int) -> Contestant:
-    """The same where hosts are network namespaces: ranks of a host share its wire."""
+    """Measures the bound between network namespaces: ranks of a host share its link."""
     program()
     return entered(lambda: over_wire(work, sizes, hosts))
 
@@ -53,21 +52,22 @@ def entered(look: Callable[[], Ended]) -> Contestant:
 
 
 def touched(kind: str, np: int) -> float:
-    """What a rank's core reads and writes at least, in parts of a copy of the larger buffer.
+    """Returns the least that a rank's core reads and writes, as a fraction of a copy of the larger
+    buffer.
 
-    A copy reads the buffer once and writes it once. Added up over all ranks and shared evenly, in
-    buffers: allreduce and alltoall read `np` of them and write `np`. A reducescatter reads `np`
-    and writes `np` parts, which are one; an allgather, its mirror, reads one and writes `np`. A
-    broadcast reads one and writes `np - 1`: of two ranks one only reads and the other only writes,
-    each half of what a copy does. That a core must load what it stores is not counted: it may come
-    from a cache that the other one has filled.
+    A copy reads the buffer once and writes it once. All ranks together read and write this many
+    buffers, in equal shares: an allreduce and an alltoall read `np` and write `np`. A reducescatter
+    reads `np` and writes one (`np` parts). An allgather reads one and writes `np`. A broadcast
+    reads one and writes `np - 1`: with two ranks, one rank only reads and the other only writes,
+    each half of a copy. Loads that stores cause are not counted, since the line may come from
+    another core's cache.
     """
     buffers = {"reducescatter": np + 1, "allgather": 1 + np, "broadcast": np}
     return buffers.get(kind, 2 * np) / (2 * np)
 
 
 def signal_us() -> float | None:
-    """From one core to another; None where that cannot be measured."""
+    """Returns the time of a signal from one core to another, None if it cannot be measured."""
     try:
         _, signals = in_shared_memory([])
     except Missing:
@@ -76,7 +76,8 @@ def signal_us() -> float | None:
 
 
 def in_shared_memory(sizes: Sequence[int]) -> tuple[Ended, list[float]]:
-    """Copies of these sizes, and the one signal before them, where it came so far."""
+    """Returns the times of copies of these sizes, plus the time of the signal if it was
+    measured."""
     ended = run(Launch([program(), "shared", listed(sizes)], {}), LIMIT_S)
     return ended, [row["us"] for row in ended.rows if row["what"] == "signal"]
 
@@ -92,20 +93,20 @@ def in_memory(work: Work, sizes: Sequence[int]) -> Ended:
 
 
 def traffic(kind: str, np: int) -> float:
-    """What some rank must send or receive, in parts of its buffer, when nobody sends anything
-    twice. Of a broadcast that is all of it, by whoever is not the root."""
+    """Returns the least that some rank must send or receive, as a fraction of its buffer, if no
+    byte is sent twice. For a broadcast it is 1, on every rank except the root."""
     share = (np - 1) / np
     return {"allreduce": 2 * share, "broadcast": 1}.get(kind, share)
 
 
 def way(kind: str) -> str:
-    """In which directions at once, as the program spells it."""
+    """Returns the directions that are used at the same time, as the program spells them."""
     return "one" if kind == "broadcast" else "both"
 
 
 def sent_bytes(work: Work, sizes: Sequence[int], ends: int) -> dict[int, int]:
-    """By size: what goes over a wire of which each of `ends` has one. Measured as it is: of small
-    messages the way takes the time, and not the bytes."""
+    """Returns, by size, the bytes to send over a link if each of `ends` has one. At least 1 byte,
+    for the latency."""
     return {size: max(1, round(size * traffic(work.kind, ends))) for size in sizes}
 
 
@@ -126,7 +127,7 @@ def over_wire(work: Work, sizes: Sequence[int], hosts: int) -> Ended:
 
 @contextlib.contextmanager
 def serving(words: Sequence[str]) -> Iterator[None]:
-    """The other end of the wire, on the first host."""
+    """Runs the other end of the link, on the first host."""
     process = subprocess.Popen(inside(name(0), [program(), "serve", *words]))
     try:
         yield
@@ -145,7 +146,7 @@ def of_wire(ended: Ended, work: Work, sent: Mapping[int, int], share: float) -> 
 
 
 def crowd(np: int) -> float:
-    """How many ranks share a core."""
+    """Returns the number of ranks per core."""
     return max(1, np / cores())
 
 
@@ -154,7 +155,7 @@ def listed(sizes: Collection[int]) -> str:
 
 
 def told(ended: Ended, work: Work, us: Mapping[int, float]) -> Ended:
-    """`ended` with the rows of a contest, by size."""
+    """Returns `ended` with the rows of a contest, by size."""
     rows = [
         {**vars(work), "bytes": size, "median_us": value, "min_us": value}
         for size, value in us.items()

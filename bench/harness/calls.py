@@ -1,4 +1,5 @@
-"""Blocking calls in C++: rounds of one program a peer, for each kind, type and number of ranks."""
+"""Blocking calls in C++: rounds of one program per peer, for each kind, type and number of
+ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from harness.tables import report
 
 
 def contestants(arguments: argparse.Namespace, transport: str) -> list[Peer]:
-    """Ours first, then the peers that were asked for."""
+    """Returns ours first, then the selected peers."""
     chosen = [
         peer
         for peer in peers.all_peers(transport)
@@ -34,7 +35,7 @@ def measure(
     bound: Callable[[], Contestant],
     arguments: argparse.Namespace,
 ) -> tuple[list[Row], list[Row]]:
-    """All rounds of one work: its rows, and its gaps."""
+    """Runs all rounds of one kind of work. Returns its rows and its gaps."""
     ready, absent = [], {}
     for peer in entered:
         try:
@@ -72,7 +73,7 @@ def job(peer: Peer, work: Work, arguments: argparse.Namespace) -> Callable[[Size
 
 
 def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> int:
-    """Measures, prints, and writes what was asked for; returns the exit code."""
+    """Measures, prints, and writes the requested files; returns the exit code."""
     found = results.document(bench, arguments)
     gaps: list[Row] = []
     shown: list[Work] = []
@@ -84,7 +85,7 @@ def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> in
         found.replace([named], rows, missing, arguments.sizes)
         shown.append(named)
         gaps += missing
-        if arguments.json:  # after every work, so that an interrupted run leaves something
+        if arguments.json:  # after every kind of work, so an interrupted run keeps its results
             found.save(arguments.json)
     if arguments.plot:
         pictures.draw(found, shown, arguments.plot)
@@ -93,5 +94,5 @@ def main(bench: str, works: Sequence[Work], arguments: argparse.Namespace) -> in
 
 
 def exit_code(missing: Iterable[Row]) -> int:
-    """1 when we failed anywhere ourselves."""
+    """Returns 1 if ours failed anywhere."""
     return int(any(row["peer"] == results.OURS for row in missing))

@@ -1,4 +1,5 @@
-"""What the pictures of a bench show, however they are drawn: lines, colours, labels."""
+"""The contents of the pictures of a benchmark, independent of the format: lines, colours,
+labels."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from harness.results import (
     size_text,
 )
 
-#: As many as there are peers over TCP, and one more.
+#: One more than there are peers over TCP.
 COLOURS = (
     *("#4477aa", "#228833", "#aa3377", "#66ccee", "#ccbb44"),
     *("#888888", "#994455", "#44bb99", "#8866cc", "#334455"),
@@ -35,7 +36,7 @@ class Line:
 
 
 def lines_of(rows: Sequence[Row], value: Callable[[Row], float]) -> list[Line]:
-    """Ours last, so that it lies on top."""
+    """Returns one line per peer. Ours is last, so that it is drawn on top."""
     names = {row["peer"] for row in rows}
     found = []
     for name in sorted(names, key=lambda name: (name == OURS, name == BOUND, name)):
@@ -48,20 +49,20 @@ def lines_of(rows: Sequence[Row], value: Callable[[Row], float]) -> list[Line]:
 class Panel:
     title: str
     lines: list[Line]
-    label: Callable[[float], str]  #: of a number on its upright axis
+    label: Callable[[float], str]  #: the text of a value on the vertical axis
 
     def sizes(self) -> list[float]:
         return sorted({size for line in self.lines for size, _ in line.points})
 
     def stretches(self, line: Line) -> list[Points]:
-        """The points of one of `lines`, cut where a size is missing that another line has."""
+        """Returns the points of one of `lines`, split at sizes that only other lines have."""
         values = dict(line.points)
         runs = itertools.groupby(self.sizes(), lambda size: size in values)
         return [[(size, values[size]) for size in run] for is_there, run in runs if is_there]
 
 
 def panels_of(work: Work, rows: Sequence[Row]) -> list[Panel]:
-    """Two of `rows`, all of that work: what it takes, and how much a second that is."""
+    """Returns two panels of `rows`, all of one kind of work: time, and bytes per second."""
     latency = lines_of(rows, lambda row: row["median_us"])
     rate = lines_of(rows, lambda row: row["bytes"] / row["median_us"] / 1e3)
     return [
@@ -79,7 +80,7 @@ def colours_of(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def has_curves(rows: Sequence[Row]) -> bool:
-    """Whether some work was measured at so many sizes that a curve says something."""
+    """Returns whether some work was measured at enough sizes for a curve."""
     sizes: dict[Work, set[int]] = {}
     for row in rows:
         sizes.setdefault(Work.of(row), set()).add(row["bytes"])
@@ -98,5 +99,5 @@ def time_label(us: float) -> str:
 
 
 def size_label(size: float) -> str:
-    """Short, since large sizes stand close to each other."""
+    """Returns a short label, since large sizes are close to each other on the axis."""
     return size_text(int(size)).replace("iB", "").replace(" ", "")

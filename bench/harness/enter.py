@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in for ssh where hosts are network namespaces: enter.py [-o X] HOST COMMAND..."""
+"""Replaces ssh if hosts are network namespaces: enter.py [-o X] HOST COMMAND..."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ WITH_A_VALUE = ("-o", "-p", "-l", "-i")
 def main() -> None:
     words = sys.argv[1:]
     if "-G" in words:
-        return  # there are no settings to tell
+        return  # ssh is asked for its settings; there are none
     while words and words[0].startswith("-"):
         words = words[2 if words[0] in WITH_A_VALUE else 1 :]
     host, command = words[0].split("@")[-1], " ".join(words[1:])

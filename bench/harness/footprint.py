@@ -1,4 +1,4 @@
-"""What a launcher and its agents hold in memory while ranks write more than anybody reads."""
+"""Memory of a launcher and its agents while ranks write faster than their output is read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from harness.jobs import Launch, Missing, end
 
 LINE = "a line of a log, as long as such lines are: step 1234, loss 0.5678, 910.11 images/s"
-TOTAL_BYTES = 128 << 20  #: of all ranks together, a multiple of what is wanted
-#: So long nobody reads, as in a pager: what is on its way then has to wait somewhere.
+TOTAL_BYTES = 128 << 20  #: of all ranks together; a multiple of the limit on memory
+#: Seconds in which the output is not read, as by a pager, so that it must be buffered somewhere.
 UNREAD_S = 1.0
 BETWEEN_LOOKS_S = 0.05
 READ_BYTES = 1 << 20
@@ -22,13 +22,13 @@ LAUNCHER, AGENT = "horovodrun", "agent"
 
 
 def writing(np: int) -> list[str]:
-    """What each of `np` ranks runs."""
+    """Returns the command that each of `np` ranks runs."""
     return ["sh", "-c", f'yes "$0" | head -c {TOTAL_BYTES // np}', LINE]
 
 
 def most_bytes(launch: Launch, limit_s: float) -> dict[str, int]:
-    """The most that was resident during a job, of horovodrun and of the largest of its agents
-    (which only other hosts have). Raises Missing when the job fails or takes longer."""
+    """Returns the peak resident memory of horovodrun and of its largest agent (which only other
+    hosts have) during a job. Raises Missing if the job fails or takes too long."""
     most: dict[str, int] = defaultdict(int)
     process = subprocess.Popen(
         list(launch.command),
@@ -64,7 +64,7 @@ def most_bytes(launch: Launch, limit_s: float) -> dict[str, int]:
 
 
 def look(launcher: int, most: dict[str, int]) -> None:
-    """Raises `most` to what the job of the process `launcher` has needed until now."""
+    """Raises `most` to the peaks so far of the job of the process `launcher`."""
     parents = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -78,7 +78,7 @@ def look(launcher: int, most: dict[str, int]) -> None:
 
 
 def role_of(process: int, launcher: int) -> str | None:
-    """None of what is neither, and before a process has become what it will be."""
+    """Returns None for other processes, and before a process has called exec."""
     try:
         words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -97,7 +97,7 @@ def descends(process: int, from_process: int, parents: dict[int, int]) -> bool:
 
 
 def high_water_bytes(process: int) -> int:
-    """The most that was ever resident; 0 of a process that has ended."""
+    """Returns the peak resident memory; 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:

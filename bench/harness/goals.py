@@ -1,7 +1,7 @@
-"""What we want to reach, as a table, and whether results show that we do. Pure.
+"""The table of goals, and the decision whether results reach them. Pure.
 
-A goal speaks of cells. It is missed as soon as one of these falls short, and met only when every
-cell that it names was measured: a part of them shows nothing.
+A goal covers cells. It is missed if one cell falls short. It is met only if all its cells were
+measured.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from harness.verdict import digits, geometric_mean
 
 STATES = MET, MISSED, NOT_MEASURED = "met", "missed", "not measured"
 
-Place = tuple[str | int, ...]  #: of a cell, by the axes that a goal names
+Place = tuple[str | int, ...]  #: the values of a cell on the axes of a goal
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Those of one bench. What is empty may be anything; of what is not, every combination has to
-    be measured."""
+    """Cells of one benchmark. An empty axis allows any value; of the other axes, every combination
+    must be measured."""
 
     bench: str
     transport: tuple[str, ...] = ()
@@ -60,12 +60,14 @@ class Cells:
 
 @dataclass(frozen=True)
 class Goal:
-    key: str  #: by which bench/reasons.md names it
+    key: str  #: its name in bench/reasons.md
     what: str
     cells: Cells
     read: Read
-    limit: float | None = None  #: None: a reading has its own, and is above 1 where it is kept
-    mean: bool = False  #: the geometric mean counts, in place of the worst cell
+    limit: float | None = (
+        None  #: None: each reading has its own limit, and a value above 1 meets it
+    )
+    mean: bool = False  #: judges the geometric mean instead of the worst cell
 
 
 # ---- the table ---------------------------------------------------------------------------------
@@ -80,7 +82,7 @@ HOSTS = ("2 hosts, 1gbit", "3 hosts, 1gbit", "4 hosts, 1gbit")
 ALLREDUCE = Cells("allreduce", ("shm",), ("allreduce",), FLOAT32, (2, 4, 8), ALL_BYTES)
 ALLREDUCE_NP_2 = replace(ALLREDUCE, np=(2,))
 ALLREDUCE_64_MIB = replace(ALLREDUCE_NP_2, bytes=(64 * MIB,))
-#: A core for each rank.
+#: One core per rank.
 ALLREDUCE_CORES = replace(ALLREDUCE, transport=("shm, 16 cores",), np=(4, 8))
 ALLREDUCE_HALF = Cells("half", ("shm",), ("allreduce",), HALF, (2, 4, 8), ALL_BYTES)
 ALLREDUCE_TCP = replace(ALLREDUCE, transport=("tcp",), np=(2, 4))
@@ -92,7 +94,7 @@ WIRE_BYTES = (4 * MIB, 16 * MIB, 64 * MIB)
 LINE_RATE = Cells("net", HOSTS, ("allreduce",), FLOAT32, bytes=WIRE_BYTES)
 EIGHT_BYTES = Cells("net", HOSTS, ("allreduce",), FLOAT32, bytes=(8,))
 
-#: Of a step: numbers of ranks that must be measured; of BERT-large, those that fit into memory.
+#: Numbers of ranks that must be measured for a step. BERT-large: any that fit into memory.
 STEP_NP = {"ResNet-50": (2, 4), "1000 x 1 KiB": (2, 4)}
 WAYS: dict[str, tuple[str, Read]] = {
     "best": ("our best way", best_ratios),
@@ -101,7 +103,7 @@ WAYS: dict[str, tuple[str, Read]] = {
 
 
 def worst_and_mean(key: str, words: str, cells: Cells, worst: float, mean: float) -> list[Goal]:
-    """Of best peer / ours."""
+    """Returns the goals for the worst cell and the mean of best peer / ours."""
     return [
         Goal(f"{key}-worst", f"{words}: best peer / ours, worst", cells, ratios, worst),
         Goal(f"{key}-mean", f"{words}: best peer / ours, mean", cells, ratios, mean, mean=True),
@@ -109,8 +111,8 @@ def worst_and_mean(key: str, words: str, cells: Cells, worst: float, mean: float
 
 
 def half_types(key: str, words: str, cells: Cells) -> list[Goal]:
-    """Ahead of those peers that have them, and at most 1.2 times as long as float32 takes."""
-    as_float32 = f"{words}: our float32 of as many bytes / ours, worst (at most 1.2 x as long)"
+    """Faster than the peers that have these types, and at most 1.2 times the time of float32."""
+    as_float32 = f"allreduce of {words}: our float32 at equal bytes / ours, worst"
     return [
         Goal(f"{key}-worst", f"allreduce of {words}: best peer / ours, worst", cells, ratios, 1.0),
         Goal(f"{key}-as-float32", as_float32, cells, shares_of(OURS_FLOAT32), 1 / 1.2),
@@ -130,27 +132,34 @@ def overhead(type_: str, np: int) -> Cells:
 
 GOALS = (
     *worst_and_mean("allreduce", "allreduce of float32, shared memory", ALLREDUCE, 0.95, 1.5),
-    Goal("allreduce-mean-np-2", "the same at np 2, mean", ALLREDUCE_NP_2, ratios, 1.15, mean=True),
+    Goal(
+        "allreduce-mean-np-2",
+        "allreduce of float32, shared memory, np 2: best peer / ours, mean",
+        ALLREDUCE_NP_2,
+        ratios,
+        1.15,
+        mean=True,
+    ),
     *worst_and_mean(
         "allreduce-cores",
-        "the same with a core for each rank (np 4, 8 of 16)",
+        "allreduce of float32, shared memory, one core per rank",
         ALLREDUCE_CORES,
         0.95,
         1.5,
     ),
     Goal(
         "allreduce-64-MiB",
-        "64 MiB at np 2: one read and one write of the buffer / ours (at most 1.15 x as long)",
+        "allreduce of 64 MiB, shared memory, np 2: bound / ours",
         ALLREDUCE_64_MIB,
         shares_of(BOUND),
         1 / 1.15,
     ),
-    *half_types("half", "float16 and bfloat16", ALLREDUCE_HALF),
+    *half_types("half", "float16 and bfloat16, shared memory", ALLREDUCE_HALF),
     *worst_and_mean("collectives", "other collectives, shared memory", COLLECTIVES, 0.95, 1.2),
     *worst_and_mean("tcp-allreduce", "allreduce of float32, TCP", ALLREDUCE_TCP, 0.95, 1.5),
     Goal(
         "tcp-allreduce-mean-np-2",
-        "the same at np 2, mean",
+        "allreduce of float32, TCP, np 2: best peer / ours, mean",
         ALLREDUCE_TCP_NP_2,
         ratios,
         1.15,
@@ -160,7 +169,7 @@ GOALS = (
     *worst_and_mean("tcp-collectives", "other collectives, TCP", COLLECTIVES_TCP, 0.95, 1.2),
     Goal(
         "net-line-rate",
-        "between hosts, from 4 MiB up: what the wire needs / ours, worst",
+        "between hosts, 4 MiB and larger: bound / ours, worst",
         LINE_RATE,
         shares_of(BOUND),
         0.95,
@@ -176,53 +185,53 @@ GOALS = (
     ),
     Goal(
         "train",
-        "a training to the same loss, np 2: best peer / ours",
+        "training to the same loss, np 2: best peer / ours",
         Cells("train", kind=("train",), np=(2,)),
         ratios,
         1.0,
     ),
     Goal(
         "4-bytes-result",
-        "4 bytes from torch, np 2, to the result",
+        "allreduce of 4 bytes from torch, np 2, to the result",
         overhead("4 bytes, to the result", 2),
         targets,
     ),
     Goal(
         "4-bytes-submission",
-        "4 bytes from torch, np 2, submission alone",
+        "allreduce of 4 bytes from torch, np 2, submission alone",
         overhead("4 bytes, submission alone", 2),
         targets,
     ),
     Goal(
         "memory-core",
-        "memory of a rank beside its tensors, without staging",
+        "memory per rank beside its tensors, without staging",
         Cells("overhead", ("shm", "tcp"), (MEMORY,), ("core",)),
         targets,
     ),
     Goal(
         "memory-staging",
-        "memory of a rank for staging",
+        "memory per rank for staging",
         Cells("overhead", ("shm", "tcp"), (MEMORY,), ("staging",)),
         targets,
     ),
     Goal(
         "memory-start",
-        "memory of horovodrun, and of an agent on another host",
+        "memory of horovodrun, and of its agent on another host",
         Cells("start", kind=(MEMORY,), type=("horovodrun", "agent")),
         targets,
     ),
     Goal(
         "alone",
-        "a training step at np 1: what our optimizer adds",
+        "training step at np 1: time that our optimizer adds",
         overhead("training step", 1),
         within_spread,
     ),
 )
 
-#: What no bench shows but a test: the goal, the file, and the test in it.
+#: Goals that a test checks instead of a bench: the goal, the file, and the test in it.
 TESTED = (
     (
-        "an idle job wakes for nothing",
+        "an idle job makes no system call",
         "tests/launch/test_launch_rest.py",
         "test_an_idle_job_makes_no_system_call",
     ),
@@ -240,12 +249,12 @@ TESTED = (
 @dataclass(frozen=True)
 class Judged:
     wanted: str
-    shown: str  #: what it is
+    shown: str  #: the measured value
     state: str
 
 
 def judge(goal: Goal, rows: Mapping[str, Sequence[Row]]) -> Judged:
-    """By the rows of each bench."""
+    """Judges by the rows of each benchmark."""
     mine = [row for row in rows.get(goal.cells.bench, ()) if goal.cells.have(cell_of(row))]
     found = goal.read(mine)
     failed = {cell_of(row) for row in mine} - {cell_of(r) for r in mine if r["peer"] == OURS}
@@ -267,7 +276,7 @@ def judge(goal: Goal, rows: Mapping[str, Sequence[Row]]) -> Judged:
         shown += [f"ours failed in {len(failed)}"]
     if lacking and shown:
         shown += [f"{len(lacking)} of {len(goal.cells.wanted())} not measured"]
-    # A mean of some cells says nothing of the others; one that falls short does.
+    # A mean over some cells is not conclusive. A single cell that falls short is.
     short = bool(failed) or (value < limit and not (goal.mean and lacking))
     state = MISSED if short else NOT_MEASURED if lacking else MET
     return Judged(wanted, "; ".join(shown) or "-", state)

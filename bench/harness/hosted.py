@@ -1,4 +1,4 @@
-"""The peers between hosts that are network namespaces, and ourselves there."""
+"""The peers, and this project, between hosts that are network namespaces."""
 
 from __future__ import annotations
 

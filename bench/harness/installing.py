@@ -1,7 +1,7 @@
-"""Gets peers from packages, when they are first asked for, and builds the programs for them.
+"""Installs peers from packages at their first use, and builds the programs for them.
 
-Debian's need root; PyPI's get a virtual environment each below build/peers. What cannot be had
-raises Missing with the reason.
+Debian packages need root. PyPI packages get one virtual environment per peer in build/peers. Raises
+Missing with the reason if a peer cannot be installed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from harness.jobs import Missing
 from harness.places import PEERS, PROGRAMS
 
 INSTALL_LIMIT_S = 900
-HEADERS = ("measure.h", "pages.h", "place.h", "timing.h")  #: of programs
+HEADERS = ("measure.h", "pages.h", "rendezvous.h", "timing.h")  #: of the programs
 
 
 def debian(*packages: str) -> None:
-    """Sees to it that Debian's `packages` are there."""
+    """Ensures that the Debian `packages` are installed."""
     lacking = [name for name in packages if not is_installed(name)]
     if not lacking:
         return
@@ -40,7 +40,7 @@ def is_installed(package: str) -> bool:
 
 
 def pypi(name: str, *requirements: str) -> Path:
-    """A virtual environment with just `requirements`, without what they depend on."""
+    """Makes a virtual environment with `requirements`, without their dependencies."""
     folder = PEERS / name
     stamp = folder / ".requirements"
     wanted = "\n".join(requirements)
@@ -55,7 +55,7 @@ def pypi(name: str, *requirements: str) -> Path:
 
 
 def program(name: str, compile_command: Sequence[str], *sources: str, libraries: str = "") -> Path:
-    """The program `name`, compiled anew when a source or the command has changed."""
+    """Builds the program `name` if a source or the command has changed."""
     target = PEERS / "programs" / name
     target.parent.mkdir(parents=True, exist_ok=True)
     texts = [PROGRAMS / source for source in (*sources, *HEADERS)]

@@ -1,4 +1,4 @@
-"""Runs one job to its end or its time limit, and leaves nothing of it behind."""
+"""Runs one job until it ends or reaches its time limit, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Any
 
 from harness import loopback
 
-MISSING_CODE = 77  #: a program's way to say that its peer cannot do this
-#: What a line of an error stream has that says most, first things first.
+MISSING_CODE = 77  #: exit code of a program whose peer does not support the work
+#: Parts of informative lines of an error stream, the most informative first.
 TELLING = ("missing:", "Fatal error", "Assertion failed", "Error", "error")
 LONGEST_COMPLAINT = 200
 
 
 class Missing(Exception):
-    """A peer is not there, or cannot do what is asked for: a gap in the table."""
+    """A peer is not available, or does not support the work: a gap in the table."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A command and what it needs beside the environment of the caller."""
+    """A command, and the variables that it needs in addition to the caller's environment."""
 
     command: Sequence[str]
     env: Mapping[str, str]
@@ -36,14 +36,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Ended:
-    code: int | None  #: None: it ran over the limit
+    code: int | None  #: the exit code; None: it exceeded the limit
     rows: list[dict[str, Any]]  #: every line of JSON that it printed
-    complaint: str  #: the most telling line of the error stream
+    complaint: str  #: the most informative line of the error stream
     seconds: float
 
     @property
     def why(self) -> str:
-        """What went wrong; empty when nothing did."""
+        """Returns the reason of a failure, empty if there was none."""
         if self.code == 0 and self.rows:
             return ""
         if "missing:" in self.complaint:
@@ -53,10 +53,10 @@ class Ended:
 
 
 def run(launch: Launch, limit_s: float) -> Ended:
-    loopback.network()  # made here, since a child only enters it
+    loopback.network()  # created here, since a child process can only enter it
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         begin = time.monotonic()
-        # Files instead of pipes: what a daemon of a launcher keeps open must not keep us waiting.
+        # Files, not pipes: a daemon of a launcher may keep its output open.
         process = subprocess.Popen(
             list(launch.command),
             env={**os.environ, **launch.env},
@@ -83,7 +83,7 @@ def complaint_in(text: str) -> str:
 
 
 def wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
-    """None at the limit. Popen.wait with a timeout looks now and then; this returns at once."""
+    """Returns the exit code, None at the limit. Popen.wait with a timeout would poll."""
     try:
         watched = os.pidfd_open(process.pid)
         try:
@@ -96,7 +96,8 @@ def wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """A launcher gets a moment to end its ranks, which may be in sessions of their own."""
+    """Kills the process group, after 2 s in which a launcher can end its ranks, which may be in
+    their own sessions."""
     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -107,7 +108,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def rows_in(text: str) -> list[dict[str, Any]]:
-    """The objects that stand alone on a line, whatever the launcher has written before them."""
+    """Returns the JSON objects that are alone on a line, after any prefix of the launcher."""
     rows = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):

@@ -1,9 +1,9 @@
-"""The network of what runs on one host: loopback alone, over which nobody's packets are paced.
+"""A network for jobs on one host: only loopback, without packet pacing.
 
-BBR, the default of many machines, spreads packets over time, also over loopback, where nothing is
-congested: an MPI needs up to twice as long for 4 MiB as with Reno. Our own connections within a
-machine ask for Reno (core/transport/socket.h); here every contestant gets it. Needs root; without,
-jobs have the network and the congestion control that the machine has.
+BBR, the default on many machines, paces packets even over loopback, where there is no congestion.
+This slows MPI down. Our own connections within a machine request Reno (core/transport/socket.h).
+Here all contestants get it. Needs root. Without root, jobs use the machine's network and congestion
+control.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-WITHOUT_PACING = "reno"  #: always in the kernel
-CLONE_NEWNET = 0x40000000  #: of <sched.h>
+WITHOUT_PACING = "reno"  #: every kernel has it
+CLONE_NEWNET = 0x40000000  #: from <sched.h>
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter() -> None:
-    """Moves the calling thread, and what it starts, there: for a child before it executes."""
+    """Moves the calling thread and its children into it. Call it in a child before exec."""
     found = network()
     if found is not None and libc.setns(found, CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "cannot enter the network of the benches")
@@ -30,10 +30,11 @@ def enter() -> None:
 
 @functools.cache
 def network() -> int | None:
-    """It lives as long as this descriptor. None where none can be made."""
+    """Returns a descriptor of the network, which exists as long as the descriptor is open. None if
+    it cannot be created."""
     if os.geteuid() != 0:
         return None
-    # A thread moves alone, and this one ends: the process itself stays where it is.
+    # Only the calling thread moves. It ends, and the process stays in its network.
     with ThreadPoolExecutor(1) as aside:
         return aside.submit(made).result()
 

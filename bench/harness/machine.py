@@ -1,4 +1,4 @@
-"""What was measured on."""
+"""Describes the machine that ran the benchmarks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any
 
 from harness.places import PEERS, ROOT, cores
 
-CODE = ("--", ":!docs", ":!*.md")  #: what commands of git are told to look at
-GENERATION = {"cpu family": "family", "model": "model"}  #: keys of /proc/cpuinfo: our words
+CODE = ("--", ":!docs", ":!*.md")  #: paths for git: everything except documents
+GENERATION = {
+    "cpu family": "family",
+    "model": "model",
+}  #: keys of /proc/cpuinfo, and the words for them
 
 
 def facts() -> dict[str, Any]:
@@ -21,14 +24,14 @@ def facts() -> dict[str, Any]:
         "cpu": cpu(Path("/proc/cpuinfo").read_text()),
         "cores": cores(),
         "memory_GiB": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
-        "kernel": platform.release().split("-")[0],  # the rest names who built it
+        "kernel": platform.release().split("-")[0],  # the rest names the distribution
         "versions": versions(),
     }
 
 
 def revision() -> str:
-    """The last commit that changed more than texts and results, and whether something else has
-    been changed since. Empty where there is no history."""
+    """Returns the last commit that changed more than documents and results, and whether there are
+    uncommitted changes to other files. Empty without a history."""
     last = git("log", "-1", "--format=%h", *CODE)
     return f"{last}, changed" if last and git("status", "--porcelain", *CODE) else last
 
@@ -43,7 +46,7 @@ def git(*words: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what is there of the peers, by the names of their packages."""
+    """Returns the versions of the installed peers, by package name."""
     debian = ["libopenmpi3", "libmpich12", "libgloo0"]
     query = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *debian]
     try:
@@ -62,7 +65,8 @@ def versions() -> dict[str, str]:
 
 
 def cpu(cpuinfo: str) -> str:
-    """Its name and generation, for a virtual machine often has the maker's name alone."""
+    """Returns name and generation of the CPU. The name alone is often just the vendor in virtual
+    machines."""
     lines = [line.split(":", 1) for line in cpuinfo.splitlines() if ":" in line]
     told = {name.strip(): value.strip() for name, value in reversed(lines)}  # of the first core
     if "model name" not in told:

@@ -1,4 +1,4 @@
-"""Hosts that are network namespaces: each has one wire, to a switch, of a rate in both directions.
+"""Hosts that are network namespaces, each with one link of a given rate per direction to a switch.
 
 Names begin with "hvdbench", so that nothing else is touched. Needs root.
 """
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from harness.jobs import Missing
 
 SWITCH = "hvdbench-switch"
-WIRE = "wire"  #: the interface of every host
+WIRE = "wire"  #: of each host
 NETWORK = "10.77.0"
-#: Some of the largest packets that the kernel makes, and what a small switch holds.
+#: `burst`: several of the largest packets of the kernel. `latency`: the buffer of a small switch.
 SHAPE = ["burst", "128kb", "latency", "20ms"]
 
 
@@ -28,8 +28,8 @@ def address(host: int) -> str:
 
 
 def inside(host: str, command: Sequence[str]) -> list[str]:
-    """`command` in a namespace. Libraries tell hosts apart by their names; this one's is its
-    address, which everybody can resolve."""
+    """Returns `command` inside a namespace. Libraries distinguish hosts by name; the name here is
+    the address, which always resolves."""
     place = address(int(host.rsplit("-", 1)[1]) - 1)
     entered = ["ip", "netns", "exec", host, "unshare", "--uts"]
     return [*entered, "sh", "-c", 'hostname "$0" && exec "$@"', place, *command]

@@ -1,4 +1,4 @@
-"""The arguments that the benches share."""
+"""Command-line arguments that all benchmarks have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from harness import peers, pictures
 
 SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
-NONE = "none"  #: in place of peers
+NONE = "none"  #: the value of --peers for no peers
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 ONE_BUILD = (
@@ -21,13 +21,13 @@ ONE_BUILD = (
 
 
 def size(text: str) -> int:
-    """8, 16K, 64M."""
+    """Parses 8, 16K, 64M."""
     unit = UNITS.get(text[-1:].upper())
     return int(text[:-1]) * unit if unit else int(text)
 
 
 class Flat(argparse.Action):
-    """Of values that are lists themselves, one list."""
+    """Flattens a list of lists of values."""
 
     def __call__(
         self,
@@ -40,12 +40,12 @@ class Flat(argparse.Action):
 
 
 def listed(one: Callable[[str], Any]) -> dict[str, Any]:
-    """What makes an option take `2 4 8` and `2,4,8`."""
+    """Returns the arguments of add_argument() for an option that takes `2 4 8` or `2,4,8`."""
 
     def several(text: str) -> list[Any]:
         return [one(part) for part in text.split(",")]
 
-    several.__name__ = one.__name__  # argparse names it in its errors
+    several.__name__ = one.__name__  # argparse shows it in its errors
     return {"type": several, "nargs": "+", "action": Flat}
 
 
@@ -59,7 +59,7 @@ def one_of(names: Collection[str]) -> Callable[[str], str]:
 
 
 def picture(text: str) -> Path:
-    """A file whose suffix says what is drawn into it."""
+    """Parses a file name, whose suffix selects the format."""
     path = Path(text)
     if path.suffix not in pictures.SUFFIXES:
         raise argparse.ArgumentTypeError(
@@ -75,30 +75,35 @@ def picture(text: str) -> Path:
 def parser(
     description: str, np: list[int], sizes: list[int] | None, known: Sequence[str]
 ) -> argparse.ArgumentParser:
-    """`known` are the names of peers that may be asked for."""
+    """Returns a parser. `known`: names of peers that can be selected."""
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     add = made.add_argument
     add("--np", **listed(int), default=np)
     if sizes is not None:
         add("--sizes", **listed(size), default=sizes, help="bytes; 16K, 64M")
-        add("--seconds", type=float, help="for the calls of one size in one round")
-        add("--limit", type=float, default=60, help="seconds that one job may take")
-        add("--machine", help="names this one in the results, beside others")
+        add("--seconds", type=float, help="duration of the calls of one size in one round")
+        add("--limit", type=float, default=60, help="time limit of one job in seconds")
+        add("--machine", help="name of this machine in the results")
     only = f"only these: {', '.join(known)}; '{NONE}' for us alone"
     add("--peers", **listed(one_of([*known, NONE])), metavar="PEER", help=only)
-    add("--plot", type=picture, metavar="FILE", help="an SVG or PNG: curves over size, else bars")
+    add(
+        "--plot",
+        type=picture,
+        metavar="FILE",
+        help="an SVG or PNG: curves over size, or bars for a single size",
+    )
     older = "an older JSON of this bench" + (", or another build of ours" if sizes else "")
     add("--before", type=Path, help=f"{older}, as one more line that is not judged")
     add("--rounds", type=int, default=9)
-    add("--quick", action="store_true", help="3 short rounds: a first look, not a result")
-    add("--json", type=Path, metavar="FILE", help="what is in FILE of other work stays there")
-    help_text = "the build folder of what is measured as ours"
+    add("--quick", action="store_true", help="3 short rounds: a smoke test, not a result")
+    add("--json", type=Path, metavar="FILE", help="write results; other works in FILE are kept")
+    help_text = "the build folder that is measured as ours"
     add("--ours", type=Path, metavar="BUILD", default=peers.default_build(), help=help_text)
     return made
 
 
 def parse(made: argparse.ArgumentParser) -> argparse.Namespace:
-    """The arguments, of which --before and --peers are checked before hours are spent."""
+    """Returns the arguments; checks --before and --peers before the measurements start."""
     arguments = made.parse_args()
     if arguments.before is not None:
         if not arguments.before.exists():
@@ -115,7 +120,7 @@ def parse(made: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def refuse_strangers(made: argparse.ArgumentParser, asked: Collection[str], transport: str) -> None:
-    """Some peers have nothing to do with shared memory."""
+    """Rejects peers that do not support the transport."""
     known = [*peers.names(transport), NONE]
     strangers = [name for name in asked if name not in known]
     if strangers:
@@ -125,12 +130,12 @@ def refuse_strangers(made: argparse.ArgumentParser, asked: Collection[str], tran
 
 
 def is_asked_for(short: str, asked: Collection[str] | None) -> bool:
-    """Whether the peer of that name is one of --peers, which may not be there."""
+    """Returns whether --peers selects the peer of this name, even if it is not installed."""
     return asked is None or short in asked
 
 
 def build_before(arguments: argparse.Namespace) -> Path | None:
-    """The other build, where --before is one."""
+    """Returns --before if it is a build, else None."""
     before = arguments.before
     return before.resolve() if before is not None and before.is_dir() else None
 

@@ -1,4 +1,4 @@
-"""How a build of this project is run: its launcher, and its Python package."""
+"""Runs a build of this project: its launcher, and its Python package."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from harness.places import cores
 
 
 def horovodrun(build: Path) -> str:
-    return str(build / "job" / "horovodrun")
+    return str(build / "launcher" / "horovodrun")
 
 
 def python_job(build: Path, np: int, script: str, arguments: Sequence[str]) -> Launch:
-    """`script` on every rank, with the package of `build`; with the installed one where the build
-    has none."""
+    """Runs `script` on every rank, with the package of `build` if it has one, else with the
+    installed package."""
     command = [horovodrun(build), "-np", str(np), sys.executable, script, *arguments]
     threads = {"OMP_NUM_THREADS": str(max(1, cores() // np))}
     overlay = package_of(build)
@@ -24,7 +24,8 @@ def python_job(build: Path, np: int, script: str, arguments: Sequence[str]) -> L
 
 
 def package_of(build: Path) -> Path | None:
-    """A folder to import from: links to the sources of `build` and to the modules it has made."""
+    """Makes a folder to import from, with links to the sources of `build` and its compiled
+    modules."""
     modules = list((build / "python").glob("_core*.so"))
     if not modules:
         return None

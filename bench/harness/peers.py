@@ -1,10 +1,9 @@
-"""Whom we compare ourselves with, and the settings that are best for each.
+"""The peers, and the best settings for each.
 
-A peer says how it is had (`prepare`, which installs and builds when that has not been done) and
-how a job of it is launched. Ranks are bound to cores, by their launchers where there is a core for
-every rank, by their programs where several share one (`pin` in bench/programs/measure.cc). In the
-first case they spin, in the other they yield, as far as they can (`mpich_yields`). Gloo's ranks are
-free: a thread of its own receives.
+A peer defines how it is installed and built (`prepare`) and how its jobs are launched. Ranks are
+bound to cores. With one core per rank, launchers bind them, and ranks spin. On oversubscribed
+cores, programs bind themselves (`pin` in bench/programs/measure.cc), and ranks yield if the peer
+supports it (`mpich_yields`). Ranks of Gloo are not bound, since it receives in a thread of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from harness.jobs import Launch, Missing
 from harness.places import PEERS, PROGRAMS, ROOT, cores
 
 MPI_SOURCES = ("mpi.cc", "measure.cc")
-#: Tells a program with MPI to bind its ranks itself (`pin_if_asked` in bench/programs/mpi.cc).
+#: Makes a program with MPI bind itself to a core (`pin_if_asked` in bench/programs/mpi.cc).
 PINNED = {"BENCH_PIN": "1"}
 
 
@@ -30,7 +29,7 @@ class Peer:
     short: str  #: as in --peers
     transport: str  #: shm or tcp
     prepare: Callable[[], Path]  #: returns the program
-    #: the launcher for so many ranks, to which the program and its arguments are added
+    #: the launcher's command for a number of ranks; the program and its arguments follow it
     launcher: Callable[[int], Sequence[str]]
     env: Callable[[int], Mapping[str, str]] = field(default=lambda np: {})
 
@@ -41,7 +40,7 @@ class Peer:
 
 
 def crowded(np: int) -> bool:
-    """More ranks than cores."""
+    """Returns whether there are more ranks than cores."""
     return np > cores()
 
 
@@ -69,7 +68,7 @@ def openmpi(version: int, btl: str) -> Callable[[int], list[str]]:
         crowd = ["--oversubscribe"] if version == 4 else ["--map-by", ":OVERSUBSCRIBE"]
         free = [*crowd, "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
         place = free if crowded(np) else ["--bind-to", "core"]
-        # The point-to-point layer that these machines are best with; the other one needs a fabric.
+        # The point-to-point layer that is fastest on these machines. The other one needs a fabric.
         layers = ["--mca", "pml", "ob1", "--mca", "btl", btl]
         lo = ["--mca", "btl_tcp_if_include", "lo"] if "tcp" in btl else []
         return [mpirun, "--allow-run-as-root", *place, *layers, *lo, "-np", str(np)]
@@ -104,13 +103,12 @@ def mpich(version: int) -> Callable[[int], list[str]]:
 
 
 def mpich_yields(np: int) -> dict[str, str]:
-    """Yields at once; the collectives in shared memory of its own, which spin, are kept out. With
-    this, 4 ranks of MPICH 5 on 2 cores need 20 us for 8 bytes; with heavy yield 370, else 8000.
+    """Makes MPICH yield after one poll, and disables its shared-memory collectives, which spin.
 
-    MPICH 4.0 has both variables and no heavy yield. As Debian builds it, what they call is empty:
-    the library imports neither sched_yield nor anything that sleeps. Where its ranks outnumber
-    cores each waits until the kernel gives its core to another one, which is 8 to 40 ms for a call,
-    over TCP as well. None of its settings ends that.
+    Heavy yield, another setting of MPICH 5, is slower. The MPICH 4.0 of Debian has both variables,
+    but imports neither sched_yield nor a function that sleeps. On oversubscribed cores its ranks
+    wait until the kernel preempts them, in shared memory and over TCP, whatever the settings
+    (docs/decisions/0011).
     """
     eager = {
         "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
@@ -131,8 +129,8 @@ MPICH5_TCP = {
 
 
 def intel() -> Path:
-    """Without what they depend on: oneCCL asks for a libfabric that PyPI does not have, and Intel
-    MPI brings one."""
+    """Installs both without their dependencies: oneCCL requires a libfabric that PyPI does not
+    have, and the package of Intel MPI contains one."""
     return installing.pypi(
         "ccl",
         "oneccl==2022.2.0",
@@ -143,8 +141,8 @@ def intel() -> Path:
 
 
 def intelmpi_program() -> Path:
-    """PyPI has no headers of Intel MPI. It has MPICH's binary interface, so that a program made for
-    that runs with it: LD_LIBRARY_PATH wins over the RUNPATH."""
+    """Returns the program for MPICH. PyPI has no headers of Intel MPI, but both have the same ABI,
+    and LD_LIBRARY_PATH precedes the RUNPATH of the program."""
     intel()
     return mpich5_program()
 
@@ -152,13 +150,13 @@ def intelmpi_program() -> Path:
 def intel_env(np: int) -> dict[str, str]:
     lib = str(PEERS / "ccl" / "lib")
     env = {"LD_LIBRARY_PATH": lib, "FI_PROVIDER_PATH": lib, "I_MPI_ROOT": str(PEERS / "ccl")}
-    # 2 is sched_yield: 8 bytes between 4 ranks on 2 cores in 6 us instead of the default's 190.
+    # 2: sched_yield, which is much faster than the default on oversubscribed cores.
     return {**env, "I_MPI_PIN": "0", "I_MPI_THREAD_YIELD": "2"} if crowded(np) else env
 
 
 INTEL_TCP = {
     "I_MPI_FABRICS": "ofi",
-    "I_MPI_COLL_INTRANODE": "pt2pt",  # else collectives go through shared memory all the same
+    "I_MPI_COLL_INTRANODE": "pt2pt",  # otherwise collectives use shared memory nevertheless
     "FI_PROVIDER": "tcp",
     "FI_TCP_IFACE": "lo",
 }
@@ -172,7 +170,8 @@ ITT = "oneccl_tracing_none.cc"
 
 
 def oneccl_program() -> Path:
-    """Linked with the static library for CPUs; the shared one wants a GPU's runtime."""
+    """Builds the program with the static library for CPUs. The shared library needs the runtime of
+    a GPU."""
     installing.debian("libhwloc-dev")
     folder = intel()
     lib = folder / "lib"
@@ -186,7 +185,7 @@ def oneccl_program() -> Path:
 def oneccl_env(tcp: bool) -> Callable[[int], dict[str, str]]:
     def env(np: int) -> dict[str, str]:
         over = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"} if tcp else {}
-        # A worker of its own yields, a caller that does the work does not: 200 us instead of 8000.
+        # A worker thread yields. A caller that does the work itself does not yield.
         places = ",".join(str(rank * cores() // np) for rank in range(np))
         crowd = {"CCL_WORKER_OFFLOAD": "1", "CCL_WORKER_AFFINITY": places}
         crowd = {**crowd, "CCL_YIELD": "sched_yield"} if crowded(np) else {}
@@ -197,7 +196,7 @@ def oneccl_env(tcp: bool) -> Callable[[int], dict[str, str]]:
             "CCL_ATL_SHM": "0" if tcp else "1",
             "CCL_LOG_LEVEL": "error",
             "CCL_WORKER_OFFLOAD": "0",
-            "CCL_KVS_IFACE": "lo",  # ranks meet over it; without, it asks for more than loopback
+            "CCL_KVS_IFACE": "lo",  # for the rendezvous; by default it requires another interface
             **over,
             **crowd,
         }
@@ -284,8 +283,8 @@ TCP = (
 
 
 def ours(build: Path, name: str, transport: str) -> Peer:
-    """This project, as `build` has it."""
-    job = [str(build / "job" / "horovodrun")]
+    """Returns this project as a contestant, from a build folder."""
+    job = [str(build / "launcher" / "horovodrun")]
     return Peer(
         name,
         "ours",
@@ -301,7 +300,7 @@ def all_peers(transport: str) -> tuple[Peer, ...]:
 
 
 def names(transport: str) -> list[str]:
-    """As --peers takes them."""
+    """Returns the names of the peers for --peers."""
     return list(dict.fromkeys(peer.short for peer in all_peers(transport)))
 
 

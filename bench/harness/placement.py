@@ -1,10 +1,9 @@
-"""Runs are compared that found the cores equally far apart.
+"""Waits for runs in which the cores are close to each other, so that times are comparable.
 
-The host of a virtual machine may move its cores: on one chiplet in this minute and on two in the
-next, where all that goes from one core to another takes two to five times as long
-(docs/decisions/0025). So a run waits until a signal takes about as long as the quickest that was
-seen, and is repeated where it does not at its end. A bench spends no more than 20 seconds, a last
-repetition and half as much time on that as on its runs; then it takes what it gets.
+The hypervisor may place the cores of a virtual machine on one chiplet or on two, which multiplies
+the time of signals between cores (docs/decisions/0025). So a run waits until a signal takes about
+as long as the fastest one so far. It is repeated if this no longer holds at its end. A benchmark
+limits the time spent on this, and then accepts any placement.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from harness import bounds
 from harness.jobs import Ended
 from harness.rounds import Contestant, Sizes
 
-APART = 2.5  #: times the quickest signal: on one chiplet they differ by 2, between two by 3 to 5
-PATIENCE = 0.5  #: seconds of waiting and repeating for one of running ...
-LEAST_PATIENCE_S = 20  #: ... and so many more, for the first runs
+APART = 2.5  #: signals slower by this factor than the fastest one cross chiplets
+PATIENCE = 0.5  #: seconds of waiting and repeating per second of running ...
+LEAST_PATIENCE_S = 20  #: ... plus this, for the first runs
 LOOK_S = 0.5
 
 
 class Placement:
-    """Of the cores of this machine, as long as one bench runs."""
+    """The placement of this machine's cores during one benchmark."""
 
     def __init__(
         self, signal_us: Callable[[], float | None], sleep: Callable[[float], None] = time.sleep
@@ -37,7 +36,7 @@ class Placement:
         self.patience_s = float(LEAST_PATIENCE_S)
 
     def held(self, contestant: Contestant) -> Contestant:
-        """`contestant`, whose runs are with cores near each other."""
+        """Returns `contestant` wrapped so that it runs while the cores are close to each other."""
         return replace(contestant, run=lambda only: self.run(contestant, only))
 
     def run(self, contestant: Contestant, only: Sizes | None) -> Ended:
@@ -56,7 +55,7 @@ class Placement:
             self.spent_s += LOOK_S
 
     def are_apart(self) -> bool:
-        """Not where that cannot be told."""
+        """Returns whether the cores are apart. False if that cannot be determined."""
         now_us = self.signal_us()
         if now_us is None:
             return False
@@ -66,5 +65,5 @@ class Placement:
 
 @functools.cache
 def here() -> Placement:
-    """One for all works of a bench, so that each knows how near the cores have been."""
+    """Returns the only instance, so that all works of a benchmark use the same reference."""
     return Placement(bounds.signal_us)

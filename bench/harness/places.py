@@ -1,4 +1,4 @@
-"""Where things are."""
+"""Paths of the benchmarks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "bench" / "programs"
-RESULTS = ROOT / "docs" / "performance"  #: what the page is made of, beside its pictures
+RESULTS = ROOT / "docs" / "performance"  #: stored results and pictures of the report
 PAGE = ROOT / "docs" / "performance.md"
-PEERS = ROOT / "build" / "peers"  #: virtual environments of peers, and the programs made for them
+TABLES = ROOT / "build" / "performance" / "tables.md"
+PEERS = ROOT / "build" / "peers"  #: virtual environments of peers, and their programs
 
 
 def cores() -> int:

@@ -1,4 +1,4 @@
-"""The pictures as PNG, for where an SVG cannot be shown: the same lines, drawn by matplotlib."""
+"""Draws the pictures as PNG with matplotlib, for viewers without SVG."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure  # without pyplot, which would look for a screen
+from matplotlib.figure import Figure  # not pyplot, which would look for a display
 
 from harness.curves import Panel, colours_of, has_curves, panels_of, size_label
 from harness.results import BOUND, OURS, Row, Work, is_ours, value_text
 
-WIDTH, HEIGHT = 9.2, 3.0  #: inches of a row of panels
-BAR = 0.25  #: inches of one, with its gap
+WIDTH, HEIGHT = 9.2, 3.0  #: height of a row of panels in inches
+BAR = 0.25  #: height of a bar with its gap in inches
 DPI = 100
-IN_A_ROW = 5  #: names in the legend
+IN_A_ROW = 5  #: names per row of the legend
 
 
 def draw(rows: Sequence[Row], works: Sequence[Work], path: Path) -> None:
@@ -25,7 +25,7 @@ def draw(rows: Sequence[Row], works: Sequence[Work], path: Path) -> None:
 
 
 def curves(rows: Sequence[Row], works: Sequence[Work]) -> Figure:
-    """A row of two panels a work, one legend below."""
+    """Draws one row of two panels per work, and one legend below."""
     figure = Figure((WIDTH, HEIGHT * len(works) + 1), layout="constrained")
     colours = colours_of(rows)
     for work, pair in zip(works, figure.subplots(len(works), 2, squeeze=False), strict=True):
@@ -59,7 +59,7 @@ def diagram(axis: Axes, panel: Panel, colours: dict[str, str]) -> None:
 
 
 def bars(rows: Sequence[Row], works: Sequence[Work]) -> Figure:
-    """A block of bars a work; shorter is better."""
+    """Draws one block of bars per work. Shorter bars are better."""
     colours = colours_of(rows)
     blocks = [[row for row in rows if Work.of(row) == work] for work in works]
     heights = [len(block) + 2 for block in blocks]
@@ -68,7 +68,7 @@ def bars(rows: Sequence[Row], works: Sequence[Work]) -> Figure:
     for work, block, (axis,) in zip(works, blocks, panels, strict=True):
         block.sort(
             key=lambda row: (row["peer"] == OURS, is_ours(row["peer"]))
-        )  # the last is on top
+        )  # bars start at the bottom
         names = [row["peer"] for row in block]
         values = [row["median_us"] for row in block]
         drawn = axis.barh(names, values, color=[colours[name] for name in names])

@@ -1,4 +1,4 @@
-"""Where and when the numbers of the page were measured, and the commands that do it again."""
+"""Where and when the results were measured, and the commands that measure them again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.places import PAGE, RESULTS, ROOT
+from harness.places import RESULTS, ROOT
 from harness.results import Document, Row, Work, size_text
 
 
 def place_text(origin: Row) -> str:
-    """The machine, without what is installed on it, which grows from bench to bench."""
+    """Returns the machine without the list of installed software, which grows with each
+    benchmark."""
     facts = origin["machine"]
     size = f"{facts['cores']} cores, {facts['memory_GiB']} GiB"
     return f"{facts['cpu']}, {size}, Linux {facts['kernel']}"
@@ -22,13 +23,12 @@ def origins(found: Sequence[Document]) -> list[Row]:
 
 
 def places(found: Sequence[Document]) -> list[str]:
-    """Every machine, in the order in which the page counts them."""
+    """Returns all machines, in the order of their numbers in the report."""
     return list(dict.fromkeys(place_text(origin) for origin in origins(found)))
 
 
 def of_section(mine: Sequence[Document], machines: Sequence[str]) -> str:
-    """When the works of a section that have numbers were measured: what most have in common, and
-    the others."""
+    """Returns when the works of a section were measured: the most common run, and exceptions."""
     runs: dict[str, list[str]] = {}
     for document in mine:
         for origin in (one for one in document.origins if one["rounds"]):
@@ -53,24 +53,46 @@ def run_text(origin: Row, machines: Sequence[str]) -> str:
 
 
 def work_text(document: Document, origin: Row) -> str:
-    """With its sizes, where others of it were measured at another time."""
+    """Returns the name of a work, with its sizes if other sizes were measured at another time."""
     work = Work.of(origin)
     if sum(Work.of(other) == work for other in document.origins) == 1:
         return str(work)
     return f"{work} ({', '.join(size_text(size) for size in origin['sizes'])})"
 
 
-def how(found: Sequence[Document], page: Path) -> str:
-    """The machines with what was installed there, and what to type."""
-    machines = places(found)
-    numbers = [f"Machine {n}: " for n in range(1, len(machines) + 1)] if len(machines) > 1 else [""]
-    lines = [
-        f"{number}{machine}; {versions(found, machine)}.\n"
-        for number, machine in zip(numbers, machines, strict=True)
-    ]
-    again = "`./dev bench` measures all of it again, but on one machine."
-    lines += [f"{again} One by one, without losing the rest:\n"]
-    return "\n".join(["## Where and how\n", *lines, "```", *commands(found, page), "```\n"])
+def where(found: Sequence[Document]) -> str:
+    """Returns the list of machines, with their installed software and measurement dates."""
+    lines = []
+    for number, machine in enumerate(places(found), 1):
+        mine = [
+            (document.bench, origin)
+            for document in found
+            for origin in document.origins
+            if place_text(origin) == machine and origin["rounds"]
+        ]
+        lines.append(f"- **Machine {number}**: {machine}. {measured_text(mine)}")
+        lines.append(f"  Installed: {versions(found, machine)}.")
+    return "\n".join(["## Where and when\n", *lines, ""])
+
+
+def measured_text(mine: Sequence[tuple[str, Row]]) -> str:
+    """Returns the benchmarks, dates, revisions and numbers of rounds of a machine."""
+    if not mine:
+        return "No figures."
+    benches = ", ".join(dict.fromkeys(bench for bench, _ in mine))
+    days = sorted({origin["date"].split()[0] for _, origin in mine})
+    revisions = {origin["revision"] for _, origin in mine if origin.get("revision")}
+    rounds = sorted({origin["rounds"] for _, origin in mine})
+    words = [" to ".join(dict.fromkeys([days[0], days[-1]]))]
+    words += ["revisions " + ", ".join(sorted(revisions))] if revisions else []
+    words += [f"{' to '.join(dict.fromkeys(map(str, [rounds[0], rounds[-1]])))} rounds"]
+    return f"Measured: {benches} ({'; '.join(words)})."
+
+
+def how(found: Sequence[Document], tables: Path) -> str:
+    """Returns the section with the machines and the commands that measure again."""
+    again = "`./dev bench` measures everything again, on one machine. One by one, keeping the rest:"
+    return "\n".join([where(found), again, "", "```", *commands(found, tables), "```\n"])
 
 
 def versions(found: Sequence[Document], machine: str) -> str:
@@ -82,8 +104,8 @@ def versions(found: Sequence[Document], machine: str) -> str:
     return ", ".join(f"{name} {' and '.join(numbers)}" for name, numbers in seen.items())
 
 
-def commands(found: Sequence[Document], page: Path) -> list[str]:
-    """Each writes the file that the page was made of, as it was written; the last one the page."""
+def commands(found: Sequence[Document], tables: Path) -> list[str]:
+    """Returns the commands that write the stored files. The last one writes the tables."""
     lines = [
         [f"./dev bench {document.bench}", origin["command"], f"--json {shell_text(document.path)}"]
         for document in found
@@ -91,12 +113,12 @@ def commands(found: Sequence[Document], page: Path) -> list[str]:
     ]
     folders = dict.fromkeys(document.path.parent.resolve() for document in found)
     report = ["./dev bench report", *(shell_text(one) for one in folders if one != RESULTS)]
-    report += [f"--to {shell_text(page)}"] if page.resolve() != PAGE else []
+    report += [f"--tables {shell_text(tables)}"]
     return list(dict.fromkeys(" ".join(filter(None, words)) for words in [*lines, report]))
 
 
 def shell_text(path: Path) -> str:
-    """From the root of the checkout, where it lies below."""
+    """Returns a path relative to the root of the checkout if it is below it."""
     whole = path.resolve()
     below = whole.is_relative_to(ROOT)
     return shlex.quote(str(whole.relative_to(ROOT) if below else whole))

@@ -1,4 +1,4 @@
-"""What is read from rows to tell whether a goal is reached: a number a cell, more is better."""
+"""Derives the value of a goal per cell from rows; larger is better."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.results import (
 from harness.verdict import fastest
 
 MPIS = ("Open MPI", "MPICH", "Intel MPI")
-WITHOUT, AGAIN = "without us", "without us, again"  #: two runs of the same
+WITHOUT, AGAIN = "without us", "without us, again"  #: two runs of the same step
 
 Cell = tuple[Work, int]
 
@@ -30,21 +30,21 @@ Cell = tuple[Work, int]
 @dataclass(frozen=True)
 class Reading:
     value: float
-    text: str = ""  #: for people, where the value itself says little
-    limit_text: str = ""  #: what is wanted, in the same unit
+    text: str = ""  #: shown instead of the value, if not empty
+    limit_text: str = ""  #: the limit as text
 
 
 Read = Callable[[Sequence[Row]], dict[Cell, Reading]]
 
 
 def ratios(rows: Sequence[Row], ours: str = OURS) -> dict[Cell, Reading]:
-    """Best peer / ours; a cell without a peer has none."""
+    """Returns best peer / ours. A cell without a peer has no value."""
     judged = verdicts(rows, ours).items()
     return {cell: Reading(found.ratio) for cell, found in judged if found.ratio is not None}
 
 
 def best_ratios(rows: Sequence[Row]) -> dict[Cell, Reading]:
-    """In the fastest way of using us, which is chosen as a peer is."""
+    """Returns best peer / our fastest way, which the odd rounds choose, like the best peer."""
     ways = {ours: ratios(rows, ours) for ours in (OURS, *variants(rows))}
     best = {}
     for cell, named in by_name(rows).items():
@@ -55,7 +55,7 @@ def best_ratios(rows: Sequence[Row]) -> dict[Cell, Reading]:
 
 
 def ratios_to_mpi(rows: Sequence[Row]) -> dict[Cell, Reading]:
-    """As if no other peers were there."""
+    """Returns best MPI / ours."""
     return ratios([r for r in rows if not is_peer(r["peer"]) or r["peer"].startswith(MPIS)])
 
 
@@ -67,7 +67,7 @@ def by_name(rows: Sequence[Row]) -> dict[Cell, dict[str, Row]]:
 
 
 def shares_of(name: str) -> Read:
-    """The time of `name` / ours."""
+    """Returns a reading of the time of `name` / ours."""
 
     def read(rows: Sequence[Row]) -> dict[Cell, Reading]:
         return {
@@ -80,7 +80,7 @@ def shares_of(name: str) -> Read:
 
 
 def targets(rows: Sequence[Row]) -> dict[Cell, Reading]:
-    """Our own time, or bytes, beside the most that it may be."""
+    """Returns target / ours, with our time or bytes and the target as text."""
     found = {}
     for cell, named in by_name(rows).items():
         if {TARGET, OURS} <= named.keys():
@@ -91,8 +91,9 @@ def targets(rows: Sequence[Row]) -> dict[Cell, Reading]:
 
 
 def within_spread(rows: Sequence[Row]) -> dict[Cell, Reading]:
-    """What we add to a step, in the median of the rounds, beside what two runs of the same step
-    without us differ by. Both are taken within a round: between rounds the machine changes."""
+    """Compares the time that Horovod adds to a step with the difference between two runs without
+    Horovod. Both are medians of differences within a round, since the machine changes between
+    rounds."""
     found = {}
     for cell, named in by_name(rows).items():
         if not {OURS, WITHOUT, AGAIN} <= named.keys():

@@ -1,8 +1,8 @@
-"""Why something falls short, by hand: bench/reasons.md.
+"""Reads bench/reasons.md: reasons for shortfalls, written by hand.
 
-A bullet there says in a comment, which the page leaves out, what it explains: keys of goals
-(`harness/goals.py`) or cells, by the names that `./dev bench report` warns with. `*` stands for
-anything.
+A comment in each bullet, which the report leaves out, lists what the bullet explains: keys of goals
+(`harness/goals.py`) or cells, by the names in the warnings of `./dev bench report`. `*` matches
+any text.
 
     - **1 MiB at np 2.** A rank copies half of it, and reads twice as much.
       <!-- explains: collectives-worst; 1 MiB, alltoall float32, np 2, shm -->
@@ -25,12 +25,12 @@ def read() -> str:
 
 
 def shown(text: str) -> str:
-    """What the page has of it."""
+    """Returns the text without comments, as in the report."""
     return EXPLAINS.sub("", text)
 
 
 def unexplained(text: str, names: Iterable[str]) -> list[str]:
-    """Those of `names` that no bullet explains."""
+    """Returns the items of `names` that no bullet explains."""
     listed = ";".join(EXPLAINS.findall(text)).split(";")
     patterns = [" ".join(pattern.split()) for pattern in listed]
     return [name for name in names if not any(fnmatchcase(name, p) for p in patterns)]

@@ -1,4 +1,4 @@
-"""What a bench leaves behind: rows, one a peer and cell, in a JSON file that can be added to."""
+"""The results of a benchmark: one row per peer and cell, in a JSON file that can be extended."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from harness.rounds import Outcome
 from harness.verdict import Verdict, digits, geometric_mean, judge
 
 OURS = "ours"
-BOUND = "bound"  #: the peer that is physics
-TARGET = "target"  #: what we want to stay below
+BOUND = "bound"  #: the peer that stands for the lower bound of the machine
+TARGET = "target"  #: the peer that stands for a fixed limit
 BEFORE = "before"  #: an older version of ours
-OURS_FLOAT32 = "ours, float32"  #: in tables of other types, at the same bytes
-MEMORY = "memory"  #: the kind whose numbers are bytes of memory in place of microseconds
+OURS_FLOAT32 = "ours, float32"  #: our float32 at the same bytes, in tables of other types
+MEMORY = "memory"  #: a kind whose values are bytes of memory instead of microseconds
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, order=True)
 class Work:
-    """What the sizes of one table have in common."""
+    """The properties that all sizes of one table share."""
 
     transport: str
     kind: str
@@ -42,7 +42,7 @@ class Work:
         return Work(row["transport"], row["kind"], row["type"], row["np"])
 
     def on(self, machine: str | None) -> Work:
-        """The same on a machine that goes by a name; None: on the usual ones."""
+        """Returns the same work on a named machine; None: on the usual machines."""
         return replace(self, transport=f"{self.transport}, {machine}") if machine else self
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Work:
 
 
 def is_ours(name: str) -> bool:
-    """Ours, and other ways of using us: `ours, in one group`."""
+    """Returns whether it is ours, or another way of using it, such as `ours, in one group`."""
     return name == OURS or name.startswith(OURS + ", ")
 
 
@@ -59,7 +59,7 @@ def is_peer(name: str) -> bool:
 
 
 def variants(rows: Iterable[Row]) -> list[str]:
-    """The other ways of using us that are compared with peers, too."""
+    """Returns the other ways of using ours that are also compared with peers."""
     names = dict.fromkeys(row["peer"] for row in rows)
     return [name for name in names if is_ours(name) and name not in (OURS, OURS_FLOAT32)]
 
@@ -69,13 +69,13 @@ def cell_of(row: Row) -> tuple[Work, int]:
 
 
 def rounds_of(row: Row) -> dict[int, float]:
-    """Names in JSON are texts."""
+    """Returns the rounds of a row by number. JSON stores the numbers as strings."""
     return {int(number): value for number, value in row["rounds"].items()}
 
 
 def collapse(outcome: Outcome) -> list[Row]:
-    """One row a peer and cell, with the medians of its rounds. A wrong result in one of them is a
-    gap: not every round is looked at."""
+    """Returns one row per peer and cell, with the medians of its rounds. A wrong result in any
+    round makes a gap, since not every round is checked."""
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in outcome.rows:
         found[(row["peer"], Work.of(row), row["bytes"])].append(row)
@@ -98,7 +98,8 @@ def collapse(outcome: Outcome) -> list[Row]:
 
 
 def verdicts(rows: Iterable[Row], ours: str = OURS) -> dict[tuple[Work, int], Verdict]:
-    """Every cell in which we have times, in that way of using us; memory has its target."""
+    """Returns a verdict per cell that has times of `ours`. Memory is omitted, since it is judged by
+    a target."""
     cells: dict[tuple[Work, int], dict[str, dict[int, float]]] = defaultdict(dict)
     for row in (row for row in rows if row["kind"] != MEMORY):
         cells[(Work.of(row), row["bytes"])][row["peer"]] = rounds_of(row)
@@ -123,7 +124,7 @@ def last_line(judged: dict[tuple[Work, int], Verdict]) -> str:
 
 
 def cell_text(work: Work, size: int) -> str:
-    """Works from torch have one size, which their names imply."""
+    """Returns the name of a cell. Works from torch have one size, which their names imply."""
     return f"{size_text(size)}, {work}" if size and work.transport != "torch" else str(work)
 
 
@@ -134,7 +135,7 @@ def size_text(size: int) -> str:
 
 
 def value_text(work: Work, value: float) -> str:
-    """A number of a row, with its unit."""
+    """Returns a value of a row with its unit."""
     return f"{value / 2**20:.1f} MiB" if work.kind == MEMORY else time_text(value)
 
 
@@ -149,11 +150,11 @@ class Document:
     bench: str
     rows: list[Row]
     missing: list[Row]  #: transport, kind, type, np, peer, why
-    #: Whence the rows of a work are: transport, kind, type, np; the sizes that were measured
-    #: together, in how many rounds; and what `run` was then.
+    #: The origin of the rows of a work: transport, kind, type, np; the sizes that were measured
+    #: together, the number of rounds, and the `run` of that time.
     origins: list[Row]
-    run: Row = field(default_factory=dict)  #: date, machine and command of what is measured now
-    path: Path = Path()  #: where it is stored
+    run: Row = field(default_factory=dict)  #: date, machine and command of the present measurement
+    path: Path = Path()  #: of the file
 
     def replace(
         self,
@@ -162,8 +163,8 @@ class Document:
         missing: list[Row],
         sizes: Collection[int] | None = None,
     ) -> None:
-        """`works` were measured anew, at `sizes` or at all that they have: what was known of these
-        is dropped, also where nobody has a number now."""
+        """Replaces the results of `works` at `sizes`, or at all their sizes, also if the new
+        measurement has no number."""
         new = [*rows, *missing]
         anew = dict.fromkeys([*works, *(Work.of(row) for row in new)])
 
@@ -178,12 +179,13 @@ class Document:
         self.origins += [self.origin(work, rows, sizes or ()) for work in anew]
 
     def left_of(self, origin: Row, sizes: Collection[int] | None) -> Row:
-        """An older origin without the sizes that were measured anew."""
+        """Returns an older origin without the sizes that were measured again."""
         left = [size for size in origin["sizes"] if sizes is not None and size not in sizes]
         return {**origin, "sizes": left}
 
     def origin(self, work: Work, rows: Iterable[Row], sizes: Collection[int]) -> Row:
-        """Of what was measured now; rows of another time and limits have no rounds of this one."""
+        """Returns the origin of the new measurement. Limits, and rows of older measurements, do not
+        count as rounds."""
         mine = [row for row in rows if Work.of(row) == work and row["peer"] != BEFORE]
         rounds = max((len(row["rounds"]) for row in mine), default=0)
         measured = sorted({*sizes, *(row["bytes"] for row in mine)})
@@ -202,12 +204,13 @@ def load(path: Path) -> Document:
     return Document(**json.loads(path.read_text()), path=path)
 
 
-#: Options that say where things are, and not what was measured.
+#: Options with locations, which do not change what is measured.
 NOT_REPEATED = ("--json", "--plot", "--ours", "--before")
 
 
 def command_line(words: Sequence[str]) -> str:
-    """What somebody else would type: one value an option is left out with it."""
+    """Returns the command to repeat the measurement, without the options in NOT_REPEATED, which
+    have one value each."""
     kept = [
         word
         for word, before in zip(words, ["", *words], strict=False)
@@ -217,13 +220,13 @@ def command_line(words: Sequence[str]) -> str:
 
 
 def limit(name: str, work: Work, size: int, value: float) -> Row:
-    """What is no contestant and stands in the table: a bound, or a target."""
+    """Returns the row of a bound or a target."""
     values = {"median_us": value, "min_us": value, "rounds": {}}
     return {"peer": name, **vars(work), "bytes": size, **values}
 
 
 def of_before(path: Path | None, rows: Iterable[Row]) -> list[Row]:
-    """Our own of an older document, if there is one, in the cells of `rows`."""
+    """Returns our rows of an older document, if there is one, in the cells of `rows`."""
     cells = {cell_of(row) for row in rows}
     older = load(path).rows if path else []
     found = [row for row in older if row["peer"] == OURS and cell_of(row) in cells]
@@ -231,7 +234,8 @@ def of_before(path: Path | None, rows: Iterable[Row]) -> list[Row]:
 
 
 def document(bench: str, arguments: argparse.Namespace) -> Document:
-    """That of --json, or a new one; what is added to it is of today and of this machine."""
+    """Returns the document of --json, or a new one. Results that are added to it get the present
+    date and machine."""
     stored = arguments.json is not None and arguments.json.is_file()
     found = load(arguments.json) if stored else Document(bench, [], [], [])
     found.bench = bench

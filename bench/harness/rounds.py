@@ -1,7 +1,7 @@
-"""Interleaving: in a round every contestant runs once, ours too, and who begins changes.
+"""Interleaves contestants: each runs once per round, including ours, in changing order.
 
-After some rounds, only those go on in a cell that could still be the best peer there. The others
-keep the numbers that they have: nobody is chosen or judged by rounds that they would add.
+After TRIALS rounds, a cell continues only with contestants that can still be its best peer. The
+other contestants keep their results, but are not compared with ours.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from harness.jobs import Ended
 
-TRIES = 2  #: rounds without any number after which a contestant is not asked again
-TRIALS = 3  #: rounds after which only those go on that could be best
-HOPELESS = 1.5  #: times as slow as the best peer, by the median of these: not what rounds differ by
+TRIES = 2  #: failed rounds after which a contestant is not started again
+TRIALS = 3  #: rounds of all contestants
+HOPELESS = 1.5  #: slower than the best peer by this factor: more than rounds differ
 
 Sizes = Collection[int]
 
@@ -25,22 +25,22 @@ Sizes = Collection[int]
 @dataclass
 class Contestant:
     name: str
-    #: once, with these sizes of those that it has; None: with all
+    #: runs it once, at these sizes of its sizes; None: at all
     run: Callable[[Sizes | None], Ended]
-    always: bool = False  #: goes on in every cell
+    always: bool = False  #: continues in every cell
 
 
 @dataclass
 class Outcome:
-    """What the rounds brought: rows as the jobs printed them, each with `peer` and `round`."""
+    """The result of the rounds. `rows`: as the jobs printed them, with `peer` and `round`."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    missing: dict[str, str] = field(default_factory=dict)  #: contestant to why it has gaps
+    missing: dict[str, str] = field(default_factory=dict)  #: by contestant: the reason of its gaps
 
 
 def order(count: int, number: int) -> list[int]:
-    """Who runs when in round `number`. Every round someone else begins, and each follows someone
-    else than in the round before (a balanced Latin square: Williams, 1949)."""
+    """Returns the order in round `number`. The first contestant, and the predecessor of each,
+    change in every round (a balanced Latin square: Williams, 1949)."""
     zigzag = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(count)]
     return [(number + offset) % count for offset in zigzag]
 
@@ -72,7 +72,7 @@ def run_rounds(contestants: Sequence[Contestant], rounds: int) -> Outcome:
 
 
 def contenders(rows: Iterable[dict[str, Any]]) -> dict[str, set[int]]:
-    """By peer: the sizes at which it could be the best."""
+    """Returns, by peer, the sizes at which it can still be the best."""
     times: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in (row for row in rows if row.get("correct", True)):
         times[row["bytes"]][row["peer"]].append(row["median_us"])
@@ -86,6 +86,6 @@ def contenders(rows: Iterable[dict[str, Any]]) -> dict[str, set[int]]:
 
 
 def tell(text: str) -> None:
-    """Progress, where somebody sits and watches."""
+    """Prints progress on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The shapes of the parameters of known networks, from how they are built."""
+"""The shapes of the parameters of known networks, computed from their structure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def resnet50() -> list[Shape]:
             shapes += normalised(width, channels, 1)
             shapes += normalised(width, width, 3)
             shapes += normalised(4 * width, width, 1)
-            if block == 0:  # the way past it changes the number of channels
+            if block == 0:  # the shortcut changes the number of channels
                 shapes += normalised(4 * width, channels, 1)
             channels = 4 * width
     return [*shapes, (1000, channels), (1000,)]
@@ -41,7 +41,7 @@ def bert_large() -> list[Shape]:
 
 
 def thousand() -> list[Shape]:
-    """1000 tensors of 1 KiB: nothing but the cost of an operation."""
+    """1000 tensors of 1 KiB, which show the cost per operation."""
     return [(256,)] * 1000
 
 

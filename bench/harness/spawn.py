@@ -1,7 +1,7 @@
 """Starts the ranks of a peer that has no launcher: spawn.py -n 4 [--in NAMESPACE ...] -- command
 
-Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and BENCH_STORE, a folder that
-is there for this job alone. When one fails, the others are ended.
+Each rank gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and BENCH_STORE, a folder for
+this job only. If one rank fails, the others are ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def start(arguments: argparse.Namespace, store: str) -> list[subprocess.Popen[by
 
 
 def wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    """The exit code of the first that fails, or 0 when all have ended well."""
+    """Returns the exit code of the first rank that fails, or 0 if all succeed."""
     left = {rank.pid: rank for rank in ranks}
     try:
         while left:

@@ -1,6 +1,8 @@
-"""Pictures as SVG: latency and bandwidth over size, a line a peer, the bound dashed; bars where
-there is one size. Written by hand, so that no plotting library is needed and a picture is a few
-KiB."""
+"""Draws pictures as SVG, without a plotting library. A picture has a few KiB.
+
+Shows latency and bandwidth over size, with one line per peer and the bound dashed; or bars for a
+single size.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,17 @@ from harness.results import BOUND, OURS, Row, Work, is_ours, value_text
 
 WIDTH, HEIGHT = 460, 300  #: of one panel
 LEFT, RIGHT, TOP, BOTTOM = 70, 24, 34, 40
-LEGEND = 20  #: height of a line of it
-BAR, BAR_LEFT, BAR_RIGHT = 20, 160, 70  #: height of one with its gap; room for names and values
+LEGEND = 20  #: height of one line
+BAR, BAR_LEFT, BAR_RIGHT = 20, 160, 70  #: height of a bar with its gap; space for names and values
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic one."""
+    """A logarithmic axis."""
 
     low: float
     high: float
-    begin: float  #: pixels
+    begin: float  #: in pixels
     end: float
 
     @staticmethod
@@ -57,7 +59,7 @@ def rule(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def diagram(panel: Panel, colours: dict[str, str]) -> str:
-    """As SVG around its own upper left corner."""
+    """Returns a panel as SVG, relative to its upper left corner."""
     points = [point for line in panel.lines for point in line.points]
     across = Axis.of((x for x, _ in points), LEFT, WIDTH - RIGHT)
     up = Axis.of((y for _, y in points), HEIGHT - BOTTOM, TOP)
@@ -91,7 +93,7 @@ def legend(names: Sequence[str], colours: dict[str, str], top: float) -> str:
 
 
 def curves(rows: Sequence[Row], works: Sequence[Work]) -> str:
-    """A row of two panels a work, one legend below."""
+    """Draws one row of two panels per work, and one legend below."""
     names = sorted({row["peer"] for row in rows} - {OURS, BOUND})
     colours = colours_of(rows)
     shown = [OURS, *names, *([BOUND] if any(row["peer"] == BOUND for row in rows) else [])]
@@ -111,7 +113,7 @@ def curves(rows: Sequence[Row], works: Sequence[Work]) -> str:
 
 
 def block(title: str, rows: Sequence[Row], colours: dict[str, str]) -> list[str]:
-    """Horizontal bars, one a row, around their own upper left corner."""
+    """Returns horizontal bars, one per row, relative to their upper left corner."""
     longest = max(row["median_us"] for row in rows)
     parts = [text(BAR_LEFT, 14, title, "start", "bold")]
     for index, row in enumerate(rows):
@@ -126,7 +128,7 @@ def block(title: str, rows: Sequence[Row], colours: dict[str, str]) -> list[str]
 
 
 def bars(rows: Sequence[Row], works: Sequence[Work]) -> str:
-    """A block of bars a work, two beside each other; shorter is better."""
+    """Draws one block of bars per work, two side by side. Shorter bars are better."""
     colours = colours_of(rows)
     blocks = []
     for work in works:

@@ -1,4 +1,4 @@
-"""Results as text: a table a work, for the screen and for docs/performance.md alike (Markdown)."""
+"""Results as Markdown tables, one per work, for the screen and for the benchmark report."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ GAP = "-"
 
 
 def works(rows: Sequence[Row]) -> list[Work]:
-    """In the order in which they came, but hosts and ranks ascending, whichever were measured
-    last."""
+    """Returns the works in order of appearance, but with hosts and ranks ascending."""
     found = dict.fromkeys(Work.of(row) for row in rows)
 
     def place(work: Work) -> tuple[str, ...]:
@@ -38,11 +37,12 @@ def works(rows: Sequence[Row]) -> list[Work]:
     return sorted(found, key=lambda work: (places.index(place(work)), work.transport, work.np))
 
 
-Column = tuple[Work, int]  #: a cell; rows of it are one column of a table
+Column = tuple[Work, int]  #: a cell, which is one column of a table
 
 
 def tables(rows: Sequence[Row], measured: Sequence[Work]) -> list[str]:
-    """A table a work, with a column a size; works of one size each share a table."""
+    """Returns one table per work, with one column per size. Works with a single size share a
+    table."""
     columns: dict[Work, list[Column]] = {}
     for work in measured:
         sizes = sorted({row["bytes"] for row in rows if Work.of(row) == work})
@@ -61,7 +61,8 @@ def tables(rows: Sequence[Row], measured: Sequence[Work]) -> list[str]:
 
 
 def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Row]) -> str:
-    """A line a peer; at the end the ratios, and the bound and the target where one is known."""
+    """Returns one line per peer, then the ratios, and the bound and the target if they are
+    known."""
     mine = [row for row in rows if cell_of(row) in columns]
     times = {(row["peer"], cell_of(row)): row["median_us"] for row in mine}
     judged = {ours: verdicts(mine, ours) for ours in (OURS, *variants(mine))}
@@ -99,7 +100,7 @@ def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Ro
 
 
 def aligned(lines: list[list[str]]) -> str:
-    """A Markdown table whose columns can also be read as they are."""
+    """Returns a Markdown table whose columns are aligned in the source."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     text = [
         "| "
@@ -116,7 +117,7 @@ def gaps(missing: Sequence[Row]) -> str:
 
 
 def report(found: Document, measured: Sequence[Work]) -> str:
-    """What a bench prints; the last line has the worst cell and the mean."""
+    """Returns the output of a benchmark. The last line has the worst cell and the mean."""
     rows = [row for row in found.rows if Work.of(row) in measured]
     parts = [made + "\n" for made in tables(rows, measured)]
     parts += [gaps([row for row in found.missing if Work.of(row) in measured])]

@@ -1,5 +1,5 @@
-"""Contests inside one job: where every contestant is a few lines of Python in the same processes,
-they take turns there. The ranks have horovod.torch and torch.distributed with Gloo side by side."""
+"""Contests inside one job: the contestants are Python functions in the same processes, which run
+by turns. The ranks use both horovod.torch and torch.distributed with Gloo."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ MOST_CALLS = 20000
 
 @dataclass(frozen=True)
 class Task:
-    """One cell, as its contestants do it."""
+    """One cell, with its contestants."""
 
     work: Work
     bytes: int
-    #: by contestant: does the work once. What has a method `after` is to be tidied up by it before
-    #: the next time, while the clock stands still.
+    #: by contestant: a function that does the work once. If it has a method `after`, that is called
+    #: afterwards, and its time is not counted.
     contestants: Mapping[str, Callable[[], object]]
     is_correct: Callable[[str], bool] = lambda name: True
     least_calls: int = 2
-    share: int = 1  #: how many operations are in one call; times are those of one
-    target_us: float | None = None  #: what we want to stay below, where that is a fixed time
+    share: int = 1  #: number of operations in one call; times are per operation
+    target_us: float | None = None  #: a fixed limit, if there is one
 
 
 # ---- on each rank ------------------------------------------------------------------------------
 
 
 class Ranks:
-    """All ranks of the job, by Gloo, for what the contests themselves must agree on."""
+    """All ranks of the job, over Gloo, to coordinate the contests themselves."""
 
     def __init__(self, folder: str, asked: Collection[str] | None) -> None:
-        """`asked` are the peers that may enter; None: all of them."""
+        """`asked`: names of the peers that take part; None: all."""
         import torch
         import torch.distributed as gloo
 
@@ -62,7 +62,7 @@ class Ranks:
         self.asked = asked
 
     def has(self, name: str) -> bool:
-        """Whether a contestant enters: who is no peer does."""
+        """Returns whether a contestant takes part. Ours always do."""
         return not results.is_peer(name) or options.is_asked_for(short_of(name), self.asked)
 
     def greatest(self, values: Sequence[float]) -> list[float]:
@@ -85,20 +85,20 @@ class Ranks:
 
 
 def short_of(name: str) -> str:
-    """The peer of a contestant, as --peers takes it: its first word, since the others say how that
-    peer is used."""
+    """Returns the name of a contestant's peer for --peers: the first word. The other words say how
+    the peer is used."""
     return name.replace(",", " ").split()[0].lower()
 
 
 def compete(ranks: Ranks, task: Task, rounds: int, seconds: float) -> None:
-    """All rounds of one task; rank 0 prints a row for each contestant and round. Results are looked
-    at in the first round and in the last."""
+    """Runs all rounds of one task. Rank 0 prints one row per contestant and round. Results are
+    checked in the first and the last round."""
     names = [name for name in task.contestants if ranks.has(name)]
     calls = {name: calls_within(ranks, task, name, seconds) for name in names}
     if task.target_us is not None and ranks.rank == 0:
         target = results.limit(results.TARGET, task.work, task.bytes, task.target_us)
         print(json.dumps(target), flush=True)
-    printed: list[Row] = []  # on every rank, so that all leave out the same
+    printed: list[Row] = []  # equal on all ranks, so all omit the same contestants
     correct: dict[str, bool] = {}
     hopeful = set(names)
     for number in range(1, rounds + 1):
@@ -107,7 +107,7 @@ def compete(ranks: Ranks, task: Task, rounds: int, seconds: float) -> None:
             if name not in hopeful:
                 continue
             times = times_of(ranks, task.contestants[name], calls[name])
-            if number in (1, rounds):  # to look at a gigabyte takes longer than to reduce it
+            if number in (1, rounds):  # checking a gigabyte takes longer than reducing it
                 correct[name] = ranks.greatest([not task.is_correct(name)])[0] == 0
             row = {"peer": name, "round": number, **vars(task.work), "bytes": task.bytes}
             scale = 1e6 / task.share
@@ -121,8 +121,8 @@ def compete(ranks: Ranks, task: Task, rounds: int, seconds: float) -> None:
 
 
 def calls_within(ranks: Ranks, task: Task, name: str, seconds: float) -> int:
-    """As many as take so long with all that belongs to them, tidying up included: where an
-    operation is only begun, to wait for its end may take a hundred times as long."""
+    """Returns the number of calls that take `seconds` including `after`, which may take much longer
+    than the call if the call only starts an operation."""
     calls, took = task.least_calls, 0.0
     while True:
         begin = time.perf_counter()
@@ -134,16 +134,17 @@ def calls_within(ranks: Ranks, task: Task, name: str, seconds: float) -> int:
 
 
 def leave_out(ranks: Ranks, work: Work, names: Iterable[str], why: str) -> None:
-    """Contestants that are a gap in the table."""
+    """Prints contestants as gaps in the table."""
     for name in sorted(names) if ranks.rank == 0 else []:
         print(json.dumps({"peer": name, **vars(work), "why": why}), flush=True)
 
 
 def times_of(ranks: Ranks, work: Callable[[], object], calls: int) -> list[float]:
-    """Seconds of calls that follow each other; of each, the slowest rank's."""
+    """Returns the times of consecutive calls in seconds. The time of a call is that of the slowest
+    rank."""
     after = getattr(work, "after", None)
     times = []
-    ranks.greatest([0])  # all begin together
+    ranks.greatest([0])  # all ranks begin at the same time
     before = time.perf_counter()
     for _ in range(calls):
         work()
@@ -171,15 +172,15 @@ def parse_worker(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Job:
-    """One that prints rows, and what it is to bring."""
+    """A job, and the rows that it should print."""
 
     launch: Launch
     works: Sequence[Work]
-    rounds: int  #: the number of the last of them
-    peer: str = results.OURS  #: whose rows end a work, and who is missing without them
+    rounds: int  #: number of the last round
+    peer: str = results.OURS  #: its last row shows that a work is complete
 
     def run(self, limit_s: float) -> tuple[list[Row], list[Row]]:
-        """Its rows, and the gaps that it leaves when it fails: what was printed before counts."""
+        """Returns its rows, and its gaps if it fails. Rows that it printed before are kept."""
         ended = run(self.launch, limit_s)
         if not ended.why:
             return ended.rows, []
@@ -201,9 +202,9 @@ def nothing_beside(np: int) -> tuple[list[Job], list[Row]]:
 class Bench:
     name: str
     script: str  #: run by every rank, with --worker
-    works: Callable[[int], Sequence[Work]]  #: of a job of so many ranks, in their order
-    extra: Sequence[str] = ()  #: arguments of the script, beside what all have
-    #: other jobs of so many ranks, and limits
+    works: Callable[[int], Sequence[Work]]  #: of a job with this number of ranks, in order
+    extra: Sequence[str] = ()  #: arguments of this script only
+    #: other jobs with this number of ranks, and targets
     beside: Callable[[int], tuple[list[Job], list[Row]]] = nothing_beside
 
 
@@ -218,16 +219,16 @@ def contest(bench: Bench, np: int, folder: str, arguments: argparse.Namespace) -
 
 @dataclass
 class Measured:
-    """Of all jobs of one number of ranks."""
+    """The results of all jobs with one number of ranks."""
 
     works: list[Work]
     rows: list[Row]
-    gaps: list[Row]  #: what failed, or came to wrong results
-    left_out: list[Row]  #: what the jobs themselves have told to be missing
+    gaps: list[Row]  #: failures and wrong results
+    left_out: list[Row]  #: reported as missing by the jobs
 
 
 def measure(bench: Bench, np: int, arguments: argparse.Namespace) -> Measured:
-    """A contest, and the jobs beside it."""
+    """Runs a contest and the jobs beside it."""
     beside, limits = bench.beside(np)
     with tempfile.TemporaryDirectory(prefix="bench") as folder:
         jobs = [contest(bench, np, folder, arguments), *beside]
@@ -236,7 +237,7 @@ def measure(bench: Bench, np: int, arguments: argparse.Namespace) -> Measured:
     gaps = unique(gap for _, lacking in ended for gap in lacking)
     rows: list[Row] = []
     works = list(dict.fromkeys([work for job in jobs for work in job.works]))
-    for work in works:  # one by one: a wrong result is that of one work
+    for work in works:  # separately, since a wrong result concerns one work
         outcome = Outcome([row for row in printed if "round" in row and Work.of(row) == work])
         rows += results.collapse(outcome)
         gaps += [{**vars(work), "peer": peer, "why": why} for peer, why in outcome.missing.items()]
@@ -246,7 +247,7 @@ def measure(bench: Bench, np: int, arguments: argparse.Namespace) -> Measured:
 
 
 def unique(gaps: Iterable[Row]) -> list[Row]:
-    """Jobs that are alike fail alike."""
+    """Removes duplicates: jobs of the same kind fail for the same reason."""
     found: list[Row] = []
     for gap in gaps:
         if gap not in found:
@@ -255,7 +256,7 @@ def unique(gaps: Iterable[Row]) -> list[Row]:
 
 
 def main(bench: Bench, arguments: argparse.Namespace) -> int:
-    """Measures, prints, and writes what was asked for; returns the exit code."""
+    """Measures, prints, and writes the requested files; returns the exit code."""
     found = results.document(bench.name, arguments)
     measured: list[Work] = []
     gaps: list[Row] = []

@@ -1,9 +1,8 @@
-"""From the times of rounds to ratios. Pure.
+"""Computes ratios from the times of rounds. Pure.
 
-A cell is one kind of work at one size, element type and number of ranks. Which peer is best in a
-cell is decided by its odd rounds, and how it compares with us by the even ones: chosen and judged
-by the same numbers, the luckiest peer would look better than it is. A peer that has no numbers is
-neither chosen nor beaten.
+A cell is one kind of work at one size, element type and number of ranks. Its odd rounds choose the
+best peer, and its even rounds compare that peer with ours. If the same rounds did both, random
+variation would favour the chosen peer. A peer without numbers is not counted.
 """
 
 from __future__ import annotations
@@ -13,30 +12,30 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-BELOW = 0.95  #: a ratio below this is a cell that falls short
-Rounds = Mapping[int, float]  #: number of the round, from 1, to the median of its calls
+BELOW = 0.95  #: a cell with a lower ratio falls short
+Rounds = Mapping[int, float]  #: medians of the calls, by number of the round, from 1
 
 
 @dataclass(frozen=True)
 class Verdict:
     ours: float  #: median of our even rounds
-    best: float | None  #: that of the peer that was chosen; None where no peer has numbers
+    best: float | None  #: the same for the chosen peer; None if no peer has numbers
     peer: str | None
 
     @property
     def ratio(self) -> float | None:
-        """Above 1: we are faster."""
+        """Returns best peer / ours: above 1 if ours is faster."""
         return self.best / self.ours if self.best is not None else None
 
 
 def median_of(rounds: Rounds, odd: bool) -> float | None:
-    """None where there is no such round."""
+    """Returns the median over the odd or even rounds, None if there is no such round."""
     values = [value for number, value in rounds.items() if number % 2 == odd]
     return statistics.median(values) if values else None
 
 
 def judge(ours: Rounds, peers: Mapping[str, Rounds]) -> Verdict | None:
-    """None where we have no numbers ourselves, which is a failure and never a draw."""
+    """Compares a cell. Returns None if ours has no numbers, which is a failure, not a draw."""
     mine = median_of(ours, odd=False)
     if mine is None:
         return None
@@ -44,7 +43,7 @@ def judge(ours: Rounds, peers: Mapping[str, Rounds]) -> Verdict | None:
     entered = {
         name: rounds
         for name, rounds in peers.items()
-        # Who was left behind on the way would be judged by other minutes than we are.
+        # A peer that did not continue was measured at a different time than ours.
         if 2 * len(rounds) > most and median_of(rounds, odd=False) is not None
     }
     best = fastest(entered)
@@ -54,7 +53,7 @@ def judge(ours: Rounds, peers: Mapping[str, Rounds]) -> Verdict | None:
 
 
 def fastest(entered: Mapping[str, Rounds]) -> str | None:
-    """Who is chosen: by the odd rounds, of which one at least must be there."""
+    """Returns the best peer by the odd rounds, None if there is no odd round."""
     medians = {name: median_of(rounds, odd=True) for name, rounds in entered.items()}
     known = {name: value for name, value in medians.items() if value is not None}
     return min(known, key=lambda name: known[name]) if known else None
@@ -66,7 +65,8 @@ def geometric_mean(ratios: Iterable[float]) -> float:
 
 
 def digits(value: float, limit: float = BELOW) -> str:
-    """Two behind the point, or as many as show on which side of the limit it lies."""
+    """Formats a ratio with two decimals, or more if needed to show on which side of the limit it
+    is."""
     for count in (2, 3, 4):
         text = f"{value:.{count}f}"
         if (float(text) < round(limit, count)) == (value < limit):

@@ -1,9 +1,9 @@
-// Starts ranks of this project in network namespaces, each of which stands for a host:
+// Starts ranks of this project in network namespaces, each of which represents a host:
 //   bench_across RANKS ADDRESS NAMESPACE[,NAMESPACE...] PROGRAM [ARGUMENT...]
-// It must run in the first namespace, where ADDRESS is; there it serves the Store. As many ranks go
-// to each namespace. When one fails the others are ended.
-#include <poll.h>
+// It must run in the first namespace, which has ADDRESS; rank 0 serves the Store there. All
+// namespaces have the same number of ranks. If one rank fails, the others are ended.
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/transport/handshake.h"
-#include "core/transport/store_server.h"
+#include "core/transport/socket.h"
 
 namespace {
 
@@ -26,13 +26,18 @@ struct Plan {
   char** program = nullptr;
 };
 
-/// The key in a file without a name, which the ranks inherit.
-int shared_key(const hvd::JobKey& key) {
-  const int file = ::memfd_create("key", 0);
+/// A file with a secret for the ranks. Removed at the end of this process.
+std::string secret_file() {
+  const hvd::JobKey key = hvd::make_job_key();
+  const int file = ::memfd_create("secret", 0);
   const auto size = static_cast<ssize_t>(key.bytes.size());
-  if (file < 0 || ::pwrite(file, key.bytes.data(), key.bytes.size(), 0) != size) std::abort();
-  return file;
+  if (file < 0 || ::pwrite(file, key.bytes.data(), key.bytes.size(), 0) != size ||
+      ::fchmod(file, S_IRUSR) != 0)
+    std::abort();
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file);
 }
+
+uint16_t free_port(const std::string& address) { return hvd::port_of(hvd::listen_tcp(address, 0)); }
 
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
@@ -58,11 +63,9 @@ void set(const char* name, const std::string& value) { ::setenv(name, value.c_st
 }
 
 int run(const Plan& plan) {
-  const hvd::JobKey key = hvd::make_job_key();
-  hvd::StoreServer store(key, plan.address, 0);
-  set("HOROVOD_KEY_FD", std::to_string(shared_key(key)));
+  set("HOROVOD_SECRET_FILE", secret_file());
   set("HOROVOD_GLOO_RENDEZVOUS_ADDR", plan.address);
-  set("HOROVOD_GLOO_RENDEZVOUS_PORT", std::to_string(store.port()));
+  set("HOROVOD_GLOO_RENDEZVOUS_PORT", std::to_string(free_port(plan.address)));
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const pid_t child = ::fork();
@@ -70,13 +73,12 @@ int run(const Plan& plan) {
     ranks.push_back(child);
   }
   for (size_t left = ranks.size(); left > 0;) {
-    pollfd waiting{store.fd(), POLLIN, 0};
-    if (::poll(&waiting, 1, 20) > 0) store.step();
-    for (int status = 0; ::waitpid(-1, &status, WNOHANG) > 0; --left) {
-      if (status == 0) continue;
-      for (const pid_t rank : ranks) ::kill(rank, SIGKILL);
-      return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-    }
+    int status = 0;
+    if (::waitpid(-1, &status, 0) <= 0) continue;
+    --left;
+    if (status == 0) continue;
+    for (const pid_t rank : ranks) ::kill(rank, SIGKILL);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   }
   return 0;
 }

@@ -1,8 +1,8 @@
-"""Memory that a rank holds beside the user's tensors: beside_tensors.py shm|tcp|gloo ROUND
+"""Measures the memory of a rank beyond the user's tensors: beside_tensors.py shm|tcp|gloo ROUND
 
-core: what importing and starting the library adds to a process that has torch. staging: what a few
-allreduces of 64 MiB add to that, with the rank's share of the memory that ranks map in common. Of
-the ranks, the one that needs most counts.
+core: the increase by importing and starting the library, in a process that has imported torch.
+staging: the further increase by a few allreduces of 64 MiB, including the rank's share of the
+memory that ranks map in common. The result is the maximum over all ranks.
 """
 
 import json
@@ -15,14 +15,14 @@ ALLREDUCES = 5
 
 
 def resident() -> int:
-    """Pages of the process alone: those of tensors are in here, those in common are not."""
+    """Returns the bytes of private pages of the process, including tensors."""
     with open("/proc/self/status") as status:
         words = [line.split() for line in status]
     return sum(int(word[1]) * 1024 for word in words if word[0] in ("RssAnon:", "RssFile:"))
 
 
 def in_common() -> int:
-    """Bytes of shared memory that are mapped, as they stand in `maps`: begin-end, in hex."""
+    """Returns the bytes of shared memory that are mapped, by the address ranges in `maps`."""
     with open("/proc/self/maps") as maps:
         ranges = [line.split()[0].split("-") for line in maps if "memfd:" in line]
     return sum(int(end, 16) - int(begin, 16) for begin, end in ranges)

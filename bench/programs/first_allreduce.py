@@ -1,4 +1,4 @@
-"""One allreduce from torch and no more: of ours, or of torch.distributed with Gloo."""
+"""Runs one allreduce from torch, by this project or by torch.distributed with Gloo."""
 
 import sys
 

@@ -1,4 +1,4 @@
-// How Gloo, as Debian has it, makes a blocking call. The variable BENCH_ALGORITHM is ring or bcube.
+// Blocking calls with Gloo of Debian. The variable BENCH_ALGORITHM is ring or bcube.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -13,7 +13,7 @@
 #include <string>
 
 #include "measure.h"
-#include "place.h"
+#include "rendezvous.h"
 
 namespace bench {
 namespace {
@@ -23,18 +23,19 @@ using Sum = void (*)(void*, const void*, const void*, size_t);
 
 class Gloo : public Peer {
  public:
-  Gloo(const Place& place, const std::string& interface, Algorithm algorithm)
-      : place_(place), algorithm_(algorithm) {
+  Gloo(const Rendezvous& rendezvous, const std::string& interface, Algorithm algorithm)
+      : rendezvous_(rendezvous), algorithm_(algorithm) {
     gloo::transport::tcp::attr where;
     where.iface = interface;
     auto device = gloo::transport::tcp::CreateDevice(where);
-    gloo::rendezvous::FileStore store(place.store);
-    const auto context = std::make_shared<gloo::rendezvous::Context>(place.rank, place.size);
+    gloo::rendezvous::FileStore store(rendezvous.store);
+    const auto context =
+        std::make_shared<gloo::rendezvous::Context>(rendezvous.rank, rendezvous.size);
     context->connectFullMesh(store, device);
     context_ = context;
   }
-  int rank() const override { return place_.rank; }
-  int size() const override { return place_.size; }
+  int rank() const override { return rendezvous_.rank; }
+  int size() const override { return rendezvous_.size; }
 
   void run(const Call& call) override {
     if (call.type == Type::float32) return run_as<float>(call);
@@ -81,7 +82,7 @@ class Gloo : public Peer {
     gloo::allreduce(options);
   }
 
-  Place place_;
+  Rendezvous rendezvous_;
   Algorithm algorithm_;
   std::shared_ptr<gloo::Context> context_;
 };
@@ -91,11 +92,10 @@ class Gloo : public Peer {
 
 int main(int argc, char** argv) {
   const auto options = bench::parse(argc, argv);
-  const auto place = bench::place_from_environment();
-  // Not bound to a core: its own thread, which receives, would have to wait for turns of the
-  // kernel.
+  const auto rendezvous = bench::rendezvous_from_environment();
+  // Not bound to a core, since Gloo has a thread that receives, which would have to share the core.
   const bool bcube = bench::variable("BENCH_ALGORITHM", "ring") == "bcube";
-  bench::Gloo gloo(place, bench::variable("BENCH_INTERFACE", "lo"),
+  bench::Gloo gloo(rendezvous, bench::variable("BENCH_INTERFACE", "lo"),
                    bcube ? bench::Algorithm::BCUBE : bench::Algorithm::RING);
   return bench::measure(gloo, options);
 }

@@ -1,10 +1,10 @@
-// What reducing costs without anything around it. Usage:
-//   bench_kernel reduce SIZES    us to add two buffers of so many bytes into the first, on one core
-//   bench_kernel loop BYTES      us for two threads to make an allreduce of so many bytes by
-//                                nothing but copies, sums and two numbers a thread; and for one
-//                                core to copy as much, alone
-//   bench_kernel copy SIZES      us to copy so many bytes by the C library and by kernel::copy, to
-//                                places that lie so far behind the source within their page
+// The cost of a bare reduction. Usage (sizes in bytes):
+//   bench_kernel reduce SIZES    us to add a buffer to another one, on one core
+//   bench_kernel loop BYTES      us for a minimal allreduce by two threads, which consists of
+//                                copies, sums and two counters per thread; and us to copy the same
+//                                size on one core
+//   bench_kernel copy SIZES      us to copy by the C library and by kernel::copy, for several
+//                                offsets between source and target within their pages
 // Prints lines of JSON.
 #include "core/kernel/kernel.h"
 
@@ -35,14 +35,14 @@ constexpr size_t kSegmentBytes = size_t{128} << 10;  // as two ranks reduce larg
 constexpr size_t kAhead = 2;                         // segments that a thread packs before it waits
 constexpr size_t kSlots = 2 * kAhead;
 
-/// Aligned as the memory that frameworks and the runtime hand to the kernels.
+/// Aligned like the memory that frameworks and the runtime pass to the kernels.
 hvd::AlignedBuffer zeros(size_t bytes) {
   hvd::AlignedBuffer buffer(bytes);
   std::memset(buffer.data(), 0, bytes);
   return buffer;
 }
 
-/// target += other
+/// Computes target += other.
 void add(hvd::DType dtype, std::byte* target, const std::byte* other, size_t bytes) {
   const std::array<const void*, 2> sources{target, other};
   hvd::kernel::reduce(hvd::ReduceOp::sum, dtype, target, sources,
@@ -64,16 +64,17 @@ void reduce(const std::string& sizes) {
   }
 }
 
-/// One of two threads that sum their tensors: each packs its own into slots that the other reads,
-/// and adds what the other has packed. The numbers never begin again, so that calls may follow each
-/// other.
+/// One of two threads that sum their tensors. Each copies its own tensor into slots that the other
+/// thread reads, and adds the tensor of the other thread. The counters are never reset, so calls
+/// need no barrier between them.
 struct Side {
   explicit Side(size_t bytes) : tensor(zeros(bytes)), slots(zeros(kSlots * kSegmentBytes)) {}
 
   std::byte* slot(size_t segment) { return slots.data() + segment % kSlots * kSegmentBytes; }
 
   hvd::AlignedBuffer tensor, slots;
-  alignas(64) std::atomic<size_t> packed{0};  ///< segments; release meets acquire, as of `reduced`
+  alignas(64) std::atomic<size_t> packed{
+      0};  ///< in segments; release, read by acquire; as is `reduced`
   alignas(64) std::atomic<size_t> reduced{0};
 };
 
@@ -96,7 +97,7 @@ void unpack(Side& mine, Side& theirs, size_t segment, size_t offset) {
   mine.reduced.store(segment + 1, std::memory_order_release);
 }
 
-/// The call of that number, from 0.
+/// Runs a call. `number`: from 0.
 void allreduce(Side& mine, Side& theirs, size_t call) {
   const size_t segments = mine.tensor.size() / kSegmentBytes, first = call * segments;
   for (size_t i = 0; i < segments + kAhead; ++i) {
@@ -118,7 +119,7 @@ void loop(size_t bytes) {
   other.join();
   const auto copies = time(kTimes, [&] {
     std::memcpy(here.tensor.data(), there.tensor.data(), bytes);
-    asm volatile("" ::"r"(here.tensor.data()) : "memory");  // somebody might look at it
+    asm volatile("" ::"r"(here.tensor.data()) : "memory");  // keeps the copy
   });
   std::printf("{\"what\":\"loop\",\"bytes\":%zu,\"us\":%.3f,\"copy_us\":%.3f}\n", bytes,
               median(times) * 1e6, median(copies) * 1e6);

@@ -38,7 +38,7 @@ size_t index_in(const Names& names, std::string_view name) {
   return static_cast<size_t>(found - names.begin());
 }
 
-/// Small whole numbers, exact in every type.
+/// Writes a small integer, which every type represents exactly.
 void write(std::byte* at, Type type, float value) {
   if (type == Type::float32) {
     std::memcpy(at, &value, 4);
@@ -63,18 +63,18 @@ float read(const std::byte* at, Type type) {
 
 constexpr size_t kPeriod = 7;
 
-/// Element `index` of what rank `rank` gives.
+/// Returns element `index` of the input of a rank.
 float given(int rank, size_t index) {
   return static_cast<float>(rank + 1 + static_cast<int>(index % kPeriod));
 }
 
-/// What a rank gives, or gets.
+/// The input or the output of a rank.
 class Buffer {
  public:
   explicit Buffer(size_t bytes) : pages_(bytes) {}
 
   std::byte* data() const { return pages_.data(); }
-  /// What `rank` gives. It repeats, so that all but the beginning is copied from there.
+  /// Stores the input of `rank`. It is periodic, so most of it is copied from the beginning.
   void fill(Type type, size_t count, int rank) {
     const size_t total = count * size_of(type);
     const size_t pattern = std::min(count, kPeriod);
@@ -89,7 +89,7 @@ class Buffer {
   Pages pages_;
 };
 
-/// The calls of one kind, type and size.
+/// Calls of one kind, type and size.
 class Series {
  public:
   Series(Peer& peer, const Options& options, size_t bytes)
@@ -105,7 +105,7 @@ class Series {
     call_.out = in_place ? call_.in : out_->data();
   }
 
-  /// One call on numbers whose result is known.
+  /// Runs one call on known values. Returns whether the result is correct.
   bool is_correct() {
     in_.fill(call_.type, call_.count, peer_.rank());
     call_.root = peer_.size() - 1;
@@ -124,7 +124,7 @@ class Series {
     return wrong == 0;
   }
 
-  /// Seconds of each call, the slowest rank's.
+  /// Returns the seconds of each call on the slowest rank.
   std::vector<double> times() {
     const double guess = warm_up();
     const auto calls = std::clamp(static_cast<size_t>(seconds_ / guess), kLeastCalls, kMostCalls);
@@ -144,7 +144,7 @@ class Series {
  private:
   static bool evenly(Kind kind) { return kind != Kind::allreduce && kind != Kind::broadcast; }
 
-  /// Bytes of the whole: at least an element a rank where it is cut into parts.
+  /// Returns the bytes of the whole: at least one element per rank if it is split into parts.
   static size_t whole(const Peer& peer, const Options& options, size_t bytes) {
     const size_t least = size_of(options.type) * (evenly(options.kind) ? peer.size() : 1);
     return std::max(bytes, least);
@@ -186,9 +186,9 @@ class Series {
     }
   }
 
-  /// Until a quarter of the time is spent, by the first call too; returns the seconds of a call as
-  /// far as can be told. The guess may be too low, never too high for long: times() stops early,
-  /// but does not go on.
+  /// Runs calls until a quarter of the time is spent, including the first call. Returns the
+  /// estimated seconds of a call, a minimum. An estimate that is too low is harmless, since times()
+  /// stops early.
   double warm_up() {
     std::vector<double> times;
     double spent = first_seconds_, guess = first_seconds_;
@@ -223,8 +223,8 @@ void print(const Options& options, size_t bytes, int np, std::vector<double> tim
   std::fflush(stdout);
 }
 
-/// Calls that are not counted, where ranks share cores: until the kernel has spread them, which it
-/// does in the first tenths of a second, what is measured first may take half as long again.
+/// On oversubscribed cores, runs calls that are not counted: calls are slower until the kernel has
+/// spread the ranks over the cores, which takes some tenths of a second.
 void settle(Peer& peer, Options options) {
   if (::sysconf(_SC_NPROCESSORS_ONLN) >= peer.size() || options.sizes.empty()) return;
   options.seconds = kSettlingSeconds;

@@ -1,11 +1,10 @@
-// What the machine itself can do, beside which every result stands. Usage:
-//   memory shared SIZES                us from a store on one core to the load that sees it on
-//                                      another, and to copy so many bytes on one core
-//   memory tcp WAY SIZES               us for so many bytes over loopback
-//   memory serve ADDRESS WAY SIZES     the same over a wire: one end of it,
-//   memory connect ADDRESS WAY SIZES   and the other, which prints
-// WAY is `one`, from one end to the other, or `both`, in both directions at once. Prints lines of
-// JSON.
+// Measures the limits of the machine, with which results are compared. Usage (sizes in bytes):
+//   memory shared SIZES                us from a store on one core to the load on another core that
+//                                      sees it, and us to copy on one core
+//   memory tcp WAY SIZES               us to send over loopback
+//   memory serve ADDRESS WAY SIZES     us to send over a link: one end of the link,
+//   memory connect ADDRESS WAY SIZES   and the other end, which prints the times
+// WAY is `one` (one direction) or `both` (both directions at the same time). Prints lines of JSON.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -37,8 +36,8 @@ namespace {
 
 constexpr uint16_t kPort = 17077;
 constexpr int kTrips = 5000;
-constexpr size_t kWireBytes = size_t{16} << 20;  // a size is sent so often that it makes this many
-constexpr int kLeastSent = 3, kMostSent = 2000;  // but not less often, nor more
+constexpr size_t kWireBytes = size_t{16} << 20;  // total per size, by repetition
+constexpr int kLeastSent = 3, kMostSent = 2000;  // limits of the repetitions
 
 // ---- memory ------------------------------------------------------------------------------------
 
@@ -48,24 +47,24 @@ void copy(const std::string& sizes) {
     const Pages from(bytes), to(bytes);
     const auto once = [&] {
       std::memcpy(to.data(), from.data(), bytes);
-      asm volatile("" ::"r"(to.data()) : "memory");  // somebody might look at it
+      asm volatile("" ::"r"(to.data()) : "memory");  // keeps the copy
     };
     const int repeats = static_cast<int>(std::max<size_t>(1, (size_t{256} << 10) / (bytes + 1)));
     const auto times = time(bytes > (size_t{32} << 20) ? 7 : 50, [&] {
-      for (int i = 0; i < repeats; ++i) once();  // one alone is shorter than looking at the clock
+      for (int i = 0; i < repeats; ++i) once();  // a single copy may be shorter than a clock read
     });
     std::printf("{\"what\":\"copy\",\"bytes\":%zu,\"us\":%.4f}\n", bytes,
                 median(times) / repeats * 1e6);
   }
 }
 
-/// A line of shared memory that each of two processes writes half of.
+/// Two cache lines of shared memory, each written by one of two processes.
 struct Line {
   alignas(64) std::atomic<int> ping;
   alignas(64) std::atomic<int> pong;
 };
 
-/// Release meets acquire: what was written before the number is there with it.
+/// Acquire, paired with the release store of the number.
 void await(const std::atomic<int>& number, int value, bool alone) {
   while (number.load(std::memory_order_acquire) != value) {
     if (alone) ::sched_yield();
@@ -116,8 +115,8 @@ void set_up(int socket) {
   ::fcntl(socket, F_SETFL, O_NONBLOCK);
 }
 
-/// As our own links within a machine do: a congestion control that paces its packets, which may be
-/// the default, makes loopback half as fast. Where there is no Reno, the default stays.
+/// Selects Reno if the kernel has it, as our links within a machine do. The default congestion
+/// control may pace packets, which slows down loopback.
 void prefer_bursts(int socket) {
   constexpr std::string_view kWithoutPacing = "reno";
   [[maybe_unused]] const int result = ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION,
@@ -150,18 +149,18 @@ int connected(const std::string& host) {
   die("connect");
 }
 
-/// How far a read or write came; ends the process when the other end is gone.
+/// Returns the bytes that a read or write moved. Ends the process if the other end is lost.
 size_t moved(ssize_t count) {
   if (count > 0) return static_cast<size_t>(count);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
   die("the other end");
 }
 
-/// What is handed to the kernel at once: it begins to send while we copy the next. Always from and
-/// into the same memory, which stays in a cache: it is the sockets that are measured.
+/// Bytes per system call: the kernel sends them while the next ones are copied. Source and target
+/// are always the same memory, which stays in a cache, so only the sockets are measured.
 constexpr size_t kPiece = size_t{256} << 10;
 
-/// Sends and receives at the same time, in one thread that never sleeps.
+/// Sends and receives at the same time, in one thread that does not sleep.
 void exchange(int socket, size_t send_bytes, size_t receive_bytes) {
   static const Pages out(kPiece), in(kPiece);
   size_t sent = 0, received = 0;
@@ -179,7 +178,7 @@ void exchange(int socket, size_t send_bytes, size_t receive_bytes) {
 
 enum class Way { one, both };
 
-/// Seconds for so many bytes. Both ends do the same; one way is half of there and back.
+/// Returns the seconds to send `bytes`. Both ends call it. One direction: half of a round trip.
 double wire_seconds(int socket, bool begins, Way way, size_t bytes) {
   const auto count =
       std::clamp(static_cast<int>(kWireBytes / std::max<size_t>(bytes, 1)), kLeastSent, kMostSent);

@@ -1,10 +1,10 @@
-// How an MPI makes a blocking call; compiled once for each of them.
+// Blocking calls of MPI. Compiled once per MPI implementation.
 #include <mpi.h>
 
 #include <string>
 
 #include "measure.h"
-#include "place.h"
+#include "rendezvous.h"
 
 namespace bench {
 namespace {
@@ -65,14 +65,15 @@ class Mpi : public Peer {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-/// Where BENCH_PIN says so, since launchers cannot: hosts may be namespaces of one machine, where
-/// they would put the ranks of each host on its first core, and ranks may outnumber cores. By what
-/// launchers tell ranks, since what the library starts is to be on that core, too.
+/// Binds this process to a core if BENCH_PIN is set. Launchers cannot do it on oversubscribed
+/// cores, and if hosts are namespaces of one machine, they would use the same core for each host.
+/// Called before MPI_Init, so that threads of the library are bound too; so it reads the variables
+/// of the launcher.
 void pin_if_asked() {
   if (variable("BENCH_PIN", "") != "1") return;
   const std::string rank = variable("OMPI_COMM_WORLD_RANK", variable("PMI_RANK", "").c_str());
   const std::string size = variable("OMPI_COMM_WORLD_SIZE", variable("PMI_SIZE", "").c_str());
-  if (rank.empty() || size.empty()) give_up("the launcher does not tell ranks who they are");
+  if (rank.empty() || size.empty()) give_up("the launcher sets no variables with rank and size");
   pin(std::stoi(rank), std::stoi(size));
 }
 

@@ -1,4 +1,4 @@
-// How oneCCL makes a blocking call on host memory.
+// Blocking calls of oneCCL on host memory.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -8,15 +8,15 @@
 #include <thread>
 
 #include "measure.h"
-#include "place.h"
+#include "rendezvous.h"
 
 namespace bench {
 namespace {
 
-/// The address of rank 0's store, by way of a file.
-ccl::shared_ptr_class<ccl::kvs> meet(const Place& place) {
-  const std::string path = place.store + "/oneccl", draft = path + ".new";
-  if (place.rank == 0) {
+/// Returns the store of rank 0, whose address is passed in a file.
+ccl::shared_ptr_class<ccl::kvs> meet(const Rendezvous& rendezvous) {
+  const std::string path = rendezvous.store + "/oneccl", draft = path + ".new";
+  if (rendezvous.rank == 0) {
     const auto store = ccl::create_main_kvs();
     const auto address = store->get_address();
     std::ofstream(draft, std::ios::binary).write(address.data(), address.size());
@@ -31,8 +31,7 @@ ccl::shared_ptr_class<ccl::kvs> meet(const Place& place) {
   return ccl::create_kvs(address);
 }
 
-/// Lets the library keep what it has worked out for a call: another one is the same when its number
-/// is.
+/// Returns an attribute that makes the library cache the plan of a call, by kind, count and root.
 template <class Attribute>
 Attribute kept(const Call& call) {
   auto attribute = ccl::create_operation_attr<Attribute>();
@@ -50,10 +49,11 @@ ccl::datatype datatype_of(Type type) {
 
 class OneCcl : public Peer {
  public:
-  explicit OneCcl(const Place& place)
-      : place_(place), world_(ccl::create_communicator(place.size, place.rank, meet(place))) {}
-  int rank() const override { return place_.rank; }
-  int size() const override { return place_.size; }
+  explicit OneCcl(const Rendezvous& rendezvous)
+      : rendezvous_(rendezvous),
+        world_(ccl::create_communicator(rendezvous.size, rendezvous.rank, meet(rendezvous))) {}
+  int rank() const override { return rendezvous_.rank; }
+  int size() const override { return rendezvous_.size; }
 
   void run(const Call& call) override {
     prepare(call);
@@ -84,7 +84,8 @@ class OneCcl : public Peer {
   }
 
  private:
-  /// Making attributes costs more than a small call; they change when the call does.
+  /// Makes attributes only if the call has changed, since that takes longer than a latency-bound
+  /// call.
   void prepare(const Call& call) {
     if (call.count == last_.count && call.root == last_.root && call.kind == last_.kind) return;
     last_ = call;
@@ -95,7 +96,7 @@ class OneCcl : public Peer {
     if (call.kind == Kind::reducescatter) reducescatter_ = kept<ccl::reduce_scatter_attr>(call);
   }
 
-  Place place_;
+  Rendezvous rendezvous_;
   ccl::communicator world_;
   Call last_;
   ccl::allreduce_attr allreduce_ = ccl::create_operation_attr<ccl::allreduce_attr>();
@@ -110,9 +111,9 @@ class OneCcl : public Peer {
 
 int main(int argc, char** argv) {
   const auto options = bench::parse(argc, argv);
-  const auto place = bench::place_from_environment();
-  bench::pin(place.rank, place.size);
+  const auto rendezvous = bench::rendezvous_from_environment();
+  bench::pin(rendezvous.rank, rendezvous.size);
   ccl::init();
-  bench::OneCcl oneccl(place);
+  bench::OneCcl oneccl(rendezvous);
   return bench::measure(oneccl, options);
 }

@@ -1,4 +1,4 @@
-// oneCCL's static library calls Intel's tracing through these pointers, where they are not null.
+// The static library of oneCCL calls Intel's tracing through these pointers if they are not null.
 extern "C" {
 void* __itt_domain_create_ptr__3_0 = nullptr;
 void* __itt_event_create_ptr__3_0 = nullptr;

@@ -1,4 +1,4 @@
-// How this project makes a blocking call: hvd_group_run on a group of all ranks.
+// Blocking calls of this project: hvd_group_run on a group of all ranks.
 #include <horovod/horovod.h>
 
 #include <array>
@@ -16,7 +16,7 @@ void check(hvd_status status) {
   std::exit(1);
 }
 
-hvd_kind kind_of(Kind kind) {
+hvd_operation_kind kind_of(Kind kind) {
   constexpr std::array kinds{HVD_ALLREDUCE, HVD_ALLGATHER, HVD_BROADCAST, HVD_ALLTOALL,
                              HVD_REDUCESCATTER};
   return kinds[static_cast<size_t>(kind)];
@@ -25,6 +25,11 @@ hvd_kind kind_of(Kind kind) {
 hvd_dtype dtype_of(Type type) {
   constexpr std::array dtypes{HVD_FLOAT32, HVD_FLOAT16, HVD_BFLOAT16};
   return dtypes[static_cast<size_t>(type)];
+}
+
+/// Returns a tensor with one dimension.
+hvd_tensor on_host(void* data, const int64_t* shape, hvd_dtype dtype) {
+  return {data, shape, 1, dtype, {HVD_HOST, 0}, nullptr};
 }
 
 class Ours : public Peer {
@@ -42,24 +47,25 @@ class Ours : public Peer {
 
   void run(const Call& call) override {
     const auto shape = static_cast<int64_t>(call.kind == Kind::allgather ? call.part : call.count);
-    submit(kind_of(call.kind), {call.in, &shape, 1, dtype_of(call.type)}, call.out, HVD_SUM,
+    submit(kind_of(call.kind), on_host(call.in, &shape, dtype_of(call.type)), call.out, HVD_SUM,
            call.root);
   }
   void greatest(std::span<double> values) override {
     const auto shape = static_cast<int64_t>(values.size());
-    submit(HVD_ALLREDUCE, {values.data(), &shape, 1, HVD_FLOAT64}, values.data(), HVD_MAX, 0);
+    submit(HVD_ALLREDUCE, on_host(values.data(), &shape, HVD_FLOAT64), values.data(), HVD_MAX, 0);
   }
 
  private:
-  void submit(hvd_kind kind, const hvd_tensor& input, void* output, hvd_reduce_op op, int root) {
+  void submit(hvd_operation_kind kind, const hvd_tensor& input, void* output, hvd_reduce_op op,
+              int root) {
     hvd_request request{};
-    request.kind = kind;
+    request.operation.kind = kind;
     request.count = 1;
     request.inputs = &input;
     request.outputs = &output;
-    request.op = op;
-    request.prescale = request.postscale = 1;
-    request.root = root;
+    request.operation.op = op;
+    request.operation.prescale = request.operation.postscale = 1;
+    request.operation.root = root;
     check(hvd_group_run(group_, &request));
   }
 

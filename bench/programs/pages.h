@@ -1,5 +1,5 @@
-// Memory of measurements. It begins with a page: where one place lies a few bytes behind the other
-// within their pages, a copy takes many times as long (docs/decisions, 26).
+// Memory of measurements. Aligned to pages: if the target of a copy is a few bytes behind the
+// source within their pages, the copy takes many times as long (docs/decisions/0026).
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace bench {
 
-/// Zero, with all of its pages touched.
+/// Zero-initialized memory, all pages of which are resident.
 class Pages {
  public:
   explicit Pages(size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {

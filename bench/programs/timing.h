@@ -1,4 +1,4 @@
-// Looks at the clock, for all programs of the benches.
+// Time measurement for all programs of the benchmarks.
 #pragma once
 
 #include <algorithm>
@@ -7,19 +7,19 @@
 
 namespace bench {
 
-/// Seconds since some moment that stays the same.
+/// Returns the seconds since a fixed point in time.
 inline double now() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(time).count();
 }
 
-/// Of `values`, which are not empty.
+/// Returns the median of `values`, which must not be empty.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-/// Seconds of each of `count` calls that follow each other.
+/// Runs `work` `count` times. Returns the seconds of each call.
 template <class Work>
 std::vector<double> time(int count, Work work) {
   std::vector<double> times;

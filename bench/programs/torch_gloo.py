@@ -1,4 +1,4 @@
-"""How torch.distributed makes a blocking call with Gloo. The loop is that of measure.cc."""
+"""Measures blocking calls of torch.distributed with Gloo. The loop is the one of measure.cc."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTLING_S = 0.3
 
 
 class Series:
-    """The calls of one kind, type and size."""
+    """Calls of one kind, type and size."""
 
     def __init__(self, kind: str, dtype: torch.dtype, size: int) -> None:
         self.kind, self.rank, self.np = kind, dist.get_rank(), dist.get_world_size()
@@ -73,7 +73,7 @@ class Series:
         return times
 
     def guess(self, seconds: float) -> float:
-        """Until a quarter of the time is spent; the seconds of a call as far as can be told."""
+        """Runs calls for a quarter of the time. Returns the estimated seconds of a call."""
         spent, found, calls, stretch = self.first_s, self.first_s, 1, 0
         while spent < seconds / 4 or (stretch < 3 and spent < seconds):
             took = greatest([sum(self.run(calls))])[0]
@@ -118,9 +118,9 @@ def main() -> None:
             correct = series.is_correct()
         except RuntimeError as error:
             print(f"missing: {error}", file=sys.stderr)
-            os._exit(MISSING)  # the group is in no state to be ended
+            os._exit(MISSING)  # the group cannot be destroyed in this state
         if place == 0 and series.np > (os.cpu_count() or 1):
-            series.times(SETTLING_S)  # see settle() there
+            series.times(SETTLING_S)  # see settle() in measure.cc
         times = series.times(arguments.seconds)
         row = {"kind": arguments.kind, "type": arguments.type, "np": series.np, "bytes": size}
         row |= {"median_us": statistics.median(times) * 1e6, "min_us": min(times) * 1e6}

@@ -1,4 +1,4 @@
-// Memory of our own for tensors: aligned to a cache line, not initialised.
+// Uninitialized memory for tensors, aligned to a cache line.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class AlignedBuffer {
   static constexpr size_t kAlignment = 64;
 
   AlignedBuffer() = default;
-  /// Throws std::bad_alloc when there is no memory.
+  /// Throws std::bad_alloc if the allocation fails.
   explicit AlignedBuffer(size_t bytes)
       : data_(static_cast<std::byte*>(operator new (bytes, std::align_val_t{kAlignment}))),
         bytes_(bytes) {}
@@ -22,7 +22,7 @@ class AlignedBuffer {
   std::byte* data() const { return data_.get(); }
   size_t size() const { return bytes_; }
 
-  /// Gives the memory away, to be freed with free_released().
+  /// Releases ownership. The caller frees the memory with free_released().
   std::byte* release() {
     bytes_ = 0;
     return data_.release();

@@ -52,7 +52,7 @@ void Reader::finish() const {
 }
 
 void Reader::malformed(const char* what) {
-  fail(Code::internal, std::string("a message of another rank is malformed: ") + what);
+  fail(Code::internal, std::string("received a malformed message from another rank: ") + what);
 }
 
 }  // namespace hvd

@@ -1,5 +1,5 @@
-// Spans of bytes, and the two small classes that put values into messages and take them out again.
-// The format is little-endian and unaligned; docs/wire.md lists every message.
+// Spans of bytes, and Writer and Reader, which serialize messages. The format is little-endian and
+// unaligned; docs/wire.md lists every message.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ inline constexpr size_t KiB = size_t{1} << 10;
 inline constexpr size_t MiB = size_t{1} << 20;
 inline constexpr size_t GiB = size_t{1} << 30;
 
-/// What cores pass on to each other as one, on every CPU that we know.
+/// Size of a cache line on all supported CPUs.
 inline constexpr size_t kCacheLine = 64;
 
 inline ConstBytes as_bytes(std::string_view text) {
@@ -40,7 +40,7 @@ class Writer {
   template <class T>
   requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void put(T value) { append(&value, sizeof(T)); }
-  /// Unsigned LEB128: small numbers, the usual case, take one byte.
+  /// Unsigned LEB128: values below 128, the common case, take one byte.
   void put_count(uint64_t value);
   void put_text(std::string_view text);
   void put_bytes(ConstBytes bytes) { append(bytes.data(), bytes.size()); }
@@ -49,14 +49,14 @@ class Writer {
   ByteVector take() { return std::move(out_); }
 
  private:
-  // Not inline: in a vector whose size it knows, GCC 12 warns of overflows that cannot happen.
+  // Not inline: if GCC 12 knows the vector's size, it warns of overflows that cannot happen.
   void append(const void* data, size_t bytes);
 
   ByteVector out_;
 };
 
-/// Takes values out of a message of unknown origin. Reading past the end or a count above its limit
-/// throws Error{internal}; afterwards the message is of no use.
+/// Reads values from an untrusted message. Throws Error{internal} when reading past the end or when
+/// a count exceeds its limit; the Reader is unusable afterwards.
 class Reader {
  public:
   explicit Reader(ConstBytes bytes) : rest_(bytes) {}
@@ -67,7 +67,7 @@ class Reader {
     std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
-  /// An enum whose values are 0 to `last`.
+  /// Reads an enum with values 0 to `last`.
   template <class T>
   requires std::is_enum_v<T> T get_enum(T last) {
     const auto value = get<std::underlying_type_t<T>>();
@@ -80,7 +80,7 @@ class Reader {
   ConstBytes take(size_t bytes);
   ConstBytes rest() const { return rest_; }
   bool empty() const { return rest_.empty(); }
-  /// Throws unless everything has been read.
+  /// Throws Error{internal} unless all bytes have been read.
   void finish() const;
   [[noreturn]] static void malformed(const char* what);
 

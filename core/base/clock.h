@@ -1,5 +1,5 @@
-// Time, as one of the three seams (Waiter, Inbox, Clock) at which the simulator stands in for the
-// machine. Nothing else in core/ reads the time.
+// The clock: one of the three interfaces (Waiter, Inbox, Clock) that the simulator replaces. Other
+// code in core/ does not read the time directly.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class SystemClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-/// Stands still until it is moved. For tests and the simulator.
+/// A clock that advances only by advance(). For tests and the simulator.
 class ManualClock final : public Clock {
  public:
   TimePoint now() const override { return now_; }

@@ -13,7 +13,7 @@
 namespace hvd {
 namespace {
 
-/// For what the program opens meanwhile, and for strangers that connect.
+/// Reserve for files that the program opens meanwhile and for unauthenticated connections.
 constexpr size_t kSpareDescriptors = 32;
 
 /// RLIM_INFINITY is the largest rlim_t, so it needs no case of its own.
@@ -50,14 +50,15 @@ void make_room_for_descriptors(size_t more, const std::string& purpose) {
   raise_descriptor_limit();
   const size_t allowed = descriptor_limit().soft;
   if (needed <= allowed) return;
-  fail(Code::internal, fmt::format("{} takes {} open descriptors, and this process may have {}; {}",
-                                   purpose, needed, allowed, descriptor_advice()));
+  fail(Code::internal,
+       fmt::format("{} needs {} open descriptors, but the limit of this process is {}; {}", purpose,
+                   needed, allowed, descriptor_advice()));
 }
 
 std::string descriptor_advice() {
   const DescriptorLimit limit = descriptor_limit();
   if (limit.soft >= kMaxDescriptors)
-    return fmt::format("a process of a job opens no more than {}", kMaxDescriptors);
+    return fmt::format("{} is the maximum that is supported", kMaxDescriptors);
   if (limit.soft < limit.hard)
     return fmt::format("raise the limit: ulimit -n {}", std::min(limit.hard, kMaxDescriptors));
   return fmt::format(
@@ -69,11 +70,11 @@ std::string descriptor_advice() {
 std::string errno_text(int error) {
   const std::string text = std::generic_category().message(error);
   if (error == EMFILE) {
-    return fmt::format("{}: this process may have {} descriptors open; {}", text,
+    return fmt::format("{}: the limit of this process is {} open descriptors; {}", text,
                        descriptor_limit().soft, descriptor_advice());
   }
   if (error == ENFILE) {
-    return text + ": this machine may have no more files open; raise the sysctl fs.file-max";
+    return text + ": the open file limit of this machine is reached; raise the sysctl fs.file-max";
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// How many descriptors this process may have open (RLIMIT_NOFILE), and how it gets more. Any thread
-// may call these; the limit belongs to the whole process.
+// The limit on open file descriptors (RLIMIT_NOFILE) and how to raise it. Any thread may call
+// these; the limit belongs to the whole process.
 #pragma once
 
 #include <cstddef>
@@ -7,34 +7,33 @@
 
 namespace hvd {
 
-/// The most that this process ever asks for: FileDescriptor has a table of this size.
+/// Upper bound on the limit that this process sets: FileDescriptor has a table of this size.
 inline constexpr size_t kMaxDescriptors = size_t{1} << 16;
 
 struct DescriptorLimit {
-  size_t soft = 0;  ///< what is enforced
-  size_t hard = 0;  ///< what the soft limit may be raised to
+  size_t soft = 0;  ///< the enforced limit
+  size_t hard = 0;  ///< the maximum for `soft`
 };
 DescriptorLimit descriptor_limit();
 
-/// Counted in /proc/self/fd; 0 where that cannot be read.
+/// Counts the entries of /proc/self/fd; 0 if it cannot be read.
 size_t open_descriptors();
 
-/// Raises the soft limit to the hard one, but to no more than kMaxDescriptors. Throws
-/// Error{internal} when the system refuses that.
+/// Raises the soft limit to the hard limit, but not above kMaxDescriptors. Throws Error{internal}
+/// if the system refuses.
 void raise_descriptor_limit();
 
-/// Raises the limit like that if `more` descriptors beside the open ones would exceed it, and
-/// otherwise leaves it alone: children inherit it, and a program that uses select() expects numbers
-/// below 1024. Throws Error{internal} that names `purpose`, both
-/// numbers and what to do if the hard limit is too low.
+/// Raises the limit as above, but only if the open descriptors and `more` together exceed it:
+/// children inherit the limit, and programs that use select() expect descriptors below 1024. Throws
+/// Error{internal} with `purpose`, both numbers and the remedy if the hard limit is too low.
 void make_room_for_descriptors(size_t more, const std::string& purpose);
 
-/// What to do about the limit: "ulimit -n 4096", or where the hard limit is set. Of one that would
-/// be of no use above kMaxDescriptors, that.
+/// Returns the remedy: "ulimit -n 4096", or where the hard limit is configured. States if a limit
+/// above kMaxDescriptors would have no effect.
 std::string descriptor_advice();
 
-/// The system's text of an errno value. Where descriptors have run out, with the limit and what to
-/// do about it.
+/// Returns the system's text for an errno value. If descriptors have run out, adds the limit and
+/// the remedy.
 std::string errno_text(int error);
 
 }  // namespace hvd

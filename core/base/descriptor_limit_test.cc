@@ -1,4 +1,4 @@
-// Each test changes the limits of a process of its own.
+// Each test changes the limits of a child process.
 #include "core/base/descriptor_limit.h"
 
 #include <fcntl.h>
@@ -56,7 +56,8 @@ TEST(DescriptorLimit, ThatIsTooLowIsNamedWithWhatToDo) {
         end_with_text_of([] { make_room_for_descriptors(1000, "this job"); });
       },
       testing::ExitedWithCode(0),
-      "^this job takes 10[0-9]+ open descriptors, and this process may have 200; raise the hard "
+      "^this job needs 10[0-9]+ open descriptors, but the limit of this process is 200; raise the "
+      "hard "
       "limit, which is 200");
 }
 
@@ -71,7 +72,8 @@ TEST(DescriptorLimit, IsPartOfEveryErrorWhereDescriptorsHaveRunOut) {
         });
       },
       testing::ExitedWithCode(0),
-      "^opening it: Too many open files: this process may have 20 descriptors open; raise the "
+      "^opening it: Too many open files: the limit of this process is 20 open descriptors; raise "
+      "the "
       "limit: ulimit -n 200$");
 }
 

@@ -1,4 +1,5 @@
-// Element types and reductions. The numbers are part of the C interface and of the wire.
+// Element types and reduce operations. The numbers are part of the C interface and of the wire
+// format.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,7 @@ inline constexpr ReduceOp kLastReduceOp = ReduceOp::product;
 
 size_t element_bytes(DType dtype);
 bool is_floating(DType dtype);
-std::string_view name_of(DType dtype);  // "float32", as in messages
+std::string_view name_of(DType dtype);  // "float32", as in error messages
 std::string_view name_of(ReduceOp op);  // "average"
 
 }  // namespace hvd

@@ -1,6 +1,6 @@
-// The one exception of the runtime, and the only function that throws it. Values travel for what
-// the user did wrong; Error is for what was lost (a peer, a deadline, a device); HVD_ASSERT is for
-// our bugs.
+// The runtime's only exception type and the only function that throws it. User mistakes are
+// reported by return values; Error reports losses (a peer, a deadline, a device); HVD_ASSERT checks
+// for bugs of the runtime.
 #pragma once
 
 #include <stdexcept>
@@ -8,22 +8,22 @@
 
 namespace hvd {
 
-/// What went wrong, as every binding sees it. The numbers are part of the C interface.
+/// The error kind, as every binding reports it. The numbers are part of the C interface.
 enum class Code : int {
   ok = 0,
   invalid_argument = 1,  ///< misuse on this rank alone; nothing was sent
   not_initialized = 2,   ///< no Context is running
-  mismatch = 3,          ///< ranks disagree about one operation; the job goes on
-  shut_down = 4,         ///< a rank asked for the end of the job
-  peer_lost = 5,         ///< a rank went away without a goodbye
+  mismatch = 3,          ///< ranks disagree about one operation; the job continues
+  shut_down = 4,         ///< a rank has shut the job down
+  peer_lost = 5,         ///< a rank was lost (it sent no goodbye)
   timed_out = 6,         ///< a deadline passed
-  unauthorized = 7,      ///< the other side does not know the job's key
-  internal = 8,          ///< anything else, with its text
+  unauthorized = 7,      ///< the peer has not proved that it knows the job's key
+  internal = 8,          ///< any other error, described by the text
 };
 
 inline constexpr int kNoRank = -1;
 
-/// Ends a Context. `rank` is the global rank that caused it, or kNoRank.
+/// An error that ends a Context. `rank` is the global rank that caused it, or kNoRank.
 class Error : public std::runtime_error {
  public:
   Error(Code code, const std::string& text, int rank = kNoRank)
@@ -36,10 +36,10 @@ class Error : public std::runtime_error {
   int rank_;
 };
 
-/// Throws Error: the only `throw` of the runtime.
+/// Throws Error. The only `throw` in the runtime.
 [[noreturn]] void fail(Code code, const std::string& text, int rank = kNoRank);
 
-/// Throws Error{internal} with `doing` and the text of errno.
+/// Throws Error{internal} with the text `doing` and the description of errno.
 [[noreturn]] void fail_errno(const std::string& doing);
 
 }  // namespace hvd

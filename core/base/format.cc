@@ -1,6 +1,6 @@
-// The one place where fmt's functions are compiled: every other file sees declarations, which
-// halves the time that most of them take to compile. The symbols are hidden as all of ours, so that
-// no copy of fmt in a framework's library meets them.
+// Compiles fmt's functions once. Other files see only declarations, which halves the compile time
+// of most of them. The symbols are hidden like all of ours, so that they cannot collide with a copy
+// of fmt in a framework's library.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,5 +1,5 @@
-// The one-shot completion of a submitted operation. The engine completes it exactly once; any
-// thread may ask or wait. A Handle that is destroyed while pending is our mistake.
+// The one-shot completion of a submitted operation. The progress engine completes it exactly once;
+// any thread may test or wait. Destroying a pending Handle is a bug.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace hvd {
 
-/// How an operation ended. `rank` is the rank that caused an error, or kNoRank.
+/// The result of an operation. `rank` is the rank that caused an error, or kNoRank.
 struct Outcome {
   Code code = Code::ok;
   std::string text;
@@ -26,7 +26,7 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
   ~Handle() { HVD_ASSERT(done()); }
 
-  /// Called once, by the driver.
+  /// Called once, by the thread that holds the progress token.
   void complete(Outcome outcome) {
     const std::lock_guard lock(mutex_);
     HVD_ASSERT(!done_.load(std::memory_order_relaxed));
@@ -44,7 +44,7 @@ class Handle {
     changed_.wait(lock, [this] { return done_.load(std::memory_order_relaxed); });
   }
 
-  /// Only after done().
+  /// Requires done().
   const Outcome& outcome() const {
     HVD_ASSERT(done());
     return outcome_;

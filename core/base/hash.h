@@ -1,5 +1,5 @@
-// The hash that stands for a tensor's name on the wire. FNV-1a with 128 bits (Fowler, Noll, Vo;
-// RFC 9923): with a million names the odds of a collision are below 1e-26.
+// The hash that identifies a tensor's name on the wire. FNV-1a with 128 bits (Fowler, Noll, Vo; RFC
+// 9923): with a million names the probability of a collision is below 1e-26.
 #pragma once
 
 #include <compare>

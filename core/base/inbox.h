@@ -1,4 +1,4 @@
-// Where framework threads and the driver meet: many push, one drains.
+// The queue from framework threads to the progress engine: many producers, one consumer.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,22 @@
 
 namespace hvd {
 
-/// What became of a push.
+/// The result of a push.
 enum class Pushed : uint8_t { accepted, full, closed };
 
-/// A bounded queue, many to one. `push` never blocks; `drain` takes all there is. It is closed with
-/// a reason, under the same lock, so a caller that is refused because it is closed can always read
-/// why.
+/// A bounded multi-producer, single-consumer queue. `push` never blocks; `drain` takes all
+/// elements. The queue is closed with a reason under the same lock, so a rejected caller can always
+/// read the reason.
 template <class T, class Reason>
 class Inbox {
  public:
-  /// More operations than this in flight on one rank are a mistake of the caller, not a load.
+  /// More operations in flight on one rank indicate a mistake of the caller.
   static constexpr size_t kLimit = size_t{1} << 20;
 
-  /// `value` is untouched unless it is accepted.
+  /// `value` is unchanged unless accepted.
   Pushed push(T&& value) { return push_all(std::span(&value, 1)); }
 
-  /// All of `values` together, or none of them; those that are accepted are moved from.
+  /// Pushes all of `values` or none of them. Accepted values are moved from.
   Pushed push_all(std::span<T> values) {
     const std::lock_guard lock(mutex_);
     if (closed_) return Pushed::closed;
@@ -36,7 +36,7 @@ class Inbox {
     return Pushed::accepted;
   }
 
-  /// For a value that must not be lost because others were too many.
+  /// Ignores kLimit, for values that must not be rejected because the queue is full.
   Pushed push_beyond_limit(T&& value) {
     const std::lock_guard lock(mutex_);
     if (closed_) return Pushed::closed;
@@ -44,7 +44,7 @@ class Inbox {
     return Pushed::accepted;
   }
 
-  /// Moves everything into `out`, which the caller has emptied; keeps the capacity of both.
+  /// Moves all elements into `out`, which must be empty; keeps the capacity of both.
   void drain(std::vector<T>& out) {
     const std::lock_guard lock(mutex_);
     out.swap(queue_);
@@ -55,13 +55,13 @@ class Inbox {
     return queue_.empty();
   }
 
-  /// From now on every push answers `closed`; what is inside can still be drained. May be called
-  /// again with another reason.
+  /// Every later push returns `closed`; queued elements can still be drained. May be called again
+  /// with another reason.
   void close(Reason reason) {
     const std::lock_guard lock(mutex_);
     closed_ = std::move(reason);
   }
-  /// Nothing while it is open.
+  /// Returns the reason, or nullopt while the queue is open.
   std::optional<Reason> why_closed() const {
     const std::lock_guard lock(mutex_);
     return closed_;

@@ -37,7 +37,7 @@ std::optional<bool> parse_boolean(std::string_view text) {
   return std::nullopt;
 }
 
-/// The whole text must be one finite number.
+/// Parses `text`, which must be exactly one finite number.
 std::optional<double> parse_number(std::string_view text, KnobKind kind) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -70,7 +70,7 @@ bool is_core_list(std::string_view text) {
   }
 }
 
-/// How much one of `unit` is in bytes or seconds.
+/// Returns the size of one `unit` in bytes or seconds.
 double scale_of(Unit unit) {
   switch (unit) {
     case Unit::mebibytes:
@@ -85,14 +85,14 @@ double scale_of(Unit unit) {
   return 1;
 }
 
-/// A number as a user would write it: whole where it is whole.
+/// Formats a number as a user would write it: integers without a fraction.
 std::string number_text(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e18)
     return fmt::format("{}", static_cast<int64_t>(value));
   return fmt::format("{}", value);
 }
 
-/// Puts a text that `checked` has passed into the field of the row.
+/// Stores a text that `checked` has accepted into the field of the row.
 struct Assign {
   const KnobRow& row;
   const std::string& text;
@@ -171,7 +171,7 @@ std::string allowed_text(const KnobRow& row, Unit unit) {
     case KnobKind::text:
       return "any text";
     case KnobKind::cores:
-      return "a comma list of core numbers";
+      return "comma-separated core numbers";
     case KnobKind::integer:
     case KnobKind::decimal:
       break;

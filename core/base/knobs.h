@@ -1,7 +1,7 @@
-// The configuration of a Context. The struct gives type and default; the table in knobs.cc gives
-// the rest of each row (environment variable, flag, YAML key, range, scope, help), from which come
-// the reader of the environment, the launcher's flags, docs/knobs.md and `_core.knobs()`. The
-// environment is read once, at init; nothing below capi/ reads it.
+// The configuration of a Context. The struct gives type and default; the table in knobs_table.h
+// gives the rest of each row (environment variable, flag, YAML key, range, scope, help). The table
+// generates the parser of the environment, the launcher's flags, docs/knobs.md and `_core.knobs()`.
+// The environment is read once, at init; no code below capi/ reads it.
 #pragma once
 
 #include <chrono>
@@ -18,10 +18,13 @@
 
 namespace hvd {
 
-/// Who starts the ranks: horovodrun itself, or mpirun.
+/// The launcher of the ranks: horovodrun itself, or mpirun.
 enum class ControllerChoice : uint8_t { gloo, mpi };
-/// Who moves tensors in host memory: the runtime itself, or MPI.
+/// The implementation that moves tensors in host memory: the runtime itself, or MPI.
 enum class CpuOperationsChoice : uint8_t { gloo, mpi };
+/// What moves tensors in GPU memory: NCCL if all ranks have it, NCCL or an error, or the
+/// implementation for host memory with copies from and to the GPU.
+enum class GpuOperationsChoice : uint8_t { automatic, nccl, host };
 enum class TransportChoice : uint8_t { automatic, shm, tcp };
 enum class AlgorithmChoice : uint8_t {
   automatic,
@@ -34,114 +37,118 @@ enum class AlgorithmChoice : uint8_t {
 };
 
 struct Knobs {
-  // Batching and agreement.
+  // Tensor fusion and negotiation.
   int64_t fusion_bytes = int64_t{128} << 20;
   std::chrono::microseconds cycle{1000};
   int64_t cache_capacity = 1024;
   bool disable_group_fusion = false;
   bool dynamic_process_sets = false;
-  // Moving bytes.
+  // Data transfer.
   CpuOperationsChoice cpu_operations = CpuOperationsChoice::gloo;
+  GpuOperationsChoice gpu_operations = GpuOperationsChoice::automatic;
+  std::string nccl_library;      ///< the file of NCCL; empty: it is looked for
+  bool async_completion = true;  ///< GPU operations complete when they are queued on the GPU
   TransportChoice transport = TransportChoice::automatic;
   AlgorithmChoice allreduce_algorithm = AlgorithmChoice::automatic;
+  std::string ways;  ///< allowed algorithms of blocking groups and small batches, see parse_ways();
+                     ///< empty: all
   bool hierarchical_allreduce = false;
   bool hierarchical_allgather = false;
-  bool torus_allreduce = false;  ///< the same as hierarchical_allreduce
-  bool deterministic = false;    ///< the same bits whatever the batching and the algorithm
-  int64_t staging_bytes = int64_t{2} << 20;  ///< shared memory a rank
-  std::string interface_name;                ///< empty: by host name
-  // Finding each other.
+  bool torus_allreduce = false;  ///< alias of hierarchical_allreduce
+  bool deterministic = false;    ///< bitwise reproducible whatever the batching and the algorithm
+  int64_t staging_bytes = int64_t{2} << 20;  ///< shared memory per rank
+  std::string interface_name;                ///< empty: all interfaces
+  // Rendezvous.
   std::string secret_file;  ///< empty: none
   bool no_secret = false;
-  // Waiting.
+  // Timeouts and affinity.
   std::chrono::seconds start_timeout{30};
   std::chrono::seconds peer_timeout{30};
-  std::string thread_affinity;  ///< comma list of cores, one for each local rank
+  std::string thread_affinity;  ///< comma-separated cores, one per local rank
   // Stalls.
   bool stall_check_disable = false;
   std::chrono::seconds stall_check{60};
   std::chrono::seconds stall_shutdown{0};  ///< 0: never
   // The timeline.
-  std::string timeline;  ///< empty: none; "DYNAMIC": when asked for
+  std::string timeline;  ///< empty: none; "DYNAMIC": started by the user
   bool timeline_mark_cycles = false;
   // Log.
   LogLevel log_level = LogLevel::warning;
   bool log_hide_time = false;
   // The launcher.
   ControllerChoice controller = ControllerChoice::gloo;
-  std::chrono::milliseconds grace{
-      1000};                   ///< for the other ranks to end by themselves after a failure
-  int64_t agent_fan_out = 64;  ///< hosts that one machine reaches by ssh itself
+  std::chrono::milliseconds grace{1000};  ///< time for the other ranks to exit after a failure
+  int64_t agent_fan_out = 64;             ///< hosts that one machine connects to by ssh
 };
 
-/// Variables and their values.
+/// Environment variables and their values.
 using Environment = std::map<std::string, std::string, std::less<>>;
 
-/// The environment of this process as it is now. Only capi/ and the launcher ask.
+/// Returns the current environment of this process. Only capi/ and the launcher call this.
 Environment process_environment();
 
-/// `agreed`: must be the same on every rank, compared when the world forms.
+/// `agreed`: must be equal on all ranks; compared when the world forms.
 enum class Scope : uint8_t { agreed, local };
-/// `later`: known and checked, but without effect in this version; whoever uses it is told.
+/// `later`: recognized and checked, but without effect in this version; the user gets a warning.
 enum class Stage : uint8_t { now, later };
-/// `cores`: a comma list of core numbers.
+/// `cores`: comma-separated core numbers.
 enum class KnobKind : uint8_t { boolean, integer, decimal, text, choice, cores };
 enum class Unit : uint8_t { none, bytes, mebibytes, milliseconds, seconds };
 
-/// Where the value goes; nothing for a row that no field of Knobs holds.
+/// The field that stores the value; monostate if Knobs has no such field.
 using KnobField =
     std::variant<std::monostate, bool Knobs::*, int64_t Knobs::*, std::string Knobs::*,
                  std::chrono::microseconds Knobs::*, std::chrono::milliseconds Knobs::*,
                  std::chrono::seconds Knobs::*, LogLevel Knobs::*, TransportChoice Knobs::*,
-                 AlgorithmChoice Knobs::*, ControllerChoice Knobs::*, CpuOperationsChoice Knobs::*>;
+                 AlgorithmChoice Knobs::*, ControllerChoice Knobs::*, CpuOperationsChoice Knobs::*,
+                 GpuOperationsChoice Knobs::*>;
 
-/// One row of the table. A list of spellings is separated by commas; "" means that there is none.
+/// One row of the table. Lists are separated by commas; "" means none.
 struct KnobRow {
   KnobField field{};
   std::string_view env;
   KnobKind kind = KnobKind::integer;
   Unit env_unit = Unit::none;
-  std::string_view flags{};      ///< takes a value; a boolean: switches on
-  std::string_view off_flags{};  ///< a boolean: switches off
-  Unit flag_unit = Unit::none;   ///< of the flag and the YAML key, where it is not env_unit
-  std::string_view dest{};       ///< name in Python's parse_args(); "!": with the opposite sense
-  std::string_view yaml{};       ///< "section.key"; "!": with the opposite sense
+  std::string_view flags{};      ///< with a value; for a boolean: switches it on
+  std::string_view off_flags{};  ///< for a boolean: switches it off
+  Unit flag_unit = Unit::none;   ///< of the flag and the YAML key, if it differs from env_unit
+  std::string_view dest{};       ///< name in Python's parse_args(); "!": negated
+  std::string_view yaml{};       ///< "section.key"; "!": negated
   double min = 0;
   double max = std::numeric_limits<int64_t>::max() / 1024;
-  std::span<const std::string_view> choices{};  ///< of an enum, in its order
+  std::span<const std::string_view> choices{};  ///< for an enum, in its order
   Scope scope = Scope::local;
   Stage stage = Stage::now;
-  std::string_view
-      initial{};  ///< the default of a row without field, as its variable would spell it
+  std::string_view initial{};  ///< the default of a row without a field, as in the variable
   std::string_view help;
 };
 
 /// The table.
 std::span<const KnobRow> rows();
 
-/// Fills Knobs from the variables that are set; one that is set to nothing counts as not set.
-/// Throws Error{invalid_argument} naming the variable, its value and what is allowed.
+/// Returns the Knobs given by `environment`. An empty variable counts as unset. Throws
+/// Error{invalid_argument} naming the variable, its value and the allowed values.
 Knobs knobs_from(const Environment& environment);
 
-/// Throws Error{invalid_argument} unless the variable of `row` can take `text`; `shown` is what the
-/// user wrote to set it ("--cycle-time-ms"). Returns `text` in its one spelling (true -> 1).
+/// Throws Error{invalid_argument} unless `text` is valid for the variable of `row`; `shown` is the
+/// spelling that the user wrote ("--cycle-time-ms"). Returns `text` in canonical form (true -> 1).
 std::string checked(const KnobRow& row, std::string_view shown, std::string_view text);
-/// The same for a value in the flag's unit; returns the value of the variable.
+/// Checks a value in the flag's unit as checked() does; returns the value of the variable.
 std::string checked_flag(const KnobRow& row, std::string_view shown, std::string_view text);
 
-/// The value of a row as its variable spells it; of a row without field, the default.
+/// Returns the value of a row as in its variable; for a row without a field, the default.
 std::string text_of(const KnobRow& row, const Knobs& knobs);
 
-/// `<variable>=<value>` lines of the agreed knobs: equal texts, equal choices on all ranks.
+/// Returns `<variable>=<value>` lines of the agreed knobs. Equal texts mean equal knobs.
 std::string agreed_text(const Knobs& knobs);
 
-/// The variables of rows of later versions that are set to something else than their default.
+/// Returns the rows with Stage::later whose variables differ from their default.
 std::vector<const KnobRow*> later_in_use(const Environment& environment);
 
-/// What the value of a row may be, in words: "0, 1, false, true, ...", "a number from 0 to 1".
+/// Describes the allowed values: "0, 1, false, true, ...", "a number from 0 to 1".
 std::string allowed_text(const KnobRow& row, Unit unit);
 
-/// The names of the enumerations, for docs/knobs.md and Python.
+/// Names of the enumerators, for docs/knobs.md and Python.
 std::string_view to_text(KnobKind kind);
 std::string_view to_text(Unit unit);
 std::string_view to_text(Scope scope);

@@ -9,7 +9,7 @@ namespace hvd {
 namespace {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
-  // trace, debug, info, warning, error, fatal stand in the same order in both.
+  // trace, debug, info, warning, error, fatal have the same order in both.
   return static_cast<spdlog::level::level_enum>(level);
 }
 
@@ -43,11 +43,11 @@ void LimitedLog::log(LogLevel level, const std::string& message,
                      const std::source_location& where) {
   if (left_ == 0) return;
   --left_;
-  hvd::log(level, left_ > 0 ? message : message + " (further ones are not reported)", where);
+  hvd::log(level, left_ > 0 ? message : message + " (further messages are suppressed)", where);
 }
 
 void lock_log() {
-  logger();  // or another thread might be making it
+  logger();  // ensures that no other thread constructs it during fork()
   spdlog::details::console_mutex::mutex().lock();
 }
 

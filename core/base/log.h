@@ -1,5 +1,5 @@
-// The log: one line on standard error, `[<time>: <L> <file>:<line>] [<rank>]: <message>`, written
-// whole. Used rarely; nothing is logged for a single tensor above debug. Safe from any thread.
+// The log: one line per message on standard error, `[<time>: <L> <file>:<line>] [<rank>]:
+// <message>`, written with one call. No messages per tensor above level debug. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ enum class LogLevel : uint8_t { trace, debug, info, warning, error, fatal };
 struct LogOptions {
   LogLevel level = LogLevel::warning;
   bool hide_time = false;
-  int rank = -1;  ///< -1: not known yet, left out
+  int rank = -1;  ///< -1: not known yet, omitted
 };
 void configure_log(const LogOptions& options);
 
-/// Messages are `event key=value ...` in plain words. Fatal does not end the process.
+/// Writes a message of the form `event key=value ...`. LogLevel::fatal does not end the process.
 void log(LogLevel level, const std::string& message,
          const std::source_location& where = std::source_location::current());
 
-/// For what strangers can cause as often as they like: only the first lines are written, the last
-/// of them with a note that further ones are not. Owned and used by one thread.
+/// A log for events that unauthenticated peers can trigger at any rate: writes the first lines
+/// only. The last of them says that further lines are suppressed. Owned and used by one thread.
 class LimitedLog {
  public:
   explicit LimitedLog(int most) : left_(most) {}
@@ -33,7 +33,8 @@ class LimitedLog {
   int left_;
 };
 
-/// Around a fork, so that the child of a process whose other threads log finds the log free.
+/// Called before and after fork(), so that the child does not inherit a log mutex locked by another
+/// thread.
 void lock_log();
 void unlock_log();
 

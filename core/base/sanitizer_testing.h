@@ -1,11 +1,11 @@
-// For tests: what sanitizers cannot stand.
+// For tests: limitations of sanitizers.
 #pragma once
 
 namespace hvd {
 
-/// UBSan looks at virtual tables by way of a pipe. Where a process has no descriptor left it takes
-/// every object for broken, so code that runs there cannot be tested with it.
-#ifdef __SANITIZE_ADDRESS__  // both are in one build
+/// UBSan checks vtables through a pipe. If a process has no free descriptor, UBSan reports every
+/// object as invalid, so such code cannot be tested with it.
+#ifdef __SANITIZE_ADDRESS__  // ASan and UBSan are enabled in the same build
 inline constexpr bool kSanitizerNeedsDescriptors = true;
 #else
 inline constexpr bool kSanitizerNeedsDescriptors = false;

@@ -1,6 +1,6 @@
-// A vector whose first few elements lie in the object itself. What ranks agree on is passed from
-// hand to hand for every operation and nearly always has one tensor of few dimensions: with
-// std::vector half of an operation's time went to malloc and free.
+// A vector that stores its first few elements inline. Agreed operations are passed by value for
+// every operation and almost always have one tensor with few dimensions; inline storage avoids a
+// malloc and a free for each.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace hvd {
 
-/// A value, used as a std::vector is. Moving it moves the elements that lie inside.
+/// A value with the interface of std::vector. Moving it moves the inline elements.
 template <class T, size_t kInside>
 class SmallVector {
  public:
@@ -80,7 +80,8 @@ class SmallVector {
   template <class... Arguments>
   T& emplace_back(Arguments&&... arguments) {
     if (size_ == capacity_) {
-      T made(std::forward<Arguments>(arguments)...);  // they may lie in what is about to move
+      T made(std::forward<Arguments>(
+          arguments)...);  // the arguments may refer to elements that are about to move
       reserve(2 * capacity_);
       return *std::construct_at(data_ + size_++, std::move(made));
     }
@@ -105,12 +106,12 @@ class SmallVector {
   void free_outside() {
     if (!is_inside()) std::allocator<T>().deallocate(data_, capacity_);
   }
-  /// Afterwards the members must be set anew.
+  /// The caller must set the members afterwards.
   void drop() {
     std::destroy(begin(), end());
     free_outside();
   }
-  /// Of one that holds nothing; `other` is empty then.
+  /// Requires *this to be empty; leaves `other` empty.
   void take(SmallVector& other) {
     size_ = std::exchange(other.size_, 0);
     if (other.is_inside()) {

@@ -11,7 +11,7 @@ namespace {
 
 using Texts = SmallVector<std::string, 2>;
 
-/// Long enough to have memory of its own, so that a sanitizer sees what is lost or used twice.
+/// Long enough for heap storage, so that a sanitizer detects leaks and double frees.
 std::string text(size_t i) { return std::string(40, 'x') + std::to_string(i); }
 
 Texts texts(size_t count) {
@@ -41,7 +41,7 @@ TEST(SmallVector, CopiesAndMovesInAllCombinationsOfSizes) {
       Texts moved = texts(to);
       moved = std::move(copied);
       EXPECT_EQ(moved, source);
-      EXPECT_TRUE(copied.empty());  // and of use
+      EXPECT_TRUE(copied.empty());  // and is usable
       copied.push_back(text(7));
       EXPECT_THAT(copied, testing::ElementsAre(text(7)));
       const Texts taken(std::move(moved));

@@ -1,4 +1,4 @@
-// The C interface over the one Context of the process: the only mutable global there is.
+// Implements the C interface on the Context of the process, which is the only mutable global.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -8,21 +8,26 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/knobs.h"
 #include "core/base/log.h"
+#include "core/base/version.h"
 #include "core/capi/context.h"
 #include "core/capi/group_call.h"
+#include "core/capi/handle_table.h"
 #include "core/capi/knobs_json.h"
-#include "core/capi/operations.h"
-#include "core/capi/version.h"
+#include "core/capi/submission.h"
 #include "horovod/horovod.h"
 
-/// Belongs to the process that made it: a forked child has neither its memory nor its connections.
+/// Only the process that made it can use it; a forked child has neither its memory nor connections.
 struct hvd_group {
   std::unique_ptr<hvd::BlockingGroup> group;
   uint32_t forks;  ///< Process::forks when it was made
@@ -35,34 +40,32 @@ using hvd::Context;
 using hvd::Error;
 
 struct Process {
-  /// What a thread is doing to the Context; only one does at a time.
+  /// The change to the Context in progress; one at a time.
   enum class Change : uint8_t { none, starting, ending };
 
-  std::mutex mutex;                 ///< guards `context` and `change`; never held for long
-  std::condition_variable changed;  ///< `change` is none again
+  std::mutex mutex;                 ///< guards `context` and `change`; held only briefly
+  std::condition_variable changed;  ///< `change` has become none
   Change change = Change::none;
   std::shared_ptr<Context> context;
-  hvd::Operations operations;
-  uint32_t generation = 0;  ///< written by the thread that is starting a Context
-  uint32_t forks =
-      0;  ///< between the first process and this one; asking for the pid is a system call
+  hvd::HandleTable handles;
+  uint32_t inits = 0;  ///< calls of init so far; written by the thread that starts a Context
+  uint32_t forks = 0;  ///< forks since the first process; cheaper than getpid()
 };
 
 Process& process();
 
-// A fork happens between two uses of the locks, so that the child finds them free.
+// Holds the locks during a fork, so that they are free in the child.
 void before_fork() {
   process().mutex.lock();
-  process().operations.mutex().lock();
+  process().handles.mutex().lock();
   hvd::lock_log();
 }
 void after_fork() {
   hvd::unlock_log();
-  process().operations.mutex().unlock();
+  process().handles.mutex().unlock();
   process().mutex.unlock();
 }
-// A thread that was starting a Context or ending one is not in the child, nor are those that waited
-// for it.
+// The child has none of the other threads: neither one that was changing the Context nor waiters.
 void after_fork_in_child() {
   process().change = Process::Change::none;
   new (&process().changed) std::condition_variable;
@@ -71,8 +74,8 @@ void after_fork_in_child() {
   after_fork();
 }
 
-// Never destroyed: at exit threads of the framework may still be about, and a forked child must not
-// join threads that it does not have.
+// Never destroyed: threads of the framework may still run at exit, and a forked child must not join
+// threads that it does not have.
 Process& process() {
   static Process& instance = [&]() -> Process& {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
@@ -81,18 +84,19 @@ Process& process() {
   return instance;
 }
 
-/// The right to start a Context or to end it.
+/// The exclusive right to start or end a Context.
 class Changing {
  public:
   using Change = Process::Change;
 
-  /// Waits until no other thread has it.
+  /// Waits until no other thread has the right.
   explicit Changing(Change change) {
     std::unique_lock lock(process().mutex);
     process().changed.wait(lock, [] { return process().change == Change::none; });
     process().change = change;
   }
-  /// To end the Context. Nothing while another thread is starting one, which may take long.
+  /// Gets the right to end the Context. Returns nullptr while another thread starts one, which may
+  /// take long.
   static std::unique_ptr<Changing> unless_starting() {
     std::unique_lock lock(process().mutex);
     process().changed.wait(lock, [] { return process().change != Change::ending; });
@@ -133,12 +137,12 @@ void replace(std::shared_ptr<Context> next) {
   const std::lock_guard lock(process().mutex);
   former = std::exchange(process().context, std::move(next));
   if (former && !former->belongs_to_this_process()) {
-    // A forked child has no threads to join: the copy of its parent's Context stays as it is.
+    // A forked child has no threads to join, so the copy of its parent's Context is leaked.
     static_cast<void>(new std::shared_ptr<Context>(std::move(former)));
   }
 }
 
-// The boundary between exceptions and status codes.
+// Converts exceptions into status codes.
 template <class Body>
 hvd_status guarded(Body body) noexcept {
   try {
@@ -158,6 +162,16 @@ void end_context() {
   replace(nullptr);
 }
 
+/// Throws if the parent that forked this process is a rank.
+void require_no_parent() {
+  std::shared_ptr<Context> context;
+  {
+    const std::lock_guard lock(process().mutex);
+    context = process().context;
+  }
+  if (context && !context->belongs_to_this_process()) context->require_no_parent();
+}
+
 std::vector<int> ranks_in(const hvd_rank_list& list) {
   std::vector<int> ranks(list.ranks, list.ranks + std::max(list.count, 0));
   std::sort(ranks.begin(), ranks.end());
@@ -167,22 +181,25 @@ std::vector<int> ranks_in(const hvd_rank_list& list) {
 void read_job(const hvd_job& job, hvd::StartOptions& made) {
   made.members = ranks_in(job.members);
   if (job.size < 0 || job.rank < 0 || (job.size > 0 && job.rank >= job.size)) {
-    hvd::fail(Code::invalid_argument,
-              "rank " + std::to_string(job.rank) + " of a job of " + std::to_string(job.size));
+    hvd::fail(Code::invalid_argument, "hvd_job: rank " + std::to_string(job.rank) +
+                                          " is not valid for size " + std::to_string(job.size));
   }
-  if (job.introduce != nullptr) {
-    made.spread = [job](const std::string& name, const std::string& word) {
-      std::vector<char> room(hvd::kMaxIntroductionBytes + 1);
-      const char* mine = word.empty() ? nullptr : word.c_str();
-      if (!job.introduce(job.context, name.c_str(), mine, room.data(), room.size()))
-        hvd::fail(Code::internal, "the ranks could not be introduced to each other");
-      return std::string(room.data());
+  if (job.rendezvous != nullptr) {
+    made.rendezvous = [job](const std::string& name, const std::string& root_address) {
+      std::vector<char> received(hvd::kMaxRendezvousBytes + 1);
+      const char* own = root_address.empty() ? nullptr : root_address.c_str();
+      if (!job.rendezvous(job.context, name.c_str(), own, received.data(), received.size()))
+        hvd::fail(Code::internal,
+                  "`rendezvous` of the job failed to deliver the address of rank 0 to this rank");
+      return std::string(received.data());
     };
   }
   if (job.size == 0) return;
-  if (job.size > 1 && job.introduce == nullptr)
-    hvd::fail(Code::invalid_argument, "a job with a size needs a way to introduce its ranks");
-  made.place = hvd::Place{job.rank, job.size};
+  if (job.size > 1 && job.rendezvous == nullptr)
+    hvd::fail(
+        Code::invalid_argument,
+        "a job with a size needs `rendezvous`, which gives the address of rank 0 to all ranks");
+  made.world = hvd::RankAndSize{job.rank, job.size};
 }
 
 hvd::StartOptions start_options(const hvd_init_options* options, const hvd_job* job) {
@@ -190,6 +207,7 @@ hvd::StartOptions start_options(const hvd_init_options* options, const hvd_job* 
   if (job != nullptr) read_job(*job, made);
   if (options == nullptr) return made;
   made.dynamic_process_sets = options->dynamic_process_sets;
+  if (options->nccl_library != nullptr) made.nccl_of_python = options->nccl_library;
   for (int32_t i = 0; i < options->process_set_count; ++i)
     made.process_sets.push_back(ranks_in(options->process_sets[i]));
   return made;
@@ -201,37 +219,66 @@ std::shared_ptr<const hvd::ProcessSet> find_set(int32_t id) {
   return set;
 }
 
-const hvd::Operations::Entry& known(const hvd::Operations::Entry& entry) {
-  if (!entry.operation) hvd::fail(Code::invalid_argument, "no operation has this handle");
+const hvd::HandleTable::Entry& known(const hvd::HandleTable::Entry& entry) {
+  if (!entry.completion) hvd::fail(Code::invalid_argument, "no operation has this handle");
   return entry;
 }
 
-/// Of a list that the caller gives.
+/// Checks the length of a list of the caller.
 size_t checked_count(int32_t count) {
-  if (count < 0) hvd::fail(Code::invalid_argument, "a list of " + std::to_string(count));
+  if (count < 0)
+    hvd::fail(Code::invalid_argument,
+              "count must not be negative, but is " + std::to_string(count));
   return static_cast<size_t>(count);
 }
 
-bool is_of_this_process(const hvd::Operations::Entry& entry) {
+bool is_of_this_process(const hvd::HandleTable::Entry& entry) {
   return entry.forks == process().forks;
 }
 
-hvd::Operations::Entry find(hvd_handle handle) { return known(process().operations.find(handle)); }
+hvd::HandleTable::Entry find(hvd_handle handle) { return known(process().handles.find(handle)); }
 
-// Throws what the operation ended with.
-void wait_for(const hvd::Operations::Entry& entry) {
-  const hvd::Handle& handle = entry.operation->handle;
+// Waits for the operation and throws its error, if any.
+void wait_for(const hvd::HandleTable::Entry& entry) {
+  const hvd::Handle& handle = entry.completion->handle;
   if (!handle.done()) {
     if (!is_of_this_process(entry))
       hvd::fail(Code::not_initialized, "the operation belongs to the process that forked this one");
     if (const auto context = entry.context.lock()) {
-      context->wait(*entry.operation);
+      context->wait(*entry.completion);
     } else {
-      handle.wait();  // another thread destroys the Context, which completes it before it goes
+      handle.wait();  // another thread destroys the Context, which completes the operation first
     }
   }
   const hvd::Outcome& outcome = handle.outcome();
   if (outcome.code != Code::ok) hvd::fail(outcome.code, outcome.text, outcome.rank);
+}
+
+void delay_stream(const hvd::HandleTable::Entry& entry, void* stream) {
+  const hvd::Completion& operation = *entry.completion;
+  if (!operation.handle.done())
+    hvd::fail(Code::invalid_argument, "the operation has not completed yet: call hvd_wait first");
+  if (operation.result) operation.result->delay(stream);
+}
+
+/// Waits for all operations and frees them. Makes `stream`, if any, wait for the results of those
+/// that have succeeded. Throws the first error.
+void finish_all(std::span<const hvd_handle> handles, std::optional<void*> stream) {
+  std::exception_ptr first;
+  std::set<std::shared_ptr<const hvd::DeviceResult>> seen;  // operations of a batch share one
+  for (const auto& entry : process().handles.take(handles)) {
+    try {
+      wait_for(known(entry));
+      if (stream && seen.insert(entry.completion->result).second) delay_stream(entry, *stream);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+bool is_dtype(int32_t number) {
+  return number >= 0 && number <= static_cast<int32_t>(hvd::kLastDType);
 }
 
 }  // namespace
@@ -241,6 +288,12 @@ const char* hvd_version(void) { return hvd::kVersion; }
 const char* hvd_knobs(void) {
   static const std::string& text = *new std::string(hvd::knobs_json());
   return text.c_str();
+}
+const char* hvd_dtype_name(int32_t dtype) {
+  return is_dtype(dtype) ? hvd::name_of(static_cast<hvd::DType>(dtype)).data() : nullptr;
+}
+size_t hvd_dtype_bytes(int32_t dtype) {
+  return is_dtype(dtype) ? hvd::element_bytes(static_cast<hvd::DType>(dtype)) : 0;
 }
 
 hvd_status hvd_init(void) { return hvd_init_job(nullptr, nullptr); }
@@ -252,12 +305,14 @@ hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* job) {
     const Changing changing(Process::Change::starting);
     if (const auto context = current()) {
       if (!context->ending()) return;
-      context->shutdown();  // its last callbacks have returned: none of them is left to destroy it
+      context
+          ->shutdown();  // waits for its last callbacks, which must not be the ones to destroy it
     }
+    require_no_parent();
     replace(nullptr);
-    const uint32_t generation = ++process().generation;
-    replace(std::make_shared<Context>(hvd::process_environment(), generation,
-                                      start_options(options, job)));
+    const uint32_t inits = ++process().inits;
+    replace(
+        std::make_shared<Context>(hvd::process_environment(), inits, start_options(options, job)));
   });
   if (status != HVD_OK) hvd::log(hvd::LogLevel::error, "hvd.init() failed: " + last_error);
   return status;
@@ -330,7 +385,7 @@ hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {
       hvd::fail(Code::invalid_argument, "a request without `ended` needs a handle");
     auto operation = context->submit(*request, handle != nullptr);
     if (handle != nullptr)
-      *handle = process().operations.add({std::move(operation), context, process().forks});
+      *handle = process().handles.add({std::move(operation), context, process().forks});
   });
 }
 
@@ -338,50 +393,53 @@ hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hvd_handle
   return guarded([&] {
     const auto context = running();
     const auto operations = context->submit({requests, checked_count(count)});
-    process().operations.add_all(operations, {nullptr, context, process().forks}, handles);
+    process().handles.add_all(operations, {nullptr, context, process().forks}, handles);
   });
 }
 
 bool hvd_poll(hvd_handle handle) {
-  const auto entry = process().operations.find(handle);
-  return !entry.operation || entry.operation->handle.done() || !is_of_this_process(entry);
+  const auto entry = process().handles.find(handle);
+  return !entry.completion || entry.completion->handle.done() || !is_of_this_process(entry);
 }
 
 hvd_status hvd_wait(hvd_handle handle) {
   return guarded([&] { wait_for(find(handle)); });
 }
 
+hvd_status hvd_wait_on_stream(hvd_handle handle, void* stream) {
+  return guarded([=] { delay_stream(find(handle), stream); });
+}
+
 hvd_status hvd_finish_all(const hvd_handle* handles, int32_t count) {
-  hvd_status first = HVD_OK;
-  std::string text;
-  const auto add = [&](hvd_status status) {
-    if (first == HVD_OK && status != HVD_OK) first = status, text = last_error;
-  };
-  add(guarded([&] {
-    const auto entries = process().operations.take({handles, checked_count(count)});
-    for (const auto& entry : entries) add(guarded([&] { wait_for(known(entry)); }));
-  }));
-  if (first != HVD_OK) last_error = text;
-  return first;
+  return guarded([=] { finish_all({handles, checked_count(count)}, {}); });
+}
+
+hvd_status hvd_finish_all_on_stream(const hvd_handle* handles, int32_t count, void* stream) {
+  return guarded([=] { finish_all({handles, checked_count(count)}, stream); });
+}
+
+hvd_status hvd_check_running(void) {
+  return guarded([] {
+    if (const auto ended = running()->ending()) hvd::fail(ended->code, ended->text, ended->rank);
+  });
 }
 
 hvd_status hvd_take_output(hvd_handle handle, int32_t index, hvd_tensor* output) {
   return guarded([&] {
-    const auto operation = find(handle).operation;
+    const auto operation = find(handle).completion;
     auto& outputs = operation->outputs;
     if (!operation->handle.done() || index < 0 || static_cast<size_t>(index) >= outputs.size())
-      hvd::fail(Code::invalid_argument, "there is no such output, or not yet");
-    auto& [dtype, taken] = outputs[static_cast<size_t>(index)];
-    *output = {taken.memory.release(), taken.shape.data(), static_cast<int32_t>(taken.shape.size()),
-               static_cast<hvd_dtype>(dtype)};
+      hvd::fail(Code::invalid_argument, "the operation has no output " + std::to_string(index) +
+                                            ", or it has not completed yet");
+    *output = hvd::released(outputs[static_cast<size_t>(index)]);
   });
 }
 
 hvd_status hvd_get_last_joined(hvd_handle handle, int32_t* rank) {
   return guarded([&] {
-    const auto operation = find(handle).operation;
+    const auto operation = find(handle).completion;
     if (!operation->handle.done() || operation->number == hvd::kNoRank)
-      hvd::fail(Code::invalid_argument, "this is no join, or it has not ended yet");
+      hvd::fail(Code::invalid_argument, "the operation is not a join, or has not completed yet");
     *rank = operation->number;
   });
 }
@@ -398,13 +456,28 @@ hvd_status hvd_stop_timeline(void) {
   return guarded([] { running()->stop_timeline(); });
 }
 
-void hvd_free(hvd_handle handle) { process().operations.remove(handle); }
+hvd_status hvd_counters(hvd_counter* counters, int32_t* count) {
+  return guarded([&] {
+    const std::vector<std::string>& names = hvd::counter_names();
+    const std::vector<uint64_t> values = hvd::list_of(running()->counters());
+    const size_t room = counters == nullptr || *count < 0 ? 0 : static_cast<size_t>(*count);
+    for (size_t i = 0; i < std::min(room, values.size()); ++i)
+      counters[i] = {names[i].c_str(), values[i]};
+    *count = static_cast<int32_t>(values.size());
+  });
+}
+
+void hvd_free(hvd_handle handle) { process().handles.remove(handle); }
 
 hvd_status hvd_group_create(hvd_rank_list ranks, hvd_group** group) {
+  return hvd_group_create_named(ranks, "", group);
+}
+
+hvd_status hvd_group_create_named(hvd_rank_list ranks, const char* name, hvd_group** group) {
   return guarded([&] {
     const auto context = running();
     std::vector<int> list(ranks.ranks, ranks.ranks + (ranks.count > 0 ? ranks.count : 0));
-    *group = new hvd_group{context->make_group(std::move(list)), process().forks};
+    *group = new hvd_group{context->make_group(std::move(list), name), process().forks};
   });
 }
 
@@ -421,6 +494,6 @@ hvd_status hvd_group_run(hvd_group* group, const hvd_request* request) {
 
 void hvd_group_free(hvd_group* group) {
   if (group == nullptr || group->forks != process().forks) return;
-  guarded([&] { group->group->leave(); });  // a rank that is lost has no need of a goodbye
+  guarded([&] { group->group->leave(); });  // ignores errors, e.g. of lost ranks
   delete group;
 }

@@ -10,20 +10,22 @@
 #include <string>
 #include <utility>
 
-#include "core/backend/mpi/mpi_job.h"
+#include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/bootstrap/job_key.h"
+#include "core/bootstrap/local_ranks.h"
+#include "core/bootstrap/wiring.h"
+#include "core/capi/backend_factory.h"
 #include "core/capi/submission.h"
-#include "core/group/bootstrap/place.h"
-#include "core/group/bootstrap/wiring.h"
 
 namespace hvd {
 namespace {
 
-constexpr std::string_view kDynamicTimeline = "DYNAMIC";  // started when the script asks for it
+constexpr std::string_view kDynamicTimeline = "DYNAMIC";  // started by hvd_start_timeline()
 
-// The entry of a comma list of cores, one for each local rank.
+// Returns the entry of this rank in a comma-separated list of cores, one per local rank.
 std::optional<int> core_of(const std::string& cores, const Identity& identity) {
   if (cores.empty()) return std::nullopt;
   std::istringstream list(cores);
@@ -44,9 +46,9 @@ bool is_homogeneous(const Topology& topology) {
   return true;
 }
 
-// Once a job: horovodrun has said it already.
+// Warns once per job; horovodrun has warned already if it is the launcher.
 void warn_of_later_knobs(const Environment& environment, const Identity& identity) {
-  if (identity.rank != 0 || environment.contains("HOROVOD_KEY_FD")) return;
+  if (identity.rank != 0 || environment.contains(kKeySocketVariable)) return;
   for (const KnobRow* row : later_in_use(environment))
     log(LogLevel::warning, std::string(row->env) + " is not in this version and has no effect");
 }
@@ -56,7 +58,7 @@ void warn_of_overruled_choice(const Knobs& knobs, const Identity& identity) {
   if (identity.rank == 0 && !warning.empty()) log(LogLevel::warning, warning);
 }
 
-/// Ascending, checked. `given`: none for all.
+/// Returns the ranks ascending and checked. `given`: empty for all ranks.
 std::vector<int> ranks_of_group(std::vector<int> given, const hvd_world& world) {
   if (given.empty()) {
     given.resize(static_cast<size_t>(world.size));
@@ -69,13 +71,13 @@ std::vector<int> ranks_of_group(std::vector<int> given, const hvd_world& world) 
   if (given.front() < 0 || given.back() >= world.size)
     refuse(fmt::format("the ranks of this job are 0 to {}", world.size - 1));
   if (std::adjacent_find(given.begin(), given.end()) != given.end())
-    refuse("a rank is there twice");
+    refuse("it has a duplicate rank");
   if (!std::binary_search(given.begin(), given.end(), world.rank))
-    refuse(fmt::format("rank {}, which is not one of them, must not make it", world.rank));
+    refuse(fmt::format("rank {} is not a member and must not create it", world.rank));
   return given;
 }
 
-/// Requests that are about to be submitted; if they are not, nobody has seen their operations.
+/// Requests before submission. Completes their operations if they are not submitted.
 class Unseen {
  public:
   explicit Unseen(size_t count) {
@@ -89,30 +91,31 @@ class Unseen {
   Unseen& operator=(const Unseen&) = delete;
 
   void add(Request request) {
-    operations_.push_back(request.operation);
+    operations_.push_back(request.completion);
     requests_.push_back(std::move(request));
   }
   std::span<Request> requests() { return requests_; }
-  std::vector<std::shared_ptr<Operation>> take() { return std::exchange(operations_, {}); }
+  std::vector<std::shared_ptr<Completion>> take() { return std::exchange(operations_, {}); }
 
  private:
   std::vector<Request> requests_;
-  std::vector<std::shared_ptr<Operation>> operations_;
+  std::vector<std::shared_ptr<Completion>> operations_;
 };
 
-/// Who we are by the environment, unless the caller says so himself; and in which part of it all.
+/// The identity from the environment, or from the caller of init if it provides rank and size.
 Identity identity_for(const Environment& environment, const StartOptions& options) {
-  if (!options.place) {
+  if (!options.world) {
     const Identity whole = identity_from(environment);
     return options.members.empty() ? whole : part_of(whole, options.members);
   }
   Identity identity;
   identity.launcher = "the communicator given to init";
-  identity.rank = options.place->index;
-  identity.size = options.place->count;
+  identity.rank = options.world->rank;
+  identity.size = options.world->size;
   identity.local_known = identity.cross_known = false;
   identity.hostname = own_hostname();
-  identity.meeting = Meeting::caller;
+  identity.job_name = "communicator/" + random_digits();  // shared only with forked children
+  identity.rendezvous = RendezvousMethod::caller;
   return identity;
 }
 
@@ -136,70 +139,74 @@ Knobs knobs_for(const Environment& environment, const StartOptions& options) {
 
 }  // namespace
 
-Context::Context(const Environment& environment, uint32_t generation, const StartOptions& options)
-    : knobs_(knobs_for(environment, options)) {
-  Identity identity = identity_for(environment, options);
+Context::Context(const Environment& environment, uint32_t inits, const StartOptions& options)
+    : Context(environment, inits, options, identity_for(environment, options)) {}
+
+Context::Context(const Environment& environment, uint32_t inits, const StartOptions& options,
+                 Identity identity)
+    : lock_(identity), knobs_(knobs_for(environment, options)) {
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
   warn_of_overruled_choice(knobs_, identity);
-  std::optional<mpi::Running> mpi;  // first, since the launcher introduces ranks of MPI best
-  if (knobs_.cpu_operations == CpuOperationsChoice::mpi)
-    mpi = mpi::start_mpi(environment, knobs_, identity);
-  place_ = find_meeting_place(identity, environment, generation, knobs_, options.spread);
-  Wiring wiring = connect(identity, place_.key, place_.of_this_job(), generation, knobs_,
+  const BackendFactory factory(environment, knobs_, identity, options.nccl_of_python);
+  store_ = open_job_store(identity, environment, inits, knobs_, options.rendezvous);
+  Wiring wiring = connect(identity, store_.key, store_.of_this_job(), store_.generation, knobs_,
                           terms_of_sets(options.process_sets, identity.size));
-  if (place_.host) place_.host->all_have_met();
-  complete_place(wiring.identity, wiring.cards);
+  if (store_.host) store_.host->all_connected();
+  complete_local_ranks(wiring.identity, wiring.cards);
   const std::optional<int> core = core_of(knobs_.thread_affinity, wiring.identity);
   world_ = world_of(wiring);
   roster_ = wiring.roster();
-  spare_cores_ = roster_.cards.empty() || has_core_for_each(roster_.cards, world_.rank);
-  if (mpi)
-    carrier_ = carrier_of_job(*mpi, roster_.identity, place_.of_this_job(), generation, knobs_);
+  spare_cores_ = wiring.has_spare_cores();
   start_timeline_of_knobs();
-  const DriverOptions driving{.spare_cores = spare_cores_, .core = core};
+  const ProgressOptions driving{.spare_cores = spare_cores_, .core = core};
+  auto make_backends = [&](const Ring& ring) {
+    return factory.make({roster_.identity, store_.of_this_job(), store_.generation, spare_cores_},
+                        ring);
+  };
   auto told = [this](const Ending& ending, bool interrupts) { tell(ending, interrupts); };
-  driver_ = std::make_unique<Driver>(
-      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, &observer_, carrier_.get()),
+  progress_ = std::make_unique<ProgressThread>(
+      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, make_backends, &observer_),
       driving);
   for (const std::vector<int>& ranks : options.process_sets)
     change_sets(OperationKind::add_process_set, ranks, 0);
 }
 
 void Context::tell(const Ending& ending, bool interrupts) noexcept {
-  if (carrier_ && ending.code != Code::shut_down) carrier_->abandon();
   if (interrupts) blame(ending);
 }
 
-// Before the first operation fails with the ending: the launcher can then tell the rank that failed
-// from those that only followed.
+// Reports the cause of the end to the launcher before the first operation fails with it. So the
+// launcher can distinguish the rank that failed first from the others.
 void Context::blame(const Ending& ending) noexcept {
   const Identity& identity = roster_.identity;
-  const bool launcher_listens = place_.store && identity.meeting == Meeting::launcher;
+  const bool launcher_listens = store_.store && identity.rendezvous == RendezvousMethod::launcher;
   if (!launcher_listens || ending.rank == world_.rank || blamed_.exchange(true)) return;
   try {
     const int cause = ending.rank == kNoRank ? kNoRank : identity.launcher_rank(ending.rank);
     const std::string key =
         fmt::format("ended/{}/{}", world_.generation, identity.launcher_rank(world_.rank));
-    place_.store->set(key, as_bytes(fmt::format("{} {}", cause, ending.text)));
+    store_.store->set(key, as_bytes(fmt::format("{} {}", cause, ending.text)));
   } catch (const std::exception& error) {
-    log(LogLevel::debug, std::string("the launcher could not be told of the end: ") + error.what());
+    log(LogLevel::debug,
+        std::string("cannot report the end of the job to the launcher: ") + error.what());
   }
 }
 
-std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given) {
+std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given,
+                                                   const std::string& name) {
   const std::vector<int> ranks = ranks_of_group(std::move(given), world_);
-  if (ending()) refuse(Pushed::closed);
+  if (ending()) refuse_as_ended();
   int earlier = 0;
   {
     const std::lock_guard lock(making_groups_);
-    earlier = groups_made_[ranks]++;
+    earlier = groups_made_[{ranks, name}]++;
   }
-  const NameHash hash = hash_name(fmt::format("{}", fmt::join(ranks, ",")));
+  const NameHash hash = hash_name(fmt::format("{} {}", fmt::join(ranks, ","), name));
   const GroupPlan plan{
       .ranks = ranks,
       .name = fmt::format("group/{:016x}{:016x}/{}/", hash.high, hash.low, earlier)};
-  Wiring wiring = connect_group(roster_, plan, place_.key, place_.of_this_job(), knobs_);
+  Wiring wiring = connect_group(roster_, plan, store_.key, store_.of_this_job(), knobs_);
   return std::make_unique<BlockingGroup>(std::move(wiring), ranks, knobs_, spare_cores_);
 }
 
@@ -233,8 +240,8 @@ void Context::remove_process_set(int32_t id) {
   change_sets(OperationKind::remove_process_set, set->ranks, set->group);
 }
 
-// Where this rank refuses a change by itself, others may not: then they are told, instead of
-// waiting for it. Those that refuse alike meet in a barrier.
+// Called if this rank rejects a change of process sets. If all ranks reject it, they meet in a
+// barrier. Otherwise the ranks that did not reject it get a mismatch error instead of waiting.
 void Context::meet_for_nothing() {
   const auto met = agree_on_sets(OperationKind::barrier, {}, 0);
   const Outcome& outcome = met->handle.outcome();
@@ -247,66 +254,81 @@ int32_t Context::change_sets(OperationKind kind, const std::vector<int>& members
   const auto changed = agree_on_sets(kind, members, target);
   const Outcome& outcome = changed->handle.outcome();
   if (outcome.code != Code::ok) fail(outcome.code, outcome.text, outcome.rank);
-  if (carrier_ && std::ranges::binary_search(members, world_.rank)) {
+  if (!std::ranges::binary_search(members, world_.rank)) return changed->number;
+  progress_->backends().for_each([&](Backend& backend) {
     if (kind == OperationKind::add_process_set)
-      carrier_->make_communicator(members);
+      backend.make_group(members);
     else
-      carrier_->free_communicator(members);
-  }
+      backend.free_group(members);
+  });
   return changed->number;
 }
 
-// All changes have one name, so that ranks that want different ones meet and are told.
-std::shared_ptr<Operation> Context::agree_on_sets(OperationKind kind, std::vector<int> members,
-                                                  GroupNumber target) {
+// All changes have the same name, so ranks that request different changes get a mismatch error.
+std::shared_ptr<Completion> Context::agree_on_sets(OperationKind kind, std::vector<int> members,
+                                                   GroupNumber target) {
   Request request;
   request.name = "process_sets";
   request.signature.name = hash_name(request.name);
-  request.signature.kind = kind;
-  request.signature.members = std::move(members);  // also of one that goes, for messages
+  request.signature.operation.kind = kind;
+  request.signature.members = std::move(members);  // also for a removal, for messages
   request.signature.target = target;
-  request.operation = std::make_shared<Operation>();
+  request.completion = std::make_shared<Completion>();
   auto operation = start(std::move(request));
   wait(*operation);
   return operation;
 }
 
-std::shared_ptr<Operation> Context::submit(const hvd_request& request, bool has_handle) {
-  Request made = make_request(request, world_.rank, process_sets(), knobs_);
+std::shared_ptr<Completion> Context::submit(const hvd_request& request, bool has_handle) {
+  ReadyPoints ready(progress_->backends());
+  Request made = make_request(request, world_.rank, process_sets(), knobs_, ready);
   made.has_handle = has_handle;
   return start(std::move(made));
 }
 
-std::vector<std::shared_ptr<Operation>> Context::submit(std::span<const hvd_request> requests) {
+std::vector<std::shared_ptr<Completion>> Context::submit(std::span<const hvd_request> requests) {
   Unseen unseen(requests.size());
+  ReadyPoints ready(progress_->backends());
   for (const hvd_request& request : requests)
-    unseen.add(make_request(request, world_.rank, process_sets(), knobs_));
-  const Pushed pushed = driver_->submit(unseen.requests());
-  if (pushed != Pushed::accepted) refuse(pushed);
+    unseen.add(make_request(request, world_.rank, process_sets(), knobs_, ready));
+  if (const auto refusal = progress_->submit(unseen.requests())) refuse(*refusal);
   return unseen.take();
 }
 
-std::shared_ptr<Operation> Context::start(Request&& request) {
-  std::shared_ptr<Operation> operation = request.operation;
-  const Pushed pushed = driver_->submit(std::move(request));
-  if (pushed == Pushed::accepted) return operation;
-  operation->handle.complete({});  // nobody has seen it
-  refuse(pushed);
+std::shared_ptr<Completion> Context::start(Request&& request) {
+  std::shared_ptr<Completion> operation = request.completion;
+  const auto refusal = progress_->submit(std::move(request));
+  if (!refusal) return operation;
+  operation->handle.complete({});  // the caller does not get it
+  refuse(*refusal);
 }
 
-void Context::refuse(Pushed why) {
-  if (why == Pushed::closed) {
-    const Ending ended = ending().value();
-    blame(ended);
-    fail(ended.code, ended.text, ended.rank);
+void Context::refuse(const Refusal& refusal) {
+  switch (refusal.why) {
+    case Refusal::Why::closed:
+      refuse_as_ended();
+    case Refusal::Why::full:
+      fail(Code::invalid_argument,
+           fmt::format("rank {}: more than {} operations are in flight; wait for some of them "
+                       "before submitting more",
+                       world_.rank, Inbox<Request, Ending>::kLimit));
+    case Refusal::Why::name_in_flight:
+      fail(Code::invalid_argument,
+           fmt::format("{} \"{}\": an operation of this name is still in flight on rank {}; wait "
+                       "for it, or use a different name",
+                       name_of(refusal.request->signature.operation.kind), refusal.request->name,
+                       world_.rank));
   }
-  fail(Code::invalid_argument,
-       fmt::format("rank {}: more than {} operations are in flight; wait for some of them before "
-                   "submitting more",
-                   world_.rank, Inbox<Request, Ending>::kLimit));
+  HVD_ASSERT(false && "a reason");
 }
 
-// A trace that cannot be written is no reason not to train.
+void Context::refuse_as_ended() {
+  const Ending ended = ending().value();
+  blame(ended);
+  fail(ended.code, ended.text, ended.rank);
+}
+
+// The job continues if the trace cannot be written.
 void Context::start_timeline_of_knobs() {
   if (knobs_.timeline.empty() || knobs_.timeline == kDynamicTimeline) return;
   try {
@@ -319,8 +341,8 @@ void Context::start_timeline_of_knobs() {
 void Context::start_timeline(const std::string& path, bool mark_cycles) {
   if (knobs_.timeline.empty()) {
     fail(Code::invalid_argument,
-         "the timeline can only be started in a job that was initialised with "
-         "HOROVOD_TIMELINE=DYNAMIC, or with the name of a file there");
+         "the timeline can only be started if HOROVOD_TIMELINE was set at init, to DYNAMIC or to "
+         "the name of a file");
   }
   timeline_.start(timeline_path(path, world_.rank), mark_cycles);
 }

@@ -1,4 +1,4 @@
-// A job of one rank, with its real threads.
+// A job of one rank with real threads.
 #include "core/capi/context.h"
 
 #include <gmock/gmock.h>
@@ -15,23 +15,24 @@
 namespace hvd {
 namespace {
 
-/// Submits one operation; how it ends does not matter.
+/// Submits one operation and ignores its result.
 using Submit = void (*)(Context& context, const char* name);
 
 /// An allreduce in place of this thread's own tensor.
 hvd_request allreduce(const char* name) {
   static constexpr int64_t kElements = 4;
   thread_local std::array<float, kElements> tensor{};
-  thread_local const hvd_tensor input{tensor.data(), &kElements, 1, HVD_FLOAT32};
+  thread_local const hvd_tensor input{tensor.data(), &kElements,    1,
+                                      HVD_FLOAT32,   {HVD_HOST, 0}, nullptr};
   thread_local void* const output = tensor.data();
   hvd_request request{};
-  request.kind = HVD_ALLREDUCE;
+  request.operation.kind = HVD_ALLREDUCE;
   request.name = name;
   request.count = 1;
   request.inputs = &input;
   request.outputs = &output;
-  request.op = HVD_SUM;
-  request.prescale = request.postscale = 1.0;
+  request.operation.op = HVD_SUM;
+  request.operation.prescale = request.operation.postscale = 1.0;
   return request;
 }
 
@@ -44,19 +45,19 @@ void submit_bundle(Context& context, const char* name) {
 
 void submit_barrier(Context& context, const char* name) {
   hvd_request request{};
-  request.kind = HVD_BARRIER;
+  request.operation.kind = HVD_BARRIER;
   request.name = name;
   context.submit(request, true);
 }
 
 void submit_join(Context& context, const char* name) {
   hvd_request request{};
-  request.kind = HVD_JOIN;
+  request.operation.kind = HVD_JOIN;
   request.name = name;
   context.submit(request, true);
 }
 
-/// Agrees with the others, all of whom refuse this set, which is there already.
+/// Adds a set that exists already, which all ranks reject.
 void add_the_world(Context& context, const char*) {
   try {
     context.add_process_set({0});
@@ -67,7 +68,7 @@ void add_the_world(Context& context, const char*) {
 
 Error submit_until_refused(Context& context, Submit submit, const std::string& name) {
   try {
-    for (;;) submit(context, name.c_str());
+    for (int i = 0;; ++i) submit(context, (name + "." + std::to_string(i)).c_str());
   } catch (const Error& error) {
     return error;
   }
@@ -101,11 +102,37 @@ INSTANTIATE_TEST_SUITE_P(Any, WhileTheJobEnds,
                                          add_the_world),
                          name_of_submit);
 
+TEST(Context, ANameInFlightIsRefusedWhereItIsSubmittedAndNothingOfABundleIsQueued) {
+  Context context({}, 1, {});
+  const auto refused = [&](auto submit) {
+    try {
+      submit();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  // A job of one rank may complete the first operation before the second is submitted.
+  std::string text;
+  for (int i = 0; i < 1000 && text.empty(); ++i) {
+    const std::string name = "x" + std::to_string(i);
+    const auto first = context.submit(allreduce(name.c_str()), true);
+    const std::string other = "y" + std::to_string(i);
+    const std::array bundle{allreduce(other.c_str()), allreduce(name.c_str())};
+    text = refused([&] { context.submit(std::span(bundle)); });
+    context.wait(*first);
+    if (!text.empty()) context.wait(*context.submit(allreduce(other.c_str()), true));
+    context.wait(*context.submit(allreduce(name.c_str()), true));
+  }
+  EXPECT_THAT(text, testing::HasSubstr("allreduce \"x"));
+  EXPECT_THAT(text, testing::HasSubstr("still in flight on rank 0"));
+}
+
 TEST(Context, AGroupOfAJobThatHasEndedIsRefusedWithTheEnding) {
   Context context({}, 1, {});
   context.shutdown();
   try {
-    context.make_group({});
+    context.make_group({}, "");
     ADD_FAILURE() << "there is a group";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::shut_down);

@@ -5,8 +5,8 @@
 
 namespace hvd {
 
-/// A list of objects, one a row: env, flags, dest, yaml, kind, unit, default, min, max, choices,
-/// scope, stage, help.
+/// Returns a list of objects, one per row, with the fields env, flags, dest, yaml, kind, unit,
+/// default, min, max, choices, scope, stage, help.
 std::string knobs_json();
 
 }  // namespace hvd

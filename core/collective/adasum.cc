@@ -12,9 +12,9 @@
 namespace hvd {
 namespace {
 
-// So many elements at a time are in hand as float or double: on the stack, in the first cache.
+// Number of elements converted to float or double at a time: on the stack, in the L1 cache.
 constexpr size_t kBlock = 512;
-// Sums side by side, so that the compiler can use SIMD without changing the order of additions.
+// Independent partial sums, so that the compiler can use SIMD without reordering additions.
 constexpr size_t kLanes = 8;
 
 const std::byte* at(const void* data, size_t element, DType dtype) {
@@ -24,8 +24,7 @@ const std::byte* at(const void* data, size_t element, DType dtype) {
 template <class T>
 using Block = std::array<T, kBlock>;
 
-/// `count` elements as numbers; float64 as they are, the rest as float. Elements need not be
-/// aligned.
+/// Converts `count` elements to float; float64 stays float64. Elements may be unaligned.
 void load(Block<double>& block, DType, const std::byte* from, size_t count) {
   std::memcpy(block.data(), from, count * sizeof(double));
 }
@@ -46,7 +45,7 @@ void store(const Block<float>& block, DType dtype, void* to, size_t count) {
     kernel::narrow(dtype, to, block.data(), count);
 }
 
-/// Calls `visit(a, b, first, count)` for the blocks of two vectors, as numbers.
+/// Calls `visit(a, b, first, count)` for each block of two vectors, with converted elements.
 template <class T, class Visit>
 void for_each_block(DType dtype, const void* a, const void* b, size_t elements, Visit visit) {
   Block<T> of_a, of_b;

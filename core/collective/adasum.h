@@ -1,9 +1,9 @@
 // Adasum (Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020): a sum of
-// two gradients a and b that takes away what both have in common,
+// two gradients a and b without their common component,
 //   (1 - a.b / (2 |a|^2)) a + (1 - a.b / (2 |b|^2)) b,
-// so that orthogonal gradients add up and equal ones stay as they are. Pure arithmetic on stretches
-// of two vectors, for the floating types, and who has which stretch. Who calls it keeps the order
-// of the stretches fixed: the same order, the same bits.
+// so that orthogonal gradients add up and equal gradients remain unchanged. Pure arithmetic on
+// parts of two vectors, for floating types, and the assignment of parts to ranks. The caller must
+// keep the order of the parts fixed to get bitwise equal results.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +13,33 @@
 
 namespace hvd {
 
-/// Of two vectors, or of equal stretches of them; stretches add up. The executor sums these as
-/// three float64.
+/// Products of two vectors or of corresponding parts of them; products of parts add up. The
+/// executor sums them as three float64.
 struct AdasumProducts {
   double dot = 0;  ///< a.b
   double a = 0;    ///< |a|^2
   double b = 0;    ///< |b|^2
 };
 
-/// Adds what the stretches at `a` and `b` contribute. Accumulates in double.
+/// Adds the products of the parts at `a` and `b`. Accumulates in double.
 void add_products(AdasumProducts& products, DType dtype, const void* a, const void* b,
                   size_t elements);
 
-/// What a and b are multiplied by before they are added.
+/// The factors of a and b in the sum.
 struct AdasumFactors {
   double a = 1;
   double b = 1;
 };
-/// A factor is 1 where the square of its vector is too small to divide by (below sqrt(DBL_MIN)).
+/// Returns the factors. A factor is 1 if the square of its vector is too small to divide by (below
+/// sqrt(DBL_MIN)).
 AdasumFactors adasum_factors(const AdasumProducts& products);
 
 /// destination[i] = factors.a * a[i] + factors.b * b[i], rounded to float for half types and then
-/// to theirs. `destination` may be a or b.
+/// to the half type. `destination` may be a or b.
 void adasum_combine(DType dtype, void* destination, const void* a, const void* b,
                     const AdasumFactors& factors, size_t elements);
 
-/// A stretch of a tensor, in elements.
+/// A range of a tensor, in elements.
 struct Stretch {
   size_t begin = 0;
   size_t end = 0;
@@ -46,13 +47,13 @@ struct Stretch {
   bool operator==(const Stretch&) const = default;
 };
 
-/// What `rank` holds of a tensor of `elements` after `levels` levels: at each, the pair rank, rank
-/// ^ (1 << level) cuts what it held in halves, and the lower rank keeps the first. It depends on
-/// nothing else, so neither do the products.
+/// Returns the range that `rank` holds of a tensor of `elements` elements after `levels` levels. At
+/// each level, the pair (rank, rank ^ (1 << level)) halves its range, and the lower rank keeps the
+/// first half. The range depends only on the arguments, and so do the products.
 Stretch adasum_stretch(int rank, int levels, size_t elements);
 
-/// The two ranks of a pair hand each other a chunk: 0 is what the lower one gives, 1 what the
-/// higher one does.
+/// The two ranks of a pair exchange one chunk each: chunk 0 is sent by the lower rank, chunk 1 by
+/// the higher rank.
 Schedule pair_exchange(int rank, int partner);
 
 }  // namespace hvd

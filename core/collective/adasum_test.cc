@@ -1,4 +1,4 @@
-// The arithmetic of Adasum against one written down plainly in double.
+// Compares the arithmetic of Adasum with a simple implementation in double.
 #include "core/collective/adasum.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using Numbers = std::vector<double>;
 
 constexpr std::array kTypes = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
 
-/// At an odd address, as a tensor inside of another one may be.
+/// Memory at an odd address, as for a tensor inside another one.
 struct Vector {
   DType dtype;
   ByteVector bytes;
@@ -108,7 +108,7 @@ TEST(Adasum, ProductsOfFloatsAccumulateInDouble) {
   AdasumProducts products;
   add_products(products, DType::float32, large.data(), small.data(), large.size());
   EXPECT_NEAR(products.a, 1e35, 1e28);
-  EXPECT_NEAR(products.b, 1e-55, 1e-61);  // no float is as small
+  EXPECT_NEAR(products.b, 1e-55, 1e-61);  // too small for a float
 }
 
 TEST(AdasumStretch, CoversATensorOnceAtEveryLevel) {

@@ -1,4 +1,5 @@
-// Averages of floating numbers by every algorithm: means of means, over the simulated network.
+// Averages of floating-point numbers by every algorithm: means of means, over the simulated
+// network.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@ ByteVector bytes_of(DType dtype, const Numbers& numbers) {
 
 class Average : public testing::TestWithParam<Named> {
  protected:
-  /// What every rank has in the end; the same on all.
+  /// The result of every rank, which must be equal on all.
   ByteVector averaged(DType dtype, const std::vector<ByteVector>& contributions,
                       double postscale = 1.0) {
     const int size = static_cast<int>(contributions.size());
@@ -83,7 +84,7 @@ TEST_P(Average, OfEqualNumbersIsThatNumber) {
   }
 }
 
-/// The least that numbers near `number` differ by.
+/// The spacing of numbers near `number`.
 double step_at(DType dtype, double number) {
   const int bits = dtype == DType::float16    ? 11
                    : dtype == DType::bfloat16 ? 8
@@ -133,7 +134,7 @@ TEST_P(Average, IsNearTheExactMeanAlsoOfNumbersThatAreHardlyMoreThanZero) {
 INSTANTIATE_TEST_SUITE_P(All, Average, testing::ValuesIn(kAllreduces),
                          [](const auto& info) { return info.param.name; });
 
-/// What all of more ranks than the kernel takes at a time get, half of which have 1 and half 3.
+/// Returns the result for more ranks than kMaxSources; half of them contribute 1 and half 3.
 float of_many_ranks(ReduceOp op, double postscale) {
   constexpr int kSize = static_cast<int>(kernel::kMaxSources) + 76;
   std::vector<std::array<float, 300>> memory(kSize);

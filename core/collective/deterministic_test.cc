@@ -1,4 +1,4 @@
-// HOROVOD_DETERMINISTIC: selector, executor and kernel together, on sums that show their order.
+// HOROVOD_DETERMINISTIC: selector, executor and kernel together, on sums that depend on the order.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace hvd {
 namespace {
 
-/// Sums of these depend on their order, in every floating type.
+/// Values whose sum depends on the order, in every floating type.
 ByteVector rounding_numbers(DType dtype, size_t elements, uint64_t seed) {
   std::mt19937_64 random(seed);
   ByteVector values(elements * element_bytes(dtype));
@@ -25,8 +25,8 @@ ByteVector rounding_numbers(DType dtype, size_t elements, uint64_t seed) {
   return values;
 }
 
-/// What rank 0 has after `contributions` have been reduced over a group of such a kind, by the
-/// schedule that `rules` choose.
+/// Returns rank 0's result of reducing `contributions` over a group of this kind with the schedule
+/// selected by `rules`.
 ByteVector reduced(const std::vector<ByteVector>& contributions, DType dtype,
                    const AllreduceRules& rules, const sim::NetworkOptions& options, uint64_t seed,
                    ReduceOp op = ReduceOp::average) {
@@ -51,7 +51,7 @@ ByteVector reduced(const std::vector<ByteVector>& contributions, DType dtype,
   return memory[0];
 }
 
-/// Of a buffer with all tensors end to end, those of each rank.
+/// Splits a buffer of all tensors by rank.
 std::vector<ByteVector> cut(const std::vector<ByteVector>& all, size_t begin, size_t bytes) {
   std::vector<ByteVector> part;
   for (const ByteVector& one : all)

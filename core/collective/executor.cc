@@ -14,9 +14,9 @@
 namespace hvd {
 namespace {
 
-// Where the ranks under one last-level cache hold so much together, results that lie elsewhere than
-// the inputs are stored past the caches: they would be evicted anyway, and storing through a cache
-// reads each line before. Decision 16 has what it gains.
+// If the ranks that share a last-level cache hold this much in total, results that do not replace
+// the inputs are written with non-temporal stores: they would be evicted anyway, and a plain store
+// first reads each line. See docs/decisions/0016.
 constexpr size_t kStreamedBytes = 20 * MiB;
 constexpr int kMostRanksOfACache = 8;
 
@@ -24,8 +24,8 @@ bool same_target(const Receive& a, const Receive& b) {
   return a.range == b.range && a.merge == b.merge;
 }
 
-/// Calls `visit(first, second, offset)` with the pieces of `extent` in both lists, cut where either
-/// is; the offset counts from the start of `extent`.
+/// Calls `visit(first, second, offset)` with the pieces of `extent` in both lists, split at the
+/// boundaries of either; the offset counts from the start of `extent`.
 template <class Visit>
 void for_each_pair(const GatherList& a, const GatherList& b, Extent extent, Visit visit) {
   a.for_each(extent.offset, extent.bytes, [&](MutableBytes first, size_t done) {
@@ -35,15 +35,16 @@ void for_each_pair(const GatherList& a, const GatherList& b, Extent extent, Visi
   });
 }
 
-/// An absent stretch covers whole chunks, and the first segment has the beginning of each.
+/// Returns whether `chunk` has memory. Absent ranges cover whole chunks, and the first segment
+/// contains the beginning of each chunk.
 bool has_memory(const GatherList& list, const Layout& layout, int chunk) {
   if (layout.segments() == 0) return false;
   const Extent extent = layout.extent(0, chunk);
   return extent.bytes > 0 && list.has(extent.offset);
 }
 
-/// kernel::reduce of more sources than it takes, in steps. The destination may be a source of a
-/// later step, so the result grows elsewhere, a stretch at a time.
+/// kernel::reduce for more than kMaxSources sources, in steps. The destination may be a source of a
+/// later step, so the result is built in a separate buffer, piece by piece.
 class ReduceInSteps {
  public:
   ReduceInSteps(ReduceOp op, DType dtype, std::span<const void* const> sources,
@@ -59,7 +60,7 @@ class ReduceInSteps {
   }
 
  private:
-  /// Adds sources from `next` on to the result; gives the first that is left.
+  /// Adds sources from `next` on to the result; returns the first that is left.
   size_t step(size_t next, size_t offset, size_t bytes) {
     step_.clear();
     counts_.clear();
@@ -120,14 +121,14 @@ void Executor::find_copied() {
       copied_.push_back(chunk);
 }
 
-/// A chunk that is only copied would be scaled in place while it is still being sent.
+/// Copied chunks must not be scaled in place while they are still being sent.
 bool Executor::can_lend() const {
   return group_.in_place() && work_.prescale == 1.0 &&
          (copied_.empty() || scaling_after_.changes_nothing());
 }
 
-/// Others are taken to hold as much as this rank. Over links, what comes in is often passed on at
-/// once.
+/// Assumes that other ranks hold as much as this rank. Over links, received data is often sent on
+/// at once.
 bool Executor::outgrows_caches() const {
   if (!group_.shared_memory() || work_.input == work_.output) return false;
   const size_t held = work_.input.bytes_present() + work_.output.bytes_present();
@@ -135,7 +136,7 @@ bool Executor::outgrows_caches() const {
   return held * ranks >= kStreamedBytes;
 }
 
-Executor::Progress Executor::advance() {
+Progress Executor::advance() {
   if (finished()) return drain();
   if (plan_.schedule.phases.empty()) {
     copy_unchanged();
@@ -145,12 +146,12 @@ Executor::Progress Executor::advance() {
   return finished() ? drain() : Progress::moved;
 }
 
-/// What was lent belongs to the caller again.
+/// Returns whether all zero-copy sends have finished.
 bool Executor::is_drained() const {
   return !lends_ || to_publish_.index() == 0 || group_.sent(last_published_);
 }
 
-Executor::Progress Executor::drain() {
+Progress Executor::drain() {
   if (is_drained()) return Progress::done;
   return group_.pump() ? Progress::moved : Progress::waiting;
 }
@@ -186,7 +187,8 @@ bool Executor::try_publish() {
   return true;
 }
 
-/// Where the parcels lie; false when one is in so many pieces that copying them together is better.
+/// Collects the pieces of the parcels; returns false if one has so many pieces that copying is
+/// faster.
 bool Executor::collect_loans() {
   constexpr size_t kMostPieces = 7;
   const size_t segment = to_publish_.segment(), phase = to_publish_.phase();
@@ -210,7 +212,7 @@ bool Executor::collect_loans() {
   return true;
 }
 
-/// Says where the unit just published wants what it receives.
+/// Posts the receives of the unit that was just published.
 void Executor::await_landings() {
   const size_t segment = to_publish_.segment(), phase = to_publish_.phase();
   for (const Receive& receive : plan_.schedule.phases[phase].receives) {
@@ -223,7 +225,7 @@ void Executor::await_landings() {
   }
 }
 
-/// Of chunks that have so many bytes together; empty where they lie in several pieces.
+/// Returns the output memory of chunks with `bytes` in total; empty if they are not contiguous.
 MutableBytes Executor::place_of(ChunkRange range, size_t segment, size_t bytes) const {
   const Extent first = plan_.layout.extent(segment, range.first);
   const Extent last = plan_.layout.extent(segment, range.first + range.count - 1);
@@ -232,7 +234,7 @@ MutableBytes Executor::place_of(ChunkRange range, size_t segment, size_t bytes) 
   return place == nullptr ? MutableBytes{} : MutableBytes{place, bytes};
 }
 
-/// Copies what the unit to publish sends into the room for it; false while there is none.
+/// Copies the data of the unit to publish into the group's buffer; returns false if there is none.
 bool Executor::pack(size_t room_bytes, int base) {
   HVD_ASSERT(room_bytes <= group_.unit_bytes());
   const auto room = group_.reserve(ticket(to_publish_), room_bytes);
@@ -261,14 +263,14 @@ bool Executor::try_merge() {
     return false;
   merge(plan_.schedule.phases[to_merge_.phase()], to_merge_.segment());
   group_.release(ticket(to_merge_));
-  // The last phases come in the order of the segments. What is unchanged has been sent by now.
+  // The last phases are in the order of the segments. Unchanged chunks have been sent by now.
   if (to_merge_.phase() + 1 == plan_.schedule.phases.size()) copy_unchanged();
   to_merge_.next();
   views_.clear();
   return true;
 }
 
-/// Looks for the parcels of the unit to merge, from the first that was missing last time.
+/// Polls for the parcels of the unit to merge, from the first missing one.
 bool Executor::see_parcels() {
   const auto& receives = plan_.schedule.phases[to_merge_.phase()].receives;
   while (views_.size() < receives.size()) {
@@ -298,15 +300,15 @@ void Executor::replace(const Receive& receive, size_t segment, ConstBytes conten
   for (int i = 0; i < receive.range.count; ++i) {
     const Extent extent = plan_.layout.extent(segment, receive.range.first + i);
     work_.output.for_each(extent.offset, extent.bytes, [&](MutableBytes piece, size_t offset) {
-      if (piece.data() != content.data() + offset)  // else it has landed here
+      if (piece.data() != content.data() + offset)  // otherwise it was received in place
         copy(piece.data(), content.data() + offset, piece.size());
     });
     content = content.subspan(extent.bytes);
   }
 }
 
-/// Combines `contents` with what is here, in ascending order of rank, this rank in its place among
-/// them: ranks that reduce the same contributions get the same bits.
+/// Reduces `contents` and this rank's own data in ascending order of rank: ranks that reduce the
+/// same contributions get the same bits.
 void Executor::reduce(std::span<const Receive> receives, size_t segment,
                       std::span<const ConstBytes> contents) {
   const Operands operands = operands_of(receives, contents);
@@ -326,7 +328,7 @@ void Executor::reduce(std::span<const Receive> receives, size_t segment,
   }
 }
 
-/// `receives` are some of the phase to merge.
+/// `receives` is a part of the receives of the phase to merge.
 Executor::Operands Executor::operands_of(std::span<const Receive> receives,
                                          std::span<const ConstBytes> contents) {
   const size_t phase = to_merge_.phase(), place = place_among(receives, group_.rank());
@@ -337,8 +339,9 @@ Executor::Operands Executor::operands_of(std::span<const Receive> receives,
   return {contents, place, counts_};
 }
 
-/// The input of this chunk in the unit to publish: `bytes` in one piece, else nullptr. In one phase
-/// only, which is for what comes from memory; with two, 4 MiB of float16 take a quarter longer so.
+/// Returns the input of this chunk in the next unit to publish, for prefetching; nullptr unless
+/// `bytes` are contiguous. Only for schedules with one phase, whose input comes from memory;
+/// prefetching is slower with two phases (docs/decisions/0016).
 const std::byte* Executor::packed_next(int chunk, size_t bytes) const {
   if (lends_ || plan_.schedule.phases.size() > 1 || to_publish_.done()) return nullptr;
   const Extent next = plan_.layout.extent(to_publish_.segment(), chunk);
@@ -346,8 +349,8 @@ const std::byte* Executor::packed_next(int chunk, size_t bytes) const {
   return work_.input.in_one_piece(next.offset, bytes);
 }
 
-/// output = `own` and what the peers sent, within `extent`, which lies at `begin` of the contents.
-/// `soon` among the options is of the whole extent.
+/// output = reduction of `own` and the peers' data, within `extent`, which starts at `begin` in the
+/// contents. `options.soon` refers to the whole extent.
 void Executor::reduce_chunk(const GatherList& own, Extent extent, const Operands& operands,
                             size_t begin, const kernel::ReduceOptions& options) {
   for_each_pair(work_.output, own, extent, [&](MutableBytes target, MutableBytes mine, size_t at) {
@@ -378,7 +381,7 @@ void Executor::scale(const GatherList& from, Extent extent, const kernel::Scalin
   });
 }
 
-/// To the output, from memory of this rank or from a peer's room.
+/// Copies to the output, from memory of this rank or from a peer's buffer.
 void Executor::copy(std::byte* to, const std::byte* from, size_t bytes) const {
   if (streams_)
     kernel::copy_past_caches(to, from, bytes);
@@ -388,8 +391,8 @@ void Executor::copy(std::byte* to, const std::byte* from, size_t bytes) const {
     kernel::copy(to, from, bytes);
 }
 
-/// Of the next segment, what no receive changes and both lists have. The two factors one after the
-/// other: integers truncate at each.
+/// Copies the unchanged chunks of the next segment that are in both lists. Applies the two factors
+/// separately, since integers truncate after each.
 void Executor::copy_unchanged() {
   const size_t segment = settled_segments_++;
   for (const int chunk : copied_) {

@@ -1,7 +1,7 @@
-// The one loop that moves tensor bytes. It takes a Plan and the tensors of a batch, and goes
-// through them segment by segment and phase by phase in a fixed order that every rank of the group
-// derives alike. advance() moves at most one segment and returns, so that agreement goes on while
-// bytes move.
+// The loop that moves all tensor data. It takes a Plan and the tensors of a batch and processes
+// them segment by segment and phase by phase, in a fixed order that all ranks of the group derive
+// independently. advance() moves at most one segment and returns, so that negotiation continues
+// during transfers.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/dtype.h"
+#include "core/base/progress.h"
 #include "core/base/small_vector.h"
 #include "core/collective/gather_list.h"
 #include "core/collective/plan.h"
@@ -21,49 +22,51 @@
 
 namespace hvd {
 
-/// What a pass of a batch does with its bytes. Input and output address the same virtual buffer
-/// (the tensors of the batch end to end); for an in-place operation they are the same memory. Apart
-/// from that, what is written shares memory with nothing else in the two lists (overlap.h).
-/// Either may have absent stretches (GatherList::add_absent): chunks that this rank neither sends
-/// nor reduces need no input, chunks whose result it does not want need no output. Every piece
-/// holds whole elements.
+/// The description of one pass of a batch. Input and output address the same virtual buffer (the
+/// concatenated tensors of the batch); for an in-place operation they are the same memory.
+/// Otherwise the output must not overlap any other memory in the two lists (overlap.h). Both lists
+/// may have absent ranges (GatherList::add_absent): chunks that this rank neither sends nor reduces
+/// need no input, and chunks whose result it does not need have no output. Every piece holds whole
+/// elements.
 ///
-/// A chunk is read from the input until the first receive changes it here, and from the output
-/// afterwards, so that nothing is copied before it is needed. Chunks that no receive changes are
-/// copied to the output where both are there.
+/// A chunk is read from the input until the first receive changes it on this rank, and from the
+/// output afterwards, so that no data is copied early. Chunks that no receive changes are copied to
+/// the output if both are present.
 ///
-/// The prescale is applied as the input is read, the divisor and then the postscale by a chunk's
-/// last reduce here, and all to a chunk that is copied. What replaces a chunk has been scaled by
-/// the rank that reduced it.
+/// The prescale is applied when the input is read. The divisor and then the postscale are applied
+/// by a chunk's last reduce on this rank; a copied chunk gets all three. Data that replaces a chunk
+/// has been scaled by the rank that reduced it.
 ///
-/// An average of floating numbers is a mean all the way: what a rank passes on is the mean of the
-/// contributions that it stands for, and what comes in is weighted by how many those are. So no
-/// partial result is larger than the largest contribution, and the mean of equal ones is the same
-/// again (docs/decisions, 29). Integers are added, and divided in the end.
+/// An average of floating-point numbers is a mean at every step: a rank sends the mean of the
+/// contributions that it has combined, and received means are weighted by their number of
+/// contributions. So no partial result is larger than the largest contribution, and the mean of
+/// equal numbers is exactly that number (docs/decisions/0029). Integers are added and divided at
+/// the end.
 struct Work {
   uint64_t batch = 0;       ///< Ticket::batch of every unit
-  uint32_t first_unit = 0;  ///< where this pass goes on counting: the units of the passes before
+  uint32_t first_unit = 0;  ///< first unit of this pass: the number of units of the previous passes
   std::shared_ptr<const Plan> plan;
   GatherList input;
   GatherList output;
   DType dtype = DType::uint8;
-  ReduceOp op = ReduceOp::sum;  ///< average: of floating types only
+  ReduceOp op = ReduceOp::sum;  ///< average: floating types only
   double prescale = 1.0;
-  int divisor = 1;  ///< of a sum of integers that is to be an average
+  int divisor = 1;  ///< for an average of integers, which is computed as a sum
   double postscale = 1.0;
 
   kernel::Scaling scaling_after() const { return {.factor = postscale, .divisor = divisor}; }
 };
 
-/// Owned and driven by one thread. The Group and the memory of the tensors outlive it.
+/// Owned and used by one thread. The Group and the memory of the tensors must outlive it.
 ///
-/// A unit is one (segment, phase). This rank publishes units in order and merges them in order; a
-/// unit is merged after it is published, and published after the phase before it of the same
-/// segment is merged. All ranks keep the same order, so that the oldest unit can always go on:
-/// nobody waits in a circle. A publish copies what it sends into the group's room, so that a merge
-/// of the same phase does not alter it. Where the group takes loans it lends instead, and a merge
-/// waits until that is sent which it might alter. What replaces a chunk lands in the output at
-/// once: it has been made from what this rank sent of that chunk, so that is not read any more.
+/// A unit is one (segment, phase). This rank publishes units in order and merges them in order. A
+/// unit is merged after it is published, and published after the previous phase of the same segment
+/// is merged. All ranks use the same order, so the oldest unit can always progress and no deadlock
+/// is possible. By default, a publish copies the data into the group's buffer, so that a merge of
+/// the same phase does not change it. If the group supports zero-copy sends, units are sent from
+/// the tensors, and a merge waits until all data that it would change has been sent. Data that
+/// replaces a chunk is received directly into the output: it was computed from this rank's part of
+/// the chunk, so that part is not read any more.
 class Executor {
  public:
   Executor(Group& group, Work work);
@@ -71,21 +74,21 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  enum class Progress : uint8_t { moved, waiting, done };
-  /// Does what can be done now, at most about one segment's worth. Errors come from the Group
-  /// (peer_lost). When `done`, the results are here and peers can get what they need from the room
-  /// of the Group; over links some of it may still have to be pumped.
+  /// Makes progress, at most about one segment's worth. Errors come from the Group (peer_lost). At
+  /// `done`, the results are complete here and the rest that peers need is in the Group's buffers;
+  /// over links it may still have to be pumped.
   Progress advance();
 
-  /// Of this pass, on every rank of the group.
+  /// Number of units of this pass, equal on every rank of the group.
   uint32_t units() const { return static_cast<uint32_t>(to_publish_.units()); }
 
-  /// What advance() is waiting for, in words, for reports: "unit 7 (segment 2, phase 1) of rank 3".
+  /// Describes what advance() is waiting for, for reports: "unit 7 (segment 2, phase 1) of batch 4
+  /// from rank 3".
   std::string waiting_for() const;
 
  private:
-  /// What peers sent, in ascending order of rank, the place of this rank's own among them, and of
-  /// an average how many contributions each stands for.
+  /// The data from peers, in ascending order of rank, the position of this rank's own data among
+  /// them, and for an average the number of contributions of each.
   struct Operands {
     std::span<const ConstBytes> contents;
     size_t own_place = 0;
@@ -121,19 +124,19 @@ class Executor {
 
   Group& group_;
   Work work_;
-  const Plan& plan_;            // the Work's
-  SmallVector<int, 4> copied_;  // chunks that go from the input to the output
+  const Plan& plan_;            // owned by work_
+  SmallVector<int, 4> copied_;  // chunks that are copied from input to output
   Wavefront to_publish_;
   Wavefront to_merge_;
   const kernel::Scaling scaling_after_;
   const size_t most_ahead_;
-  bool lends_ = false;    // units are sent from where they lie
-  bool streams_ = false;  // copies to the output go past the caches
+  bool lends_ = false;    // units are sent from the tensors (zero-copy)
+  bool streams_ = false;  // copies to the output use non-temporal stores
   Ticket last_published_;
-  size_t settled_segments_ = 0;  // nothing is left to do for them
-  // Of the unit to merge: the parcels that have been seen so far.
+  size_t settled_segments_ = 0;  // segments that are complete
+  // The parcels of the unit to merge that have been received so far.
   SmallVector<ConstBytes, 4> views_;
-  // Kept for their capacity.
+  // Members to reuse their capacity.
   SmallVector<Parcel, 4> parcels_;
   SmallVector<Loan, 4> loans_;
   SmallVector<ConstBytes, 8> pieces_;

@@ -1,4 +1,4 @@
-// Where the executor wants what it receives over links: in the tensor, wherever that is possible.
+// Posted receives of the executor over links: directly into the tensors whenever possible.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace hvd {
 namespace {
 
-/// One rank among peers that send zeros at once, and writes down what was to land where.
+/// One rank whose peers send zeros at once; records the posted receives.
 class Expected final : public Group {
  public:
   struct Landing {
@@ -52,7 +52,7 @@ class Expected final : public Group {
   ByteVector zeros_;
 };
 
-/// The landings of rank `rank` in `pieces` by `plan`.
+/// Returns the receives that rank `rank` posts in `pieces` for `plan`.
 std::vector<Expected::Landing> landings_in(std::vector<ByteVector>& pieces, int rank, int size,
                                            std::shared_ptr<const Plan> plan) {
   Expected group(rank, size);
@@ -62,11 +62,11 @@ std::vector<Expected::Landing> landings_in(std::vector<ByteVector>& pieces, int 
   work.dtype = DType::float32;
   work.plan = std::move(plan);
   Executor executor(group, std::move(work));
-  while (executor.advance() != Executor::Progress::done) continue;
+  while (executor.advance() != Progress::done) continue;
   return group.landings;
 }
 
-/// In an allreduce by halving and doubling, in segments of 8 KiB.
+/// For an allreduce by halving and doubling, in segments of 8 KiB.
 std::vector<Expected::Landing> landings_in(std::vector<ByteVector>& pieces, int rank, int size) {
   size_t bytes = 0;
   for (const ByteVector& piece : pieces) bytes += piece.size();
@@ -74,13 +74,13 @@ std::vector<Expected::Landing> landings_in(std::vector<ByteVector>& pieces, int 
                      split_plan(halving_doubling_allreduce(rank, size), bytes, 8 * KiB, 4));
 }
 
-using Places = std::vector<std::pair<size_t, size_t>>;  ///< from where to where
+using Places = std::vector<std::pair<size_t, size_t>>;  ///< begin and end
 
-/// Where the targets lie that are in `tensor`, in order.
+/// Returns the positions of the targets in `tensor`, in order.
 Places places_in(const ByteVector& tensor, const std::vector<Expected::Landing>& landings) {
   Places places;
   for (const auto& [from, target] : landings) {
-    if (target.empty()) continue;  // to be added up, or copied
+    if (target.empty()) continue;  // to be reduced or copied
     EXPECT_EQ(target.size(), from.bytes);
     const auto begin = static_cast<size_t>(target.data() - tensor.data());
     places.emplace_back(begin, begin + target.size());
@@ -92,7 +92,7 @@ Places places_in(const ByteVector& tensor, const std::vector<Expected::Landing>&
 TEST(Executor, SumsOfOthersLandInATensorInOnePiece) {
   constexpr size_t kSegment = 8 * KiB, kChunk = 2 * KiB;
   std::vector<ByteVector> tensor{ByteVector(3 * kSegment)};
-  // Of each segment the chunk that a neighbour has made, and two of the others.
+  // For each segment, the chunk reduced by a neighbour, and two others.
   Places first, third;
   for (size_t begin = 0; begin < tensor[0].size(); begin += kSegment) {
     const size_t half = begin + 2 * kChunk, end = begin + kSegment;
@@ -104,9 +104,9 @@ TEST(Executor, SumsOfOthersLandInATensorInOnePiece) {
 }
 
 TEST(Executor, SumsThatBelongToTwoTensorsLandInNeither) {
-  // Four chunks of 1 KiB, of which the second begins in the first tensor and ends in the other.
+  // Four chunks of 1 KiB; the second begins in the first tensor and ends in the second.
   std::vector<ByteVector> tensors{ByteVector(1028), ByteVector(3068)};
-  // The last rank gets the third one, which lies in one tensor, and the first two together.
+  // The last rank receives the third chunk, which is in one tensor, and the first two together.
   const Places third{{1020, 1020 + 1 * KiB}};
   EXPECT_EQ(places_in(tensors[1], landings_in(tensors, 3, 4)), third);
 }
@@ -123,7 +123,7 @@ TEST(Executor, PairsOfBlocksLandOnlyWhereTheyLieEndToEnd) {
   const Places whole{{kBlock, 2 * kBlock}, {2 * kBlock, 4 * kBlock}};
   EXPECT_EQ(places(4 * kBlock), whole);
   const Places halves{{kBlock, kBlock + kBlock / 2}, {kBlock + kBlock / 2, 2 * kBlock}};
-  EXPECT_EQ(places(kBlock), halves);  // of the pair, half of each block
+  EXPECT_EQ(places(kBlock), halves);  // for the pair, half of each block
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The executor where ranks have different parts: what moves over the simulated network, and what
-// needs no memory.
+// The executor with operations whose ranks have different parts: data movement over the simulated
+// network, and absent memory.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -36,7 +36,7 @@ TEST(Executor, GathersBlocksOfUnevenLengths) {
       std::vector<Tensors> outputs;
       std::vector<Work> works(size);
       for (int rank = 0; rank < size; ++rank) {
-        ByteVector own(bytes);  // only its block is right
+        ByteVector own(bytes);  // only its own block is valid
         std::copy_n(expected.begin() + starts[rank], blocks[rank], own.begin() + starts[rank]);
         outputs.emplace_back(bytes / 4, 4, seed + rank).set(own);
       }
@@ -59,7 +59,7 @@ TEST(Executor, GathersBlocksOfUnevenLengths) {
 
 TEST(Executor, GathersWhatOutgrowsTheCaches) {
   constexpr int kSize = 8;
-  const std::vector<size_t> blocks(kSize, 320 * KiB);  // of all ranks together: 22 MiB
+  const std::vector<size_t> blocks(kSize, 320 * KiB);  // 22 MiB for all ranks together
   const size_t bytes = kSize * blocks[0];
   ByteVector expected(bytes);
   std::mt19937_64 random(1);
@@ -79,7 +79,7 @@ TEST(Executor, GathersWhatOutgrowsTheCaches) {
   for (const ByteVector& output : outputs) EXPECT_EQ(output, expected);
 }
 
-/// Whole numbers as floats, another one for every rank, seed and place.
+/// Integers as floats, different for every rank, seed and position.
 std::vector<float> numbers(size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<float> values(count);

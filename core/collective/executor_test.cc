@@ -1,5 +1,5 @@
-// The executor over the simulated network: what it computes against one process that has all
-// inputs, and how it ends when a rank is lost or when nobody can go on.
+// The executor over the simulated network: results compared with one process that has all inputs,
+// and its errors when a rank is lost or no rank can progress.
 #include "core/collective/executor.h"
 
 #include <gtest/gtest.h>
@@ -29,9 +29,9 @@ struct Case {
 };
 
 /// A batch on all ranks: their memory and their Work.
-class Batch {
+class RanksOfPass {
  public:
-  Batch(const Case& c, uint64_t seed, size_t segment_bytes) : case_(c) {
+  RanksOfPass(const Case& c, uint64_t seed, size_t segment_bytes) : case_(c) {
     for (int rank = 0; rank < c.size; ++rank) {
       outputs_.emplace_back(c.elements, element_bytes(c.dtype), seed + rank);
       inputs_.emplace_back(c.elements, element_bytes(c.dtype), seed + 1000 + rank);
@@ -88,7 +88,7 @@ void expect_right(const Case& c, uint64_t seed) {
                                   << " seed " << seed);
   const auto options = network_of(seed);
   sim::Network network(c.size, seed, options);
-  Batch batch(c, seed, options.unit_bytes);
+  RanksOfPass batch(c, seed, options.unit_bytes);
   for (const auto& error : network.run(batch.take_works()))
     ASSERT_FALSE(error.has_value()) << error->what();
   const ByteVector expected = batch.expected();
@@ -134,7 +134,7 @@ TEST_P(ExecutorAllreduce, GivesTheSameBitsToAllRanksWhateverTheValues) {
                    .elements = 300,
                    .dtype = dtype,
                    .postscale = 1.0 / size};
-      Batch batch(c, 7, 256);
+      RanksOfPass batch(c, 7, 256);
       std::vector<Work> works = batch.take_works();
       std::mt19937_64 random(size);
       for (Work& work : works)
@@ -157,8 +157,8 @@ TEST_P(ExecutorAllreduce, EndsOnEveryRankWhenOneIsLost) {
     options.lose_rank = static_cast<int>(seed / 7) % size;
     options.lose_after = seed % 150;
     sim::Network network(size, seed, options);
-    Batch batch({.make = GetParam().make, .size = size, .elements = 2000}, seed,
-                options.unit_bytes);
+    RanksOfPass batch({.make = GetParam().make, .size = size, .elements = 2000}, seed,
+                      options.unit_bytes);
     for (const auto& error : network.run(batch.take_works())) {
       ASSERT_TRUE(error.has_value()) << "seed " << seed;
       EXPECT_EQ(error->code(), Code::peer_lost);
@@ -170,7 +170,7 @@ TEST_P(ExecutorAllreduce, EndsOnEveryRankWhenOneIsLost) {
 TEST_P(ExecutorAllreduce, RunsAlikeFromTheSameSeed) {
   const auto fingerprint = [&](uint64_t seed) {
     sim::Network network(4, seed, {.unit_bytes = 256});
-    Batch batch({.make = GetParam().make, .size = 4, .elements = 500}, 1, 256);
+    RanksOfPass batch({.make = GetParam().make, .size = 4, .elements = 500}, 1, 256);
     network.run(batch.take_works());
     return network.fingerprint();
   };
@@ -184,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(All, ExecutorAllreduce, testing::ValuesIn(kAllreduces),
 TEST(Executor, DirectAndOneShotReduceInAscendingOrderOfRank) {
   for (const Make make : {direct_allreduce, one_shot_allreduce}) {
     constexpr int kSize = 4;
-    const std::array<float, kSize> values = {1e8F, 1.0F, -1e8F, 1.0F};  // in this order: 1, not 2
+    const std::array<float, kSize> values = {1e8F, 1.0F, -1e8F,
+                                             1.0F};  // in this order: 1, otherwise 2
     sim::Network network(kSize, 1, {.shared_memory = true});
     std::array<std::array<float, 9>, kSize> memory;
     std::vector<Work> works(kSize);
@@ -202,7 +203,7 @@ TEST(Executor, DirectAndOneShotReduceInAscendingOrderOfRank) {
   }
 }
 
-/// Everybody sends all chunks to rank 0, which reduces them and sends them back in two parts.
+/// All ranks send all chunks to rank 0, which reduces them and sends them back in two parts.
 Schedule through_rank_0(int rank, int size) {
   Schedule schedule{.chunks = 5, .phases = std::vector<Phase>(2), .room_chunks = 5};
   const ChunkRange all{0, 5}, head{0, 2}, tail{2, 3};
@@ -223,7 +224,7 @@ TEST(Executor, TakesRangesOfSeveralChunks) {
     for (const int size : {2, 3, 5})
       expect_right({.make = through_rank_0, .size = size, .elements = elements, .postscale = 0.5},
                    elements);
-  // Blocks lie apart in the buffer, but side by side in the unit.
+  // Blocks are not adjacent in the buffer, but adjacent in the unit.
   const std::vector<size_t> blocks = {40, 8, 0, 80, 120};
   std::vector<std::vector<float>> memory(3, std::vector<float>(62));
   std::vector<Work> works(3);
@@ -263,7 +264,8 @@ TEST(Executor, ScalesIntegersTwiceEachTimeTowardZero) {
 
 TEST(Executor, ReducesMoreRanksThanTheKernelTakesInAscendingOrder) {
   constexpr int kSize = static_cast<int>(kernel::kMaxSources) + 700;
-  // Only in this order the small ones count: they meet a large one, which then is taken away.
+  // Small values are preserved only in this order: they are added to a large value that is
+  // subtracted later.
   const auto value = [](int rank) {
     return rank == 2 ? 1e8F : rank == kSize - 2 ? -1e8F : rank % 3 == 0 ? 1.0F : 0.0F;
   };
@@ -290,7 +292,7 @@ TEST(Executor, PassesOfOneBatchNumberTheirUnitsThrough) {
   uint32_t first_unit = 0;
   for (const Make make : {ring_allreduce, direct_allreduce, tree_allreduce}) {
     const Case c{.make = make, .size = 3, .elements = 100};
-    Batch batch(c, first_unit, 64);
+    RanksOfPass batch(c, first_unit, 64);
     std::vector<Work> works = batch.take_works();
     for (Work& work : works) work.first_unit = first_unit;
     const uint32_t units = Executor(network.group(0), works[0]).units();
@@ -303,16 +305,15 @@ TEST(Executor, PassesOfOneBatchNumberTheirUnitsThrough) {
 
 TEST(Executor, ADeadlockIsSeenAtOnceAndSaysWhoWaitsForWhat) {
   sim::Network network(3, 1, {.unit_bytes = 256});
-  Batch batch({.make = ring_allreduce, .size = 3, .elements = 100}, 1, 256);
+  RanksOfPass batch({.make = ring_allreduce, .size = 3, .elements = 100}, 1, 256);
   std::vector<Work> works = batch.take_works();
-  // Rank 1 believes that rank 0 sends nothing to rank 2, and rank 0 waits for itself to hear from
-  // rank 2.
+  // Rank 1's schedule has no sends, so rank 2 waits for data from rank 1 and no rank can finish.
   Schedule silent = works[1].plan->schedule;
   for (Phase& phase : silent.phases) phase.sends.clear();
   works[1].plan = make_plan(std::move(silent), works[1].plan->layout);
   try {
     network.run(std::move(works));
-    FAIL() << "nobody noticed";
+    FAIL() << "expected an Error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::timed_out);
     EXPECT_NE(std::string(error.what())
@@ -327,7 +328,7 @@ TEST(Executor, ManyBatchesFollowEachOther) {
   for (uint64_t number = 0; number < 20; ++number) {
     const Case c{
         .make = kAllreduces[number % kAllreduces.size()].make, .size = 4, .elements = number * 37};
-    Batch batch(c, number, 128);
+    RanksOfPass batch(c, number, 128);
     std::vector<Work> works = batch.take_works();
     for (Work& work : works) work.batch = 10 + number;
     for (const auto& error : network.run(std::move(works))) ASSERT_FALSE(error.has_value());

@@ -1,4 +1,4 @@
-// What the tests of the executor share: memory as fused batches have it, numbers, and networks.
+// Shared by the executor tests: memory laid out as in fused batches, test values, and networks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Named {
 inline Schedule folded(int rank, int size) {
   return folded_allreduce(rank, size, size % 2 == 0 ? size / 2 : size);
 }
-/// Every schedule of an allreduce.
+/// All allreduce schedules.
 inline constexpr std::array kAllreduces = {
     Named{"direct", direct_allreduce},
     Named{"one_shot", one_shot_allreduce},
@@ -37,7 +37,7 @@ inline constexpr std::array kAllreduces = {
     Named{"tree", tree_allreduce},
     Named{"parameter_server", parameter_server_allreduce}};
 
-/// Memory of one rank as a fused batch has it: pieces of odd lengths, each somewhere else.
+/// Memory of one rank laid out as in a fused batch: pieces of odd lengths at separate addresses.
 class Tensors {
  public:
   Tensors() = default;
@@ -69,8 +69,7 @@ class Tensors {
   }
 
  private:
-  static constexpr size_t kGuard =
-      1;  // so that pieces are misaligned now and then, and never touch
+  static constexpr size_t kGuard = 1;  // makes some pieces misaligned and keeps them apart
   std::vector<ByteVector> pieces_;
 };
 
@@ -85,7 +84,7 @@ inline std::shared_ptr<const Plan> blocks_plan(Schedule schedule, const std::vec
   return make_plan(std::move(schedule), std::move(layout));
 }
 
-/// Small whole numbers: every order of adding them gives the same bits, whatever the type.
+/// Small integers: sums are bitwise equal in any order, for all types.
 inline ByteVector small_numbers(DType dtype, size_t elements, uint64_t seed) {
   std::mt19937_64 random(seed);
   ByteVector bytes(elements);
@@ -126,7 +125,7 @@ inline sim::NetworkOptions network_of(uint64_t seed) {
           .shared_memory = seed % 2 == 0};
 }
 
-/// Runs `works` and expects that nobody fails.
+/// Runs `works` and expects no errors.
 inline void run_all(sim::Network& network, std::vector<Work> works) {
   for (const auto& error : network.run(std::move(works)))
     ASSERT_FALSE(error.has_value()) << error->what();

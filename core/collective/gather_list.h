@@ -1,5 +1,5 @@
-// Tensors end to end as one virtual buffer: what a fused batch reads and writes, without copying it
-// together.
+// Tensors concatenated to one virtual buffer: the memory that a fused batch reads and writes
+// without packing it.
 #pragma once
 
 #include <algorithm>
@@ -11,31 +11,31 @@
 
 namespace hvd {
 
-/// A value. Borrows the memory it lists.
+/// A value. Borrows the listed memory.
 class GatherList {
  public:
-  /// Appends `bytes` at `data`. Empty pieces are left out.
+  /// Appends `bytes` at `data`. Ignores empty pieces.
   void add(std::byte* data, size_t bytes);
-  /// Appends `bytes` that have no memory here.
+  /// Appends `bytes` that have no memory on this rank.
   void add_absent(size_t bytes);
   /// Appends all of `other`.
   void add(const GatherList& other);
-  /// What lies in [offset, offset + bytes), all of which must have memory.
+  /// Returns the part [offset, offset + bytes), all of which must have memory.
   GatherList part(size_t offset, size_t bytes) const;
 
   size_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
-  /// Of those that have memory.
+  /// Number of bytes that have memory.
   size_t bytes_present() const;
   bool empty() const { return bytes() == 0; }
-  /// [offset, offset + bytes), none of it absent and at least a byte; nullptr where it lies in
-  /// several pieces.
+  /// Returns the address of [offset, offset + bytes), which must be present and not empty; nullptr
+  /// if it spans several pieces.
   std::byte* in_one_piece(size_t offset, size_t bytes) const;
-  /// Whether there is memory for the byte at `offset`.
+  /// Returns whether the byte at `offset` has memory.
   bool has(size_t offset) const { return data_[index_of(offset)] != nullptr; }
   bool operator==(const GatherList&) const = default;
 
-  /// Calls `visit(MutableBytes piece, size_t offset)` for each piece of [offset, offset + bytes),
-  /// where the second argument counts from the start of that range. None of it may be absent.
+  /// Calls `visit(MutableBytes piece, size_t offset)` for each piece of [offset, offset + bytes);
+  /// `offset` counts from the start of that range. All of it must be present.
   template <class Visit>
   void for_each(size_t offset, size_t bytes, Visit visit) const {
     for (size_t i = index_of(offset), done = 0; done < bytes; ++i) {
@@ -53,7 +53,7 @@ class GatherList {
 
   void append(std::byte* data, size_t bytes);
 
-  static constexpr size_t kFew = 4;  // pieces, as of one tensor
+  static constexpr size_t kFew = 4;  // pieces stored inline; enough for one tensor
 
   SmallVector<std::byte*, kFew> data_;  // nullptr: absent
   SmallVector<size_t, kFew> ends_;

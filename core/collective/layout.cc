@@ -21,7 +21,7 @@ Layout Layout::split(size_t bytes, size_t segment_bytes, int chunks, size_t elem
   layout.chunks_ = chunks;
   layout.element_bytes_ = element_bytes;
   if (bytes == 0) return layout;
-  // Segments of nearly equal length: a short last one would leave nothing to overlap with.
+  // Segments of nearly equal length: a short last segment would leave nothing to overlap.
   const size_t align = segment_bytes >= kCacheLine ? kCacheLine : element_bytes;
   const size_t count = divide_up(bytes, round_down(segment_bytes, align));
   layout.step_ = divide_up(divide_up(bytes, count), align) * align;

@@ -5,8 +5,8 @@
 namespace hvd {
 namespace {
 
-/// Every byte belongs to one chunk of one segment, and the chunks of a segment lie end to end in
-/// its unit.
+/// Checks that every byte belongs to one chunk of one segment, and that the chunks of a segment are
+/// contiguous in its unit.
 void expect_exact_cover(const Layout& layout, size_t bytes, size_t segment_bytes, size_t element) {
   std::vector<int> covered(bytes);
   for (size_t segment = 0; segment < layout.segments(); ++segment) {

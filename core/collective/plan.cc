@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
 
-// Where one phase is all there is, and a rank merges into what it has sent, it reads that a second
-// time: soon, so that it is still in the cache.
+// If there is only one phase and a rank merges into data that it has sent, it reads that data
+// twice. Merging soon keeps it in the cache.
 constexpr size_t kMostAheadOfItself = 2;
 
 void sort_receives(Schedule& schedule) {

@@ -13,8 +13,8 @@ Plan plan_for(Schedule schedule) {
 TEST(Plan, KnowsWhatIsStillAsItCameIn) {
   const Plan plan = plan_for(direct_allreduce(1, 3));
   EXPECT_TRUE(plan.is_fresh(1, 0));
-  EXPECT_FALSE(plan.is_fresh(1, 1));  // reduced here in the first phase
-  EXPECT_TRUE(plan.is_fresh(0, 1));   // comes back in the second
+  EXPECT_FALSE(plan.is_fresh(1, 1));  // reduced on this rank in the first
+  EXPECT_TRUE(plan.is_fresh(0, 1));   // received in the second
   ASSERT_EQ(plan.packs[0].size(), 2u);
   EXPECT_TRUE(plan.packs[0][0].fresh);
   ASSERT_EQ(plan.packs[1].size(), 1u);
@@ -29,7 +29,7 @@ TEST(Plan, KnowsOfHowManyRanksItHoldsAReductionBeforeEachMerge) {
   using Counts = std::vector<std::vector<int>>;
   EXPECT_EQ(plan_for(one_shot_allreduce(1, 4)).own_contributions, (Counts{{1, 1, 1}}));
   EXPECT_EQ(plan_for(ring_allreduce(1, 3)).own_contributions, (Counts{{1}, {1}, {1}, {2}}));
-  // The fifth rank folds into the first before, and gets the result after.
+  // The fifth rank sends to the first before, and receives the result after.
   EXPECT_EQ(plan_for(recursive_doubling_allreduce(0, 5)).own_contributions,
             (Counts{{1}, {2}, {3}, {}}));
   std::vector<int> counts = {7};

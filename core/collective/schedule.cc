@@ -13,14 +13,14 @@ void check(int rank, int size) { HVD_ASSERT(size > 0 && rank >= 0 && rank < size
 
 ChunkRange one(int chunk) { return {chunk, 1}; }
 
-/// Calls `visit(peer)` for all ranks but this one, beginning after it, so that not everybody turns
-/// to rank 0 first.
+/// Calls `visit(peer)` for all other ranks, starting after this one, so that not all ranks access
+/// rank 0 first.
 template <class Visit>
 void for_each_peer(int rank, int size, Visit visit) {
   for (int distance = 1; distance < size; ++distance) visit((rank + distance) % size);
 }
 
-/// Chunk numbers on a ring, from this rank backwards.
+/// Chunk numbers on a ring, counted backwards from this rank.
 struct Ring {
   int rank;
   int size;
@@ -29,8 +29,8 @@ struct Ring {
   ChunkRange behind(int distance) const { return one((rank - distance + 2 * size) % size); }
 };
 
-/// size - 1 phases: each rank passes on what it got last, beginning with the chunk `lead` ahead of
-/// it.
+/// Adds size - 1 phases: each rank sends on the chunk that it received last, starting with the
+/// chunk `lead` ahead of it.
 void pass_round(Schedule& schedule, const Ring& ring, int lead, Merge merge) {
   for (int i = 0; i < ring.size - 1; ++i) {
     const ChunkRange out = ring.behind(i - lead), in = ring.behind(i + 1 - lead);
@@ -40,13 +40,13 @@ void pass_round(Schedule& schedule, const Ring& ring, int lead, Merge merge) {
   }
 }
 
-/// The ranks beyond the largest power of two: each folds its content into a rank of that core
-/// before, and takes the result from it after.
+/// Handles ranks beyond the largest power of two: each sends its content to a rank of that core
+/// before, and receives the result from it after.
 struct Fold {
   int size;
   int core;
   bool away;  ///< this rank is beyond the core
-  bool host;  ///< a rank beyond the core folds into this one
+  bool host;  ///< a rank beyond the core sends to this one
   int partner;
 
   Fold(int rank, int size)
@@ -63,8 +63,8 @@ struct Fold {
     if (away) phase.sends.push_back({partner, all});
     if (host) phase.receives.push_back({partner, all, Merge::reduce});
   }
-  /// Of how many ranks `rank` holds a reduction once the `count` ranks that it is aligned with,
-  /// a power of two of them, have told each other what they have.
+  /// Returns how many contributions `rank` has reduced after the exchange among its aligned block
+  /// of `count` ranks (a power of two).
   int contributions(int rank, int count) const {
     const int first = rank / count * count;
     return count + std::clamp(size - core - first, 0, count);
@@ -80,18 +80,19 @@ struct Fold {
   bool needed_;
 };
 
-/// The `count` chunks, a power of two of them, that the chunk of rank `of` is among.
+/// Returns the aligned block of `count` chunks (a power of two) that contains the chunk of rank
+/// `of`.
 ChunkRange aligned(int of, int count) { return {of / count * count, count}; }
 
-/// The bits of `rank` in reverse, as many as number the ranks of `core`, a power of two.
+/// Returns `rank` with the log2(core) low bits reversed; `core` is a power of two.
 int mirrored(int rank, int core) {
   int result = 0;
   for (int bit = 1; bit < core; bit *= 2) result = 2 * result + ((rank & bit) != 0 ? 1 : 0);
   return result;
 }
 
-/// Of `core` ranks, a power of two, each has its own chunk, and gets those of all by log2(core)
-/// phases; in each it has as many as its partner. Ranks beyond are idle.
+/// Adds the phases of an allgather by recursive doubling: each of `core` ranks (a power of two)
+/// starts with its own chunk. Ranks beyond are idle.
 void gather_by_doubling(Schedule& schedule, int rank, int core) {
   for (int distance = 1; distance < core; distance *= 2) {
     Phase& phase = schedule.phases.emplace_back();
@@ -114,7 +115,7 @@ Schedule direct_allreduce(int rank, int size) {
 
 Schedule one_shot_allreduce(int rank, int size) {
   check(rank, size);
-  Schedule schedule;
+  Schedule schedule{.algorithm = Algorithm::one_shot};
   if (size == 1) return schedule;
   Phase phase;
   for_each_peer(rank, size, [&](int peer) {
@@ -128,17 +129,17 @@ Schedule one_shot_allreduce(int rank, int size) {
 Schedule ring_allreduce(int rank, int size) {
   check(rank, size);
   const Ring ring{rank, size};
-  Schedule schedule{.chunks = size};
+  Schedule schedule{.algorithm = Algorithm::ring, .chunks = size};
   pass_round(schedule, ring, 0,
-             Merge::reduce);  // after these, the chunk ahead of us is complete here
-  pass_round(schedule, ring, 1, Merge::replace);  // pass the complete chunks round
+             Merge::reduce);  // afterwards, the chunk ahead of this rank is complete
+  pass_round(schedule, ring, 1, Merge::replace);  // circulate the complete chunks
   return schedule;
 }
 
 Schedule recursive_doubling_allreduce(int rank, int size) {
   check(rank, size);
   const Fold fold(rank, size);
-  Schedule schedule;
+  Schedule schedule{.algorithm = Algorithm::recursive_doubling};
   fold.in(schedule, one(0));
   for (int distance = 1; distance < fold.core; distance *= 2) {
     Phase& phase = schedule.phases.emplace_back();
@@ -166,7 +167,7 @@ Schedule folded_allreduce(int rank, int size, int together) {
     in.sends.push_back({first, one(0)});
     out.receives.push_back({first, one(0), Merge::replace});
   }
-  Schedule schedule{.phases = {std::move(in)}};
+  Schedule schedule{.algorithm = Algorithm::folded, .phases = {std::move(in)}};
   Schedule among_first = recursive_doubling_allreduce(rank / together, size / together);
   for (Phase& phase : among_first.phases) {
     if (rank != first) phase = {};
@@ -184,7 +185,8 @@ Schedule folded_allreduce(int rank, int size, int together) {
 Schedule halving_doubling_allreduce(int rank, int size) {
   check(rank, size);
   const Fold fold(rank, size);
-  Schedule schedule{.chunks = fold.core, .room_chunks = fold.core};
+  Schedule schedule{
+      .algorithm = Algorithm::halving_doubling, .chunks = fold.core, .room_chunks = fold.core};
   const ChunkRange all{0, fold.core};
   std::vector<Phase> doubling;
   fold.in(schedule, all);
@@ -209,6 +211,7 @@ Schedule halving_doubling_allreduce(int rank, int size) {
 Schedule tree_allreduce(int rank, int size) {
   check(rank, size);
   Schedule schedule = binomial_broadcast(rank, size, 0);
+  schedule.algorithm = Algorithm::tree;
   std::vector<Phase> down = std::move(schedule.phases);
   schedule.phases.clear();
   for (size_t level = down.size(); level-- > 0;) {  // the same edges, upwards
@@ -225,7 +228,7 @@ Schedule tree_allreduce(int rank, int size) {
 
 Schedule parameter_server_allreduce(int rank, int size) {
   check(rank, size);
-  Schedule schedule;
+  Schedule schedule{.algorithm = Algorithm::parameter_server};
   if (size == 1) return schedule;
   Phase collect;
   if (rank == 0)
@@ -241,7 +244,7 @@ Schedule parameter_server_allreduce(int rank, int size) {
 
 Schedule direct_allgather(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size};
+  Schedule schedule{.algorithm = Algorithm::direct, .chunks = size};
   if (size == 1) return schedule;
   Phase phase;
   for_each_peer(rank, size, [&](int peer) {
@@ -254,7 +257,7 @@ Schedule direct_allgather(int rank, int size) {
 
 Schedule ring_allgather(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size};
+  Schedule schedule{.algorithm = Algorithm::ring, .chunks = size};
   pass_round(schedule, Ring{rank, size}, 0, Merge::replace);
   return schedule;
 }
@@ -262,7 +265,7 @@ Schedule ring_allgather(int rank, int size) {
 Schedule recursive_doubling_allgather(int rank, int size) {
   check(rank, size);
   HVD_ASSERT(std::has_single_bit(static_cast<unsigned>(size)));
-  Schedule schedule{.chunks = size};
+  Schedule schedule{.algorithm = Algorithm::recursive_doubling, .chunks = size};
   gather_by_doubling(schedule, rank, size);
   schedule.room_chunks = std::max(1, size / 2);
   return schedule;
@@ -270,7 +273,7 @@ Schedule recursive_doubling_allgather(int rank, int size) {
 
 Schedule direct_reducescatter(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size, .room_chunks = size};
+  Schedule schedule{.algorithm = Algorithm::direct, .chunks = size, .room_chunks = size};
   if (size == 1) return schedule;
   Phase phase;
   for_each_peer(rank, size, [&](int peer) {
@@ -283,7 +286,7 @@ Schedule direct_reducescatter(int rank, int size) {
 
 Schedule direct_alltoall(int rank, int size) {
   check(rank, size);
-  Schedule schedule{.chunks = size * size, .room_chunks = size};
+  Schedule schedule{.algorithm = Algorithm::direct, .chunks = size * size, .room_chunks = size};
   if (size == 1) return schedule;
   Phase phase;
   for_each_peer(rank, size, [&](int peer) {
@@ -297,7 +300,7 @@ Schedule direct_alltoall(int rank, int size) {
 Schedule direct_broadcast(int rank, int size, int root) {
   check(rank, size);
   check(root, size);
-  Schedule schedule;
+  Schedule schedule{.algorithm = Algorithm::direct};
   if (size == 1) return schedule;
   Phase phase;
   if (rank == root)
@@ -311,9 +314,9 @@ Schedule direct_broadcast(int rank, int size, int root) {
 Schedule binomial_broadcast(int rank, int size, int root) {
   check(rank, size);
   check(root, size);
-  const int place = (rank - root + size) % size;  // the root is at place 0
+  const int place = (rank - root + size) % size;  // the root has place 0
   const auto rank_at = [&](int other) { return (other + root) % size; };
-  Schedule schedule;
+  Schedule schedule{.algorithm = Algorithm::binomial};
   for (int have = 1; have < size; have *= 2) {  // places below `have` hold the content
     Phase& phase = schedule.phases.emplace_back();
     if (place < have && place + have < size) phase.sends.push_back({rank_at(place + have), one(0)});

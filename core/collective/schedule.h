@@ -1,12 +1,14 @@
-// What each rank sends, receives and merges, phase by phase: pure data. An algorithm is a function
-// (rank, size) -> Schedule over chunk numbers; a Layout maps chunks to bytes, so uneven sizes are
-// not new algorithms. schedule_test.cc proves each one for all ranks of sizes 1 to 64 by counting
-// who holds what.
+// Schedules: what each rank sends, receives and merges in each phase, as pure data. An algorithm is
+// a function (rank, size) -> Schedule over chunk numbers; a Layout maps chunks to bytes, so uneven
+// sizes need no separate algorithms. schedule_test.cc verifies each algorithm on all ranks for
+// sizes 1 to 64 by tracking the contributions in each chunk.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
+
+#include "core/base/route.h"
 
 namespace hvd {
 
@@ -18,15 +20,15 @@ struct ChunkRange {
 };
 
 enum class Merge : uint8_t {
-  replace,  ///< the received chunks are the new content
-  /// All `reduce` receives of a phase into the same range are combined with this rank's own
-  /// content, in ascending order of rank, so that ranks that reduce the same contributions get the
-  /// same bits.
+  replace,  ///< the received chunks replace the content
+  /// All `reduce` receives of a phase into the same range are combined with this rank's own content
+  /// in ascending order of rank, so that ranks that reduce the same contributions get the same
+  /// bits.
   reduce,
 };
 
-/// `base`: the chunk at which the sender's room begins in this phase; the room holds the chunks
-/// from there to the last one sent. Sender and receiver name the same.
+/// `base`: the first chunk of the sender's buffer in this phase; the buffer holds the chunks from
+/// `base` to the last one sent. Equal on sender and receiver.
 struct Send {
   int peer = 0;
   ChunkRange range;
@@ -38,13 +40,13 @@ struct Receive {
   ChunkRange range;
   Merge merge = Merge::replace;
   int base = 0;
-  /// reduce: of how many ranks what comes is the reduction.
+  /// reduce: the number of ranks whose contributions are in the received data.
   int contributions = 1;
   bool operator==(const Receive&) const = default;
 };
 
-/// Sends leave with the content the chunks had when the phase began; receives land when all are
-/// there.
+/// Sends use the chunks' content at the start of the phase; receives are merged when all have
+/// arrived.
 struct Phase {
   std::vector<Send> sends;
   std::vector<Receive> receives;
@@ -52,38 +54,41 @@ struct Phase {
 };
 
 struct Schedule {
+  Algorithm algorithm = Algorithm::none;  ///< for observers
   int chunks = 1;
-  std::vector<Phase> phases{};  ///< as many on every rank; a rank may be idle in one
-  /// The most chunks that one rank's room holds in any phase, the same on every rank: a unit is
-  /// shared by so many.
+  std::vector<Phase> phases{};  ///< equally many on every rank; a rank may be idle in a phase
+  /// The maximum number of chunks in a rank's buffer in any phase, equal on every rank: a unit is
+  /// divided by this number.
   int room_chunks = 1;
   bool operator==(const Schedule&) const = default;
 };
 
 // Allreduce.
-/// Each rank reduces its own chunk from all peers, then everybody takes all chunks: two phases,
-/// every byte moved once. The shape for shared memory.
+/// Reduce-scatter and allgather by direct exchange: each rank reduces its own chunk from all peers,
+/// then reads all chunks. Two phases; every byte is moved once. For shared memory.
 Schedule direct_allreduce(int rank, int size);
-/// Each rank takes everything from everybody and reduces it all: one phase, for small payloads,
-/// and for two ranks that share memory.
+/// Each rank reads all data of all ranks and reduces it: one phase, for small payloads and for two
+/// ranks that share memory.
 Schedule one_shot_allreduce(int rank, int size);
 /// Ring (Patarasuk & Yuan, 2009): every rank sends 2 (size - 1) / size of the buffer.
 Schedule ring_allreduce(int rank, int size);
-/// Recursive doubling (Thakur, Rabenseifner, Gropp, 2005); ranks beyond the largest power of two
-/// fold in before and out after.
+/// Recursive doubling (Thakur, Rabenseifner, Gropp, 2005). Ranks beyond the largest power of two
+/// send to a partner before and receive the result after.
 Schedule recursive_doubling_allreduce(int rank, int size);
-/// Of every `together` ranks in a row the first adds up what they have; the first ones exchange
-/// that by recursive doubling, and hand the sums back. `together` divides `size`. Fewer
-/// messages than by doubling alone: where ranks share cores, each takes the time of a core.
+/// Leader-based pre-reduction: the first of every `together` consecutive ranks reduces their data,
+/// the leaders run recursive doubling, and then send the result back. `together` must divide
+/// `size`. Uses fewer messages than recursive doubling alone, which is faster on oversubscribed
+/// cores.
 Schedule folded_allreduce(int rank, int size, int together);
 /// Recursive halving, then doubling (Rabenseifner, 2004; Thakur et al., 2005): as many bytes as a
-/// ring in 2 log2(size) phases. Half of them go to the next rank, which is likely the nearest, a
-/// quarter to the next but one, and so on. Ranks beyond the largest power of two fold as above.
+/// ring in 2 log2(size) phases. Half of them go to the next rank, likely the nearest, a quarter to
+/// the second next, and so on. Ranks beyond the largest power of two are handled as in recursive
+/// doubling.
 Schedule halving_doubling_allreduce(int rank, int size);
-/// Everything up a binomial tree to rank 0, reduced on the way, and down again.
+/// Reduce to rank 0 along a binomial tree, then broadcast along the same tree.
 Schedule tree_allreduce(int rank, int size);
-/// All send to rank 0, which reduces everything in one go and sends it back (the shape of a
-/// parameter server with one server: Li et al., 2014).
+/// All ranks send to rank 0, which reduces all data and sends the result back (a parameter server
+/// with one server: Li et al., 2014).
 Schedule parameter_server_allreduce(int rank, int size);
 
 // Allgather: chunk r belongs to rank r.
@@ -93,13 +98,13 @@ Schedule ring_allgather(int rank, int size);
 /// phases; `size` is a power of two.
 Schedule recursive_doubling_allgather(int rank, int size);
 
-/// Chunk r ends, reduced, on rank r alone: the first phase of direct_allreduce. Over links it moves
-/// as few bytes as a ring and waits once.
+/// Rank r gets the reduced chunk r: the first phase of direct_allreduce. Over links it transfers as
+/// few bytes as a ring, in one phase.
 Schedule direct_reducescatter(int rank, int size);
-/// Chunk i * size + j goes from rank i to rank j.
+/// Chunk i * size + j is sent from rank i to rank j.
 Schedule direct_alltoall(int rank, int size);
 
-// Broadcast: one chunk, `root` is a rank of the group.
+// Broadcast: one chunk; `root` is a rank of the group.
 Schedule direct_broadcast(int rank, int size, int root);
 Schedule binomial_broadcast(int rank, int size, int root);
 

@@ -1,5 +1,5 @@
-// Proves every schedule for every rank of sizes 1 to 64, by running all ranks' phases on symbols
-// instead of bytes.
+// Verifies every schedule for every rank of sizes 1 to 64 by executing all ranks' phases on symbols
+// instead of data.
 #include "core/collective/schedule.h"
 
 #include <gtest/gtest.h>
@@ -17,11 +17,11 @@ namespace {
 
 constexpr int kLargestSize = 64;
 
-/// What a chunk can hold, as an expression over the ranks' contributions. Equal expressions have
-/// equal numbers. Combining is commutative but not associative, as rounding sums are.
+/// The content of a chunk, as an expression over the ranks' contributions. Equal expressions give
+/// equal numbers. Combining is commutative but not associative, like floating-point addition.
 class Expressions {
  public:
-  /// The contribution of one rank to whatever chunk.
+  /// The contribution of one rank to any chunk.
   int leaf(int rank) {
     counts_.resize(std::max(counts_.size(), size_t{kLargestSize}));
     counts_[rank][rank] = 1;
@@ -37,7 +37,7 @@ class Expressions {
     }
     return at->second;
   }
-  /// How often each rank's contribution is in it.
+  /// How often each rank's contribution occurs.
   const std::map<int, int>& counts(int expression) const { return counts_[expression]; }
 
  private:
@@ -74,7 +74,7 @@ class Machine {
     }
   }
 
-  /// Content that replaces must be the final one: the executor scales before it is sent.
+  /// Replacing content must be final: the executor scales before it is sent.
   std::vector<int> replacements() const { return replacements_; }
 
  private:
@@ -118,7 +118,7 @@ class Machine {
 
 using Step = std::tuple<size_t, int, int, int, int, int>;  // phase, from, to, first, count, base
 
-/// Of one phase of one rank: it fits the room that all ranks derive.
+/// Checks one phase of one rank: it fits the buffer that all ranks derive.
 void expect_room(const Schedule& schedule, const Phase& phase) {
   for (const Send& send : phase.sends) {
     EXPECT_EQ(send.base, phase.sends[0].base);
@@ -128,7 +128,7 @@ void expect_room(const Schedule& schedule, const Phase& phase) {
   }
 }
 
-/// Everything sent is received by whom it was sent to, in the same phase, and the other way round.
+/// Checks that every send has a matching receive in the same phase, and vice versa.
 void expect_pairs(const std::vector<Schedule>& schedules) {
   std::vector<Step> sent, received;
   for (int rank = 0; rank < static_cast<int>(schedules.size()); ++rank) {
@@ -157,7 +157,7 @@ void expect_pairs(const std::vector<Schedule>& schedules) {
   EXPECT_TRUE(std::ranges::adjacent_find(sent) == sent.end()) << "the same is sent twice";
 }
 
-/// In one phase a chunk is replaced once, or reduced, not both.
+/// Checks that in one phase a chunk is either replaced once or reduced, not both.
 void expect_one_change_a_phase(const std::vector<Schedule>& schedules) {
   for (const Schedule& schedule : schedules)
     for (const Phase& phase : schedule.phases) {
@@ -354,7 +354,7 @@ TEST(Schedule, HalvingDoublingSendsLessThanTwoBuffersARank) {
 
 TEST(Schedule, HalvingDoublingSendsMostToTheNearest) {
   const auto phases = halving_doubling_allreduce(5, 8).phases;
-  std::vector<std::pair<int, int>> sent;  // to whom, chunks
+  std::vector<std::pair<int, int>> sent;  // peer, chunks
   for (const Phase& phase : phases)
     for (const Send& send : phase.sends) sent.emplace_back(send.peer, send.range.count);
   EXPECT_EQ(sent,

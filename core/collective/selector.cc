@@ -14,43 +14,7 @@
 namespace hvd {
 namespace {
 
-enum class Algorithm : uint8_t {
-  direct,
-  one_shot,
-  ring,
-  recursive_doubling,
-  halving_doubling,
-  folded,
-  tree,
-  parameter_server,
-  binomial,
-};
-
-std::string_view name_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::direct:
-      return "direct";
-    case Algorithm::one_shot:
-      return "one_shot";
-    case Algorithm::ring:
-      return "ring";
-    case Algorithm::recursive_doubling:
-      return "recursive_doubling";
-    case Algorithm::halving_doubling:
-      return "halving_doubling";
-    case Algorithm::folded:
-      return "folded";
-    case Algorithm::tree:
-      return "tree";
-    case Algorithm::parameter_server:
-      return "parameter_server";
-    case Algorithm::binomial:
-      return "binomial";
-  }
-  HVD_ASSERT(false);
-}
-
-/// None: it is left to us.
+/// Returns nullopt for automatic selection.
 std::optional<Algorithm> algorithm_of(AlgorithmChoice choice) {
   switch (choice) {
     case AlgorithmChoice::automatic:
@@ -71,7 +35,8 @@ std::optional<Algorithm> algorithm_of(AlgorithmChoice choice) {
   HVD_ASSERT(false);
 }
 
-/// Whoever reduces a chunk gets it from all ranks at once; the executor goes by ascending rank.
+/// Returns whether each chunk is reduced from all ranks at once; the executor then uses ascending
+/// rank order.
 bool reduces_in_one_go(Algorithm algorithm) {
   return algorithm == Algorithm::direct || algorithm == Algorithm::one_shot ||
          algorithm == Algorithm::parameter_server;
@@ -82,38 +47,30 @@ bool is_overruled(const AllreduceRules& rules) {
   return rules.deterministic && chosen && !reduces_in_one_go(*chosen);
 }
 
-// One synchronisation instead of two, but every rank reads everything: pays while all of it
-// together is small.
+// One synchronization instead of two, but every rank reads all data: faster while the total is
+// small.
 constexpr size_t kOneShotBytesOfAllRanks = 16 * KiB;
-// Two ranks read no more by it than by taking parts, and wait for each other half as often. Each
-// line of memory is read and written once, while it is in the cache. Measured at np 2: 16 MiB 1.13
-// ms instead of 1.31, 64 MiB 5.6 instead of 6.0 (copying it once on one core: 5.1); 4 MiB, which
-// the last cache holds, the same.
+// Two ranks read no more data than with direct, and synchronize half as often. Each line of memory
+// is read and written once, while it is cached. Tuned by measurement, see docs/decisions/0025.
 constexpr size_t kOneShotBytesOfTwo = 8 * MiB;
-// Over links a phase costs a latency: log2(size) phases of everything, 2 log2(size) phases of parts
-// of it, or 2 (size - 1) phases of 1 / size. Two ranks send as much in one phase as in two.
-// Measured over loopback, recursive doubling, halving and doubling, ring: np 2, 256 KiB: 58, -, 67
-// us, 1 MiB: 193, -, 199; np 4, 16 KiB: 76, 73, 238, 256 KiB: 540, 236, 406, 1 MiB: 1700, 770, 950,
-// 4 MiB: 13300, 4800, 3000.
+// Over links each phase costs a latency: log2(size) phases with all data, 2 log2(size) phases with
+// parts of it, or 2 (size - 1) phases with 1 / size of it. Two ranks send as much in one phase as
+// in two. Tuned by measurement over loopback, see docs/decisions/0013.
 constexpr size_t kRecursiveDoublingBytes = 16 * KiB;
 constexpr size_t kRecursiveDoublingBytesOfTwo = 1 * MiB;
 constexpr size_t kHalvingDoublingBytes = 2 * MiB;
-// Within a machine halving and doubling is faster than a ring at any size, where each segment is
-// done with before the next, and fewer phases mean fewer turns: np 4, a core for two, 4 MiB 2.2
-// instead of 2.3 ms, 64 MiB 35 instead of 38. Allgather, by the bytes of the result; ring and
-// recursive doubling over loopback, np 4: 8 B 71, 51 us, 16 KiB 69, 48, 64 KiB 85, 73, 256 KiB 151,
-// 152, 4 MiB 1800, 2400.
+// Within a machine halving and doubling is faster than a ring at any size, because each segment is
+// finished before the next and fewer phases mean fewer context switches. The limit of recursive
+// doubling for allgather applies to the size of the result. Tuned by measurement, see
+// docs/decisions/0013.
 constexpr size_t kDoublingAllgatherBytes = 128 * KiB;
-// Where ranks share cores, what counts is how many messages a core has to do with. Over loopback,
-// without the fold and with it: np 4 on two cores, 8 B 26, 21 us, 64 KiB 72, 50, 256 KiB 148, 118,
-// 1 MiB 430, 402, 4 MiB alike; np 8 on two, 8 B 146, 62, 256 KiB 465, 307, 1 MiB 1410, 1320; np 32
-// on 16, 8 B 178, 87, 64 KiB 396, 218, 256 KiB 757, 752, 1 MiB 2490, 3670. The first rank of a core
-// keeps what all the others of it have; more than two first ones send each other everything in
-// several phases.
+// On oversubscribed cores the number of messages per core determines the time. With pre-reduction,
+// the first rank of a core keeps the data of all its ranks; more than two leaders exchange all data
+// in several phases. Tuned by measurement over loopback, see docs/decisions/0013.
 constexpr size_t kFoldedBytesOfACore = 1 * MiB;
 constexpr size_t kFoldedBytesAmongMany = 64 * KiB;
 
-// Everybody turns to everybody: pays while those are few.
+// All ranks access all ranks: faster while there are few.
 constexpr int kMostRanksReadDirectly = 1024;
 
 bool reads_all_directly(const GroupFacts& group) {
@@ -136,7 +93,7 @@ Algorithm allreduce_over_links(const GroupFacts& group, size_t bytes) {
   if (pays_to_fold(group, bytes)) return Algorithm::folded;
   if (bytes <= (group.size == 2 ? kRecursiveDoublingBytesOfTwo : kRecursiveDoublingBytes))
     return Algorithm::recursive_doubling;
-  // Ranks beyond a power of two would fold all their bytes into another before.
+  // Ranks beyond a power of two would send all their data to another rank first.
   const bool halves = std::has_single_bit(static_cast<unsigned>(group.size)) &&
                       (group.on_one_machine || bytes <= kHalvingDoublingBytes);
   return halves ? Algorithm::halving_doubling : Algorithm::ring;
@@ -152,7 +109,7 @@ Algorithm allreduce_algorithm(const GroupFacts& group, size_t bytes, const Allre
 
 Algorithm allgather_algorithm(const GroupFacts& group, size_t bytes) {
   if (reads_all_directly(group)) return Algorithm::direct;
-  // A crowd in shared memory has no room for half of all chunks at once.
+  // With many ranks in shared memory, half of all chunks do not fit into a unit.
   const bool doubles =
       !group.shared_memory && std::has_single_bit(static_cast<unsigned>(group.size));
   return doubles && bytes <= kDoublingAllgatherBytes ? Algorithm::recursive_doubling
@@ -163,7 +120,7 @@ Algorithm broadcast_algorithm(const GroupFacts& group) {
   return group.shared_memory ? Algorithm::direct : Algorithm::binomial;
 }
 
-// Each byte goes where it is needed, once; nothing that passes it on would move less.
+// Each byte is sent directly to its destination; forwarding would not reduce the traffic.
 constexpr Algorithm kReducescatterAlgorithm = Algorithm::direct;
 constexpr Algorithm kAlltoallAlgorithm = Algorithm::direct;
 
@@ -187,6 +144,7 @@ Schedule choose_allreduce(const GroupFacts& group, size_t bytes, const Allreduce
       return tree_allreduce(group.rank, group.size);
     case Algorithm::parameter_server:
       return parameter_server_allreduce(group.rank, group.size);
+    case Algorithm::none:
     case Algorithm::binomial:
       break;
   }
@@ -219,7 +177,7 @@ std::string warning_of_choice(const AllreduceRules& rules) {
   if (!is_overruled(rules)) return {};
   return fmt::format(
       "HOROVOD_ALLREDUCE_ALGORITHM={} has no effect: HOROVOD_DETERMINISTIC is set, and the sums of "
-      "this algorithm depend on the size; choose direct or parameter_server, or leave it out",
+      "this algorithm depend on the size; use direct or parameter_server, or unset it",
       name_of(*algorithm_of(rules.choice)));
 }
 
@@ -233,7 +191,7 @@ std::string describe_choices() {
   constexpr std::array<std::pair<std::string_view, GroupFacts>, 4> kGroups{
       {{"shared memory", {.shared_memory = true, .on_one_machine = true}},
        {"links, one machine", {.on_one_machine = true}},
-       {"links, two a core", {.on_one_machine = true, .ranks_a_core = 2}},
+       {"links, two per core", {.on_one_machine = true, .ranks_a_core = 2}},
        {"links", {}}}};
   for (auto [transport, group] : kGroups)
     for (const int size : kSizes)

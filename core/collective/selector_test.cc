@@ -25,10 +25,20 @@ TEST(Selector, SmallPayloadsTakeFewPhases) {
   EXPECT_EQ(phases(choose_allreduce(kLinks, 8 * MiB, kAutomatic)), 6u);
 }
 
+TEST(Selector, AScheduleSaysItsAlgorithm) {
+  EXPECT_EQ(choose_allreduce(kHost, 4, {}).algorithm, Algorithm::one_shot);
+  EXPECT_EQ(choose_allreduce(kHost, 1 * MiB, {}).algorithm, Algorithm::direct);
+  EXPECT_EQ(choose_allreduce(kLinks, 8 * MiB, {}).algorithm, Algorithm::ring);
+  EXPECT_EQ(choose_allreduce(kLinks, 8 * MiB, {.choice = AlgorithmChoice::tree}).algorithm,
+            Algorithm::tree);
+  EXPECT_EQ(choose_broadcast(kLinks, 0).algorithm, Algorithm::binomial);
+  EXPECT_EQ(choose_alltoall(kLinks).algorithm, Algorithm::direct);
+}
+
 struct Chosen {
   AlgorithmChoice choice;
   Schedule (*make)(int rank, int size);
-  bool deterministic;  ///< the same bits whatever it reduces
+  bool deterministic;  ///< bitwise reproducible
 };
 constexpr std::array kChosen = {
     Chosen{AlgorithmChoice::direct, direct_allreduce, true},

@@ -1,7 +1,7 @@
-// The order in which all ranks go through the units of a batch: one unit for each (segment, phase).
-// Where units overlap, a later segment's first phases come before an earlier one's last, so that a
-// rank packs what comes next while its peers still reduce. A pure function of three numbers that
-// all ranks agree on.
+// The order in which all ranks process the units of a batch: one unit per (segment, phase). If
+// units overlap, the first phases of a later segment precede the last phases of an earlier one, so
+// that a rank packs the next data while its peers still reduce. A pure function of three numbers
+// that are equal on all ranks.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,11 @@
 
 namespace hvd {
 
-/// A cursor over the units of `segments` x `phases`. A value.
-/// Phase p of segment s stands at wave s * stride + p * lag; units are ordered by wave, within one
-/// by phase. At least one of the two is 1: where more units overlap than a segment has phases, a
-/// larger lag leaves time between these. Where a segment has more phases, the stride opens only as
-/// many segments at a time as make that many units, so that a segment is done with while it is in
-/// the caches.
+/// A cursor over the units of `segments` x `phases`. A value. Phase p of segment s is in wave s *
+/// stride + p * lag; units are ordered by wave, then by phase. At least one of stride and lag is 1.
+/// If more units overlap than a segment has phases, a larger lag leaves time between the phases. If
+/// a segment has more phases, the stride limits the number of open segments to that number of
+/// units, so that a segment is finished while it is in the caches.
 class Wavefront {
  public:
   Wavefront(size_t segments, size_t phases, uint32_t overlapping)
@@ -40,7 +39,7 @@ class Wavefront {
     }
   }
 
-  /// Has this cursor passed the unit of (segment, phase)?
+  /// Returns whether this cursor has passed the unit of (segment, phase).
   bool passed(size_t segment, size_t phase) const {
     if (done()) return true;
     const size_t wave = segment * stride_ + phase * lag_;
@@ -48,7 +47,7 @@ class Wavefront {
   }
 
  private:
-  size_t first_phase() const {  // the segment of an earlier one would lie behind the last
+  size_t first_phase() const {  // earlier phases would belong to segments after the last one
     const size_t last_opened = (segments_ - 1) * stride_;
     return wave_ <= last_opened ? wave_ % stride_ : (wave_ - last_opened + lag_ - 1) / lag_;
   }

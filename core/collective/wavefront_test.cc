@@ -51,7 +51,7 @@ TEST(Wavefront, PacksTheNextSegmentBeforeTheLastPhaseOfThisOne) {
 
 TEST(Wavefront, OpensOnlyAsManySegmentsAsOverlap) {
   for (const uint32_t overlapping : {1, 2, 3, 4}) {
-    std::map<size_t, size_t> left;  // of segments that are open: phases to come
+    std::map<size_t, size_t> left;  // remaining phases of open segments
     size_t most = 0;
     for (Wavefront at(9, 12, overlapping); !at.done(); at.next()) {
       const auto [segment, is_new] = left.try_emplace(at.segment(), 12);

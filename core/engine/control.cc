@@ -21,8 +21,8 @@ Control::Control(Wiring& wiring, const NegotiateOptions& options)
     neighbours_.push_back({child.child, std::move(child.channel)});
 }
 
-void Control::batch_done(GroupNumber group, const std::vector<Bound>& bound) {
-  client_.batch_done(group, bound);
+void Control::batch_ended(GroupNumber group) {
+  client_.batch_ended(group);
   if (root() != nullptr) hub_->root_rank_done(group);
 }
 
@@ -35,8 +35,8 @@ void Control::lose(int rank, const std::string& why) {
     send_up(up);
     return client_.parent_lost(rank, why);
   }
-  hub_->lost_child(rank, why);                                // upward, or to the Root here
-  if (hub_->root() == nullptr) hub_->lost_parent(rank, why);  // downward at once
+  hub_->lost_child(rank, why);                                // up the tree, or to the local Root
+  if (hub_->root() == nullptr) hub_->lost_parent(rank, why);  // down the tree at once
   exchange_at_home();
   speak();
 }
@@ -80,7 +80,7 @@ void Control::hear(const Neighbour& neighbour, const Frame& frame) {
   }
 }
 
-// The client of a leader and its hub meet without a channel.
+// The client of a leader and its hub exchange messages without a channel.
 bool Control::exchange_at_home() {
   if (!hub_) return false;
   bool moved = false;

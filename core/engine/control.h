@@ -1,60 +1,63 @@
-// This rank's part in agreement: its Client, the Hub where it leads its host, and the channels of
-// the tree between them and their neighbours. Turns frames into messages and back; decides nothing.
+// The negotiation of this rank: its Client, the Hub if it is the leader of its host, and the
+// channels to their neighbours in the tree. Converts between frames and messages and makes no
+// decisions.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/group/bootstrap/wiring.h"
+#include "core/bootstrap/wiring.h"
 #include "core/negotiate/client.h"
 #include "core/negotiate/hub.h"
+#include "core/transport/channel_set.h"
 
 namespace hvd {
 
-/// Owned and driven by the holder of the driver token; nothing blocks.
-class Control {
+/// Owned and driven by the holder of the progress token. Never blocks.
+class Control final : public ChannelSet {
  public:
-  /// Takes the control channels out of `wiring`.
+  /// Moves the control channels out of `wiring`.
   Control(Wiring& wiring, const NegotiateOptions& options);
 
   Submitted submit(GroupNumber group, const std::string& name, const Signature& signature,
                    uint64_t tag) {
     return client_.submit(group, name, signature, tag);
   }
-  /// False when this rank has joined already, or the job has ended.
+  /// Returns false if this rank has joined already or the job has ended.
   bool join() { return client_.join(); }
   void shutdown() { client_.shutdown(); }
-  void batch_done(GroupNumber group, const std::vector<Bound>& bound);
-  /// `rank` went away without a goodbye: this rank ends, and everyone it can reach hears of it.
+  void free_names(GroupNumber group, const std::vector<Bound>& bound) {
+    client_.free_names(group, bound);
+  }
+  void batch_ended(GroupNumber group);
+  /// `rank` left without a goodbye. Ends the job on this rank and informs all ranks it can reach.
   void lose(int rank, const std::string& why);
-  /// One period of the stall check has passed.
+  void expire(GroupNumber group, const NameHash& name, std::chrono::milliseconds timeout) {
+    client_.expire(group, name, timeout);
+  }
+  /// Called once per period of the stall check.
   void tick();
 
-  /// Reads what has come, lets the machines answer, and sends; true when anything moved.
-  /// Throws Error{peer_lost, rank} when a neighbour is gone.
-  bool pump();
+  /// Receives messages, runs the state machines, and sends their messages.
+  bool pump() override;
   std::vector<Action> take_actions() { return client_.take_actions(); }
 
   bool ended() const { return client_.ended(); }
-  /// Requests that are not agreed yet.
+  const Client::Announced& announced() const { return client_.announced(); }
+  /// The number of requests without agreement.
   size_t waiting() const { return client_.waiting(); }
-  /// The Hub here has asked its children what they wait for, and not all have answered.
+  /// The local Hub has requested stall information from its children and some have not answered.
   bool collecting() const { return hub_ && hub_->collecting(); }
-  /// The Root where it lives here, else nullptr.
+  /// Returns the Root if it is on this rank, otherwise nullptr.
   Root* root() { return hub_ ? hub_->root() : nullptr; }
 
-  bool has_unsent() const;
-  /// The last frame on every channel.
-  void say_goodbye();
-  /// All is sent and, unless `after_loss`, every neighbour has said goodbye. Those that are gone do
-  /// not count.
-  bool parted(bool after_loss) const;
-  /// The channel to `rank`, if there is one, is broken: nothing more is read from it or sent to it.
-  void forget(int rank);
+  bool has_unsent() const override;
+  void say_goodbye() override;
+  bool parted(bool after_loss) const override;
+  void forget(int rank) override;
 
-  template <class Visit>
-  void for_each_channel(Visit visit) {
+  void for_each_channel(const Visit& visit) override {
     for (Neighbour& neighbour : neighbours_) {
       if (!neighbour.gone) visit(*neighbour.channel);
     }
@@ -62,9 +65,9 @@ class Control {
 
  private:
   struct Neighbour {
-    int child = kParent;  ///< which child of the hub, or kParent
+    int child = kParent;  ///< number of the child of the hub, or kParent
     std::unique_ptr<Channel> channel;
-    bool gone = false;  ///< broken
+    bool gone = false;  ///< the connection is lost
   };
   static constexpr int kParent = -1;
 
@@ -78,8 +81,8 @@ class Control {
 
   const int rank_;
   Client client_;
-  std::unique_ptr<Hub> hub_;  ///< where this rank leads its host
-  int own_child_ = 0;         ///< this rank among the hub's children
+  std::unique_ptr<Hub> hub_;  ///< if this rank is the leader of its host
+  int own_child_ = 0;         ///< number of this rank among the children of the hub
   std::vector<Neighbour> neighbours_;
   bool parting_ = false;
 };

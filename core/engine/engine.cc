@@ -6,23 +6,23 @@
 #include <utility>
 
 #include "core/base/assert.h"
-#include "core/base/log.h"
-#include "core/group/bootstrap/levels.h"
-#include "core/negotiate/stall.h"
-#include "core/transport/channel_watch.h"
 
 namespace hvd {
 namespace {
 
 using std::chrono_literals::operator""ms;
 
-// What epoll reports: a peer's process, or that sockets have something for pump().
-constexpr uint64_t kProcessTag = uint64_t{1} << 32;  // plus the rank
-constexpr uint64_t kControlTag = uint64_t{2} << 32;
-constexpr uint64_t kDataTag = uint64_t{3} << 32;
+// Bit of the mesh in Connections::News::readable: it is the second channel set.
+constexpr uint64_t kDataReadable = 2;
 
-// After a loss the links only need to take what is queued for them; nobody waits for answers.
+// The Root takes a batch that is queued on a device as ended, so that waiting threads need not wait
+// for the device. With more batches in the queue it waits for them: the device is behind, so the
+// next batches may become larger (docs/decisions/0055).
+constexpr size_t kQueuedBatches = 16;
+
+// How long queued data is flushed after a loss. No answers are expected.
 constexpr auto kFlushAfterLoss = 100ms;
+constexpr auto kDevicePoll = 1ms;  // while the ranks end their device work
 
 NegotiateOptions options_of(const Knobs& knobs) {
   NegotiateOptions options;
@@ -32,8 +32,8 @@ NegotiateOptions options_of(const Knobs& knobs) {
 }
 
 std::string quoted(const Request& request) {
-  if (request.kind == Request::Kind::join) return "join";
-  return fmt::format("{} \"{}\"", name_of(request.signature.kind), request.name);
+  if (request.joins()) return "join";
+  return fmt::format("{} \"{}\"", name_of(request.signature.operation.kind), request.name);
 }
 
 Outcome outcome_of(const Ending& ending, const Request& request) {
@@ -42,13 +42,11 @@ Outcome outcome_of(const Ending& ending, const Request& request) {
 
 std::string_view why_refused(Submitted why) {
   switch (why) {
-    case Submitted::duplicate_name:
-      return "an operation of this name is still in flight on this rank; wait for it, or give each "
-             "its own name";
     case Submitted::joined:
       return "this rank has joined and may not submit until all ranks have joined";
     case Submitted::not_a_member:
       return "the process set has been removed";
+    case Submitted::duplicate_name:  // submit() has refused it
     case Submitted::accepted:
     case Submitted::ended:
       break;
@@ -70,62 +68,36 @@ Ending ending_of(const Action& action) {
                       action.rank)};
 }
 
-Transfer transfer_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::allreduce:
-      return Transfer::allreduce;
-    case OperationKind::allgather:
-      return Transfer::allgather;
-    case OperationKind::broadcast:
-      return Transfer::broadcast;
-    case OperationKind::alltoall:
-      return Transfer::alltoall;
-    case OperationKind::reducescatter:
-      return Transfer::reducescatter;
-    case OperationKind::barrier:
-    case OperationKind::add_process_set:
-    case OperationKind::remove_process_set:
-      break;  // nothing to move
-  }
-  HVD_ASSERT(false);
-}
-
 }  // namespace
 
-Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told, Observer* observer,
-               Carrier* carrier)
+Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
+               const MakeBackends& make_backends, Observer* observer)
     : wiring_(std::move(wiring)),
       knobs_(knobs),
       clock_(clock),
       told_(std::move(told)),
-      carrier_(carrier),
+      backends_(make_backends([waiter = wiring_.waiter.get()] { waiter->ring(); })),
       control_(wiring_, options_of(knobs)),
-      events_(observer, clock, wiring_.identity.rank, carrier != nullptr),
+      connections_(wiring_, channel_sets()),
+      events_(observer, counters_, clock, wiring_.identity.rank),
+      stall_watch_(control_, events_, knobs_, clock, wiring_.identity.rank),
       sets_(wiring_.identity.size),
-      runner_(host_rules(knobs), carrier, events_) {
+      runner_(backends_, events_) {
   add_group(kWorldGroup, sets_.find(ProcessSets::kWorldId)->ranks);
-  watch_everything();
+  connections_.watch_sockets();
 }
 
 Engine::~Engine() { HVD_ASSERT(finished()); }
 
-void Engine::watch_everything() {
-  for (const Wiring::Watched& peer : wiring_.local_peers)
-    wiring_.waiter->watch(peer.process.get(), kProcessTag + static_cast<uint64_t>(peer.rank));
-  const auto watch_as = [&](uint64_t tag) {
-    return [=, this](Channel& channel) { watch(*wiring_.waiter, channel, tag); };
-  };
-  control_.for_each_channel(watch_as(kControlTag));
-  if (wiring_.mesh) wiring_.mesh->for_each_channel(watch_as(kDataTag));
+std::vector<ChannelSet*> Engine::channel_sets() {
+  std::vector<ChannelSet*> sets{&control_};
+  if (wiring_.mesh) sets.push_back(wiring_.mesh.get());
+  return sets;
 }
 
 bool Engine::busy() const {
   return !requests_.empty() || !runner_.idle() || !inbox_.empty() ||
          (state_ != State::running && state_ != State::finished);
-}
-
-bool Engine::owes_peers() const {
-  return control_.has_unsent() || (wiring_.mesh && !wiring_.mesh->unsent().empty());
 }
 
 bool Engine::turn() {
@@ -136,42 +108,27 @@ bool Engine::turn() {
   moved |= control_.pump();
   moved |= act();
   moved |= run_batches();
-  if (wiring_.mesh) moved |= wiring_.mesh->pump_unsent();  // what peers still wait for
-  check_stalls();
-  if (state_ == State::draining && runner_.idle()) {
-    begin_closing();
-    moved = true;
-  }
+  if (wiring_.mesh) moved |= wiring_.mesh->pump_unsent();  // peers wait for this data
+  stall_watch_.check(requests_);
+  if (state_ == State::draining && runner_.idle()) moved |= leave_devices();
   return moved;
 }
 
-// ---- what epoll has seen
+// ---- events of epoll
 // ---------------------------------------------------------------------------
 
-void Engine::set_asleep(bool asleep) {
-  if (wiring_.segment) wiring_.segment->set_asleep(asleep);
-  if (!asleep) return;
-  const auto arm = [&](uint64_t tag) {
-    return [=, this](Channel& channel) { watch_before_sleep(*wiring_.waiter, channel, tag); };
-  };
-  control_.for_each_channel(arm(kControlTag));
-  if (wiring_.mesh) wiring_.mesh->for_each_channel(arm(kDataTag));
-}
-
 bool Engine::notice_ready() {
-  if (wiring_.mesh) wiring_.waiter->poll(ready_);
-  bool data = false;
-  for (const uint64_t tag : std::exchange(ready_, {})) {
-    data |= tag == kDataTag;
-    if (tag >= kProcessTag && tag < kControlTag) process_ended(static_cast<int>(tag - kProcessTag));
-  }
-  return data && state_ != State::closing && wiring_.mesh->pump();
+  if (wiring_.mesh) connections_.poll();
+  const Connections::News news = connections_.take_news();
+  for (const int rank : news.lost) lose_process(rank);
+  return (news.readable & kDataReadable) != 0 && state_ != State::closing && wiring_.mesh->pump();
 }
 
-// A process that ended without a goodbye is lost.
-void Engine::process_ended(int rank) {
-  if (!wiring_.is_lost_with_its_process(rank)) return;
-  if (state_ == State::closing) return forget(rank);
+void Engine::lose_process(int rank) {
+  if (state_ == State::closing) {
+    abandon_backends();
+    return connections_.forget(rank);
+  }
   fail(Code::peer_lost, "its process ended without hvd.shutdown(): it was killed, crashed or left",
        rank);
 }
@@ -179,34 +136,47 @@ void Engine::process_ended(int rank) {
 // ---- submissions
 // -----------------------------------------------------------------------------------
 
+std::optional<Refusal> Engine::submit(std::span<Request> requests) {
+  if (const Request* taken = names_.add(requests))
+    return Refusal{Refusal::Why::name_in_flight, taken};
+  const Pushed pushed = inbox_.push_all(requests);
+  if (pushed == Pushed::accepted) return std::nullopt;
+  names_.remove(requests);
+  return Refusal{pushed == Pushed::full ? Refusal::Why::full : Refusal::Why::closed};
+}
+
 void Engine::submit_shutdown() {
   Request request;
-  request.kind = Request::Kind::shutdown;
+  request.ends_job = true;
   inbox_.push_beyond_limit(std::move(request));
 }
 
-// A request is at every moment in one place where end() finds it, so that no error in between, not
-// even want of memory, leaves a Handle that never completes.
+// Every request is always in a container that end() searches. So no error, including bad_alloc,
+// leaves a Handle that never completes.
 bool Engine::take_submissions() {
-  if (taken_.empty()) inbox_.drain(taken_);  // else an error has interrupted the last call
+  if (taken_.empty()) inbox_.drain(taken_);  // otherwise an error has interrupted the last call
   const bool any = !taken_.empty();
   while (accepted_ < taken_.size()) accept(taken_[accepted_]);
   taken_.clear();
   accepted_ = 0;
+  if (any) events_.announced(control_.announced());
   return any;
 }
 
 void Engine::accept(Request& request) {
-  if (request.kind == Request::Kind::shutdown) {
+  if (request.ends_job) {
     ++accepted_;
     return control_.shutdown();
   }
   const uint64_t tag = next_tag_++;
   const auto place = requests_.try_emplace(requests_.end(), tag, std::move(request));
   ++accepted_;
-  const Request& kept = place->second;
+  Request& kept = place->second;
   const Submitted result = announce(kept, tag);
-  if (result == Submitted::accepted) return events_.ready(kept);
+  if (result == Submitted::accepted) {
+    stall_watch_.accepted(kept);
+    return events_.ready(kept);
+  }
   if (result == Submitted::ended) return finish_waiting(tag, outcome_of(*ending_, kept));
   finish_waiting(tag,
                  {Code::invalid_argument, fmt::format("{}: {}", quoted(kept), why_refused(result)),
@@ -214,15 +184,14 @@ void Engine::accept(Request& request) {
 }
 
 Submitted Engine::announce(const Request& request, uint64_t tag) {
-  if (request.kind == Request::Kind::operation)
-    return control_.submit(request.group, request.name, request.signature, tag);
+  if (!request.joins()) return control_.submit(request.group, request.name, request.signature, tag);
   if (ending_) return Submitted::ended;
   if (!control_.join()) return Submitted::joined;
   join_tag_ = tag;
   return Submitted::accepted;
 }
 
-// ---- what was agreed
+// ---- verdicts
 // -------------------------------------------------------------------------------
 
 bool Engine::act() {
@@ -241,7 +210,7 @@ void Engine::act_on(Action& action) {
     case Action::Type::ended:
       return end(ending_of(action));
     case Action::Type::joined:
-      requests_.at(join_tag_).operation->number = action.rank;
+      requests_.at(join_tag_).completion->number = action.rank;
       return finish_waiting(join_tag_, {});
     case Action::Type::set_added:
       return add_set(action);
@@ -259,8 +228,13 @@ void Engine::finish_waiting(uint64_t tag, Outcome outcome) {
 
 void Engine::enqueue(Action& action) {
   Runner::Job job{.group = action.group};
-  if (action.bound.front().signature->kind != OperationKind::barrier)
-    job.batch.emplace(make_batch(action));
+  const Signature& agreed = action.bound.front().signature;
+  if (moves_tensors(agreed.operation.kind)) job.batch.emplace(make_batch(action));
+  if (agreed.operation.kind == OperationKind::message) {
+    job.between = agreed.members;
+    job.is_paced = true;
+    add_pair(job.between);
+  }
   job.bound = std::move(action.bound);
   job.requests.reserve(job.bound.size());
   Runner::Job& queued = runner_.enqueue(std::move(job));
@@ -269,7 +243,7 @@ void Engine::enqueue(Action& action) {
   }
 }
 
-// The job has room for it.
+// Moves the request with `tag` to `job`, which has reserved memory for it.
 void Engine::adopt(Runner::Job& job, uint64_t tag) {
   const auto found = requests_.find(tag);
   HVD_ASSERT(found != requests_.end());
@@ -278,21 +252,23 @@ void Engine::adopt(Runner::Job& job, uint64_t tag) {
   requests_.erase(found);
 }
 
-Batch Engine::make_batch(const Action& action) const {
+Batch Engine::make_batch(const Action& action) {
   const Signature& agreed = action.bound.front().signature;
-  Batch batch{.sequence = action.sequence,
-              .transfer = transfer_of(agreed.kind),
-              .dtype = agreed.dtype,
-              .op = agreed.op,
-              .prescale = agreed.prescale,
-              .postscale = agreed.postscale};
-  if (agreed.kind == OperationKind::broadcast)
-    batch.root = sets_.find_group(action.group)->rank_of(agreed.root);
+  Batch batch{.sequence = action.sequence, .operation = agreed.operation};
+  if (agreed.operation.kind == OperationKind::broadcast) {
+    batch.operation.root = sets_.find_group(action.group)->rank_of(agreed.operation.root);
+  } else if (agreed.operation.kind == OperationKind::message) {
+    batch.operation.kind = OperationKind::broadcast;  // in the group of its two ranks
+    batch.operation.root = agreed.operation.root == agreed.members.front() ? 0 : 1;
+  }
+  if (agreed.operation.device != DeviceKind::host) batch.loans = std::make_shared<Loans>();
   for (const Bound& bound : action.bound) {
     if (bound.mine) {
-      const auto& tensors = requests_.at(bound.tag).tensors;
+      Request& request = requests_.at(bound.tag);
+      const auto& tensors = request.tensors;
       batch.tensors.insert(batch.tensors.end(), tensors.begin(), tensors.end());
-    } else {  // this rank has joined: the backend makes neutral elements of these shapes
+      if (batch.loans && request.release) batch.loans->add(std::exchange(request.release, nullptr));
+    } else {  // this rank has joined: the backend contributes neutral elements of these shapes
       for (const Shape& shape : bound.signature->shapes) batch.tensors.push_back({.shape = shape});
     }
   }
@@ -300,21 +276,28 @@ Batch Engine::make_batch(const Action& action) const {
 }
 
 void Engine::add_group(GroupNumber number, const std::vector<int>& members) {
-  const bool levels = carrier_ == nullptr && wants_levels(knobs_);
-  GroupLevels group = wiring_.make_levels(members, levels);
-  if (carrier_ != nullptr) carrier_->enter(*group.all, members);
+  GroupLevels group = wiring_.make_levels(members, backends_.host().uses_levels());
+  backends_.for_each([&](Backend& backend) { backend.enter(group, members); });
   runner_.add_group(number, std::move(group));
+}
+
+// Local, since the ranks are connected.
+void Engine::add_pair(const std::vector<int>& ranks) {
+  if (runner_.has_pair(ranks)) return;
+  GroupLevels group{.all = wiring_.make_group(ranks)};
+  backends_.for_each([&](Backend& backend) { backend.enter_pair(group, ranks); });
+  runner_.add_pair(ranks, std::move(group));
 }
 
 void Engine::add_set(Action& action) {
   const auto& members = action.members;
   if (std::binary_search(members.begin(), members.end(), wiring_.identity.rank))
     add_group(action.group, members);
-  requests_.at(action.tag).operation->number = sets_.add(action.group, std::move(action.members));
+  requests_.at(action.tag).completion->number = sets_.add(action.group, std::move(action.members));
   finish_waiting(action.tag, {});
 }
 
-// From here on the set is unknown; its group goes behind the batches that still run on it.
+// Removes the set at once. Its group is removed after the batches that run on it.
 void Engine::remove_set(const Action& action) {
   Runner::Job job{.group = action.group, .closes_group = true};
   job.requests.reserve(1);
@@ -323,65 +306,59 @@ void Engine::remove_set(const Action& action) {
 }
 
 bool Engine::run_batches() {
-  switch (runner_.advance()) {
-    case Runner::Progress::idle:
-    case Runner::Progress::waiting:
-      return false;
-    case Runner::Progress::moved:
-      return true;
-    case Runner::Progress::finished:
-      break;
-  }
+  const Progress progress = runner_.advance();
+  if (progress == Progress::launched) complete_launched();
+  if (progress != Progress::done) return progress != Progress::waiting;
   const Runner::Job& done = runner_.finished();
-  if (!done.closes_group) control_.batch_done(done.group, done.bound);
+  if (!done.closes_group) {
+    if (!done.is_completed) control_.free_names(done.group, done.bound);
+    if (!done.is_paced) control_.batch_ended(done.group);
+  }
   Runner::Job job = runner_.take_finished();
+  if (job.batch) job.batch->loans.reset();
   for (Request& request : job.requests) finish(request, {});
   return true;
 }
 
+// Completes the operations of the job that was launched, if callers can wait for the device: their
+// handles are complete and their names free. Their memory is in use until the job is done.
+void Engine::complete_launched() {
+  auto point = runner_.result_of_launched();
+  if (!point) return;
+  Runner::Job& job = runner_.launched();
+  job.result = std::make_shared<DeviceResult>(std::move(point));
+  job.is_completed = true;
+  control_.free_names(job.group, job.bound);
+  names_.remove(job.requests);
+  if (!job.is_paced && runner_.launched_jobs() <= kQueuedBatches) {
+    job.is_paced = true;
+    control_.batch_ended(job.group);
+  }
+  for (Request& request : job.requests) {
+    request.completion->result = job.result;
+    request.is_launched = true;
+    std::exchange(request.completion, nullptr)->handle.complete({});
+  }
+}
+
 void Engine::finish(Request& request, Outcome outcome) {
-  events_.done(request);
+  events_.done(request, outcome.code == Code::ok);
   if (request.release) request.release();
+  const bool is_launched = std::exchange(request.is_launched, false);
+  if (!is_launched) names_.remove(std::span(&request, 1));  // first: `ended` may submit it again
   if (request.ended) request.ended(outcome);
-  std::exchange(request.operation, nullptr)->handle.complete(std::move(outcome));
+  if (!is_launched) std::exchange(request.completion, nullptr)->handle.complete(std::move(outcome));
 }
 
-// ---- stalls
-// ----------------------------------------------------------------------------------------
-
-// Who carries for us rings no bell: while a batch runs, one must look again and again.
 std::optional<TimePoint> Engine::deadline() const {
-  if (carrier_ != nullptr && !runner_.idle()) return clock_.now();
-  return state_ == State::closing ? closing_until_ : next_tick_;
-}
-
-void Engine::check_stalls() {
-  if (knobs_.stall_check_disable) return;
-  if (control_.waiting() == 0 && !control_.collecting()) {
-    next_tick_.reset();
-    return;
-  }
-  const TimePoint now = clock_.now();
-  if (!next_tick_) {
-    next_tick_ = now + knobs_.stall_check;
-  } else if (now >= *next_tick_) {
-    next_tick_ = now + knobs_.stall_check;
-    control_.tick();
-  }
-  if (Root* root = control_.root()) {
-    if (const std::optional<StallReport> report = root->take_report()) report_stall(*root, *report);
-  }
-}
-
-void Engine::report_stall(Root& root, const StallReport& report) {
-  const StallFacts facts{.process_sets = root.process_sets(),
-                         .tick = knobs_.stall_check,
-                         .shutdown = knobs_.stall_shutdown};
-  const std::string text = describe_stall(report, facts);
-  if (text.empty()) return;
-  const bool ends_job = stall_ends_job(report, facts);
-  log(ends_job ? LogLevel::error : LogLevel::warning, text);
-  if (ends_job) root.shutdown(wiring_.identity.rank, text);
+  const auto timer =
+      state_ == State::closing ? std::optional(closing_until_) : stall_watch_.deadline();
+  const auto interval = is_leaving_devices_ && state_ == State::draining
+                            ? std::optional<std::chrono::nanoseconds>(kDevicePoll)
+                            : runner_.poll_interval();
+  if (!interval) return timer;
+  const TimePoint next_poll = clock_.now() + *interval;
+  return timer ? std::min(*timer, next_poll) : next_poll;
 }
 
 // ---- the end
@@ -390,22 +367,29 @@ void Engine::report_stall(Root& root, const StallReport& report) {
 void Engine::end(Ending ending) {
   const bool was_draining = state_ == State::draining;
   inbox_.close(ending);
+  if (ending.code != Code::shut_down) abandon_backends();
   told_(ending, busy());
   ending_ = std::move(ending);
-  take_submissions();  // what came before the inbox closed is refused with the ending
+  take_submissions();  // requests from before the inbox closed fail with the ending
   end_requests(*ending_);
   if (ending_->code == Code::shut_down) {
     state_ = State::draining;
     return;
   }
-  for (Runner::Job& job : runner_.abandon()) {
+  // Before the devices give up their work: their results may be in use already.
+  runner_.for_each_job([&](Runner::Job& job) {
+    if (job.result) job.result->lose({ending_->code, ending_->text, ending_->rank});
+  });
+  runner_.stop();
+  runner_.for_each_job([&](Runner::Job& job) {
     for (Request& request : job.requests) {
-      if (request.operation) finish(request, outcome_of(*ending_, request));
+      if (request.completion || request.is_launched) finish(request, outcome_of(*ending_, request));
     }
-  }
+  });
   runner_.drop_all();
-  // Nobody listens to causes any more: links that end without a goodbye tell the others that what
-  // was agreed will not complete.
+  end_device_work();
+  // While draining, ranks no longer receive causes. Links that close without a goodbye show the
+  // other ranks that agreed operations will not complete.
   if (was_draining) {
     state_ = State::finished;
   } else {
@@ -420,22 +404,30 @@ void Engine::end_requests(const Ending& ending) {
   }
 }
 
-void Engine::forget(int rank) {
-  const auto unwatch_it = [&](Channel& channel) { unwatch(*wiring_.waiter, channel, rank); };
-  control_.for_each_channel(unwatch_it);
-  control_.forget(rank);
-  if (!wiring_.mesh) return;
-  wiring_.mesh->for_each_channel(unwatch_it);
-  wiring_.mesh->forget(rank);
+void Engine::abandon_backends() {
+  backends_.for_each([](Backend& backend) { backend.abandon(); });
+}
+
+void Engine::end_device_work() {
+  backends_.for_each([](Backend& backend) { backend.end_device_work(); });
+}
+
+// The ranks end it together. Until then they owe each other a goodbye, so the loss of one is seen.
+bool Engine::leave_devices() {
+  if (!std::exchange(is_leaving_devices_, true)) end_device_work();
+  bool all_ended = true;
+  backends_.for_each([&](Backend& backend) { all_ended &= backend.has_ended_device_work(); });
+  if (all_ended) begin_closing();
+  return all_ended;
 }
 
 void Engine::abandon(const Error& error) {
-  if (error.rank() != kNoRank) forget(error.rank());
+  if (error.rank() != kNoRank) connections_.forget(error.rank());
   if (state_ == State::closing && error.rank() == kNoRank) state_ = State::finished;
   if (state_ == State::closing || state_ == State::finished) return;
   if (state_ == State::running) {
     control_.lose(error.rank() == kNoRank ? wiring_.identity.rank : error.rank(), error.what());
-    act();  // ends with the text that all ranks get
+    act();  // calls end() with the text that all ranks get
   }
   if (state_ == State::running || state_ == State::draining)
     end({error.code(), error.rank(), error.what()});
@@ -446,17 +438,13 @@ void Engine::begin_closing() {
   closing_until_ =
       clock_.now() + (lost ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
   state_ = State::closing;
-  control_.say_goodbye();
-  if (wiring_.mesh) wiring_.mesh->say_goodbye();
-  if (wiring_.segment) wiring_.segment->say_goodbye();
+  connections_.say_goodbye();
 }
 
 bool Engine::close() {
-  bool moved = control_.pump();
-  if (wiring_.mesh) moved |= wiring_.mesh->pump();
+  const bool moved = connections_.pump();
   const bool lost = ending_->code != Code::shut_down;
-  const bool parted = control_.parted(lost) && (!wiring_.mesh || wiring_.mesh->parted(lost));
-  if (!parted && clock_.now() < closing_until_) return moved;
+  if (!connections_.parted(lost) && clock_.now() < closing_until_) return moved;
   state_ = State::finished;
   return true;
 }

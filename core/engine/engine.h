@@ -1,6 +1,6 @@
-// The runtime of one generation as one step function: turn() takes what was submitted, agrees with
-// the other ranks, moves a segment of the batch that is running, and returns. It never blocks and
-// has no thread, so the simulator steps it just as the Driver does.
+// The progress engine of one job generation as a step function. turn() takes submissions,
+// negotiates with the other ranks, moves a segment of the running batch, and returns. It never
+// blocks and has no thread. The ProgressThread and the simulator drive it.
 #pragma once
 
 #include <cstdint>
@@ -12,108 +12,125 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/host/carrier.h"
+#include "core/backend/backends.h"
 #include "core/base/clock.h"
 #include "core/base/inbox.h"
 #include "core/base/knobs.h"
+#include "core/bootstrap/connections.h"
+#include "core/bootstrap/wiring.h"
 #include "core/engine/control.h"
 #include "core/engine/event_source.h"
+#include "core/engine/names_in_flight.h"
 #include "core/engine/process_sets.h"
 #include "core/engine/request.h"
 #include "core/engine/runner.h"
-#include "core/group/bootstrap/wiring.h"
+#include "core/engine/stall_watch.h"
 
 namespace hvd {
 
-/// Why this generation ended, and which rank caused it.
+/// The reason for the end of a generation, and the rank that caused it.
 struct Ending {
   Code code = Code::shut_down;
   int rank = kNoRank;
   std::string text;
 };
 
-/// submit() may be called from any thread; everything else by the holder of the driver token.
+/// The reason why a submission was rejected.
+struct Refusal {
+  enum class Why : uint8_t {
+    closed,          ///< the generation has ended, see ending()
+    full,            ///< too many operations are in flight
+    name_in_flight,  ///< an operation with the name of `request` is in flight on this rank
+  };
+  Why why;
+  const Request* request = nullptr;  ///< name_in_flight: one of the submitted requests
+};
+
+/// Only the holder of the progress token may call functions, except those marked as thread-safe.
 class Engine {
  public:
-  /// Hears of the ending before any Handle completes with it, and whether it interrupts operations
-  /// that are under way. It must not throw.
+  /// Called with the ending before any Handle completes with it. `interrupts`: operations are in
+  /// flight. Must not throw.
   using Told = std::function<void(const Ending&, bool interrupts)>;
 
-  /// `observer`, if any, sees what happens; `carrier`, if any, moves the bytes. Both outlive the
-  /// Engine.
+  /// Calls `make_backends` at once. `observer` may be nullptr; must outlive the Engine.
   Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
-         Observer* observer = nullptr, Carrier* carrier = nullptr);
-  /// Only when finished().
+         const MakeBackends& make_backends, Observer* observer = nullptr);
+  /// Requires finished().
   ~Engine();
 
-  /// Queues a request, which is untouched unless it is accepted. Closed: the generation has ended,
-  /// and ending() says why. Full: too many operations are in flight.
-  Pushed submit(Request&& request) { return inbox_.push(std::move(request)); }
-  /// The same for several, all or none.
-  Pushed submit(std::span<Request> requests) { return inbox_.push_all(requests); }
-  /// Queues the wish to end the job behind what was submitted before. Does nothing when it has
-  /// ended.
+  /// Queues a request. On a refusal the request is unchanged. Thread-safe.
+  std::optional<Refusal> submit(Request&& request) { return submit(std::span(&request, 1)); }
+  /// Queues all requests or none. Thread-safe.
+  std::optional<Refusal> submit(std::span<Request> requests);
+  /// Queues the end of the job after all earlier submissions. Does nothing if the job has ended.
+  /// Thread-safe.
   void submit_shutdown();
-  /// Nothing while the generation goes on. From any thread.
+  /// Returns nullopt while the generation is running. Thread-safe.
   std::optional<Ending> ending() const { return inbox_.why_closed(); }
-  /// From any thread.
+  /// Thread-safe.
   const ProcessSets& process_sets() const { return sets_; }
+  /// Thread-safe.
+  const Counters& counters() const { return counters_; }
+  /// Thread-safe, for the functions of a Backend that other threads may call.
+  const Backends& backends() const { return backends_; }
 
-  /// Does what can be done now; true when anything happened. An Error ends the generation: the
-  /// caller passes it to abandon() and goes on calling turn() until finished().
+  /// Does all work that is possible now. Returns whether there was any. After an Error the caller
+  /// must call abandon() and continue to call turn() until finished().
   bool turn();
-  /// Ends the generation after a loss or a mistake: every pending operation completes with `error`,
-  /// and the other ranks are told the cause. While the links are closing already it only forgets
-  /// the rank.
+  /// Ends the generation after a loss or an internal error. Every pending operation completes with
+  /// `error`, and the other ranks receive the cause. If the links are closing already, it only
+  /// drops the connections of the rank.
   void abandon(const Error& error);
 
   bool finished() const { return state_ == State::finished; }
-  /// Operations are pending or the end is under way: somebody has to call turn().
+  /// Operations are pending or the job is ending, so turn() must be called.
   bool busy() const;
-  /// Peers wait for bytes that the sockets have not taken yet.
-  bool owes_peers() const;
-  /// When turn() has something to do although nothing happens.
+  /// Data for peers is queued that the sockets have not accepted yet.
+  bool owes_peers() const { return connections_.has_unsent(); }
+  /// The time of the next timer, at which turn() must be called without any event.
   std::optional<TimePoint> deadline() const;
 
-  /// Sleeps until something happens that turn() should see, or deadline().
-  void wait() { wiring_.waiter->wait(deadline(), ready_); }
-  /// The same for a thread without the token: returns when somebody should call turn(), and takes
-  /// nothing.
+  /// Sleeps until an event for turn() or deadline().
+  void wait() { connections_.wait(deadline()); }
+  /// Sleeps until turn() should be called or `until`, without consuming events. Needs no token.
   void park(std::optional<TimePoint> until) { wiring_.waiter->park(until); }
-  /// After park(): what has happened is for the next turn().
-  void take_events() { wiring_.waiter->poll(ready_); }
-  /// Ends wait() and park(). From any thread.
+  /// After park(): collects the events for the next turn().
+  void take_events() { connections_.poll(); }
+  /// Ends wait() and park(). Thread-safe.
   void ring() { wiring_.waiter->ring(); }
-  /// Before wait() and park(), and after: tells local peers whether they must ring this rank's
-  /// doorbell. Between set_asleep(true) and sleeping, turn() must have found nothing to do.
-  void set_asleep(bool asleep);
+  /// Call it before and after wait() and park(), see Connections. Between set_asleep(true) and the
+  /// sleep, turn() must have returned false.
+  void set_asleep(bool asleep) { connections_.set_asleep(asleep); }
 
  private:
   enum class State : uint8_t { running, draining, closing, finished };
 
-  void watch_everything();
+  std::vector<ChannelSet*> channel_sets();
   using Requests = std::map<uint64_t, Request>;
   bool take_submissions();
   void accept(Request& request);
   Submitted announce(const Request& request, uint64_t tag);
   bool notice_ready();
-  void process_ended(int rank);
+  void lose_process(int rank);
   bool act();
   void act_on(Action& action);
   void enqueue(Action& action);
-  Batch make_batch(const Action& action) const;
+  Batch make_batch(const Action& action);
   void adopt(Runner::Job& job, uint64_t tag);
   void add_group(GroupNumber number, const std::vector<int>& members);
+  void add_pair(const std::vector<int>& ranks);
   void add_set(Action& action);
   void remove_set(const Action& action);
   void finish_waiting(uint64_t tag, Outcome outcome);
   bool run_batches();
+  void complete_launched();
   void finish(Request& request, Outcome outcome);
   void end_requests(const Ending& ending);
-  void check_stalls();
-  void report_stall(Root& root, const StallReport& report);
   void end(Ending ending);
-  void forget(int rank);
+  void abandon_backends();
+  void end_device_work();
+  bool leave_devices();
   void begin_closing();
   bool close();
 
@@ -121,24 +138,27 @@ class Engine {
   const Knobs knobs_;
   const Clock& clock_;
   Told told_;
-  Carrier* const carrier_;
+  const Backends backends_;  ///< destroyed before the waiter, which it wakes
+  NamesInFlight names_;
   Inbox<Request, Ending> inbox_;
   std::vector<Request> taken_;
-  size_t accepted_ = 0;  ///< of taken_
+  size_t accepted_ = 0;  ///< how many of taken_
 
   Control control_;
+  Connections connections_;
+  Counters counters_;
   EventSource events_;
+  StallWatch stall_watch_;
   ProcessSets sets_;
   Runner runner_;
   Requests requests_;  ///< by tag, from acceptance to agreement
   uint64_t next_tag_ = 1;
-  uint64_t join_tag_ = 0;  ///< of the join that is under way
+  uint64_t join_tag_ = 0;  ///< of the join in flight
 
   State state_ = State::running;
   std::optional<Ending> ending_;
+  bool is_leaving_devices_ = false;  ///< draining: no run is left
   TimePoint closing_until_{};
-  std::optional<TimePoint> next_tick_;
-  std::vector<uint64_t> ready_;
 };
 
 }  // namespace hvd

@@ -7,58 +7,25 @@
 namespace hvd {
 namespace {
 
-std::string_view word_for(const Request& request) {
-  if (request.kind == Request::Kind::join) return "JOIN";
-  const Signature& signature = request.signature;
-  switch (signature.kind) {
-    case OperationKind::allreduce:
-      return signature.op == ReduceOp::adasum ? "ADASUM" : "ALLREDUCE";
-    case OperationKind::allgather:
-      return "ALLGATHER";
-    case OperationKind::broadcast:
-      return "BROADCAST";
-    case OperationKind::alltoall:
-      return "ALLTOALL";
-    case OperationKind::reducescatter:
-      return "REDUCESCATTER";
-    case OperationKind::barrier:
-      return "BARRIER";
-    case OperationKind::add_process_set:
-      return "ADD_PROCESS_SET";
-    case OperationKind::remove_process_set:
-      return "REMOVE_PROCESS_SET";
-  }
-  HVD_ASSERT(false);
-}
-
-// Readers of traces know the host data plane by the prefix GLOO. Adasum never goes by MPI.
-std::string_view word_for_moving(const Batch& batch, bool by_mpi) {
-  switch (batch.transfer) {
-    case Transfer::allreduce:
-      if (batch.op == ReduceOp::adasum) return "GLOO_ADASUM_ALLREDUCE";
-      return by_mpi ? "MPI_ALLREDUCE" : "GLOO_ALLREDUCE";
-    case Transfer::allgather:
-      return by_mpi ? "MPI_ALLGATHER" : "GLOO_ALLGATHER";
-    case Transfer::broadcast:
-      return by_mpi ? "MPI_BCAST" : "GLOO_BCAST";
-    case Transfer::alltoall:
-      return by_mpi ? "MPI_ALLTOALL" : "GLOO_ALLTOALL";
-    case Transfer::reducescatter:
-      return by_mpi ? "MPI_REDUCESCATTER" : "GLOO_REDUCESCATTER";
-  }
-  HVD_ASSERT(false);
-}
-
-std::string_view word_for(Run::Activity activity, const Batch& batch, bool by_mpi) {
-  switch (activity) {
+Event::Activity activity_of(const Run& run) {
+  switch (run.activity()) {
+    case Run::Activity::meeting:
+      return Event::Activity::meeting;
     case Run::Activity::sizes:
-      return "WAIT_FOR_DATA";
+      return Event::Activity::sizes;
     case Run::Activity::outputs:
-      return "ALLOCATE_OUTPUT";
+      return Event::Activity::outputs;
     case Run::Activity::data:
-      return word_for_moving(batch, by_mpi);
+      return Event::Activity::data;
   }
   HVD_ASSERT(false);
+}
+
+uint64_t bytes_of(const Request& request) {
+  uint64_t elements = 0;
+  for (const BatchTensor& tensor : request.tensors)
+    elements += static_cast<uint64_t>(element_count(tensor.shape));
+  return elements * element_bytes(request.signature.operation.dtype);
 }
 
 }  // namespace
@@ -68,13 +35,13 @@ Event EventSource::event(Event::Type type, const Request& request) const {
           .time = clock_.now(),
           .group = request.group,
           .name = request.name,
+          .operation = request.signature.operation,
+          .bytes = bytes_of(request),
           .rank = rank_};
 }
 
 void EventSource::tell_ready(const Request& request) {
-  Event ready = event(Event::Type::ready, request);
-  ready.what = request.kind == Request::Kind::join ? "JOIN" : word_for(request);
-  observer_->record(std::move(ready));
+  observer_->record(event(Event::Type::ready, request));
 }
 
 void EventSource::tell_cycle() {
@@ -83,10 +50,9 @@ void EventSource::tell_cycle() {
 
 void EventSource::tell_agreed(const Request& request) {
   Event agreed = event(Event::Type::agreed, request);
-  agreed.what = word_for(request);
   Event queued = agreed;
   queued.type = Event::Type::activity;
-  queued.what = "QUEUE";
+  queued.activity = Event::Activity::queued;
   observer_->record(std::move(agreed));
   observer_->record(std::move(queued));
 }
@@ -99,14 +65,23 @@ void EventSource::tell_advancing(std::span<const Request> requests, const Batch&
   activity_ = activity;
   for (const Request& request : requests) {
     Event begun = event(Event::Type::activity, request);
-    begun.what = word_for(activity, batch, by_mpi_);
+    begun.activity = activity_of(run);
+    begun.route = run.route();
+    begun.batch = batch.sequence;
     observer_->record(std::move(begun));
   }
 }
 
+void EventSource::done(const Request& request, bool succeeded) {
+  if (succeeded)
+    counters_.operation_done(request.signature.operation.kind, bytes_of(request));
+  else
+    counters_.operation_failed();
+  if (listening()) tell_done(request);
+}
+
 void EventSource::tell_done(const Request& request) {
   Event done = event(Event::Type::done, request);
-  done.dtype = request.signature.dtype;
   for (const BatchTensor& tensor : request.tensors) done.shapes.push_back(tensor.shape);
   observer_->record(std::move(done));
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxRanksInText = 32;
 
-/// Different for different sets, also where the list is cut.
+/// Returns different texts for different sets, even if the list is cut.
 std::string distinct_text(const std::vector<int>& ranks) {
   const std::string text = to_text_of_ranks(ranks);
   if (ranks.size() <= kMaxRanksInText) return text;

@@ -1,5 +1,5 @@
-// The process sets of a job: what the ids of the interface stand for. The driver writes where sets
-// come and go in the stream, so all ranks give the same ids; any thread reads.
+// The process sets of a job by id. The progress engine adds and removes sets in the order of the
+// verdicts, so all ranks assign the same ids. Any thread may read.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 #include <string>
 #include <vector>
 
-#include "core/group/bootstrap/wiring.h"
+#include "core/bootstrap/wiring.h"
 #include "core/negotiate/signature.h"
 
 namespace hvd {
 
-/// A value.
+/// A process set. A value type.
 struct ProcessSet {
   GroupNumber group = kWorldGroup;
   std::vector<int> ranks{};  ///< global, ascending
 
-  /// All ranks of a job.
+  /// The set of all ranks of a job.
   static ProcessSet of_all(int size);
   int size() const { return static_cast<int>(ranks.size()); }
-  /// The rank within the set of a global rank, kNoRank for none.
+  /// Returns the rank of a global rank within the set, kNoRank if it is not a member.
   int rank_of(int global_rank) const;
 };
 
-/// "[0, 2, 3]"; of many ranks only the first and how many more.
+/// Returns e.g. "[0, 2, 3]". Long lists are cut and end with the number of ranks left out.
 std::string to_text_of_ranks(const std::vector<int>& ranks);
 
 class ProcessSets {
@@ -35,16 +35,16 @@ class ProcessSets {
 
   explicit ProcessSets(int world_size);
 
-  /// nullptr for an unknown id.
+  /// Returns nullptr for an unknown id.
   std::shared_ptr<const ProcessSet> find(int32_t id) const;
-  /// nullptr for an unknown group.
+  /// Returns nullptr for an unknown group.
   std::shared_ptr<const ProcessSet> find_group(GroupNumber group) const;
-  /// Why no set of `ranks` (ascending) can be added: it is empty, has a rank twice or outside the
-  /// job, or is there already. "" when it can.
+  /// Returns why a set of `ranks` (ascending) cannot be added: it is empty, has a duplicate rank or
+  /// a rank outside the job, or exists already. Returns "" if it can be added.
   std::string why_not(const std::vector<int>& ranks) const;
 
-  /// Returns the id, which no other set of the job has had: what still refers to one that is gone,
-  /// as the graph of a framework does, must not run on another.
+  /// Adds a set and returns its id. Ids are never reused: a graph of a framework may still refer to
+  /// a removed set and must not run on another one.
   int32_t add(GroupNumber group, std::vector<int> ranks);
   void remove(GroupNumber group);
 
@@ -54,8 +54,8 @@ class ProcessSets {
   int32_t next_ = kWorldId + 1;
 };
 
-/// What the ranks must agree on before a job begins with these sets (each ascending). Refused when
-/// one of them cannot be added to those before it.
+/// Returns the terms on which all ranks must agree before a job starts with `sets` (each
+/// ascending). The terms contain a refusal if a set cannot be added.
 Terms terms_of_sets(const std::vector<std::vector<int>>& sets, int world_size);
 
 }  // namespace hvd

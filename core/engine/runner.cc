@@ -1,37 +1,90 @@
 #include "core/engine/runner.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hvd {
 
-Runner::Progress Runner::advance() {
-  if (queue_.empty()) return Progress::idle;
+Progress Runner::advance() {
+  if (find_ended()) return Progress::done;
+  if (queue_.empty()) return Progress::waiting;
   Job& job = queue_.front();
-  if (!job.batch) return Progress::finished;
-  if (!run_) run_ = backend_.start(groups_.at(job.group), *job.batch);
+  if (job.closes_group && has_launched_on(job.group)) return Progress::waiting;
+  if (!job.batch) return Progress::done;
+  Backend& backend = backends_.of(job.batch->operation.device);
+  if (!run_) run_ = backend.start(group_of(job), *job.batch);
   events_.advancing(job.requests, *job.batch, *run_);
-  switch (run_->advance()) {
-    case Run::Progress::moved:
-      return Progress::moved;
-    case Run::Progress::waiting:
-      return Progress::waiting;
-    case Run::Progress::done:
-      break;
+  const Progress progress = run_->advance();
+  if (progress != Progress::done && progress != Progress::launched) return progress;
+  events_.moved(*job.batch, *run_, backend.own_buffers());
+  if (progress == Progress::done)
+    run_.reset();
+  else
+    keep_as_launched();
+  return progress;
+}
+
+bool Runner::find_ended() {
+  for (size_t i = 0; i < launched_.size(); ++i) {
+    if (launched_[i].run->advance() != Progress::done) continue;
+    launched_[i].run.reset();
+    ended_ = i;
+    return true;
   }
-  run_.reset();
-  return Progress::finished;
+  return false;
+}
+
+bool Runner::has_launched_on(GroupNumber group) const {
+  return std::ranges::any_of(launched_,
+                             [=](const Launched& one) { return one.job.group == group; });
+}
+
+// Allocates first: on bad_alloc the job must still be in the queue.
+void Runner::keep_as_launched() {
+  Launched& kept = launched_.emplace_back();
+  kept.job = std::move(queue_.front());
+  kept.run = std::move(run_);
+  queue_.pop_front();
 }
 
 Runner::Job Runner::take_finished() {
+  if (ended_) {
+    const auto ended = launched_.begin() + static_cast<ptrdiff_t>(*std::exchange(ended_, {}));
+    Job job = std::move(ended->job);
+    launched_.erase(ended);
+    return job;
+  }
   Job job = std::move(queue_.front());
   queue_.pop_front();
   if (job.closes_group) groups_.erase(job.group);
   return job;
 }
 
-std::deque<Runner::Job>& Runner::abandon() {
+std::optional<std::chrono::nanoseconds> Runner::poll_interval_of(const Job& job) const {
+  if (!job.batch) return std::nullopt;
+  return backends_.of(job.batch->operation.device).poll_interval();
+}
+
+std::optional<std::chrono::nanoseconds> Runner::poll_interval() const {
+  std::optional<std::chrono::nanoseconds> shortest;
+  const auto add = [&](const Job& job) {
+    const auto interval = poll_interval_of(job);
+    if (interval) shortest = std::min(shortest.value_or(*interval), *interval);
+  };
+  if (!queue_.empty()) add(queue_.front());
+  for (const Launched& one : launched_) add(one.job);
+  return shortest;
+}
+
+void Runner::stop() {
   run_.reset();
-  return queue_;
+  for (Launched& one : launched_) one.run.reset();
+}
+
+void Runner::drop_all() {
+  queue_.clear();
+  launched_.clear();
+  ended_.reset();
 }
 
 }  // namespace hvd

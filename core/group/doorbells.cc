@@ -7,17 +7,17 @@
 namespace hvd {
 
 void Doorbells::ring(int local_rank) {
-  // Of several that see the flag, one takes it down and rings. Partner: set_asleep.
+  // If several ranks see the flag, one clears it and rings. Partner: set_asleep.
   if (states_[local_rank]->asleep.exchange(0, std::memory_order_seq_cst) == 0) return;
   HVD_ASSERT(bells_[local_rank]);
   const uint64_t once = 1;
-  // It can fail only when the count is full, and then the sleeper is being woken anyway.
+  // Fails only if the counter is full; then the sleeper is being woken anyway.
   [[maybe_unused]] const ssize_t written = ::write(bells_[local_rank].get(), &once, sizeof(once));
 }
 
 void Doorbells::give_up(int first) {
   std::atomic<uint32_t>& told = states_[local_rank_]->gave_up;
-  if (told.load(std::memory_order_relaxed) != 0) return;  // by this rank: the word is its own
+  if (told.load(std::memory_order_relaxed) != 0) return;  // written by this rank only
   const int earlier = who_has_given_up();
   told.store(static_cast<uint32_t>(earlier >= 0 ? earlier : first) + 1, std::memory_order_seq_cst);
   wake_others();

@@ -1,5 +1,5 @@
-// The tests that every kind of Group must pass. A kind takes part by instantiating GroupContract
-// with a function that makes a GroupWorld; the tests themselves are in group_contract_test.cc.
+// Tests that every kind of Group must pass. To add a kind, instantiate GroupContract with a
+// function that makes a GroupWorld; the tests are in group_contract_test.cc.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,15 +14,15 @@
 
 namespace hvd {
 
-/// Some ranks that can form groups with each other. Each rank is used by one thread at a time.
+/// A set of ranks that can form groups. Each rank is used by one thread at a time.
 class GroupWorld {
  public:
   virtual ~GroupWorld() = default;
   virtual std::unique_ptr<Group> group(int rank, std::vector<int> members) = 0;
-  /// Called when nothing moved on this rank: yields, or sleeps until a peer wakes it. `look_again`
-  /// does what can be done and tells whether anything moved.
+  /// Called when this rank made no progress: yields, or sleeps until a peer wakes it. `look_again`
+  /// polls once and returns whether anything moved.
   virtual void rest(int rank, const std::function<bool()>& look_again) = 0;
-  /// Moves what `rank` still owes its peers.
+  /// Sends everything that `rank` still has queued.
   virtual void finish(int rank) = 0;
 };
 
@@ -31,7 +31,7 @@ struct GroupKind {
   std::function<std::unique_ptr<GroupWorld>(int ranks)> make;
 };
 
-/// GoogleTest would print the bytes of the object.
+/// GoogleTest would otherwise print the bytes of the object.
 inline void PrintTo(const GroupKind& kind, std::ostream* out) { *out << kind.name; }
 
 class GroupContract : public testing::TestWithParam<GroupKind> {};

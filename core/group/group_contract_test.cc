@@ -10,8 +10,8 @@
 namespace hvd {
 namespace {
 
-/// What `sender` writes at `offset` of a unit: different for every unit, so that a stale one is
-/// noticed.
+/// The byte that `sender` writes at `offset` of a unit: different for every unit, so that stale
+/// data is detected.
 std::byte content(Ticket ticket, int sender, size_t offset) {
   const uint64_t mixed =
       (ticket.batch * 1000003 + ticket.unit * 10007 + sender * 101 + offset) * 0x9E3779B97F4A7C15u;
@@ -36,14 +36,14 @@ struct Delivery {
   size_t bytes = 0;
 };
 
-/// One batch as all its ranks know it.
+/// One batch, as known to all its ranks.
 struct Plan {
   uint64_t batch = 0;
   std::vector<int> members;
   std::vector<std::vector<Delivery>> units;
 };
 
-/// Goes through one batch as one of its ranks: publishes as far ahead as it may, checks every view
+/// Runs one batch as one of its ranks: publishes as far ahead as allowed, and checks every view
 /// when it appears and again just before it is released.
 class Walk {
  public:
@@ -122,7 +122,7 @@ class Walk {
   int wrong_ = 0;
 };
 
-/// All ranks go through `plans`, each a thread, skipping what is not theirs.
+/// All ranks run `plans`, one thread per rank, skipping plans without them.
 void run(GroupWorld& world, int ranks, const std::vector<Plan>& plans, uint64_t seed) {
   std::atomic<int> finished = 0;
   const auto live = [&](int rank) {
@@ -154,7 +154,7 @@ std::vector<int> everybody(int ranks) {
   return members;
 }
 
-/// Everybody sends `bytes` to everybody, itself included, in every unit.
+/// Each rank sends `bytes` to all ranks, itself included, in every unit.
 Plan all_to_all(uint64_t batch, std::vector<int> members, size_t units, size_t bytes) {
   std::vector<Delivery> deliveries;
   const int size = static_cast<int>(members.size());
@@ -209,7 +209,7 @@ TEST_P(GroupContract, NothingIsSeenBeforeItIsPublished) {
   EXPECT_TRUE(is_content(*view, ticket, 0, 8));
   const auto own = first->view(ticket, from);
   ASSERT_TRUE(own);
-  EXPECT_EQ(own->data(), room->data() + 8);  // a rank's own unit is its room
+  EXPECT_EQ(own->data(), room->data() + 8);  // the view of a rank's own unit is its buffer
   EXPECT_FALSE(second->view({7, 1}, from));
 }
 

@@ -17,11 +17,11 @@
 namespace hvd {
 namespace {
 
-constexpr uint64_t kMagic = 0x6d67'6573'6476'6821;  // a file that is ours begins with it
+constexpr uint64_t kMagic = 0x6d67'6573'6476'6821;  // the first word of every segment
 constexpr uint32_t kVersion = 6;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/// At offset 0 of the segment.
+/// The header, at offset 0 of the segment.
 struct SegmentHeader {
   uint64_t magic;
   uint32_t version;
@@ -30,27 +30,28 @@ struct SegmentHeader {
 };
 
 [[noreturn]] void refuse(const std::string& why) {
-  fail(Code::internal, "the shared memory of this host cannot be used: " + why +
-                           "; HOROVOD_TRANSPORT=tcp on all ranks does without it");
+  fail(Code::internal, "cannot use the shared memory of this host: " + why +
+                           "; to run without it, set HOROVOD_TRANSPORT=tcp on all ranks");
 }
 
 [[noreturn]] void refuse_errno(const std::string& doing, int error) {
   refuse(doing + ": " + std::generic_category().message(error));
 }
 
-/// Mapped for good at its full size: it cannot shrink below us, which would be a SIGBUS later.
+/// The permanent mapping at full size. The file cannot shrink later, which would cause a SIGBUS.
 MutableBytes map(int fd, size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) refuse_errno("mmap of " + std::to_string(bytes) + " bytes", errno);
-  // Keeps forked data loaders from holding the memory; without it they merely do.
+  // Prevents forked data loaders from keeping the memory; if it fails, they keep it.
   ::madvise(memory, bytes, MADV_DONTFORK);
   return {static_cast<std::byte*>(memory), bytes};
 }
 
 FileDescriptor allocate(size_t bytes) {
   FileDescriptor fd(::memfd_create("horovod-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) refuse_errno("memfd_create", errno);
-  // ftruncate alone succeeds where there is no memory, and the first touch is then a SIGBUS.
+  if (!fd) refuse_errno("memfd_create (Linux 3.17)", errno);
+  // ftruncate alone succeeds even if there is no memory; the first access would then cause a
+  // SIGBUS.
   int error = 0;
   do {
     error = ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
@@ -67,12 +68,12 @@ void make_content(MutableBytes memory, const SegmentLayout& layout, uint32_t gen
     new (memory.data() + layout.state_offset(rank)) RankState();
     make_ring(memory.subspan(layout.ring_to_leader_offset(rank), ring));
     make_ring(memory.subspan(layout.ring_from_leader_offset(rank), ring));
-    if (layout.eager_bytes > 0) EagerSlots::make(memory.data() + layout.eager_offset(rank));
+    if (layout.eager_bytes > 0) EagerBuffers::make(memory.data() + layout.eager_offset(rank));
   }
   new (memory.data()) SegmentHeader{kMagic, kVersion, generation, layout};
 }
 
-/// The memory, with its content made by local rank 0.
+/// The memory, initialized by local rank 0.
 MutableBytes prepared(MutableBytes memory, const SegmentLayout& layout, uint32_t generation,
                       int local_rank) {
   HVD_ASSERT(memory.size() == layout.total_bytes());
@@ -144,8 +145,8 @@ HostSegment::HostSegment(FileDescriptor fd, MutableBytes memory, const SegmentLa
   std::vector<std::byte*> areas;
   for (int rank = 0; rank < local_ranks(); ++rank)
     areas.push_back(memory_.data() + layout_.eager_offset(rank));
-  const EagerSlots::Sizes sizes{layout_.eager_bytes, layout_.eager_ring_bytes};
-  eager_slots_.emplace(std::move(areas), sizes, doorbells_, copy_);
+  const EagerBuffers::Sizes sizes{layout_.eager_bytes, layout_.eager_ring_bytes};
+  eager_buffers_.emplace(std::move(areas), sizes, doorbells_, copy_);
 }
 
 HostSegment::~HostSegment() {
@@ -170,7 +171,7 @@ void HostSegment::check_header(uint32_t generation) const {
 std::unique_ptr<Link> HostSegment::control_link(int local_peer, int peer) {
   const bool leads = local_rank_ == 0;
   HVD_ASSERT(local_peer != local_rank_ && (leads || local_peer == 0));
-  const int other = leads ? local_peer : local_rank_;  // the one of the two that is not the leader
+  const int other = leads ? local_peer : local_rank_;  // the one that is not the leader
   const size_t bytes = ring_memory_bytes(layout_.ring_bytes);
   const MutableBytes up = memory_.subspan(layout_.ring_to_leader_offset(other), bytes);
   const MutableBytes down = memory_.subspan(layout_.ring_from_leader_offset(other), bytes);

@@ -1,6 +1,6 @@
-// The memory that ranks of one host share, those of a job or of a blocking group: progress counters
-// and doorbells, rings for control frames, staging for the bytes of tensors. The host's leader
-// creates it and hands the descriptor to the others; the Wiring of each rank owns its HostSegment,
+// The shared memory of the ranks of one host, for a job or a blocking group: progress counters and
+// doorbells, rings for control frames, staging buffers for tensor data. The host's leader creates
+// it and passes the descriptor to the other ranks. The Wiring of each rank owns its HostSegment,
 // which outlives all Groups and Links made from it.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 #include "core/base/bytes.h"
 #include "core/group/doorbells.h"
-#include "core/group/eager_slots.h"
+#include "core/group/eager_buffers.h"
 #include "core/group/segment_layout.h"
 #include "core/group/shared_copy.h"
 #include "core/group/staging.h"
@@ -19,19 +19,19 @@
 
 namespace hvd {
 
-/// Seen from one rank of the host. Owned and driven by one thread. A forked child must not touch
-/// it: its memory is not mapped there.
+/// The view of one rank of the host. Owned and used by one thread. A forked child must not access
+/// it: the memory is not mapped there.
 class HostSegment {
  public:
-  /// Local rank 0. Throws Error{internal} when the memory is not there: now, not at the first
-  /// touch.
+  /// For local rank 0. Throws Error{internal} if the memory cannot be allocated: here, not at the
+  /// first access.
   static std::unique_ptr<HostSegment> create(const SegmentLayout& layout, uint32_t generation);
-  /// The others. `fd` is the leader's fd() as it arrived here; it is trusted only after a look at
-  /// its size, its seals and its header. Throws Error{internal}.
+  /// For the other ranks. `fd` is the leader's fd() as received here; its size, seals and header
+  /// are checked before use. Throws Error{internal}.
   static std::unique_ptr<HostSegment> open(FileDescriptor fd, const SegmentLayout& layout,
                                            uint32_t generation, int local_rank);
-  /// In memory that the caller owns, zero and aligned to a page. Local rank 0 comes first and fills
-  /// it in.
+  /// In caller-provided memory, zeroed and aligned to a page. Local rank 0 must be constructed
+  /// first; it initializes the memory.
   HostSegment(MutableBytes memory, const SegmentLayout& layout, uint32_t generation,
               int local_rank);
   ~HostSegment();
@@ -41,37 +41,37 @@ class HostSegment {
   const SegmentLayout& layout() const { return layout_; }
   int local_rank() const { return local_rank_; }
   int local_ranks() const { return static_cast<int>(layout_.local_ranks); }
-  /// For the other ranks of the host; -1 in memory of the caller.
+  /// The descriptor to pass to the other ranks of the host; -1 for caller-provided memory.
   int fd() const { return fd_.get(); }
 
-  /// The eventfd on which `local_rank` sleeps. All are set before anybody sleeps.
+  /// Sets the eventfd on which `local_rank` sleeps. All must be set before any rank sleeps.
   void set_doorbell(int local_rank, FileDescriptor eventfd) {
     doorbells_.set(local_rank, std::move(eventfd));
   }
-  /// Wakes `local_rank` if it sleeps; after the seq_cst store that it shall see.
+  /// Wakes `local_rank` if it sleeps; call it after the seq_cst store that it must see.
   void wake(int local_rank) { doorbells_.wake(local_rank); }
-  /// Around Waiter::wait: set_asleep(true), look once more at everything that a peer may have
-  /// changed (links, units), and wait only if there was nothing; a peer that acts after that look
-  /// rings. Then set_asleep(false).
+  /// Called around Waiter::wait: call set_asleep(true), check once more everything that a peer may
+  /// have changed (links, units), and wait only if nothing changed. A peer that acts after this
+  /// check rings. Then call set_asleep(false).
   void set_asleep(bool asleep) { doorbells_.set_asleep(asleep); }
-  /// Whether this rank's flag is still up: nobody has woken it since set_asleep(true).
+  /// Returns whether this rank's flag is still set: no peer has woken it since set_asleep(true).
   bool is_asleep() const { return doorbells_.is_asleep(local_rank_); }
 
-  /// This rank has ended in good order: from now on the end of its process is no loss.
+  /// Marks a clean exit: afterwards the end of this process is not a loss.
   void say_goodbye() { doorbells_.say_goodbye(); }
   bool said_goodbye(int local_rank) const { return doorbells_.said_goodbye(local_rank); }
-  /// As Doorbells has them.
+  /// As in Doorbells.
   void give_up(int first) { doorbells_.give_up(first); }
   int who_has_given_up() const { return doorbells_.who_has_given_up(); }
 
-  /// The link between the leader and another rank of the host, of which one is this rank: one a
-  /// pair. `peer` is the global rank of `local_peer`, for errors.
+  /// Returns the link between the leader and another rank of the host; this rank must be one of the
+  /// two. Call once per pair. `peer` is the global rank of `local_peer`, for errors.
   std::unique_ptr<Link> control_link(int local_peer, int peer);
 
-  /// This rank's staging, one for all its groups.
+  /// This rank's staging buffers, shared by all its groups.
   Staging& staging() { return staging_; }
-  /// nullptr where the layout has none.
-  EagerSlots* eager_slots() { return eager_slots_ ? &*eager_slots_ : nullptr; }
+  /// nullptr if the layout has none.
+  EagerBuffers* eager_buffers() { return eager_buffers_ ? &*eager_buffers_ : nullptr; }
 
  private:
   HostSegment(FileDescriptor fd, MutableBytes memory, const SegmentLayout& layout,
@@ -85,7 +85,7 @@ class HostSegment {
   Doorbells doorbells_;
   SharedCopy copy_;
   Staging staging_;
-  std::optional<EagerSlots> eager_slots_;
+  std::optional<EagerBuffers> eager_buffers_;
 };
 
 }  // namespace hvd

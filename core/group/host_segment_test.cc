@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/syscall_testing.h"
 #include "core/group/segment_memory.h"
 #include "core/group/shm_group.h"
 #include "core/transport/epoll_waiter.h"
@@ -75,12 +76,12 @@ TEST(HostSegment, IsOpenedByTheRanksOfItsOwnGenerationOnly) {
   const auto open = [&](const SegmentLayout& expected, uint32_t generation) {
     return refusal([&] { HostSegment::open(copy_of(leader->fd()), expected, generation, 1); });
   };
-  EXPECT_THAT(open(layout, 6), testing::HasSubstr("generation 5, expected 6"));
-  EXPECT_THAT(open(small_layout(3), 5), testing::HasSubstr("bytes, expected"));
-  SegmentLayout other = layout;  // as large, cut differently
+  EXPECT_THAT(open(layout, 6), ::testing::HasSubstr("generation 5, expected 6"));
+  EXPECT_THAT(open(small_layout(3), 5), ::testing::HasSubstr("bytes, expected"));
+  SegmentLayout other = layout;  // same size, different layout
   other.slots *= 2;
   other.unit_bytes /= 2;
-  EXPECT_THAT(open(other, 5), testing::HasSubstr("other settings"));
+  EXPECT_THAT(open(other, 5), ::testing::HasSubstr("other settings"));
 }
 
 TEST(HostSegment, RefusesAFileThatIsNotASegment) {
@@ -90,16 +91,16 @@ TEST(HostSegment, RefusesAFileThatIsNotASegment) {
   const auto open = [&] {
     return refusal([&] { HostSegment::open(copy_of(file.get()), layout, 1, 1); });
   };
-  EXPECT_THAT(open(), testing::HasSubstr("not sealed"));
+  EXPECT_THAT(open(), ::testing::HasSubstr("not sealed"));
   ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
-  EXPECT_THAT(open(), testing::HasSubstr("not a segment"));
+  EXPECT_THAT(open(), ::testing::HasSubstr("not a segment"));
 }
 
 TEST(HostSegment, SaysWhenThereIsNotEnoughMemory) {
   SegmentLayout layout = small_layout(2);
-  layout.unit_bytes = (size_t{1} << 62) / layout.slots;  // together more than a file can have
+  layout.unit_bytes = (size_t{1} << 62) / layout.slots;  // the total exceeds the maximum file size
   const std::string text = refusal([&] { HostSegment::create(layout, 1); });
-  EXPECT_THAT(text, testing::HasSubstr("allocating"));
+  EXPECT_THAT(text, ::testing::HasSubstr("allocating"));
 }
 
 TEST(HostSegment, ControlLinksCarryBytesBothWaysAndWakeWhoSleeps) {
@@ -114,9 +115,9 @@ TEST(HostSegment, ControlLinksCarryBytesBothWaysAndWakeWhoSleeps) {
   }
   const auto down = leader.control_link(2, 12);
   const auto up = rank.control_link(0, 10);
-  constexpr size_t kBytes = 300'000;  // goes round the rings many times
+  constexpr size_t kBytes = 300'000;  // wraps around the rings many times
 
-  // Each side sleeps, without a deadline, whenever it can neither send nor receive.
+  // Each side sleeps without a timeout whenever it can neither send nor receive.
   const auto talk = [](HostSegment& segment, Link& link, Waiter& waiter, int first) {
     size_t sent = 0, received = 0, wrong = 0;
     std::byte piece[1000];
@@ -158,7 +159,7 @@ TEST(HostSegment, ALinkThatIsClosedNamesTheGlobalRank) {
   std::byte room[8];
   try {
     down->receive_some(room);
-    FAIL() << "nothing was noticed";
+    FAIL() << "expected an Error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::peer_lost);
     EXPECT_EQ(error.rank(), 17);
@@ -184,7 +185,7 @@ TEST(HostSegment, IsNotMappedInAForkedChild) {
   const pid_t child = ::fork();
   if (child == 0) {
     unsigned char present;
-    // mincore answers ENOMEM for a page that is not mapped.
+    // mincore returns ENOMEM for an unmapped page.
     auto* page =
         reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(room->data()) & ~uintptr_t{4095});
     ::_exit(::mincore(page, 1, &present) != 0 && errno == ENOMEM ? 0 : 1);
@@ -194,8 +195,8 @@ TEST(HostSegment, IsNotMappedInAForkedChild) {
   EXPECT_EQ(status, 0);
 }
 
-/// Counts to `rounds` with the other rank: each publishes its number and adds up what the other
-/// published.
+/// Counts to `rounds` with the other rank: each publishes its number and adds up the numbers of the
+/// other.
 uint64_t count_together(HostSegment& segment, uint32_t rounds) {
   ShmGroup group(segment.staging(), {0, 1});
   uint64_t sum = 0;
@@ -232,6 +233,21 @@ TEST(HostSegment, TwoProcessesMeetInOneSegment) {
   int status = 1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST(HostSegment, NamesTheCallThatItsKernelLacksAndTheRemedy) {
+  const auto named = hvd::test::without(SYS_memfd_create, [] {
+    try {
+      HostSegment::create(small_layout(2), 1);
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      return text.find("memfd_create (Linux 3.17)") != text.npos &&
+             text.find("HOROVOD_TRANSPORT=tcp") != text.npos;
+    }
+    return false;
+  });
+  if (!named) GTEST_SKIP() << "seccomp filters are not allowed here";
+  EXPECT_TRUE(*named);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ MutableBytes LinkGroup::room(Ticket ticket) const {
 std::optional<MutableBytes> LinkGroup::reserve(Ticket ticket, size_t bytes) {
   HVD_ASSERT(bytes <= Mesh::kUnitBytes);
   auto& holder = slots_[slot_of(ticket)].reserved;
-  if (holder && *holder != ticket) return std::nullopt;  // this rank itself has not released it
-  if (!sent(ticket)) return std::nullopt;                // what lay in the room has not left yet
+  if (holder && *holder != ticket) return std::nullopt;  // not released by this rank
+  if (!sent(ticket)) return std::nullopt;  // the buffer's previous content is not sent yet
   if (a_member_is_behind()) return std::nullopt;
   holder = ticket;
   if (bytes == 0) return MutableBytes{};
@@ -31,7 +31,7 @@ std::optional<MutableBytes> LinkGroup::reserve(Ticket ticket, size_t bytes) {
   return room(ticket).first(bytes);
 }
 
-/// Whether a member has yet to take a good deal of what it was sent.
+/// Returns whether a member has many unsent bytes queued.
 bool LinkGroup::a_member_is_behind() const {
   if (mesh_.unsent().empty()) return false;
   for (int i = 0; i < size(); ++i)
@@ -46,7 +46,7 @@ void LinkGroup::publish(Ticket ticket, std::span<const Parcel> parcels) {
   HVD_ASSERT(slots_[slot_of(ticket)].reserved == ticket);
   for (const Parcel& parcel : parcels) {
     HVD_ASSERT(parcel.offset + parcel.bytes <= Mesh::kUnitBytes);
-    if (parcel.peer == rank_) continue;  // view() shows the room
+    if (parcel.peer == rank_) continue;  // view() returns the own buffer
     const ConstBytes bytes =
         parcel.bytes > 0 ? room(ticket).subspan(parcel.offset, parcel.bytes) : MutableBytes{};
     mesh_.lend(members_[parcel.peer], ticket, parcel.offset, {&bytes, 1});
@@ -75,7 +75,7 @@ void LinkGroup::note_published(Ticket ticket) {
   }
 }
 
-/// Where the slot has been used again it says so a little later.
+/// If the slot has been reused, returns true only when the later ticket is sent as well.
 bool LinkGroup::sent(Ticket ticket) const {
   const auto& queued = slots_[slot_of(ticket)].queued;
   for (size_t i = 0; i < queued.size(); ++i) {

@@ -1,4 +1,4 @@
-// A Group over links: publishing sends, viewing finds what has arrived.
+// A Group over links: publish() sends, view() returns received data.
 #pragma once
 
 #include <array>
@@ -11,28 +11,26 @@
 
 namespace hvd {
 
-/// Where the members of a group are, as Group says it; the same on all ranks.
+/// Placement of the members, as in Group; equal on all ranks.
 struct MemberPlaces {
   bool on_one_machine = false;
   int ranks_a_core = 1;
 };
 
-/// Any ranks of the job, this one among them. Groups may overlap. The Mesh has a connection to
-/// every member and outlives this.
+/// A group of any ranks of the job that include this rank. Groups may overlap. The Mesh must have a
+/// connection to every member and outlive this.
 class LinkGroup final : public Group {
  public:
   static constexpr uint32_t kUnitsInFlight = 4;
-  /// A peer that is slow keeps at most about this much of ours waiting; enough to keep a socket
-  /// busy.
+  /// Limits the unsent bytes queued for a slow peer; large enough to keep a socket busy.
   static constexpr size_t kUnsentLimitBytes = 2 * Mesh::kUnitBytes;
-  /// Less is kept in a frame of its own until it is looked at, which costs the same. With 16 KiB,
-  /// to land took 10.2 us for a broadcast and 11.6 for an alltoall over loopback, in place of 12.6
-  /// and 13.8.
+  /// Shorter parcels are not received in place: they stay in their frame until viewed, which costs
+  /// the same. Tuned by measurement, see docs/decisions/0013.
   static constexpr size_t kLeastLandingBytes = 4 * KiB;
 
-  /// `members[i]` is the global rank of the group's rank i; `own` is this rank's.
+  /// `members[i]` is the global rank of group rank i; `own` is this rank's global rank.
   LinkGroup(Mesh& mesh, std::vector<int> members, int own, MemberPlaces places = {});
-  /// What peers still wait for of this group's memory is copied; the mesh outlives it.
+  /// Copies unsent data that is in this group's memory; the mesh outlives it.
   ~LinkGroup() override { return_loans(); }
 
   int rank() const override { return rank_; }
@@ -57,14 +55,14 @@ class LinkGroup final : public Group {
   void return_loans() final;
 
  private:
-  // A look at a socket is a call into the kernel. All must be read in the end, since a peer may
-  // wait for us to take what it has sent before it sends what we wait for. Where ranks share cores,
-  // each look in vain keeps one from working: np 4 on two cores, an allreduce of 8 B 22.4 and 21.2
-  // us with 4 and 64, of 16 KiB 25.8 and 23.8.
+  // Polling a socket is a system call. All sockets must be read eventually, since a peer may block
+  // until this rank reads what the peer has sent. On oversubscribed cores each unsuccessful poll
+  // takes CPU time from another rank, so all sockets are polled less often. Tuned by measurement,
+  // see docs/decisions/0013.
   static constexpr uint32_t kLooksAtAll = 4;
   static constexpr uint32_t kLooksAtAllInACrowd = 64;
 
-  /// One look of so many is at all sockets, the others at what is awaited.
+  /// One poll in this many covers all sockets; the others cover only the awaited one.
   uint32_t looks_a_round() const {
     return places_.ranks_a_core > 1 ? kLooksAtAllInACrowd : kLooksAtAll;
   }
@@ -72,25 +70,26 @@ class LinkGroup final : public Group {
   MutableBytes room(Ticket ticket) const;
   bool a_member_is_behind() const;
   void note_published(Ticket ticket);
-  /// Memory of the group for what lands under this ticket.
+  /// Returns memory of the group for a parcel received under this ticket.
   MutableBytes arrival_room(Ticket ticket, size_t bytes);
 
-  /// Of the last ticket in a slot.
+  /// State of the last ticket in a slot.
   struct Slot {
-    std::optional<Ticket> reserved{};     ///< and not released
-    std::vector<uint64_t> queued{};       ///< [member] sent once so much is; empty: all is
-    std::vector<AlignedBuffer> landed{};  ///< rooms for what arrives
-    size_t landings = 0;                  ///< how many of these are used
+    std::optional<Ticket> reserved{};  ///< not yet released
+    std::vector<uint64_t>
+        queued{};  ///< [member] sent when sent_bytes() reaches this; empty: all sent
+    std::vector<AlignedBuffer> landed{};  ///< buffers for received parcels
+    size_t landings = 0;                  ///< number of these in use
   };
 
   Mesh& mesh_;
   std::vector<int> members_;
   int rank_;
   MemberPlaces places_;
-  AlignedBuffer rooms_;  ///< one a unit in flight; made when first needed
+  AlignedBuffer rooms_;  ///< one buffer per unit in flight; allocated on first use
   std::array<Slot, kUnitsInFlight> slots_;
   std::optional<Ticket> published_;
-  int awaited_ = 0;  ///< the member whose parcel was last looked for in vain
+  int awaited_ = 0;  ///< the member whose parcel was last polled without success
   uint32_t looks_ = 0;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kGeneration = 3;
 
-/// A link between every two ranks.
+/// One link per pair of ranks.
 class LinkWorld final : public GroupWorld {
  public:
   LinkWorld(int ranks, size_t capacity, uint64_t split_seed, bool share_a_core = false)
@@ -63,7 +63,7 @@ void publish_to(Group& group, Ticket ticket, int peer, size_t bytes) {
 }
 
 TEST(LinkGroup, WhatItHasLentOutlivesIt) {
-  LinkWorld world(2, 64, 0);  // a link that takes next to nothing at once
+  LinkWorld world(2, 64, 0);  // a link that accepts very few bytes at once
   const auto second = world.group(1, {0, 1});
   constexpr size_t kBytes = 100'000;
   {
@@ -128,7 +128,7 @@ TEST(LinkGroup, APartOfAParcelCanBeViewed) {
   const auto view = second->view(ticket, {0, 22, 3});
   ASSERT_TRUE(view);
   EXPECT_EQ((*view)[0], std::byte{22});
-  EXPECT_FALSE(second->view(ticket, {0, 8, 5}));  // reaches beyond what was sent
+  EXPECT_FALSE(second->view(ticket, {0, 8, 5}));  // beyond the sent bytes
   EXPECT_FALSE(second->view(ticket, {0, 12, 3}));
 }
 
@@ -138,7 +138,7 @@ ByteVector pattern(size_t bytes, int seed) {
   return out;
 }
 
-/// Lends `pieces` as one parcel to `peer`.
+/// Sends `pieces` as one zero-copy parcel to `peer`.
 void lend_to(Group& group, Ticket ticket, int peer, std::span<const ConstBytes> pieces) {
   size_t bytes = 0;
   for (const ConstBytes piece : pieces) bytes += piece.size();
@@ -176,8 +176,8 @@ TEST(LinkGroup, WhatIsLentLandsWhereItIsWanted) {
   }
 }
 
-/// Two messages of `bytes`, of which the first has begun to arrive when it is said where it shall
-/// land: what lies there afterwards, beside what was sent.
+/// Sends two messages of `bytes`; the first has begun to arrive when its receive is posted. Returns
+/// the received and the sent data.
 std::pair<ByteVector, ByteVector> land_late(size_t bytes) {
   const ByteVector sent = pattern(bytes, 1);
   const ConstBytes piece(sent);
@@ -220,7 +220,7 @@ TEST(LinkGroup, LoansThatAreReturnedAreCopied) {
   EXPECT_FALSE(first->sent({1, 0}));
   second->land({1, 0}, {0, 0, content.size()}, target);
   second->land({1, 1}, {0, 0, content.size()}, behind);
-  for (int i = 0; i < 10; ++i) first->pump(), second->pump();  // the first is under way
+  for (int i = 0; i < 10; ++i) first->pump(), second->pump();  // the first is in transit
   first->return_loans();
   second->return_loans();
   std::ranges::fill(sent, std::byte{0});
@@ -238,7 +238,7 @@ TEST(Mesh, WhatAPeerSendsFarAheadStaysInItsLink) {
   LinkWorld world(2, 64 * KiB, 0);
   const auto first = world.group(0, {0, 1});
   uint32_t unit = 0;
-  // The second rank reads all the time and releases nothing.
+  // The second rank reads continuously and releases nothing.
   for (int idle = 0; idle < 3;) {
     const bool room = first->reserve({1, unit}, Mesh::kUnitBytes).has_value();
     if (room) publish_to(*first, {1, unit++}, 1, Mesh::kUnitBytes);
@@ -250,7 +250,7 @@ TEST(Mesh, WhatAPeerSendsFarAheadStaysInItsLink) {
   EXPECT_LE(unit * Mesh::kUnitBytes, held + 4 * Mesh::kUnitBytes);
 }
 
-/// What comes before it is awaited has no place to land.
+/// A parcel that arrives before its receive is posted is not received in place.
 TEST(Mesh, APeerThatIsOwedNothingMoreIsNotRead) {
   LinkWorld world(2, MiB, 0);
   const auto first = world.group(0, {0, 1});
@@ -276,7 +276,7 @@ TEST(Mesh, WhatNobodyWantedIsDropped) {
   EXPECT_TRUE(second->view({1, 1}, {0, 0, 10}));
 }
 
-/// What a mesh says when its peer sends `payload`.
+/// Returns the error of a mesh whose peer sends `payload`.
 Error refusal(FrameKind kind, ByteVector payload) {
   auto [a, b] = MemLink::make_pair({.first_rank = 0, .second_rank = 1});
   Channel stranger(std::move(a), 1, kGeneration);
@@ -318,7 +318,7 @@ TEST(Mesh, ALostPeerIsNamed) {
   b.reset();
   try {
     mesh.pump(7);
-    FAIL() << "nothing was noticed";
+    FAIL() << "expected an Error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::peer_lost);
     EXPECT_EQ(error.rank(), 7);
@@ -326,19 +326,20 @@ TEST(Mesh, ALostPeerIsNamed) {
 }
 
 TEST(Mesh, APeerThatGoesSaysWhomItHasLost) {
-  for (const auto& [lost, text] : {std::pair{2, "rank 2 is lost, says rank 1"},
-                                   std::pair{1, "rank 1 has given up; its own error says why"}}) {
+  for (const auto& [lost, text] :
+       {std::pair{2, "rank 2 is lost, as reported by rank 1"},
+        std::pair{1, "rank 1 has failed; its own error gives the reason"}}) {
     LinkWorld world(3, 4096, 0);
     world.mesh(1).give_up(lost);
     try {
       world.mesh(0).pump();
-      FAIL() << "nothing was noticed";
+      FAIL() << "expected an Error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::peer_lost);
       EXPECT_EQ(error.rank(), lost);
       EXPECT_STREQ(error.what(), text);
     }
-    EXPECT_FALSE(world.mesh(0).pump());  // told once
+    EXPECT_FALSE(world.mesh(0).pump());  // reported once
   }
 }
 
@@ -351,14 +352,14 @@ TEST(Mesh, PartsWhenAllIsSentAndEveryPeerHasSaidGoodbye) {
   world.mesh(0).say_goodbye();
   world.mesh(1).say_goodbye();
   world.mesh(0).pump();
-  EXPECT_FALSE(world.mesh(0).parted(false));  // not all is sent
+  EXPECT_FALSE(world.mesh(0).parted(false));  // some bytes are unsent
   EXPECT_FALSE(world.mesh(0).parted(true));
   EXPECT_TRUE(world.mesh(1).parted(true));
-  EXPECT_FALSE(world.mesh(1).parted(false));  // the goodbye comes behind what is not yet sent
+  EXPECT_FALSE(world.mesh(1).parted(false));  // the goodbye is queued after the unsent bytes
   while (world.mesh(1).pump() | world.mesh(0).pump()) continue;
   EXPECT_TRUE(world.mesh(0).parted(false));
   EXPECT_TRUE(world.mesh(1).parted(false));
-  EXPECT_TRUE(second->view({1, 0}, {0, 0, kBytes}));  // what came before the goodbye is still there
+  EXPECT_TRUE(second->view({1, 0}, {0, 0, kBytes}));  // data before the goodbye is still available
 }
 
 TEST(Mesh, APeerThatIsForgottenIsNeitherReadNorWaitedFor) {
@@ -366,7 +367,7 @@ TEST(Mesh, APeerThatIsForgottenIsNeitherReadNorWaitedFor) {
   const auto first = world.group(0, {0, 1, 2});
   publish_to(*first, {1, 0}, 1, 20 * KiB);
   world.mesh(0).forget(1);
-  world.mesh(0).forget(9);  // there never was one
+  world.mesh(0).forget(9);  // rank 9 does not exist
   std::vector<int> visited;
   world.mesh(0).for_each_channel([&](Channel& channel) { visited.push_back(channel.peer()); });
   EXPECT_EQ(visited, std::vector{2});

@@ -13,7 +13,7 @@
 namespace hvd {
 namespace {
 
-/// As it goes over the wire.
+/// The wire format of the unit header.
 struct UnitHeader {
   uint64_t batch = 0;
   uint64_t offset = 0;
@@ -60,9 +60,10 @@ void Mesh::heed_reason(Peer& state) {
   const int peer = state.channel->peer();
   const int lost = state.channel->take_reason();
   if (lost == peer)
-    fail(Code::peer_lost, fmt::format("rank {} has given up; its own error says why", peer), peer);
+    fail(Code::peer_lost, fmt::format("rank {} has failed; its own error gives the reason", peer),
+         peer);
   if (lost != kNoRank)
-    fail(Code::peer_lost, fmt::format("rank {} is lost, says rank {}", lost, peer), lost);
+    fail(Code::peer_lost, fmt::format("rank {} is lost, as reported by rank {}", lost, peer), lost);
 }
 
 bool Mesh::pump_unsent() {
@@ -129,7 +130,7 @@ void Mesh::return_loans(int peer) {
 
 bool Mesh::takes_more(const Peer& state) {
   if (state.parked_bytes <= kParkedLimitBytes) return true;
-  // The oldest unit must be whole before it can be released, however large its parcels are.
+  // The oldest unit must be complete before it can be released, however large its parcels are.
   return state.parked.front().ticket == state.parked.back().ticket;
 }
 
@@ -149,7 +150,7 @@ void Mesh::park(Peer& state, Frame frame) {
   if (unit.offset > kUnitBytes || bytes > kUnitBytes - unit.offset) refuse("more than a unit");
   if (!state.parked.empty() && unit.ticket < state.parked.back().ticket)
     refuse("units in disorder");
-  if (state.released && unit.ticket <= *state.released) return;  // nobody wanted it
+  if (state.released && unit.ticket <= *state.released) return;  // already released, not needed
   unit.frame = std::move(frame);
   state.parked_bytes += bytes;
   state.parked.push_back(std::move(unit));

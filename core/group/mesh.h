@@ -1,5 +1,5 @@
-// The data connections of one rank to its peers on any host, and the units that have arrived over
-// them and are not released yet. All LinkGroups of a rank share one Mesh; the Context owns it.
+// The data connections of one rank to its peers on any host, and the units received over them that
+// are not released yet. All LinkGroups of a rank share one Mesh; the Context owns it.
 #pragma once
 
 #include <cstdint>
@@ -13,78 +13,77 @@
 #include "core/base/bytes.h"
 #include "core/group/group.h"
 #include "core/transport/channel.h"
+#include "core/transport/channel_set.h"
 
 namespace hvd {
 
-/// Before the bytes of every data frame: u64 batch, u64 offset, u32 unit, zeros.
+/// Header before the bytes of every data frame: u64 batch, u64 offset, u32 unit, zeros.
 inline constexpr size_t kUnitHeaderBytes = kHeadBytes;
 
-/// Ranks are global. Owned and driven by one thread; never blocks.
-class Mesh {
+/// Ranks are global. Owned and used by one thread; never blocks.
+class Mesh final : public ChannelSet {
  public:
   static constexpr size_t kUnitBytes = 1 * MiB;
-  /// What a peer has sent ahead of us waits in memory up to this size, then in its Channel and its
-  /// socket. A unit that is waited for is never behind it, since a peer sends in the agreed order.
+  /// Limits the memory for data that a peer has sent ahead of this rank; further data waits in its
+  /// Channel and socket. An awaited unit never waits behind it, because peers send in the agreed
+  /// order.
   static constexpr size_t kParkedLimitBytes = 4 * kUnitBytes;
 
-  /// Takes the connection to `channel->peer()`; one a peer.
+  /// Adds the connection to `channel->peer()`; one per peer.
   void add(std::unique_ptr<Channel> channel);
   Channel& channel(int peer) { return *find(peer).channel; }
   std::vector<int> peers() const;
 
-  /// Moves bytes to and from one peer; true when anything moved. Throws Error{peer_lost}, also
-  /// where the peer says that it has lost another rank, which is named then; and Error{internal}
-  /// for a frame that makes no sense.
+  /// Sends to and receives from one peer; returns whether any bytes moved. Throws Error{peer_lost}
+  /// naming the lost rank: the peer, or the rank that the peer reports as lost. Throws
+  /// Error{internal} for a malformed frame.
   bool pump(int peer) { return pump(find(peer)); }
-  /// The same for all peers that are owed bytes, of whatever group: while this rank waits in one
-  /// group, a peer may wait for what it published in another.
+  /// Pumps all peers with unsent bytes, of any group: while this rank waits in one group, a peer
+  /// may wait for what it published in another.
   bool pump_unsent();
-  /// The peers that are owed bytes, none is missing: those whose sockets should be watched for
-  /// room. One may be listed until the next pump_unsent() though it has got all.
+  /// The peers with unsent bytes, whose sockets should be watched for writability. May include a
+  /// peer whose bytes have all been sent since the last pump_unsent().
   std::span<const int> unsent() const { return unsent_; }
 
-  /// The same for all peers, whether a group waits for them or not.
-  bool pump();
+  /// Pumps all peers, whether a group waits for them or not.
+  bool pump() override;
 
-  /// The connection to `rank`, if there is one, is broken: nothing more is read from it or sent to
-  /// it.
-  void forget(int rank);
-  /// The last frame on every connection.
-  void say_goodbye();
-  /// The same with the reason: the rank that is lost, or this one.
+  void forget(int rank) override;
+  void say_goodbye() override;
+  /// Sends goodbyes with a reason: the rank that is lost, or this rank.
   void give_up(int lost);
-  /// All is sent and, unless `after_loss`, every peer has said goodbye. Those that are gone or
-  /// have given up do not count.
-  bool parted(bool after_loss) const;
+  /// Ignores peers that have given up.
+  bool parted(bool after_loss) const override;
+  bool has_unsent() const override { return !unsent_.empty(); }
 
-  template <class Visit>
-  void for_each_channel(Visit visit) {
+  void for_each_channel(const Visit& visit) override {
     for (const auto& peer : peers_)
       if (peer && !peer->is_gone) visit(*peer->channel);
   }
 
   size_t unsent_bytes(int peer) const { return find(peer).channel->unsent_bytes(); }
-  /// Sends `pieces` one behind the other as the parcel at `offset`, now or by the next pump of this
-  /// peer (Channel::lend). They must not change until sent_bytes(peer) has reached what
-  /// queued_bytes(peer) is afterwards.
+  /// Zero-copy send of `pieces` as the parcel at `offset`, now or by the next pump of this peer
+  /// (Channel::lend). The pieces must not change until sent_bytes(peer) reaches the value that
+  /// queued_bytes(peer) has after this call.
   void lend(int peer, Ticket ticket, size_t offset, std::span<const ConstBytes> pieces);
   uint64_t queued_bytes(int peer) const { return find(peer).channel->queued_bytes(); }
   uint64_t sent_bytes(int peer) const { return find(peer).channel->sent_bytes(); }
-  /// The parcel `from`, if it has not arrived yet, goes to `target`, which is on loan until it is
-  /// seen by view().
+  /// Posts a receive of the parcel `from` into `target`, unless it has arrived already. `target`
+  /// must stay valid until view() returns it.
   void land(Ticket ticket, const Parcel& from, MutableBytes target);
-  /// Nothing of what was lent to or lands from this peer is on loan any more.
+  /// Ends all use of borrowed memory in transfers with this peer.
   void return_loans(int peer);
-  /// What `from.peer` sent under this ticket; empty until it has arrived. Valid until released.
+  /// Returns what `from.peer` sent under this ticket; nullopt until it has arrived. Valid until
+  /// released.
   std::optional<ConstBytes> view(Ticket ticket, const Parcel& from) const;
-  /// Nothing that `peer` sent under this ticket or earlier ones is read any more.
+  /// Releases everything that `peer` sent under this ticket and earlier ones.
   void release(int peer, Ticket ticket);
 
  private:
   struct Arrived {
     Ticket ticket;
     size_t offset = 0;
-    Frame frame;  ///< header and bytes, as they came
+    Frame frame;  ///< header and bytes as received
     ConstBytes bytes() const {
       if (!frame.landed.empty()) return frame.landed;
       return ConstBytes(frame.payload).subspan(kUnitHeaderBytes);
@@ -92,7 +91,7 @@ class Mesh {
   };
   struct Peer {
     std::unique_ptr<Channel> channel;
-    std::deque<Arrived> parked{};  ///< in the order of their tickets
+    std::deque<Arrived> parked{};  ///< ordered by ticket
     size_t parked_bytes = 0;
     std::optional<Ticket> released{};
     bool is_owed = false;  ///< listed in unsent_
@@ -111,7 +110,7 @@ class Mesh {
   static bool takes_more(const Peer& state);
   static void park(Peer& state, Frame frame);
 
-  std::vector<std::unique_ptr<Peer>> peers_;  ///< [rank] few of a large job: nullptr
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< [rank]; nullptr for ranks without a connection
   std::vector<int> unsent_;
 };
 

@@ -14,8 +14,8 @@
 namespace hvd {
 namespace {
 
-/// `call`: process_vm_readv or process_vm_writev, which may stop in the middle. 0, or the errno by
-/// which it has failed.
+/// `call` is process_vm_readv or process_vm_writev, which may transfer only a part. Returns 0 or
+/// errno.
 template <class Call>
 int transfer(Call call, pid_t process, std::byte* here, uint64_t there, size_t bytes) {
   for (size_t done = 0; done < bytes;) {
@@ -33,11 +33,11 @@ int read_from(pid_t process, std::byte* to, uint64_t from, size_t bytes) {
 }
 
 int write_to(pid_t process, uint64_t to, const std::byte* from, size_t bytes) {
-  // Of an iovec the kernel only reads here.
+  // The kernel only reads the iovec here.
   return transfer(&::process_vm_writev, process, const_cast<std::byte*>(from), to, bytes);
 }
 
-/// Never given back. Any thread.
+/// Never freed. Thread-safe.
 uint64_t& new_number() {
   static std::mutex mutex;
   static std::deque<uint64_t>& numbers = *new std::deque<uint64_t>;

@@ -1,4 +1,4 @@
-// A peer is a forked child that waits until it is killed; its memory has the addresses of ours.
+// The peer is a forked child that waits until it is killed; its memory has the same addresses.
 #include "core/group/peer_memory.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(PeerMemory, IsWrittenAsThePeerThenReadsIt) {
 
 TEST(PeerMemory, IsNotTakenWhereItCannotBeWritten) {
   const PeerMemory other(2);
-  static const uint64_t constant = 42;  // in a page that nobody may write
+  static const uint64_t constant = 42;  // in a read-only page
   PeerMemory memory(2);
   PeerMemory::Invitation invitation = other.invitation();
   invitation.address = reinterpret_cast<uint64_t>(&constant);

@@ -5,7 +5,7 @@
 
 #include "core/base/assert.h"
 #include "core/group/doorbells.h"
-#include "core/group/eager_slots.h"
+#include "core/group/eager_buffers.h"
 #include "core/transport/ring.h"
 
 namespace hvd {
@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kHeaderBytes = kPage;
 
-// The knob's least staging: a unit has room for an element of every type from every rank.
+// The minimum of the staging knob: a unit has room for an element of every type from every rank.
 static_assert(64 * KiB / SegmentLayout::kSlots / SegmentLayout::kMaxLocalRanks >= sizeof(double));
 
 constexpr size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -31,14 +31,14 @@ SegmentLayout SegmentLayout::of(int local_ranks, size_t staging_bytes, size_t ri
   return layout;
 }
 
-SegmentLayout SegmentLayout::with_eager_slots() const {
+SegmentLayout SegmentLayout::with_eager_buffers() const {
   SegmentLayout layout = *this;
-  if (local_ranks > static_cast<uint32_t>(EagerSlots::kMostRanks)) return layout;
+  if (local_ranks > static_cast<uint32_t>(EagerBuffers::kMostRanks)) return layout;
   const size_t share = kEagerBytesOfAll / local_ranks / kCacheLine * kCacheLine;
-  layout.eager_bytes = std::min(share, EagerSlots::kMostBytes);
+  layout.eager_bytes = std::min(share, EagerBuffers::kMostBytes);
   const size_t fair = kEagerRingBytesOfAll / local_ranks / kCacheLine * kCacheLine;
   layout.eager_ring_bytes =
-      std::max(std::min(kEagerRingBytes, fair), EagerSlots::least_ring_bytes(layout.eager_bytes));
+      std::max(std::min(kEagerRingBytes, fair), EagerBuffers::least_ring_bytes(layout.eager_bytes));
   return layout;
 }
 
@@ -56,7 +56,7 @@ size_t SegmentLayout::ring_from_leader_offset(int local_rank) const {
 }
 
 size_t SegmentLayout::eager_offset(int local_rank) const {
-  const size_t area = eager_bytes == 0 ? 0 : EagerSlots::area_bytes(eager_ring_bytes);
+  const size_t area = eager_bytes == 0 ? 0 : EagerBuffers::area_bytes(eager_ring_bytes);
   return whole_pages(ring_to_leader_offset(static_cast<int>(local_ranks))) +
          static_cast<size_t>(local_rank) * area;
 }

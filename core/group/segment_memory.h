@@ -1,5 +1,4 @@
-// Memory as a HostSegment expects it, for tests whose ranks are threads: zero, and aligned to a
-// page.
+// Memory for a HostSegment in tests whose ranks are threads: zeroed and aligned to a page.
 #pragma once
 
 #include <algorithm>

@@ -11,8 +11,8 @@ namespace {
 
 const SystemClock system_clock;
 
-// To ask for the time twice takes as long as to copy a kilobyte. Odd, since calls often come in
-// periods that are not.
+// Only every n-th copy is timed: reading the clock twice takes as long as copying a kilobyte. The
+// number is odd, since calls often come in even periods.
 constexpr unsigned kTimed = 7;
 
 }  // namespace

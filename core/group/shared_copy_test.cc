@@ -87,7 +87,7 @@ TEST(StoreChoice, DoesNotEndATrialAfterAFewHugeCopies) {
   EXPECT_TRUE(choice.streams());
 }
 
-/// Each look at it takes so long.
+/// A clock that advances by a fixed time per reading.
 class SlowClock final : public Clock {
  public:
   explicit SlowClock(Duration look) : look_(look) {}
@@ -98,7 +98,7 @@ class SlowClock final : public Clock {
   mutable TimePoint now_{};
 };
 
-/// After as many copies as may be needed to make up its mind.
+/// Runs enough copies for a decision.
 bool would_stream(Duration time_of_copy) {
   const SlowClock clock(time_of_copy);
   SharedCopy copy(clock);

@@ -7,8 +7,8 @@
 
 namespace hvd {
 
-ShmGroup::ShmGroup(Staging& staging, std::vector<int> members)
-    : staging_(staging), members_(std::move(members)) {
+ShmGroup::ShmGroup(Staging& staging, std::vector<int> members, EagerBuffers* eager_buffers)
+    : staging_(staging), eager_buffers_(eager_buffers), members_(std::move(members)) {
   const auto own = std::find(members_.begin(), members_.end(), staging_.local_rank());
   HVD_ASSERT(own != members_.end());
   rank_ = static_cast<int>(own - members_.begin());

@@ -12,7 +12,7 @@
 namespace hvd {
 namespace {
 
-/// Ranks as threads on one mapping.
+/// Ranks are threads on one mapping.
 class ShmWorld : public GroupWorld {
  public:
   explicit ShmWorld(int ranks, size_t staging_bytes)
@@ -36,8 +36,8 @@ class ShmWorld : public GroupWorld {
   std::vector<std::unique_ptr<HostSegment>> segments_;
 };
 
-/// The same, and a rank sleeps at once, without a deadline, when it has nothing to do: a wake-up
-/// that is lost is a test that never ends.
+/// As above, but an idle rank sleeps at once without a timeout, so that a lost wake-up hangs the
+/// test.
 class SleepyWorld final : public ShmWorld {
  public:
   SleepyWorld(int ranks, size_t staging_bytes) : ShmWorld(ranks, staging_bytes), waiters_(ranks) {
@@ -131,7 +131,7 @@ TEST(ShmGroup, RoomThatAnotherGroupReadsIsRefused) {
   const auto with_one = world.group(0, {0, 1});
   const auto with_two = world.group(0, {0, 2});
   const auto one = world.group(1, {0, 1});
-  const uint64_t later = 1 + SegmentLayout::kSlots;  // lies in the same slot as batch 1
+  const uint64_t later = 1 + SegmentLayout::kSlots;  // uses the same slot as batch 1
   publish_to(*with_one, {1, 0}, {1});
   with_one->release({1, 0});
   EXPECT_TRUE(with_two->reserve({2, 0}, kRoom));  // another slot
@@ -157,7 +157,7 @@ TEST(ShmGroup, WakesOnlyThoseThatItConcerns) {
   SleepyWorld world(3, 16 * KiB);
   const auto group = world.group(0, {0, 1, 2});
   const auto asleep = [&world](int rank) {
-    // The flag is taken down by whoever wakes the rank.
+    // The flag is cleared by the rank that wakes this one.
     return world.segment(rank).is_asleep();
   };
   world.segment(1).set_asleep(true);
@@ -166,7 +166,7 @@ TEST(ShmGroup, WakesOnlyThoseThatItConcerns) {
   EXPECT_TRUE(asleep(1));
   EXPECT_FALSE(asleep(2));
   world.segment(2).set_asleep(true);
-  group->release({1, 0});  // nobody needs it
+  group->release({1, 0});  // no rank waits for it
   EXPECT_TRUE(asleep(1));
   EXPECT_TRUE(asleep(2));
 }

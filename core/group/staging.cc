@@ -32,7 +32,7 @@ std::optional<MutableBytes> Staging::reserve(Ticket ticket, size_t bytes) {
   Use& use = uses_[slot_of(ticket)];
   const MutableBytes room = slot_area(own_, ticket).first(bytes);
   if (use.key != key) {
-    if (use.key > released_) return std::nullopt;  // this rank itself has not released it
+    if (use.key > released_) return std::nullopt;  // not released by this rank
     while (!use.readers.empty()) {
       if (!wait_for_release(use.readers.back(), use.key)) return std::nullopt;
       use.readers.pop_back();
@@ -52,7 +52,7 @@ void Staging::publish(Ticket ticket, std::span<const int> readers) {
     use.readers.assign(readers.begin(), readers.end());
   }
   published_ = key;
-  // Release: what was written into the slot. seq_cst: before the look at who is asleep. Partners:
+  // Release: the bytes written into the slot. seq_cst: before loading the `asleep` flags. Partners:
   // view, set_asleep.
   doorbells_.state(own_).published.store(key, std::memory_order_seq_cst);
   for (const int reader : readers) {
@@ -64,7 +64,7 @@ std::optional<ConstBytes> Staging::view(Ticket ticket, int from) {
   const uint64_t key = key_of(ticket);
   HVD_ASSERT(key > released_);
   if (seen_published_[from] < key) {
-    // Acquire: what was written before. seq_cst: after raising the own flag. Partners: publish,
+    // Acquire: the bytes written before. seq_cst: after raising the own flag. Partners: publish,
     // set_asleep.
     seen_published_[from] = doorbells_.state(from).published.load(std::memory_order_seq_cst);
     if (seen_published_[from] < key) return std::nullopt;
@@ -76,7 +76,7 @@ void Staging::release(Ticket ticket, std::span<const int> ranks) {
   const uint64_t key = key_of(ticket);
   HVD_ASSERT(key > released_);
   released_ = key;
-  // Release: all reads of the slots come before. seq_cst: before the look at who needs it.
+  // Release: all reads of the slots come before. seq_cst: before loading `needs_release_of`.
   // Partners: is_released, wait_for_release, set_asleep.
   doorbells_.state(own_).released.store(key, std::memory_order_seq_cst);
   for (const int rank : ranks) {
@@ -89,7 +89,7 @@ void Staging::release(Ticket ticket, std::span<const int> ranks) {
 bool Staging::is_released(int rank, uint64_t key) {
   if (rank == own_) return released_ >= key;
   if (seen_released_[rank] >= key) return true;
-  // Acquire: the reader's reads are over. Partner: release.
+  // Acquire: the reader has finished its reads. Partner: release.
   seen_released_[rank] = doorbells_.state(rank).released.load(std::memory_order_seq_cst);
   return seen_released_[rank] >= key;
 }
@@ -98,7 +98,7 @@ bool Staging::wait_for_release(int rank, uint64_t key) {
   if (is_released(rank, key)) return true;
   const uint32_t needed = static_cast<uint32_t>(rank) + 1;
   if (needs_release_of_ == needed) return false;
-  // The releaser looks at this after its store to `released`, we look at `released` after this
+  // The releaser loads this after its store to `released`; this rank loads `released` after this
   // store.
   needs_release_of(needed);
   return is_released(rank, key);

@@ -1,5 +1,5 @@
-// Compiled once for every SIMD target by foreach_target.h, which includes this file again; kernel.h
-// and the choice between the targets come last, once.
+// Compiled once per SIMD target by foreach_target.h, which includes this file again; the part that
+// does not depend on the target comes last.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Compiled once for every SIMD target by foreach_target.h, which includes this file again; kernel.h
-// and the choice between the targets come last, once.
+// Compiled once per SIMD target by foreach_target.h, which includes this file again; the part that
+// does not depend on the target comes last.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Plainly {
   }
 };
 
-/// `to` is aligned to a vector. Returns how many bytes have gone: whole lines of the cache.
+/// Requires `to` aligned to a vector. Returns the number of bytes copied: whole cache lines.
 template <class Stores>
 size_t copy_lines(uint8_t* to, const uint8_t* from, size_t bytes) {
   const hn::ScalableTag<uint8_t> d;
@@ -51,7 +51,7 @@ size_t copy_lines(uint8_t* to, const uint8_t* from, size_t bytes) {
   return at;
 }
 
-/// From `to` to the next line of the cache.
+/// Returns the number of bytes from `to` to the next cache line.
 size_t bytes_to_line(const void* to, size_t bytes) {
   const size_t beyond_line = reinterpret_cast<uintptr_t>(to) % kCacheLine;
   return std::min(bytes, (kCacheLine - beyond_line) % kCacheLine);
@@ -67,8 +67,8 @@ void copy_by(void* destination, const void* source, size_t bytes) {
   std::memcpy(to + done, from + done, bytes - done);
 }
 
-/// As many rows of pages (pages.h) as there are, from the first whole line of the target on.
-/// Returns how many bytes have gone.
+/// Copies all complete rows of pages (pages.h), starting at the first whole cache line of the
+/// target. Returns the number of bytes copied.
 size_t copy_by_pages_on_target(void* destination, const void* source, size_t bytes) {
   auto* to = static_cast<uint8_t*>(destination);
   const auto* from = static_cast<const uint8_t*>(source);
@@ -94,7 +94,7 @@ void copy_plainly_on_target(void* destination, const void* source, size_t bytes)
 
 void copy_past_caches_on_target(void* destination, const void* source, size_t bytes) {
   copy_by<PastCaches>(destination, source, bytes);
-  hwy::FlushStream();  // such stores keep no order by themselves
+  hwy::FlushStream();  // non-temporal stores are not ordered
 }
 
 }  // namespace hvd::kernel::HWY_NAMESPACE
@@ -108,9 +108,9 @@ HWY_EXPORT(copy_by_pages_on_target);
 HWY_EXPORT(copy_plainly_on_target);
 HWY_EXPORT(copy_past_caches_on_target);
 
-// Where the target lies 1 to 31 bytes behind the source, pages apart or not, `rep movsb` of a Zen 3
-// takes about 20 times as long, presumably since it takes its own stores for what it is about to
-// load. The C library uses it from 2 or 4 KiB on, by the width of its vectors.
+// If the target is 1 to 31 bytes behind the source modulo the page size, `rep movsb` on a Zen 3 is
+// about 20 times slower, presumably because of false dependencies of loads on earlier stores. The C
+// library uses it from 2 or 4 KiB on, depending on its vector width.
 constexpr size_t kLeastByString = 2 * KiB;
 
 bool seems_to_overlap(const void* destination, const void* source) {

@@ -35,7 +35,8 @@ T neutral(ReduceOp op) {
   HVD_ASSERT(false);
 }
 
-/// The upper half of a float is a bfloat16; 0, 1 and the infinities need no rounding.
+/// Returns the upper half of a float, which is a bfloat16; 0, 1 and the infinities need no
+/// rounding.
 uint16_t neutral_bfloat16(ReduceOp op) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(neutral<float>(op)) >> 16);
 }
@@ -48,7 +49,7 @@ uint16_t neutral_float16(ReduceOp op) {
   return value > 0 ? kInfinity : kMinusInfinity;
 }
 
-/// What changes neither `or` (sum and max of bool) nor `and` (product and min).
+/// The neutral element of `or` (sum and max of bool) or `and` (product and min).
 uint8_t neutral_boolean(ReduceOp op) { return op == ReduceOp::min || op == ReduceOp::product; }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <array>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -20,13 +21,23 @@ constexpr std::array kAllOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, Red
 
 class Kernel : public testing::TestWithParam<DType> {};
 
+TEST(Targets, IncludeVectorsOnEveryCpu) {
+  const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();
+  std::string names;
+  for (const int64_t target : targets) names += std::string(" ") + hwy::TargetName(target);
+  RecordProperty("targets", names);  // the report of the tests says what has run
+  const auto has = [&](int64_t one) { return std::ranges::find(targets, one) != targets.end(); };
+  EXPECT_LT(targets.front(), HWY_EMU128) << names;  // the best is first, the scalar one last
+  EXPECT_TRUE(!HWY_ARCH_ARM_A64 || has(HWY_NEON)) << names;
+}
+
 struct ReduceCase {
   ReduceOp op = ReduceOp::sum;
   size_t sources = 2;
   size_t elements = 0;
   size_t misalignment = 0;
-  size_t aliased = 0;    ///< the destination is this source; equal to `sources`: none
-  bool fetches = false;  ///< something else meanwhile
+  size_t aliased = 0;    ///< index of the source that is the destination; equal to `sources`: none
+  bool fetches = false;  ///< prefetches other memory during the reduction
 };
 
 void check_reduce(DType dtype, const ReduceCase& c) {
@@ -47,7 +58,7 @@ void check_reduce(DType dtype, const ReduceCase& c) {
   reduce(c.op, dtype, buffers[c.aliased].data(), sources, c.elements,
          {.soon = c.fetches ? after.data() : nullptr});
   expect_same(dtype, buffers[c.aliased].data(), expected.data(), c.elements);
-  // Nothing is written behind the end.
+  // No bytes are written beyond the end.
   EXPECT_EQ(std::memcmp(buffers[c.aliased].data() + bytes, after.data() + bytes, 16), 0);
 }
 
@@ -126,7 +137,7 @@ TEST_P(Kernel, FillsWithWhatChangesNothing) {
     const std::array<const void*, 2> sources = {neutral.data(), values.data()};
     reduce(op, dtype, values.data(), sources, kElements);
     for (size_t i = 0; i < kElements; ++i) {
-      bool equal = false;  // as numbers: 0 + -0 is 0
+      bool equal = false;  // numerically equal: 0 + -0 is 0
       reference::with_type(dtype, [&]<class T>(T*) {
         const auto now = reference::widened(reference::element<T>(values.data(), i));
         const auto then = reference::widened(reference::element<T>(before.data(), i));
@@ -172,7 +183,8 @@ TEST_P(HalfTypes, EveryValueSurvivesConversionAndBack) {
 TEST_P(HalfTypes, EveryValueIsRoundedToNearestEven) {
   EveryTarget().run([&] {
     const auto all = all_16_bits();
-    // Powers of two walk through the subnormals and to infinity, the rest make ties and near-ties.
+    // Powers of two cover the subnormals and infinity; the other factors produce ties and
+    // near-ties.
     for (const double factor : {0.5, 0.25, 0x1p-5, 0x1p-12, 2.0, 1024.0, 1.5, 0.75, 1.0009765625,
                                 0.333251953125, 1.00390625, 3.0, -1.0}) {
       SCOPED_TRACE(factor);
@@ -189,12 +201,12 @@ uint16_t encoded(DType dtype, float value) {
                                  : reference::BFloat16::of(value).bits;
 }
 
-/// What 1 and the next larger number differ by.
+/// The difference between 1 and the next larger number.
 float step_above_one(DType dtype) { return dtype == DType::float16 ? 0x1p-10F : 0x1p-7F; }
 
 TEST_P(HalfTypes, RoundOnceAfterAllSources) {
-  // Twice the least step below the last place of 1 makes one step, but only together.
-  constexpr size_t kElements = 64 + 1;  // also the last one, alone
+  // Twice half of the last place of 1 is one last place, but only if both are added first.
+  constexpr size_t kElements = 64 + 1;  // including a remainder of one element
   const float step = step_above_one(GetParam());
   std::array<uint16_t, kElements> ones, half_steps, expected, result{};
   ones.fill(encoded(GetParam(), 1));
@@ -211,7 +223,7 @@ TEST_P(HalfTypes, WhatLiesJustBetweenTwoNumbersBecomesTheEvenOne) {
   const uint16_t sign = 0x8000, one = encoded(GetParam(), 1),
                  half_step = encoded(GetParam(), step_above_one(GetParam()) / 2);
   std::array<uint16_t, 256> starts, half_steps, expected, zeros{}, result{};
-  for (size_t i = 0; i < starts.size(); ++i) {  // each with both signs, in lanes of both parities
+  for (size_t i = 0; i < starts.size(); ++i) {  // both signs, in lanes of both parities
     const auto from_one = static_cast<uint16_t>(i / 4);
     const uint16_t of_sign = i / 2 % 2 ? sign : uint16_t{0};
     starts[i] = static_cast<uint16_t>(of_sign | (one + from_one));
@@ -258,7 +270,7 @@ TEST_P(HalfTypes, WhatIsNoNumberBecomesNan) {
 }
 
 TEST_P(HalfTypes, SumsOfAnySizeAreSubnormalWhereTheyShouldBe) {
-  // Differences of neighbours: of the small ones nearly all are subnormal or zero.
+  // Differences of adjacent numbers: for small numbers almost all are subnormal or zero.
   const auto minuends = all_16_bits();
   auto subtrahends = minuends;
   for (auto& bits : subtrahends) bits = (bits ^ 0x8000) + 3;
@@ -276,8 +288,9 @@ TEST_P(HalfTypes, OneSpecialNumberAmongOthersIsKept) {
   const std::array<uint16_t, kElements> zeros{};
   const uint16_t infinity = GetParam() == DType::float16 ? 0x7c00 : 0x7f80,
                  nan = GetParam() == DType::float16 ? 0x7e00 : 0x7fc0;
-  const std::array<uint16_t, 3> specials = {0x8003, infinity, nan};  // the first one is subnormal
-  const std::array<uint16_t, 3> plain = {0x0000, 0x3c00, 0x3f81};    // whatever the type
+  const std::array<uint16_t, 3> specials = {0x8003, infinity,
+                                            nan};                  // the first element is subnormal
+  const std::array<uint16_t, 3> plain = {0x0000, 0x3c00, 0x3f81};  // for any type
   EveryTarget().run([&] {
     for (size_t place = 0; place < kElements; ++place) {
       for (size_t k = 0; k < specials.size() * plain.size(); ++k) {

@@ -1,6 +1,6 @@
-// How elements of each type come into SIMD lanes and leave them: half types as float lanes, the
-// rest as they are. Included once for every SIMD target, between HWY_BEFORE_NAMESPACE and
-// HWY_AFTER_NAMESPACE of the includer, hence the toggled guard that Highway asks for.
+// Loads elements of each type into SIMD lanes and stores them: half types as float lanes, other
+// types unchanged. Included once per SIMD target, between HWY_BEFORE_NAMESPACE and
+// HWY_AFTER_NAMESPACE of the includer, hence the toggled include guard that Highway requires.
 #if defined(HVD_KERNEL_LANES_TOGGLE) == defined(HWY_TARGET_TOGGLE)
 #ifdef HVD_KERNEL_LANES_TOGGLE
 #undef HVD_KERNEL_LANES_TOGGLE
@@ -18,7 +18,7 @@ namespace hvd::kernel::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Elements that are lanes as they are.
+/// Elements stored as lanes without conversion.
 template <class T>
 struct Plain {
   using Stored = T;
@@ -33,8 +33,8 @@ struct Plain {
   }
 };
 
-/// IEEE 754 binary16, exact, subnormals included; rounded to nearest even; a NaN stays one (made
-/// quiet, as the hardware does, with the upper bits of its payload).
+/// IEEE 754 binary16: exact, subnormals included; rounded to nearest even. A NaN stays a NaN
+/// (quieted, with the upper bits of its payload, as in hardware).
 struct Float16 {
   using Stored = uint16_t;
   using Lane = float;
@@ -69,11 +69,11 @@ struct Float16 {
     const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fff)));
     const auto exponent = hn::And(magnitude, hn::Set(du, 0x7c00u << 13));
     const auto normal = hn::Add(magnitude, hn::Set(du, (127u - 15u) << 23));
-    // Infinity and NaN: the largest exponent of float instead.
+    // Infinity and NaN: replace the exponent by the largest exponent of float.
     auto special = hn::Or(magnitude, hn::Set(du, 0x7f800000u));
     special = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7c00u << 13)),
                              hn::Or(special, hn::Set(du, 0x00400000u)), special);
-    // Subnormal: put the mantissa behind a one at 2^-14, and take that one away in float.
+    // Subnormal: place the mantissa behind a one at 2^-14, then subtract that one in float.
     const auto one = hn::Set(du, (127u - 14u) << 23);
     const auto subnormal =
         hn::BitCast(du, hn::Sub(hn::BitCast(d, hn::Or(magnitude, one)), hn::BitCast(d, one)));
@@ -89,8 +89,7 @@ struct Float16 {
     const auto all = hn::BitCast(du, lanes);
     const auto sign = hn::And(all, hn::Set(du, 0x80000000u));
     const auto bits = hn::Xor(all, sign);
-    // Normal: rebias, add just under a half of the last place, and one more where that place is
-    // odd.
+    // Normal: rebias, add just under half of the last place, plus one if that place is odd.
     const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(du, 1));
     const auto rebias = hn::Set(du, 0xfffu - ((127u - 15u) << 23));
     const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(bits, rebias), odd));
@@ -131,15 +130,14 @@ struct BFloat16 {
     return hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), result));
   }
 
-#if HWY_TARGET != HWY_SCALAR  // which has no pairs
-  /// Two vectors, those of `even` in the lower half of each lane, those of `odd` in the upper half:
-  /// nothing crosses lanes, which to narrow one vector would. The floats come of sums and the like
-  /// of bfloat16: a NaN among them has zeros in its lower half, whether it was there before or was
-  /// made here, so that it is not rounded to something else.
+#if HWY_TARGET != HWY_SCALAR  // the scalar target has no pairs
+  /// Narrows two vectors at once: elements of `even` go into the lower half of each lane, elements
+  /// of `odd` into the upper half. No data crosses lanes, unlike when narrowing a single vector.
+  /// The inputs must be results of arithmetic on bfloat16: then the lower half of a NaN is zero, so
+  /// that rounding keeps it a NaN.
   ///
-  /// A CPU's own instruction (VCVTNE2PS2BF16) takes a subnormal for zero; to look for these first
-  /// makes it slower: two sources of 128 KiB 6.2 us on a Xeon with AMX, and 4.7 this way. On
-  /// a Zen 4 it took 4.2, when loops took one block at a time; this way was not measured there.
+  /// Not used: the CPU instruction VCVTNE2PS2BF16, which flushes subnormals to zero. Handling these
+  /// separately is slower than this code (docs/decisions/0027).
   template <class D>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> narrow_pairs(D, hn::Vec<D> even,
                                                                   hn::Vec<D> odd) {
@@ -150,7 +148,7 @@ struct BFloat16 {
                                   hn::BitCast(halves, hn::ShiftRight<16>(even_bits)));
     const auto lost = hn::OddEven(hn::BitCast(halves, hn::ShiftLeft<16>(odd_bits)),
                                   hn::BitCast(halves, even_bits));
-    // Up where what is lost is more than 0x8000, or just that and what is kept is odd.
+    // Round up if the lost part is more than 0x8000, or equal to it and the kept part is odd.
     const auto one_if_even = hn::AndNot(kept, hn::Set(halves, 1));
     const auto up = hn::ShiftRight<15>(hn::SaturatedSub(lost, one_if_even));
     return hn::BitCast(pairs, hn::Add(kept, up));
@@ -158,7 +156,7 @@ struct BFloat16 {
 #endif
 };
 
-/// The first `count` elements only; the other lanes are zero.
+/// Loads the first `count` elements only; the other lanes are zero.
 template <class Element, class D>
 HWY_INLINE hn::Vec<D> load_first(D d, const typename Element::Stored* from, size_t count) {
   using Stored = typename Element::Stored;
@@ -175,7 +173,7 @@ HWY_INLINE void store_first(D d, hn::Vec<D> lanes, typename Element::Stored* to,
   std::memcpy(to, buffer, count * sizeof(Stored));
 }
 
-// At any address. The scalar target's own LoadU would read through a misaligned pointer.
+// At any alignment. The LoadU of the scalar target would read through a misaligned pointer.
 template <class Element, class D>
 HWY_INLINE hn::Vec<D> load(D d, const typename Element::Stored* from) {
   if constexpr (HWY_TARGET == HWY_SCALAR)

@@ -1,5 +1,5 @@
-// Compiled once for every SIMD target by foreach_target.h, which includes this file again; kernel.h
-// and the choice between the targets come last, once.
+// Compiled once per SIMD target by foreach_target.h, which includes this file again; the part that
+// does not depend on the target comes last.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -26,10 +26,9 @@ struct Sum {
   }
 };
 
-/// a * 1 + b, which is rounded once, as a + b is. On Zen 3 adders share their pipes with the
-/// conversions of float16, and multipliers do not: two sources of 8 KiB take 0.26 us this way and
-/// 0.32 by adding; 0.44 and 0.42 while the core's other thread is busy. Not measured on other CPUs.
-/// GCC 12 leaves the multiplication in.
+/// a * 1 + b, rounded once, like a + b. On Zen 3, additions share execution ports with float16
+/// conversions and multiplications do not, which makes this faster (docs/decisions/0027). GCC 12
+/// does not remove the multiplication.
 struct SumByMultipliers {
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V combine(D d, V a, V b) {
@@ -37,7 +36,7 @@ struct SumByMultipliers {
   }
 };
 
-/// Of two sources.
+/// The mean of two sources.
 struct Mean {
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V combine(D d, V a, V b) {
@@ -45,8 +44,8 @@ struct Mean {
   }
 };
 
-// Min and max decide alike on every CPU, also between zeros of different sign; a NaN on either side
-// wins.
+// Min and max give the same result on every CPU, also for zeros of different sign; a NaN on either
+// side propagates.
 struct Min {
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V combine(D, V a, V b) {
@@ -77,7 +76,7 @@ struct Product {
   }
 
  private:
-  // Not every target multiplies 8 and 64 bits.
+  // Some targets have no multiplication of 8-bit and 64-bit lanes.
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V lane_by_lane(D d, V a, V b) {
     using T = hn::TFromD<D>;
@@ -90,7 +89,7 @@ struct Product {
   }
 };
 
-/// One vector of the result, in the order of the sources.
+/// Computes one vector of the result, in the order of the sources.
 template <class Element, class Op, class D>
 HWY_INLINE hn::Vec<D> combine_at(D d, const void* const* sources, size_t count, size_t index) {
   using Stored = typename Element::Stored;
@@ -101,7 +100,7 @@ HWY_INLINE hn::Vec<D> combine_at(D d, const void* const* sources, size_t count, 
   return result;
 }
 
-/// The last elements, fewer than a vector.
+/// Handles the remaining elements, fewer than a vector.
 template <class Element, class Op, class D>
 HWY_INLINE void combine_rest(D d, typename Element::Stored* target, const void* const* sources,
                              size_t count, size_t index, size_t elements) {
@@ -115,13 +114,13 @@ HWY_INLINE void combine_rest(D d, typename Element::Stored* target, const void* 
   store_first<Element>(d, result, target + index, elements - index);
 }
 
-/// A block is what the loops below load, combine and store at once: here one vector.
+/// A block is the amount that the loops below load, combine and store at once: here one vector.
 template <class Element, class D>
 class OneVector {
  public:
   using Stored = typename Element::Stored;
   using Block = hn::Vec<D>;
-  static constexpr size_t kAtOnce = 4;  ///< blocks of a result that stay in registers
+  static constexpr size_t kAtOnce = 4;  ///< blocks of the result kept in registers
   static constexpr bool kConverts = !std::is_same_v<Stored, typename Element::Lane>;
 
   explicit HWY_INLINE OneVector(D) {}
@@ -138,9 +137,9 @@ class OneVector {
   }
 };
 
-#if HWY_TARGET != HWY_SCALAR  // which has no pairs
-/// A block of bfloat16 is two vectors: the one of even place is shifted up to a float, the one of
-/// odd place is one with its lower half cleared.
+#if HWY_TARGET != HWY_SCALAR  // the scalar target has no pairs
+/// A block of bfloat16 is two vectors of float: the even elements, shifted up, and the odd
+/// elements, with the lower half cleared.
 template <class D>
 class TwoVectors {
  public:
@@ -174,7 +173,7 @@ class TwoVectors {
 };
 #endif
 
-/// Of two sources, whole rows of pages (pages.h). Gives how many elements it took.
+/// Reduces two sources by whole rows of pages (pages.h). Returns the number of elements processed.
 template <class Op, class Blocks>
 size_t combine_two_by_pages(const Blocks& blocks, typename Blocks::Stored* target,
                             const typename Blocks::Stored* a, const typename Blocks::Stored* b,
@@ -183,7 +182,8 @@ size_t combine_two_by_pages(const Blocks& blocks, typename Blocks::Stored* targe
   size_t done = 0;
   for (; done + kPagesAtOnce * page <= elements; done += kPagesAtOnce * page) {
     for (size_t i = done; i < done + page; i += Blocks::elements()) {
-      // All loads first: a load waits for a store before it whose address ends alike.
+      // All loads come first: a load stalls behind an earlier store whose address has the same low
+      // bits.
       typename Blocks::Block results[kPagesAtOnce];
       for (size_t k = 0; k < kPagesAtOnce; ++k)
         results[k] = blocks.template combine<Op>(blocks.load(a + i + k * page),
@@ -194,12 +194,13 @@ size_t combine_two_by_pages(const Blocks& blocks, typename Blocks::Stored* targe
   return done;
 }
 
-/// Asks for the lines of the cache in these bytes.
+/// Prefetches the cache lines of these bytes.
 HWY_INLINE void fetch(const std::byte* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(from + at);
 }
 
-/// Two sources, the usual case: pointers stay in registers. Gives how many elements it took.
+/// Reduces two sources, the common case: pointers stay in registers. Returns the number of elements
+/// processed.
 template <class Op, class Blocks>
 size_t combine_two(const Blocks& blocks, typename Blocks::Stored* target,
                    const void* const* sources, size_t elements, const std::byte* soon) {
@@ -223,8 +224,8 @@ size_t combine_two(const Blocks& blocks, typename Blocks::Stored* target,
   return i;
 }
 
-/// Several blocks of every source at a time: accumulators stay in registers, and every cache line
-/// that is touched is used up. Gives how many elements it took.
+/// Reduces several blocks of every source at a time: accumulators stay in registers and every
+/// fetched cache line is fully used. Returns the number of elements processed.
 template <class Op, class Blocks>
 size_t combine_many(const Blocks& blocks, typename Blocks::Stored* target,
                     const void* const* sources, size_t count, size_t elements) {
@@ -246,7 +247,7 @@ size_t combine_many(const Blocks& blocks, typename Blocks::Stored* target,
   return at;
 }
 
-/// As many elements as go by several blocks at a time; the rest is left.
+/// Reduces the elements that fill groups of several blocks; the rest is left.
 template <class Op, class Blocks>
 size_t combine_blocks(const Blocks& blocks, typename Blocks::Stored* target,
                       const void* const* sources, size_t count, size_t elements,
@@ -255,7 +256,7 @@ size_t combine_blocks(const Blocks& blocks, typename Blocks::Stored* target,
   return combine_many<Op>(blocks, target, sources, count, elements);
 }
 
-/// The same, by the blocks that suit the type.
+/// Like combine_blocks(), with the block type of the element type.
 template <class Element, class Op, class D>
 size_t combine_most(D d, typename Element::Stored* target, const void* const* sources, size_t count,
                     size_t elements, const std::byte* soon) {
@@ -283,7 +284,7 @@ void combine(void* destination, const void* const* sources, size_t count, size_t
   if (i < elements) combine_rest<Element, Op>(d, target, sources, count, i, elements);
 }
 
-// Sums and products of integers wrap, which unsigned lanes do alike.
+// Sums and products of integers wrap, so unsigned lanes give the same bits.
 template <class Element>
 struct Wrapping {
   using Type = Element;
@@ -294,7 +295,7 @@ struct Wrapping<Plain<T>> {
   using Type = Plain<std::make_unsigned_t<T>>;
 };
 
-// By integers, conversions leave the adders free.
+// Integer conversions leave the floating-point adders free.
 template <class Element>
 struct Summing {
   using Type = Sum;
@@ -365,20 +366,20 @@ namespace {
 
 HWY_EXPORT(reduce_on_target);
 
-// A sum of truth values is true when one of them is, a product when all are.
+// A sum of booleans is true if one of them is, a product if all are.
 ReduceOp boolean_op(ReduceOp op) {
   const bool all = op == ReduceOp::min || op == ReduceOp::product;
   return all ? ReduceOp::min : ReduceOp::max;
 }
 
-/// Of two numbers of the same weight the mean is half of the sum.
+/// The mean of two numbers of equal weight is half of their sum.
 bool is_plain_mean(size_t sources, const ReduceOptions& options) {
   const auto& counts = options.counts;
   return sources == 2 && options.scaling.changes_nothing() &&
          (counts.empty() || counts[0] == counts[1]);
 }
 
-/// What rounding would spoil if it came first. The least and the largest number are exact.
+/// Returns whether the result needs more precision before rounding. Min and max are exact.
 bool needs_more_precision(ReduceOp op, DType dtype, size_t sources, const ReduceOptions& options) {
   if (op == ReduceOp::average) return !is_plain_mean(sources, options);
   return is_floating(dtype) && (op == ReduceOp::sum || op == ReduceOp::product) &&

@@ -1,6 +1,6 @@
-// Compiled once for every SIMD target by foreach_target.h, which includes this file again; the
-// choice between the targets comes last, once. Every target gives the same bits: where it matters,
-// products are exact, so that it is irrelevant whether a target fuses them with an addition.
+// Compiled once per SIMD target by foreach_target.h, which includes this file again; the part that
+// does not depend on the target comes last. All targets give the same bits: where it matters,
+// products are exact, so fused multiply-add makes no difference.
 #include "core/kernel/reduce_wide.h"
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct WideFloat {
   template <class D>
   static HWY_INLINE hn::Vec<hn::Rebind<float, D>> narrow(D, hn::Vec<D> lanes) {
     const hn::Rebind<float, D> narrow;
-    // The scalar target's DemoteTo makes the largest number of an infinity.
+    // The scalar target's DemoteTo converts an infinity to the largest number.
     if constexpr (HWY_TARGET == HWY_SCALAR)
       return hn::Set(narrow, static_cast<float>(hn::GetLane(lanes)));
     else
@@ -37,23 +37,23 @@ struct WideFloat {
   }
 };
 
-/// What is multiplied in the end.
+/// The final factor.
 template <class Lane>
 HWY_INLINE Lane factor_of(const Scaling& scaling) {
   return static_cast<Lane>(scaling.factor / scaling.divisor);
 }
 
-/// The accumulators below keep a State for each vector of the result. `weight` is the count of the
+/// The accumulators below keep a State per vector of the result. `weight` is the count of the
 /// source, in every lane.
 template <class D>
 class Sums {
  public:
   using V = hn::Vec<D>;
   using State = V;
-  static constexpr size_t kAtOnce = 4;  ///< vectors of a result that stay in registers
+  static constexpr size_t kAtOnce = 4;  ///< vectors of the result kept in registers
 
   explicit HWY_INLINE Sums(const Scaling& scaling) : factor_(factor_of<Lane>(scaling)) {}
-  /// Lanes have bits to spare for a count, so that the products are exact.
+  /// Lanes have enough spare bits for a count, so that the products are exact.
   HWY_INLINE State begin(V value, V weight) const { return hn::Mul(value, weight); }
   HWY_INLINE State add(State sum, V value, V weight) const {
     return hn::MulAdd(value, weight, sum);
@@ -65,7 +65,7 @@ class Sums {
   Lane factor_;
 };
 
-/// Counts do not matter.
+/// Ignores counts.
 template <class D>
 class Products {
  public:
@@ -83,7 +83,7 @@ class Products {
   Lane factor_;
 };
 
-/// Sums of float64. What each rounding loses is added up beside the sum (TwoSum; Knuth, The Art of
+/// Compensated sums of float64: rounding errors are added up separately (TwoSum; Knuth, The Art of
 /// Computer Programming 2, 4.2.2), and the quotient is corrected by its remainder.
 template <class D>
 class ExactSums {
@@ -113,14 +113,14 @@ class ExactSums {
     const V quotient = hn::Div(state.sum, hn::Set(d, divisor_));
     const V remainder = hn::Sub(state.lost, difference(quotient, hn::Set(d, divisor_), state.sum));
     const V corrected = hn::Add(quotient, hn::Mul(remainder, hn::Set(d, 1 / divisor_)));
-    // Zero keeps its sign. The remainder of an infinity is not a number.
+    // Zero keeps its sign. The remainder of an infinity is NaN.
     const auto has_remainder = hn::Gt(hn::Abs(remainder), hn::Zero(d));
     return hn::Mul(hn::IfThenElse(has_remainder, corrected, quotient), hn::Set(d, factor_));
   }
 
  private:
-  /// value * weight - product, where the product is near. Exact: a weight has fewer bits than the
-  /// lower half of a value.
+  /// Returns value * weight - product, with product close to value * weight. Exact: a weight has
+  /// fewer bits than the lower half of a value.
   static HWY_INLINE V difference(V value, V weight, V product) {
     const hn::RebindToUnsigned<D> bits;
     const auto upper_bits = hn::Set(bits, ~uint64_t{0} << 27);
@@ -132,7 +132,7 @@ class ExactSums {
   double factor_, divisor_;
 };
 
-/// What is reduced, and how many contributions each source stands for, if not one.
+/// The sources, and the number of contributions in each if not one.
 template <class Element>
 class Sources {
  public:
@@ -155,7 +155,7 @@ class Sources {
   std::span<const int> counts_;
 };
 
-/// Several vectors of every source at a time, as many as go. Gives how many elements it took.
+/// Reduces several vectors of every source at a time. Returns the number of elements processed.
 template <class Element, class D, class Accumulator>
 size_t reduce_most(D d, const Accumulator& accumulator, typename Element::Stored* target,
                    const Sources<Element>& sources, size_t elements) {
@@ -179,7 +179,7 @@ size_t reduce_most(D d, const Accumulator& accumulator, typename Element::Stored
   return at;
 }
 
-/// The elements from `at` on, fewer than that.
+/// Reduces the remaining elements from `at` on.
 template <class Element, class D, class Accumulator>
 void reduce_rest(D d, const Accumulator& accumulator, typename Element::Stored* target,
                  const Sources<Element>& sources, size_t at, size_t elements) {
@@ -240,7 +240,7 @@ HWY_EXPORT(reduce_wide_on_target);
 void reduce_wide(ReduceOp op, DType dtype, void* destination, std::span<const void* const> sources,
                  size_t elements, const ReduceOptions& options) {
   Scaling scaling = options.scaling;
-  std::span<const int> counts;  // a partial sum is one addend, whatever it is the sum of
+  std::span<const int> counts;  // for a sum, each source is one addend
   if (op == ReduceOp::average) {
     counts = options.counts;
     scaling.divisor *= counts.empty() ? static_cast<int>(sources.size())

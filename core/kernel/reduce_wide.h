@@ -1,5 +1,5 @@
-// Reductions that need more precision than their elements have: averages, and sums and products
-// that are scaled before they are rounded. Part of kernel::reduce.
+// Reductions that need more precision than their element type: averages, and sums and products that
+// are scaled before rounding. Part of kernel::reduce.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace hvd::kernel {
 
-/// As reduce(), for floating types and average, sum or product. Half types accumulate in float,
+/// Like reduce(), for floating types and average, sum or product. Half types accumulate in float,
 /// float in double, double in a pair of doubles.
 void reduce_wide(ReduceOp op, DType dtype, void* destination, std::span<const void* const> sources,
                  size_t elements, const ReduceOptions& options);

@@ -1,4 +1,4 @@
-// Averages, and what is scaled before it is rounded.
+// Averages, and sums and products that are scaled before rounding.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,9 +21,9 @@ class Floating : public testing::TestWithParam<DType> {};
 
 struct WideCase {
   ReduceOp op = ReduceOp::average;
-  std::vector<int> counts;  ///< one for each source
+  std::vector<int> counts;  ///< one per source
   size_t elements = 0;
-  size_t aliased = 0;  ///< the destination is this source; as many as there are: none
+  size_t aliased = 0;  ///< index of the source that is the destination; number of sources: none
   Scaling scaling{};
 };
 
@@ -74,7 +74,7 @@ TEST_P(Floating, ScalesBeforeItRounds) {
   });
 }
 
-/// Any finite numbers but the largest, subnormal ones among them.
+/// Any finite numbers except the largest, including subnormal ones.
 std::vector<double> any_numbers(DType dtype, size_t count) {
   std::mt19937_64 random(count);
   const int least = dtype == DType::float16 ? -24 : dtype == DType::float64 ? -1074 : -140;
@@ -170,7 +170,7 @@ TEST(HalfAverages, DoNotOverflowWhereTheSumWould) {
 
 class Integers : public testing::TestWithParam<DType> {};
 
-/// The ends of the range, zero and what lies near, and any.
+/// The limits of the range, zero and their neighbours, and random values.
 template <class T>
 std::vector<T> telling_integers() {
   using Limits = std::numeric_limits<T>;

@@ -1,5 +1,5 @@
-// The same arithmetic as kernel.h, one element at a time and as plainly as it can be written. Tests
-// compare with it; nothing else includes it.
+// The reference implementation of kernel.h: one element at a time, as simple as possible. Only
+// tests include it.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 
 namespace hvd::kernel::reference {
 
-/// A binary floating format of 16 bits, by its definition: exact, subnormals included, ties to
+/// A 16-bit binary floating-point format, by its definition: exact, subnormals included, ties to
 /// even.
 template <int kExponentBits, int kMantissaBits>
 struct Small {
@@ -33,7 +33,7 @@ struct Small {
     const double magnitude = std::fabs(static_cast<double>(value));
     const int exponent = magnitude == 0 ? 1 - kBias : std::max(std::ilogb(magnitude), 1 - kBias);
     const double cells = std::nearbyint(std::ldexp(magnitude, kMantissaBits - exponent));
-    // A carry out of the mantissa goes into the exponent by itself; a subnormal has exponent 0.
+    // A carry out of the mantissa increments the exponent; a subnormal has exponent 0.
     const double encoded = cells + std::ldexp(exponent + kBias - 1, kMantissaBits);
     return {
         static_cast<uint16_t>(sign | (encoded < infinity ? static_cast<int>(encoded) : infinity))};
@@ -97,7 +97,7 @@ T element(const void* from, size_t index) {
   return value;
 }
 
-/// Calls `visit` with a null pointer to the type of `dtype`'s elements.
+/// Calls `visit` with a null pointer to the element type of `dtype`.
 template <class Visit>
 void with_type(DType dtype, Visit visit) {
   switch (dtype) {
@@ -126,13 +126,13 @@ void with_type(DType dtype, Visit visit) {
   HVD_ASSERT(false);
 }
 
-/// How many contributions source `index` stands for.
+/// Returns the number of contributions in source `index`.
 inline double count_of(std::span<const int> counts, size_t index) {
   return counts.empty() ? 1 : counts[index];
 }
 
-/// Element `index` of a sum or product that is scaled before it is rounded: float32 in double, half
-/// types in float.
+/// Computes element `index` of a sum or product that is scaled before rounding: float32 in double,
+/// half types in float.
 template <class T, class Wide>
 T reduced_wide(ReduceOp op, std::span<const void* const> sources, size_t index,
                std::span<const int> counts, double factor) {
@@ -152,7 +152,7 @@ T reduced_wide(ReduceOp op, std::span<const void* const> sources, size_t index,
     return T::of(scaled);
 }
 
-/// The sum of doubles beside which is added up what rounding has lost; then their quotient.
+/// A compensated sum of doubles, with the rounding errors added up separately; then the quotient.
 inline double averaged(std::span<const void* const> sources, size_t index,
                        std::span<const int> counts, double divisor) {
   double sum = 0, lost = 0;
@@ -175,7 +175,7 @@ struct Options {
   std::span<const int> counts{};
 };
 
-/// Two sources of the same weight, and nothing else to do: half of their sum.
+/// Two sources of equal weight without scaling: half of their sum.
 inline bool is_plain_mean(ReduceOp op, size_t sources, const Options& options) {
   return op == ReduceOp::average && sources == 2 && options.factor == 1 && options.divisor == 1 &&
          count_of(options.counts, 0) == count_of(options.counts, 1);
@@ -190,7 +190,7 @@ T reduced_scaled(ReduceOp op, std::span<const void* const> sources, size_t index
     return narrowed<T>(sum / 2);
   }
   double divisor = options.divisor;
-  std::span<const int> counts;  // of a mean
+  std::span<const int> counts;  // for average
   if (op == ReduceOp::average) {
     counts = options.counts;
     double contributions = 0;
@@ -221,7 +221,7 @@ inline void reduce(ReduceOp op, DType dtype, void* destination,
   });
 }
 
-/// An average, or a sum or product that is scaled, of a floating type.
+/// Computes an average, or a scaled sum or product, of a floating type.
 inline void reduce(ReduceOp op, DType dtype, void* destination,
                    std::span<const void* const> sources, size_t elements, const Options& options) {
   with_type(dtype, [&]<class T>(T*) {
@@ -257,7 +257,7 @@ T scaled(T value, double factor, int divisor) {
 
 inline void scale(DType dtype, void* destination, const void* source, double factor,
                   size_t elements, int divisor = 1) {
-  if (elements == 0) return;  // and perhaps no memory
+  if (elements == 0) return;  // the pointers may be null
   if (factor == 1.0 && divisor == 1) {
     std::memmove(destination, source, elements * element_bytes(dtype));
     return;
@@ -270,7 +270,7 @@ inline void scale(DType dtype, void* destination, const void* source, double fac
   });
 }
 
-/// Elements as double, for tests that compute with plain numbers.
+/// Returns elements as double, for tests that compute with plain numbers.
 inline double number_at(DType dtype, const void* data, size_t index) {
   double number = 0;
   with_type(dtype,
@@ -288,7 +288,7 @@ inline void put_number(DType dtype, void* data, size_t index, double number) {
   });
 }
 
-/// The same bits, or both a NaN.
+/// Returns whether both have the same bits or both are NaN.
 inline bool same_element(DType dtype, const void* a, const void* b, size_t index) {
   bool same = false;
   with_type(dtype, [&]<class T>(T*) {

@@ -1,5 +1,5 @@
-// Compiled once for every SIMD target by foreach_target.h, which includes this file again; kernel.h
-// and the choice between the targets come last, once.
+// Compiled once per SIMD target by foreach_target.h, which includes this file again; the part that
+// does not depend on the target comes last.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace hvd::kernel::HWY_NAMESPACE {
 
-/// v / divisor * factor, in lanes. By a power of two both are one multiplication.
+/// Computes v / divisor * factor, in lanes. For powers of two, both are one multiplication.
 template <class D>
 class Scaler {
  public:
@@ -60,7 +60,8 @@ void scale_floating(void* destination, const void* source, const Scaling& scalin
 template <class T>
 T truncated(double value) {
   using Limits = std::numeric_limits<T>;
-  // The upper limit of int64 is no double; the first one that does not fit is one above.
+  // The upper limit of int64 is not representable in double; the next double above it is the first
+  // value that does not fit.
   if (value >= static_cast<double>(Limits::max())) return Limits::max();
   if (value <= static_cast<double>(Limits::min())) return Limits::min();
   return value == value ? static_cast<T>(value) : T{0};
@@ -78,9 +79,9 @@ void change_each(void* destination, const void* source, size_t elements, Change 
   }
 }
 
-/// Divides by one number many times, truncating toward zero: by a multiplication and a shift
-/// (Granlund and Montgomery, 1994). With magnitudes of up to 2^bits, and the divisor above
-/// 2^(log2 - 1) and at most 2^log2, the multiplier is 2^(bits + log2) / divisor, rounded up.
+/// Divides by an invariant number, truncating toward zero, with a multiplication and a shift
+/// (Granlund and Montgomery, 1994). With magnitudes of up to 2^bits, and the divisor above 2^(log2
+/// - 1) and at most 2^log2, the multiplier is 2^(bits + log2) / divisor, rounded up.
 template <class Integer, class Magnitude, class Product>
 class Divider {
  public:
@@ -89,7 +90,7 @@ class Divider {
         multiplier_(static_cast<Magnitude>(((Product{1} << shift_) + divisor - 1) / divisor)) {}
 
   HWY_INLINE Integer operator()(Integer value) const {
-    const auto sign = static_cast<Magnitude>(value >> kBits);  // all ones where negative
+    const auto sign = static_cast<Magnitude>(value >> kBits);  // all ones if negative
     const auto magnitude = static_cast<Magnitude>((static_cast<Magnitude>(value) ^ sign) - sign);
     const auto quotient = static_cast<Magnitude>(Product{magnitude} * multiplier_ >> shift_);
     return static_cast<Integer>((quotient ^ sign) - sign);

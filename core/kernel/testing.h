@@ -1,5 +1,5 @@
-// What the tests of the kernels share: every SIMD target of this CPU in turn, memory at any
-// address, and numbers of which some are special.
+// Shared by the kernel tests: a loop over the SIMD targets of this CPU, buffers of any alignment,
+// and test values that include special ones.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace hvd::kernel {
 
-/// Runs the rest of its scope once for every SIMD target that this CPU has, and the plain one.
+/// Runs the rest of its scope once for each SIMD target of this CPU and for the scalar one.
 class EveryTarget {
  public:
   EveryTarget() : targets_(hwy::SupportedAndGeneratedTargets()) {}
@@ -38,7 +38,7 @@ class EveryTarget {
   std::vector<int64_t> targets_;
 };
 
-/// Bytes at an address that is `misalignment` beyond a cache line.
+/// A buffer whose address is `misalignment` bytes beyond a cache line.
 class Buffer {
  public:
   Buffer(size_t bytes, size_t misalignment) : memory_(bytes + 3 * 64), bytes_(bytes) {
@@ -80,7 +80,7 @@ void fill_floats(Buffer& buffer, std::mt19937_64& random) {
   }
 }
 
-/// Ordinary numbers and now and then a special one; for integers and half types any bits.
+/// Random values, some of them special (NaN, infinities); any bits for integers and half types.
 inline void fill_random(DType dtype, Buffer& buffer, uint64_t seed) {
   std::mt19937_64 random(seed);
   if (dtype == DType::float32) return fill_floats<float>(buffer, random);

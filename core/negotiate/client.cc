@@ -1,6 +1,7 @@
 #include "core/negotiate/client.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -10,8 +11,20 @@
 namespace hvd {
 namespace {
 
-/// A request that has survived two ticks has waited for at least one whole period.
+using std::chrono_literals::operator""ms;
+
+/// A request that was waiting at two ticks has waited for at least one period.
 constexpr uint32_t kStalledTicks = 2;
+
+bool is_message(const Signature& signature) {
+  return signature.operation.kind == OperationKind::message;
+}
+
+/// Messages share names with messages between other ranks, and with operations of the group.
+bool is_another(const Signature& mine, const Signature& agreed) {
+  return (is_message(mine) || is_message(agreed)) &&
+         (is_message(mine) != is_message(agreed) || mine.members != agreed.members);
+}
 
 }  // namespace
 
@@ -33,8 +46,8 @@ void Client::Group::erase_waiting(const NameHash& name) {
 
 Submitted Client::submit(GroupNumber number, const std::string& name, const Signature& signature,
                          uint64_t tag) {
-  HVD_ASSERT(!is_control(signature.kind) || number == kWorldGroup);
-  HVD_ASSERT(signature.kind != OperationKind::remove_process_set ||
+  HVD_ASSERT(!concerns_world(signature.operation.kind) || number == kWorldGroup);
+  HVD_ASSERT(signature.operation.kind != OperationKind::remove_process_set ||
              signature.target != kWorldGroup);
   if (ended_) return Submitted::ended;
   if (joined_) return Submitted::joined;
@@ -66,13 +79,18 @@ void Client::shutdown() {
   up_.shutdown_by = rank_;
 }
 
-void Client::batch_done(GroupNumber number, const std::vector<Bound>& bound) {
+void Client::free_names(GroupNumber number, const std::vector<Bound>& bound) {
   const auto found = groups_.find(number);
-  if (found == groups_.end()) return;  // removed while the batch ran
+  if (found == groups_.end()) return;  // the group was removed while the batch ran
   for (const Bound& operation : bound) {
     if (operation.mine) found->second.in_flight.erase(operation.signature->name);
   }
-  // Rank 0 tells the Root itself (Hub::root_rank_done).
+}
+
+void Client::batch_ended(GroupNumber number) {
+  const auto found = groups_.find(number);
+  if (found == groups_.end()) return;
+  // Rank 0 reports to the Root directly (Hub::root_rank_done).
   if (found->second.pacer != rank_ || rank_ == 0) return;
   const auto same = [&](const auto& done) { return done.first == number; };
   const auto done = std::find_if(up_.done.begin(), up_.done.end(), same);
@@ -94,6 +112,16 @@ void Client::tick() {
   }
 }
 
+void Client::expire(GroupNumber number, const NameHash& name, std::chrono::milliseconds timeout) {
+  const auto found = groups_.find(number);
+  if (ended_ || found == groups_.end()) return;
+  Request* const request = found->second.find_waiting(name);
+  if (request == nullptr) return;
+  constexpr auto kMost = std::chrono::milliseconds(std::numeric_limits<uint32_t>::max());
+  request->expired_ms = static_cast<uint32_t>(std::clamp(timeout, 1ms, kMost).count());
+  up_.expired = true;
+}
+
 void Client::from_parent(const Verdict& verdict) {
   if (ended_) return;
   switch (verdict.type) {
@@ -113,7 +141,7 @@ void Client::from_parent(const Verdict& verdict) {
     case Verdict::Type::query:
       return answer(static_cast<uint32_t>(verdict.value));
     case Verdict::Type::knobs:
-      return;  // the Root's alone, so far
+      return;  // only the Root uses it at present
   }
 }
 
@@ -148,7 +176,7 @@ void Client::add_group(GroupNumber number, const std::vector<int32_t>& members) 
   groups_[number].pacer = members.front();
 }
 
-/// What was agreed under the name is referred to, if it is the same; anything else is copied.
+/// Returns the signature agreed under this name if it is equal; otherwise a copy.
 SharedSignature Client::known(const Group& group, const Signature& signature) {
   const SlotNumber slot = group.slots.slot_of(signature.name);
   if (slot != kNoSlot && *group.slots.find_live(slot) == signature)
@@ -162,8 +190,10 @@ void Client::announce(GroupNumber number, const Group& group, const SharedSignat
   if (slot != kNoSlot &&
       (*group.slots.find_live(slot) == signature || !rules_.changes_are_sent_in_full)) {
     entry.slot = slot;
+    ++announced_.by_slot;
   } else {
     entry.opinions.push_back({.signature = signature, .rank = rank_, .count = 1});
+    ++announced_.in_full;
   }
   up_.entries.push_back(std::move(entry));
 }
@@ -175,16 +205,16 @@ void Client::run_batch(const Verdict& verdict) {
   run.bound.reserve(verdict.items.size());
   for (const Item& item : verdict.items)
     run.bound.push_back(bind(verdict.group, found->second, item));
-  if (is_control(run.bound.front().signature->kind)) {
+  if (is_control(run.bound.front().signature->operation.kind)) {
     change_groups(run.bound.front(), verdict.items.front().new_group);
   } else {
     actions_.push_back(std::move(run));
   }
 }
 
-/// Finds this rank's request for an agreed operation; a joined rank has none and stands in.
+/// Finds this rank's request for an agreed operation; a joined rank has none and is substituted.
 Bound Client::bind(GroupNumber number, Group& group, const Item& item) {
-  std::vector<NameHash> lost;  // names whose slot goes, for the rule that nobody announces again
+  std::vector<NameHash> lost;  // names whose slot is retired; used only with a rule disabled
   if (!rules_.counts_outlive_retirement) {
     for (const SlotNumber slot : item.retire) lost.push_back((*group.slots.find_live(slot))->name);
   }
@@ -192,8 +222,9 @@ Bound Client::bind(GroupNumber number, Group& group, const Item& item) {
   const SharedSignature* agreed = item.define ? &item.signature : group.slots.find_live(item.slot);
   HVD_ASSERT(agreed != nullptr);
   Bound bound{.signature = *agreed};
-  if (Request* request = group.find_waiting(bound.signature->name)) {
-    HVD_ASSERT(request->signature == *agreed);  // nothing runs by an old agreement
+  Request* const request = group.find_waiting(bound.signature->name);
+  if (request != nullptr && !is_another(*request->signature, **agreed)) {
+    HVD_ASSERT(request->signature == *agreed);  // no operation runs with an outdated signature
     bound.mine = true;
     bound.tag = request->tag;
     request->runs = true;
@@ -207,11 +238,11 @@ Bound Client::bind(GroupNumber number, Group& group, const Item& item) {
   return bound;
 }
 
-/// Adding and removing a process set takes effect at its place in the stream and runs nothing.
+/// Adds or removes a process set at its position in the order of batches; no data is moved.
 void Client::change_groups(const Bound& bound, GroupNumber new_group) {
   const Signature& signature = bound.signature;
   groups_.at(kWorldGroup).in_flight.erase(signature.name);
-  if (signature.kind == OperationKind::add_process_set) {
+  if (signature.operation.kind == OperationKind::add_process_set) {
     const auto& members = signature.members;
     if (std::binary_search(members.begin(), members.end(), rank_)) add_group(new_group, members);
     actions_.push_back({.type = Action::Type::set_added,
@@ -234,21 +265,22 @@ void Client::remove_group(GroupNumber number) {
   }
   std::ranges::sort(waiting, {}, &Request::tag);  // one order in every build
   for (const Request* request : waiting) {
-    actions_.push_back(
-        {.type = Action::Type::fail,
-         .group = number,
-         .tag = request->tag,
-         .text = "\"" + request->name +
-                 "\": the process set was removed before all of its ranks had submitted this"});
+    actions_.push_back({.type = Action::Type::fail,
+                        .group = number,
+                        .tag = request->tag,
+                        .text = "\"" + request->name +
+                                "\": the process set was removed before all of its ranks had "
+                                "submitted this operation"});
   }
 }
 
 void Client::fail_request(const Verdict& verdict) {
   const auto found = groups_.find(verdict.group);
   HVD_ASSERT(found != groups_.end());
-  const NameHash& name = verdict.items.front().signature->name;
+  const Signature& failed = verdict.items.front().signature;
+  const NameHash& name = failed.name;
   const Request* request = found->second.find_waiting(name);
-  if (request == nullptr) {
+  if (request == nullptr || is_another(request->signature, failed)) {
     HVD_ASSERT(joined_);
     return;
   }
@@ -259,17 +291,29 @@ void Client::fail_request(const Verdict& verdict) {
   found->second.erase_waiting(name);
 }
 
-/// What this rank waits for. Ranks that wait for the same answer alike, whatever order they
-/// submitted it in.
+WaitingName Client::as_waiting(GroupNumber number, const Request& request) {
+  const Signature& signature = request.signature;
+  return {.group = number,
+          .name = request.name,
+          .age_ticks = request.age_ticks,
+          .between = is_message(signature) ? signature.members : std::vector<int32_t>{},
+          .expired_ms = request.expired_ms};
+}
+
+/// Answers a query with the requests that this rank waits for: those whose time is over first, and
+/// the oldest. Ranks that wait for the same operations give equal answers, whatever the order of
+/// submission.
 void Client::answer(uint32_t query) {
   Waiting waiting{.last = last_submitted_, .joined = joined_};
   for (const auto& [number, group] : groups_) {
     for (const auto& [name, request] : group.in_flight) {
-      if (!request.runs) waiting.names.push_back({number, request.name, request.age_ticks});
+      if (!request.runs) waiting.names.push_back(as_waiting(number, request));
     }
   }
   std::sort(waiting.names.begin(), waiting.names.end(), [](const auto& a, const auto& b) {
-    return std::tie(b.age_ticks, a.group, a.name) < std::tie(a.age_ticks, b.group, b.name);
+    const bool a_is_over = a.expired_ms > 0, b_is_over = b.expired_ms > 0;
+    return std::tie(b_is_over, b.age_ticks, a.group, a.name) <
+           std::tie(a_is_over, a.age_ticks, b.group, b.name);
   });
   if (waiting.names.size() > kMaxNamesInReport) {
     waiting.more = static_cast<uint32_t>(waiting.names.size() - kMaxNamesInReport);

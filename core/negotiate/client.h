@@ -1,7 +1,8 @@
-// The first machine of agreement, one a rank: the names in flight and the batches to run. It obeys;
-// the Root decides. Pure: no I/O, clock, thread or lock.
+// The first state machine of negotiation, one per rank: tracks the names in flight and the batches
+// to run. The Root decides; the Client follows. Pure: no I/O, clock, thread or lock.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -15,24 +16,24 @@
 
 namespace hvd {
 
-/// One operation of a batch as this rank sees it. `mine` is false where this rank has joined and
-/// stands in with neutral elements.
+/// One operation of a batch as seen by this rank. `mine` is false if this rank has joined and
+/// contributes neutral elements.
 struct Bound {
   SharedSignature signature{};
   bool mine = false;
-  uint64_t tag = 0;  ///< what submit() was given
+  uint64_t tag = 0;  ///< as passed to submit()
 };
 
-/// What the engine must do, in order.
+/// An instruction to the engine; they must be executed in order.
 struct Action {
   enum class Type : uint8_t {
-    run,          ///< `bound` as one batch of `group`, number `sequence`
-    fail,         ///< the request `tag` has ended with `text`
-    joined,       ///< the join is complete; `rank` was last
-    ended,        ///< nothing runs any more; `rank` is the cause, `lost` tells loss from shutdown;
-                  ///< `text` is what was seen of the lost rank, or why the Root has shut down
-    set_added,    ///< request `tag` is complete; the new group is `group`
-    set_removed,  ///< request `tag` is complete; `group` is gone
+    run,        ///< run `bound` as one batch of `group`, number `sequence`
+    fail,       ///< the request `tag` has failed with error `text`
+    joined,     ///< the join is complete; `rank` joined last
+    ended,      ///< no more operations run; `rank` is the cause. `lost`: by loss, else by shutdown;
+                ///< `text` describes how the rank was lost, or why the Root has shut down
+    set_added,  ///< request `tag` is complete; the new group is `group`
+    set_removed,  ///< request `tag` is complete; `group` is removed
   };
   Type type = Type::run;
   GroupNumber group = kWorldGroup;
@@ -41,29 +42,46 @@ struct Action {
   uint64_t tag = 0;
   std::vector<int32_t> members{};  ///< set_added: global ranks, on every rank
   std::string text{};
-  int rank = kNobody;
+  int rank = kNoRank;
   bool lost = false;
 };
 
 enum class Submitted : uint8_t { accepted, duplicate_name, joined, ended, not_a_member };
 
-/// Owned and driven by one thread.
+/// Owned and used by one thread.
 class Client {
  public:
+  /// Numbers of requests announced so far.
+  struct Announced {
+    uint64_t by_slot = 0;  ///< as a slot: all ranks know the name and the signature
+    uint64_t in_full = 0;  ///< with the signature
+  };
+
   Client(int rank, const Topology& topology, NegotiateOptions options);
 
-  /// `signature.name` is hash_name(name). Process sets are added and removed in the world. `tag`
-  /// comes back in Actions. Only `accepted` sends anything.
+  /// Submits an operation. `signature.name` must be hash_name(name). Process sets are added and
+  /// removed, and messages are sent, in the world group. `tag` is returned in Actions. Sends only
+  /// if `accepted`.
   Submitted submit(GroupNumber group, const std::string& name, const Signature& signature,
                    uint64_t tag);
-  /// False when already joined or ended.
+  /// Returns false if already joined or ended.
   bool join();
   void shutdown();
-  /// The engine has run a batch. Frees its names.
-  void batch_done(GroupNumber group, const std::vector<Bound>& bound);
+  /// Frees the names of a batch: its operations have completed here.
+  void free_names(GroupNumber group, const std::vector<Bound>& bound);
+  /// Reports that a batch has ended here, so that the Root may send another one.
+  void batch_ended(GroupNumber group);
+  /// Both.
+  void batch_done(GroupNumber group, const std::vector<Bound>& bound) {
+    free_names(group, bound);
+    batch_ended(group);
+  }
   void parent_lost(int rank, const std::string& why);
-  /// One period of the stall check has passed.
+  /// Reports that one period of the stall check has passed.
   void tick();
+  /// The timeout of a request has expired. The Root ends the job, unless all ranks submit it
+  /// meanwhile. Does nothing if the request is agreed.
+  void expire(GroupNumber group, const NameHash& name, std::chrono::milliseconds timeout);
 
   void from_parent(const Verdict& verdict);
 
@@ -74,9 +92,10 @@ class Client {
   bool ended() const;
   bool is_member(GroupNumber group) const;
   bool joined() const { return joined_; }
-  /// Requests submitted and not yet agreed.
+  /// Number of requests submitted and not yet agreed.
   size_t waiting() const;
-  /// The slots of a group that this rank is in, else nullptr.
+  const Announced& announced() const { return announced_; }
+  /// Returns the slots of a group; nullptr if this rank is not a member.
   const SlotTable* slots(GroupNumber group) const;
 
  private:
@@ -85,15 +104,16 @@ class Client {
     SharedSignature signature{};
     uint64_t tag = 0;
     uint32_t age_ticks = 0;
-    bool runs = false;  ///< agreed, and not yet done here; else it waits
+    uint32_t expired_ms = 0;
+    bool runs = false;  ///< agreed and not yet finished here; false: not agreed yet
   };
   struct Group {
     SlotTable slots{};
     std::unordered_map<NameHash, Request> in_flight{};
-    size_t waiting = 0;  ///< of those in flight
-    int pacer = 0;       ///< tells the Root when a batch is done
+    size_t waiting = 0;  ///< number of requests in flight that are not agreed yet
+    int pacer = 0;       ///< the member that reports finished batches to the Root
 
-    /// The request that waits under a name, else nullptr.
+    /// Returns the waiting request with this name, or nullptr.
     Request* find_waiting(const NameHash& name);
     void erase_waiting(const NameHash& name);
   };
@@ -106,6 +126,7 @@ class Client {
   void change_groups(const Bound& bound, GroupNumber new_group);
   void remove_group(GroupNumber number);
   void fail_request(const Verdict& verdict);
+  static WaitingName as_waiting(GroupNumber number, const Request& request);
   void answer(uint32_t query);
   void end(int rank, bool lost, std::string text);
 
@@ -113,6 +134,7 @@ class Client {
   Rules rules_;
   std::map<GroupNumber, Group> groups_;
   std::string last_submitted_;
+  Announced announced_;
   bool joined_ = false;
   bool ended_ = false;
   Up up_;

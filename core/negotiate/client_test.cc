@@ -23,7 +23,7 @@ class ClientTest : public testing::Test {
     EXPECT_EQ(actions.size(), 1u);
     return actions.empty() ? Action{} : actions.front();
   }
-  /// Submits "a" and lets it run, so that slot 0 stands for it.
+  /// Submits "a" and completes it, so that it has slot 0.
   void define_a() {
     submit("a");
     client.from_parent(batch_of({defines(allreduce_of("a"), 0)}));
@@ -133,6 +133,32 @@ TEST_F(ClientTest, FailsAMismatchAndFreesTheName) {
   EXPECT_EQ(submit("a"), Submitted::accepted);
 }
 
+TEST_F(ClientTest, KeepsAMessageWhenOneOfItsNameWithAnotherRankFails) {
+  client.submit(kWorldGroup, "m", message_of("m", 1, 2), 7);
+  client.join();
+  Verdict fault{.type = Verdict::Type::fault, .joined_fault = true};
+  fault.items = {defines(message_of("m", 0, 1))};
+  fault.opinions = {{.signature = message_of("m", 0, 1), .rank = 0, .count = 1}};
+  client.from_parent(fault);
+  EXPECT_TRUE(client.take_actions().empty());
+  EXPECT_EQ(client.waiting(), 1u);
+}
+
+TEST_F(ClientTest, KeepsAMessageWhenAnOperationOfItsNameRunsOrFails) {
+  client.submit(kWorldGroup, "m", message_of("m", 1, 2), 7);
+  client.join();
+  client.from_parent(batch_of({defines(allreduce_of("m"))}, kWorldGroup, 0));
+  const Action run = only_action();
+  EXPECT_EQ(run.type, Action::Type::run);
+  EXPECT_FALSE(run.bound.front().mine);
+  Verdict fault{.type = Verdict::Type::fault, .joined_fault = true};
+  fault.items = {defines(allreduce_of("m"))};
+  fault.opinions = {{.signature = allreduce_of("m"), .rank = 0, .count = 1}};
+  client.from_parent(fault);
+  EXPECT_TRUE(client.take_actions().empty());
+  EXPECT_EQ(client.waiting(), 1u);
+}
+
 TEST_F(ClientTest, KnowsASetOnlyFromItsPlaceInTheStreamOn) {
   EXPECT_EQ(client.submit(kSet, "a", allreduce_of("a"), 1), Submitted::not_a_member);
   add_set({0, 1});
@@ -229,11 +255,23 @@ TEST_F(ClientTest, ComplainsWhenARequestHasWaitedForAWholePeriod) {
   EXPECT_TRUE(client.take_up().stalled) << "every period again";
 }
 
+TEST_F(ClientTest, TellsThatATimeoutHasExpired) {
+  submit("a");
+  client.take_up();
+  client.expire(kWorldGroup, hash_name("unknown"), std::chrono::seconds(1));
+  EXPECT_FALSE(client.has_up());
+  client.expire(kWorldGroup, hash_name("a"), std::chrono::seconds(1));
+  EXPECT_TRUE(client.take_up().expired);
+  client.from_parent({.type = Verdict::Type::query, .value = 3});
+  EXPECT_EQ(client.take_up().report.begin()->first.names.at(0).expired_ms, 1000u);
+}
+
 TEST_F(ClientTest, TellsWhatItWaitsForOldestFirst) {
   submit("z");
   client.tick();
   submit("b");
   submit("a");
+  client.submit(kWorldGroup, "c", message_of("c", 2, 1), 9);
   client.take_up();
   client.from_parent({.type = Verdict::Type::query, .value = 3});
   const Up up = client.take_up();
@@ -242,8 +280,9 @@ TEST_F(ClientTest, TellsWhatItWaitsForOldestFirst) {
   ASSERT_EQ(up.report.size(), 1u);
   const auto& [waiting, ranks] = *up.report.begin();
   EXPECT_EQ(ranks, std::vector<int32_t>{1});
-  EXPECT_EQ(waiting.names, (std::vector<WaitingName>{{0, "z", 1}, {0, "a", 0}, {0, "b", 0}}));
-  EXPECT_EQ(waiting.last, "a");
+  EXPECT_EQ(waiting.names,
+            (std::vector<WaitingName>{{0, "z", 1}, {0, "a", 0}, {0, "b", 0}, {0, "c", 0, {1, 2}}}));
+  EXPECT_EQ(waiting.last, "c");
   EXPECT_EQ(waiting.more, 0u);
 }
 
@@ -254,6 +293,16 @@ TEST_F(ClientTest, TellsHowManyMoreItWaitsFor) {
   const Waiting waiting = client.take_up().report.begin()->first;
   EXPECT_EQ(waiting.names.size(), kMaxNamesInReport);
   EXPECT_EQ(waiting.more, 3u);
+}
+
+TEST_F(ClientTest, TellsFirstOfWhatHasWaitedLongerThanItMay) {
+  for (size_t i = 0; i < kMaxNamesInReport + 3; ++i) submit("op" + std::to_string(i));
+  submit("z");
+  client.tick();
+  client.expire(kWorldGroup, allreduce_of("z").name, std::chrono::milliseconds(5));
+  client.take_up();
+  client.from_parent({.type = Verdict::Type::query, .value = 1});
+  EXPECT_EQ(client.take_up().report.begin()->first.names.front().name, "z");
 }
 
 }  // namespace

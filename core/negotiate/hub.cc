@@ -7,6 +7,11 @@
 #include "core/base/assert.h"
 
 namespace hvd {
+namespace {
+
+OperationKind kind_of(const SharedSignature& signature) { return signature->operation.kind; }
+
+}  // namespace
 
 Hub::Hub(int host, const Topology& topology, NegotiateOptions options)
     : host_(host), topology_(topology), rules_(options.rules), children_(topology.children(host)) {
@@ -20,21 +25,22 @@ Hub::Hub(int host, const Topology& topology, NegotiateOptions options)
 
 void Hub::from_child(int child, const Up& up) {
   for (const Entry& entry : up.entries) arrive(child, entry);
-  // After the entries, which may still speak of what is acknowledged here.
+  // After the entries, which may still refer to slots acknowledged here.
   for (const auto& [group, retirements] : up.seen) acknowledge(child, group, retirements);
-  // After the entries: nobody stands in for what was submitted.
+  // After the entries: a submitted operation needs no substitution.
   if (!up.joined.empty()) ranks_joined(up.joined);
   for (const auto& [group, batches] : up.done) add_done(group, batches);
   if (up.shutdown) shutdown(up.shutdown_by);
-  if (up.lost != kNobody) report_lost(up.lost, up.lost_why);
+  if (up.lost != kNoRank) report_lost(up.lost, up.lost_why);
   if (up.stalled) stalled();
+  if (up.expired) expired();
   if (up.has_report) collect(child, up);
 }
 
 void Hub::from_parent(const Verdict& verdict) {
   const auto found = groups_.find(verdict.group);
-  if (found == groups_.end()) return;  // no member below, or the set is gone
-  const ChildSet to = found->second.expected;
+  if (found == groups_.end()) return;  // no member in this subtree, or the set was removed
+  const ChildSet to = recipients(found->second, verdict);
   switch (verdict.type) {
     case Verdict::Type::batch:
       apply_batch(found->second, verdict);
@@ -56,9 +62,16 @@ void Hub::from_parent(const Verdict& verdict) {
   }
 }
 
+/// A message concerns its two ranks only.
+ChildSet Hub::recipients(const Group& group, const Verdict& verdict) const {
+  const bool is_message = !verdict.items.empty() && verdict.items.front().define &&
+                          kind_of(verdict.items.front().signature) == OperationKind::message;
+  return is_message ? children_towards(verdict.items.front().signature->members) : group.expected;
+}
+
 void Hub::lost_child(int rank, const std::string& why) { report_lost(rank, why); }
 
-/// Those below are told at once: the Root cannot reach them any more.
+/// Informs the children at once, since the Root cannot reach them any more.
 void Hub::lost_parent(int rank, const std::string& why) {
   from_parent({.type = Verdict::Type::abort, .rank = rank, .text = why});
 }
@@ -71,8 +84,7 @@ void Hub::root_rank_done(GroupNumber group) {
 void Hub::tick() {
   if (root_) root_->tick();
   if (awaited_.none()) return;
-  // Hubs further down give up first, so that what they have heard is not lost with what they have
-  // not.
+  // Hubs further down time out first, so that the answers they have received are not lost.
   constexpr int kAtLeastOnePeriod = 2;
   if (++ticks_awaited_ < kAtLeastOnePeriod + topology_.levels_below(host_)) return;
   std::vector<int32_t>& silent = report_[{.silent = true}];
@@ -105,7 +117,7 @@ bool Hub::has_down() const { return !down_.empty(); }
 std::map<int, Down> Hub::take_down() { return std::exchange(down_, {}); }
 
 size_t Hub::counting() const {
-  size_t count = 0;
+  size_t count = messages_.size();
   for (const auto& [number, group] : groups_) count += group.counts.size();
   return count;
 }
@@ -122,22 +134,26 @@ size_t Hub::kept_slots() const {
   return count;
 }
 
-/// Counts by name: a slot is only a short spelling, and ranks that spell one name differently must
-/// meet.
+/// Counts by name, because a slot is only an abbreviation, and some ranks may send the name and
+/// others the slot.
 void Hub::arrive(int child, const Entry& entry) {
+  if (entry.slot == kNoSlot && kind_of(entry.opinions.front().signature) == OperationKind::message)
+    return arrive_message(child, entry);
   const auto found = groups_.find(entry.group);
-  if (found == groups_.end()) return;  // the set was removed; its ranks will learn that
+  if (found == groups_.end()) return;  // the set was removed; its ranks will receive that verdict
   Group& group = found->second;
   const SharedSignature* by_slot = nullptr;
   if (entry.slot != kNoSlot) {
-    by_slot = group.slots.find(entry.slot);  // live, or retired too recently for the child to know
+    by_slot =
+        group.slots.find(entry.slot);  // live, or retired and not yet acknowledged by the child
     HVD_ASSERT(by_slot != nullptr);
     if (!rules_.counts_outlive_retirement && group.slots.find_live(entry.slot) == nullptr) return;
   }
   const NameHash name =
       by_slot != nullptr ? (*by_slot)->name : entry.opinions.front().signature->name;
   Count& count = group.counts[name];
-  HVD_ASSERT(!count.arrived[child]);  // nobody is a step ahead of a Verdict that passed here
+  HVD_ASSERT(
+      !count.arrived[child]);  // no child can be ahead of a Verdict that has not passed this hub
   count.arrived.set(child);
   count_in(count, entry, by_slot);
   const bool told_early = root_ && count.opinions.size() > 1 && !rules_.fault_waits_for_all;
@@ -146,9 +162,9 @@ void Hub::arrive(int child, const Entry& entry) {
 
 void Hub::count_in(Count& count, const Entry& entry, const SharedSignature* by_slot) {
   count.substituted |= entry.substituted;
-  count.lowest = count.lowest == kNobody ? entry.lowest : std::min(count.lowest, entry.lowest);
+  count.lowest = count.lowest == kNoRank ? entry.lowest : std::min(count.lowest, entry.lowest);
   count.count += entry.count;
-  if (by_slot != nullptr && entry.slot == count.slot) {  // the usual case: nothing to compare
+  if (by_slot != nullptr && entry.slot == count.slot) {  // the common case: no comparison needed
     count.opinions.front().rank = std::min(count.opinions.front().rank, entry.lowest);
     count.opinions.front().count += entry.count;
   } else if (by_slot != nullptr) {
@@ -160,8 +176,9 @@ void Hub::count_in(Count& count, const Entry& entry, const SharedSignature* by_s
   }
 }
 
-/// Every child with members has arrived, or all of its members have joined. A count exists only
-/// once somebody has arrived, so the last join does not fire what nobody has submitted.
+/// Returns whether every child with members has submitted, or all of its members have joined. A
+/// count exists only once a rank has submitted, so the last join does not complete operations that
+/// no rank has submitted.
 bool Hub::is_complete(GroupNumber number, const Group& group, const Count& count) const {
   const bool may_join = number == kWorldGroup || rules_.joins_count_in_sets;
   return (may_join ? count.arrived | group.joined : count.arrived) == group.expected;
@@ -176,16 +193,10 @@ void Hub::forward_complete(GroupNumber number, Group& group) {
   for (const NameHash& name : complete) forward(number, group, name);
 }
 
-/// Passes a count on and forgets it: a child can be a step ahead only after the Verdict, which
-/// comes back through here.
+/// Forwards a count and removes it: a child can submit the next operation only after the Verdict,
+/// which passes this hub.
 void Hub::forward(GroupNumber number, Group& group, const NameHash& name) {
-  Count count = std::move(group.counts.extract(name).mapped());
-  const bool stood_in = count.arrived != group.expected;
-  Entry entry{.group = number,
-              .opinions = std::move(count.opinions),
-              .substituted = count.substituted || stood_in,
-              .lowest = count.lowest,
-              .count = count.count};
+  Entry entry = total_of(number, std::move(group.counts.extract(name).mapped()), group.expected);
   if (!rules_.substitution_is_counted) entry.substituted = group.joined.any();
   if (root_) {
     root_->complete(std::move(entry));
@@ -200,8 +211,61 @@ void Hub::forward(GroupNumber number, Group& group, const NameHash& name) {
   up_.entries.push_back(std::move(entry));
 }
 
-/// A retirement that every child has seen can be forgotten. Children whose members have all joined
-/// speak of nothing.
+Entry Hub::total_of(GroupNumber number, Count count, const ChildSet& expected) {
+  const bool stood_in = count.arrived != expected;
+  return {.group = number,
+          .opinions = std::move(count.opinions),
+          .substituted = count.substituted || stood_in,
+          .lowest = count.lowest,
+          .count = count.count};
+}
+
+/// Counts by name and ranks: messages of the same name between other ranks are other messages.
+void Hub::arrive_message(int child, const Entry& entry) {
+  const Signature& said = entry.opinions.front().signature;
+  const auto place = messages_.try_emplace({said.name, said.members}).first;
+  Count& count = place->second;
+  HVD_ASSERT(!count.arrived[child]);
+  count.arrived.set(child);
+  count_in(count, entry, nullptr);
+  if (is_complete(said.members, count)) forward(messages_.extract(place));
+}
+
+/// A rank that has joined will not submit its end of the message.
+bool Hub::is_complete(const std::vector<int32_t>& ends, const Count& count) const {
+  return std::ranges::all_of(ends, [&](int32_t rank) {
+    const int child = topology_.child_towards(host_, rank);
+    return child < 0 || count.arrived[child] || joined_.contains(rank);
+  });
+}
+
+void Hub::forward(Messages::node_type message) {
+  const ChildSet expected = children_towards(message.key().second);
+  Entry entry = total_of(kWorldGroup, std::move(message.mapped()), expected);
+  if (root_) {
+    root_->complete(std::move(entry));
+  } else {
+    up_.entries.push_back(std::move(entry));
+  }
+}
+
+void Hub::forward_complete_messages() {
+  for (auto next = messages_.begin(); next != messages_.end();) {
+    const auto message = next++;
+    if (is_complete(message->first.second, message->second)) forward(messages_.extract(message));
+  }
+}
+
+ChildSet Hub::children_towards(const std::vector<int32_t>& ranks) const {
+  ChildSet children;
+  for (const int32_t rank : ranks) {
+    if (const int child = topology_.child_towards(host_, rank); child >= 0) children.set(child);
+  }
+  return children;
+}
+
+/// Drops retirements that every child has acknowledged. Children whose members have all joined send
+/// no slots.
 void Hub::acknowledge(int child, GroupNumber number, uint32_t retirements) {
   const auto found = groups_.find(number);
   if (found == groups_.end()) return;
@@ -215,7 +279,7 @@ void Hub::acknowledge(int child, GroupNumber number, uint32_t retirements) {
   group.slots.forget_retired(least);
 }
 
-/// They count as there from now on in every group that they are members of.
+/// Counts these ranks as present in every group that they are members of.
 void Hub::ranks_joined(const std::vector<int32_t>& ranks) {
   std::set<GroupNumber> changed;  // one order in every build
   for (const int32_t rank : ranks) {
@@ -226,6 +290,7 @@ void Hub::ranks_joined(const std::vector<int32_t>& ranks) {
     }
   }
   for (const GroupNumber number : changed) forward_complete(number, groups_.at(number));
+  forward_complete_messages();
   if (!root_) {
     up_.joined.insert(up_.joined.end(), ranks.begin(), ranks.end());
   } else if (groups_.at(kWorldGroup).joined == all_children_) {
@@ -265,17 +330,25 @@ void Hub::stalled() {
   }
 }
 
+void Hub::expired() {
+  if (root_) {
+    root_->expired();
+  } else {
+    up_.expired = true;
+  }
+}
+
 void Hub::report_lost(int rank, const std::string& why) {
   if (root_) {
     root_->abort(rank, why);
-  } else if (up_.lost == kNobody) {
+  } else if (up_.lost == kNoRank) {
     up_.lost = rank;
     up_.lost_why = why.substr(0, kMaxTextBytes);
   }
 }
 
 void Hub::collect(int child, const Up& up) {
-  if (up.query != query_ || !awaited_[child]) return;  // too late
+  if (up.query != query_ || !awaited_[child]) return;  // answers an earlier query
   awaited_.reset(child);
   for (const auto& [waiting, ranks] : up.report) {
     std::vector<int32_t>& all = report_[waiting];
@@ -308,15 +381,15 @@ void Hub::apply_batch(Group& group, const Verdict& verdict) {
   }
   const Item& first = verdict.items.front();
   if (!first.define) return;
-  if (first.signature->kind == OperationKind::add_process_set) {
+  if (first.signature->operation.kind == OperationKind::add_process_set) {
     add_group(first.new_group, first.signature->members);
-  } else if (first.signature->kind == OperationKind::remove_process_set) {
+  } else if (first.signature->operation.kind == OperationKind::remove_process_set) {
     groups_.erase(first.signature->target);
   }
 }
 
-/// A hub without members but with members below keeps the set's slots; one without either does not
-/// know the set.
+/// A hub whose own host has no members, but whose subtree does, keeps the set's slots; a hub
+/// without any members in its subtree does not store the set.
 void Hub::add_group(GroupNumber number, const std::vector<int32_t>& members) {
   Group group{.seen = std::vector<uint32_t>(children_)};
   for (const int32_t rank : members) {
@@ -339,7 +412,7 @@ void Hub::count_present(Group& group) const {
   }
 }
 
-/// Whether `rank` was the last member of the group that had not joined, of those of its child.
+/// Returns whether `rank` was the last member reached through its child that had not joined.
 bool Hub::note_joined(Group& group, int32_t rank) {
   const auto member = std::ranges::lower_bound(group.members, rank, {}, &Member::rank);
   if (member == group.members.end() || member->rank != rank) return false;
@@ -349,7 +422,7 @@ bool Hub::note_joined(Group& group, int32_t rank) {
   return true;
 }
 
-/// What joined children send from here on was sent after they saw this Verdict.
+/// Joined children send later messages only after they have received this Verdict.
 void Hub::finish_join() {
   joined_.clear();
   for (auto& [number, group] : groups_) {

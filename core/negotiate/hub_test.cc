@@ -38,7 +38,8 @@ TEST_F(HubTest, ForwardsOneEntryOnceAllChildrenHaveSubmitted) {
 TEST_F(HubTest, ForwardsAKnownNameByItsSlot) {
   define_a();
   hub.from_child(0, says(entry_by_slot(0, 2)));
-  hub.from_child(1, says(entry_in_full(allreduce_of("a"), 3)));  // it has not seen the slot yet
+  hub.from_child(
+      1, says(entry_in_full(allreduce_of("a"), 3)));  // child 1 has not received the slot yet
   const Up up = hub.take_up();
   ASSERT_EQ(up.entries.size(), 1u);
   EXPECT_EQ(up.entries[0].slot, 0u);
@@ -112,7 +113,50 @@ TEST_F(HubTest, PassesJoinsOnAndFiresNothing) {
   EXPECT_TRUE(up.entries.empty());
   hub.from_parent({.type = Verdict::Type::join_done, .rank = 2});
   hub.from_child(0, says(entry_by_slot(0, 2)));
-  EXPECT_FALSE(hub.has_up()) << "nobody is joined any more";
+  EXPECT_FALSE(hub.has_up()) << "no rank is joined any more";
+}
+
+TEST_F(HubTest, PassesOnThatATimeoutHasExpiredEachTime) {
+  for (int i = 0; i < 2; ++i) {
+    hub.from_child(0, {.expired = true});
+    EXPECT_TRUE(hub.take_up().expired);
+  }
+}
+
+TEST_F(HubTest, ForwardsAMessageOnceItsRanksHaveSubmitted) {
+  hub.from_child(0, says(entry_in_full(message_of("within", 2, 3), 2)));
+  EXPECT_FALSE(hub.has_up());
+  EXPECT_EQ(hub.counting(), 1u);
+  hub.from_child(1, says(entry_in_full(message_of("within", 2, 3), 3)));
+  EXPECT_EQ(hub.take_up().entries.at(0).count, 2u);
+  hub.from_child(1, says(entry_in_full(message_of("out", 3, 0), 3)));
+  EXPECT_EQ(hub.take_up().entries, std::vector{entry_in_full(message_of("out", 3, 0), 3)});
+  EXPECT_EQ(hub.counting(), 0u);
+}
+
+TEST_F(HubTest, KeepsMessagesOfOneNameBetweenOtherRanksApart) {
+  Hub root{0, Topology::of({4}), {}};
+  root.from_child(0, says(entry_in_full(message_of("m", 0, 1), 0)));
+  root.from_child(2, says(entry_in_full(message_of("m", 2, 3), 2)));
+  EXPECT_EQ(root.counting(), 2u);
+  root.from_child(1, says(entry_in_full(message_of("m", 0, 1), 1)));
+  EXPECT_EQ(root.counting(), 1u);
+}
+
+TEST_F(HubTest, FailsAMessageWhoseOtherRankHasJoined) {
+  hub.from_child(0, says(entry_in_full(message_of("before", 2, 3), 2)));
+  EXPECT_FALSE(hub.has_up());
+  hub.from_child(1, {.joined = {3}});
+  EXPECT_TRUE(hub.take_up().entries.at(0).substituted);
+  hub.from_child(0, says(entry_in_full(message_of("after", 3, 2), 2)));
+  EXPECT_TRUE(hub.take_up().entries.at(0).substituted);
+}
+
+TEST_F(HubTest, PassesAMessageOnlyToItsRanks) {
+  hub.from_parent(batch_of({defines(message_of("m", 3, 0))}));
+  const std::map<int, Down> down = hub.take_down();
+  ASSERT_EQ(down.size(), 1u);
+  EXPECT_EQ(down.begin()->first, 1);
 }
 
 TEST_F(HubTest, PassesAVerdictOnlyToChildrenThatItConcerns) {
@@ -228,7 +272,7 @@ TEST(HubOfHost0, LosesEverythingBehindASilentHost) {
   hub.take_down();
   hub.from_child(0, answer(0, 1));
   EXPECT_FALSE(hub.root()->take_report());
-  for (int i = 0; i < 3; ++i) hub.tick();  // one more than a hub without hosts below
+  for (int i = 0; i < 3; ++i) hub.tick();  // one more than for a hub without child hosts
   const auto report = hub.root()->take_report();
   ASSERT_TRUE(report);
   EXPECT_EQ(report->at({.silent = true}), (std::vector<int32_t>{1, 2}));

@@ -1,4 +1,4 @@
-// What the machines remember does not grow with the number of operations.
+// The memory of the state machines does not grow with the number of operations.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kNamesInRound = 3;
 
-/// Two hosts of two ranks that submit the same in each round and run it to the end.
+/// Two hosts with two ranks each that submit the same operations in each round and complete them.
 class Job {
  public:
   explicit Job(uint32_t capacity) {
@@ -37,8 +37,7 @@ class Job {
     for (const Client& client : clients_) ASSERT_EQ(client.waiting(), 0u);
   }
 
-  /// The entries of the largest table of slots or names, counted without what has just been
-  /// retired.
+  /// The number of entries of the largest table of slots or names, without just retired slots.
   size_t most_remembered() {
     size_t most = hubs_.front().root()->remembered();
     for (const Client& client : clients_) {
@@ -114,7 +113,7 @@ TEST_P(Memory, IsNotTakenByNamesThatNeverComeBack) {
   EXPECT_EQ(job.most_in_flight(), 0u);
 }
 
-// Each gets a slot, and another one's slot has to go for it.
+// Each gets a slot, and another slot is retired for it.
 TEST_P(Memory, IsBoundedByTheCapacityWhereNamesComeBackForAWhile) {
   Job job(GetParam());
   for (int round = 0; round < 2000; ++round) {
@@ -123,7 +122,7 @@ TEST_P(Memory, IsBoundedByTheCapacityWhereNamesComeBackForAWhile) {
     job.run(names);
   }
   EXPECT_LE(job.most_remembered(), GetParam());
-  // What the last round has retired, and its children not yet acknowledged.
+  // The retirements of the last round, which the children have not acknowledged yet.
   EXPECT_LE(job.most_in_flight(), static_cast<size_t>(kNamesInRound));
 }
 

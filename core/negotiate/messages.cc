@@ -20,8 +20,8 @@ void add_opinion(Opinions& opinions, const Opinion& said) {
 }
 
 bool Up::empty() const {
-  return entries.empty() && joined.empty() && done.empty() && !shutdown && lost == kNobody &&
-         !stalled && !has_report;
+  return entries.empty() && joined.empty() && done.empty() && !shutdown && lost == kNoRank &&
+         !stalled && !expired && !has_report;
 }
 
 }  // namespace hvd

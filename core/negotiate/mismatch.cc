@@ -14,17 +14,24 @@ namespace {
 
 using Value = std::function<std::string(const Signature&)>;
 
-/// One thing that ranks can disagree about: whether two opinions differ in it, and how it is shown.
+/// One property that ranks can disagree about: whether two opinions differ in it, and how to print
+/// it.
 struct Difference {
   std::string what;  ///< "the shape"
   std::string same;  ///< "shape", in "submit the same shape on all ranks"
   Value value;
 };
 
-template <class Member>
-bool differ(const Opinions& opinions, Member member) {
+template <class T>
+bool differ(const Opinions& opinions, T Signature::*member) {
   return std::any_of(opinions.begin(), opinions.end(), [&](const Opinion& opinion) {
     return (*opinion.signature).*member != (*opinions.front().signature).*member;
+  });
+}
+template <class T>
+bool differ(const Opinions& opinions, T Operation::*member) {
+  return std::any_of(opinions.begin(), opinions.end(), [&](const Opinion& opinion) {
+    return opinion.signature->operation.*member != opinions.front().signature->operation.*member;
   });
 }
 
@@ -43,7 +50,7 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
   return text + "]";
 }
 
-/// Of a group, the first tensor that differs is told.
+/// For a grouped operation, the first tensor that differs is reported.
 Difference shape_difference(const Opinions& opinions) {
   const Shapes& first = opinions.front().signature->shapes;
   for (const Opinion& opinion : opinions) {
@@ -61,46 +68,48 @@ Difference shape_difference(const Opinions& opinions) {
     return {"the shape" + which, "shape",
             [i](const Signature& s) { return shape_text(s.shapes[i]); }};
   }
-  HVD_ASSERT(!"shapes that differ");
+  HVD_ASSERT(false && "shapes that differ");
 }
 
 std::optional<Difference> difference_of_kind(const Opinions& opinions) {
-  if (differ(opinions, &Signature::dtype)) {
+  if (differ(opinions, &Operation::dtype)) {
     return Difference{"the data type", "data type",
-                      [](const Signature& s) { return std::string(name_of(s.dtype)); }};
+                      [](const Signature& s) { return std::string(name_of(s.operation.dtype)); }};
   }
-  if (differ(opinions, &Signature::kind)) {
+  if (differ(opinions, &Operation::kind)) {
     return Difference{"the operation", "operation",
-                      [](const Signature& s) { return std::string(name_of(s.kind)); }};
+                      [](const Signature& s) { return std::string(name_of(s.operation.kind)); }};
   }
   if (differ(opinions, &Signature::shapes)) return shape_difference(opinions);
   return std::nullopt;
 }
 
 std::optional<Difference> difference_of_arithmetic(const Opinions& opinions) {
-  if (differ(opinions, &Signature::prescale)) {
+  if (differ(opinions, &Operation::prescale)) {
     return Difference{"the prescale factor", "prescale factor",
-                      [](const Signature& s) { return fmt::format("{}", s.prescale); }};
+                      [](const Signature& s) { return fmt::format("{}", s.operation.prescale); }};
   }
-  if (differ(opinions, &Signature::postscale)) {
+  if (differ(opinions, &Operation::postscale)) {
     return Difference{"the postscale factor", "postscale factor",
-                      [](const Signature& s) { return fmt::format("{}", s.postscale); }};
+                      [](const Signature& s) { return fmt::format("{}", s.operation.postscale); }};
   }
-  if (differ(opinions, &Signature::op)) {
+  if (differ(opinions, &Operation::op)) {
     return Difference{"the reduce operation", "reduce operation",
-                      [](const Signature& s) { return std::string(name_of(s.op)); }};
+                      [](const Signature& s) { return std::string(name_of(s.operation.op)); }};
   }
   return std::nullopt;
 }
 
 std::optional<Difference> difference_of_place(const Opinions& opinions) {
-  if (differ(opinions, &Signature::root)) {
-    return Difference{"the root rank", "root rank",
-                      [](const Signature& s) { return std::to_string(s.root); }};
+  if (differ(opinions, &Operation::root)) {
+    const bool is_message = opinions.front().signature->operation.kind == OperationKind::message;
+    const std::string root = is_message ? "sender" : "root rank";
+    return Difference{"the " + root, root,
+                      [](const Signature& s) { return std::to_string(s.operation.root); }};
   }
-  if (differ(opinions, &Signature::device)) {
+  if (differ(opinions, &Operation::device)) {
     return Difference{"the device", "kind of device",
-                      [](const Signature& s) { return std::string(name_of(s.device)); }};
+                      [](const Signature& s) { return std::string(name_of(s.operation.device)); }};
   }
   return std::nullopt;
 }
@@ -127,13 +136,13 @@ Difference first_difference(const Opinions& opinions) {
        {difference_of_kind, difference_of_arithmetic, difference_of_place, difference_of_sets}) {
     if (auto difference = find(opinions)) return *difference;
   }
-  HVD_ASSERT(!"opinions that differ");
+  HVD_ASSERT(false && "opinions that differ");
 }
 
-/// The ranks that share one value of the field in question, whatever else they differ in.
+/// The ranks with one value of the property, whatever else they differ in.
 struct Camp {
   std::string value;
-  int32_t lowest = kNobody;
+  int32_t lowest = kNoRank;
   uint32_t count = 0;
 };
 
@@ -157,7 +166,7 @@ std::vector<Camp> camps(const Opinions& opinions, const Value& value) {
 
 std::string operation_text(const Signature& signature) {
   const bool is_group = signature.shapes.size() > 1;
-  return fmt::format("{}{}", is_group ? "grouped " : "", name_of(signature.kind));
+  return fmt::format("{}{}", is_group ? "grouped " : "", name_of(signature.operation.kind));
 }
 
 std::string describe_mismatch(const Opinions& opinions, const std::string& name) {
@@ -177,7 +186,7 @@ std::string describe_mismatch(const Opinions& opinions, const std::string& name)
     text += fmt::format("{}rank {}{} {}", is_first ? "" : ", ", camp.lowest, others, camp.value);
     is_first = false;
   }
-  if (folded > 0) text += fmt::format(", {} more submitted something else again", folded);
+  if (folded > 0) text += fmt::format(", {} more ranks have other values", folded);
   return text + fmt::format("; submit the same {} on all ranks", difference.same);
 }
 
@@ -188,12 +197,11 @@ std::string describe_fault(const Verdict& verdict, const std::string& name) {
   if (verdict.opinions.size() > 1) return describe_mismatch(verdict.opinions, name);
   HVD_ASSERT(verdict.joined_fault);
   const Signature& signature = verdict.opinions.front().signature;
-  const bool can_be_dense = signature.kind == OperationKind::allgather;
+  const bool can_be_dense = signature.operation.kind == OperationKind::allgather;
   return fmt::format(
-      "{} \"{}\": a rank has joined, and only allreduce is possible until all have; keep the ranks "
-      "in step, or "
-      "call join after the last {}{}",
-      operation_text(signature), name, name_of(signature.kind),
+      "{} \"{}\": a rank has joined, and until all ranks have joined only allreduce is allowed; "
+      "keep the ranks in step, or call join after the last {}{}",
+      operation_text(signature), name, name_of(signature.operation.kind),
       can_be_dense ? " (for sparse gradients: sparse_as_dense=True makes them an allreduce)" : "");
 }
 

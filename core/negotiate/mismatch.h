@@ -1,5 +1,5 @@
-// The one clear error of an operation that the ranks do not agree on. Pure: the same Verdict gives
-// the same text on every rank.
+// The error text for an operation that the ranks do not agree on. Pure: the same Verdict gives the
+// same text on every rank.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace hvd {
 
-/// Says what the ranks disagree about: the first difference in a fixed order (data type, operation,
-/// shape, scaling, reduce operation, root, device), with a rank for each value. `verdict` is a
-/// fault, `name` what the operation was submitted as.
+/// Describes the first difference in a fixed order (data type, operation, shape, scaling, reduce
+/// operation, root, device), with a rank for each value. `verdict` must be a fault; `name` is the
+/// name under which the operation was submitted.
 std::string describe_fault(const Verdict& verdict, const std::string& name);
 
 }  // namespace hvd

@@ -20,7 +20,7 @@ Verdict fault(Opinions opinions) {
   return verdict;
 }
 
-/// Two ranks; the second differs as `change` makes it.
+/// A fault of two ranks; `change` modifies the second one's signature.
 template <class F>
 std::string text_after(F change) {
   Signature other = allreduce_of("w", {4, 3});
@@ -36,27 +36,34 @@ TEST(Mismatch, NamesOperationTensorRanksAndBothShapes) {
             "[4, 2]; submit the same shape on all ranks");
 }
 
+TEST(Mismatch, NamesTheSenderOfAMessage) {
+  EXPECT_EQ(
+      describe_fault(fault({said(0, message_of("m", 0, 1)), said(1, message_of("m", 1, 0))}), "m"),
+      "message \"m\": ranks disagree about the sender: rank 0 has 0, rank 1 has 1; submit "
+      "the same sender on all ranks");
+}
+
 TEST(Mismatch, TellsTheFirstDifferenceInTheOrderOfTheFields) {
-  // Each change is added to the ones before, in reverse order: the newest must win.
+  // The changes accumulate in reverse order of priority: the newest must be reported.
   Signature other = allreduce_of("w", {4, 3});
   const auto text = [&] {
     return describe_fault(fault({said(0, allreduce_of("w", {4, 3})), said(1, other)}), "w");
   };
-  other.device = DeviceKind::gpu;
-  EXPECT_THAT(text(), HasSubstr("rank 0 has host memory, rank 1 has GPU memory"));
-  other.root = 3;
+  other.operation.device = DeviceKind::cuda;
+  EXPECT_THAT(text(), HasSubstr("rank 0 has host memory, rank 1 has CUDA memory"));
+  other.operation.root = 3;
   EXPECT_THAT(text(), HasSubstr("the root rank: rank 0 has 0, rank 1 has 3"));
-  other.op = ReduceOp::max;
+  other.operation.op = ReduceOp::max;
   EXPECT_THAT(text(), HasSubstr("the reduce operation: rank 0 has sum, rank 1 has max"));
-  other.postscale = 0.5;
+  other.operation.postscale = 0.5;
   EXPECT_THAT(text(), HasSubstr("the postscale factor: rank 0 has 1, rank 1 has 0.5"));
-  other.prescale = 0.25;
+  other.operation.prescale = 0.25;
   EXPECT_THAT(text(), HasSubstr("the prescale factor: rank 0 has 1, rank 1 has 0.25"));
   other.shapes = {{4, 3, 1}};
   EXPECT_THAT(text(), HasSubstr("the shape: rank 0 has [4, 3], rank 1 has [4, 3, 1]"));
-  other.kind = OperationKind::broadcast;
+  other.operation.kind = OperationKind::broadcast;
   EXPECT_THAT(text(), HasSubstr("the operation: rank 0 has allreduce, rank 1 has broadcast"));
-  other.dtype = DType::float64;
+  other.operation.dtype = DType::float64;
   EXPECT_THAT(text(), HasSubstr("the data type: rank 0 has float32, rank 1 has float64"));
 }
 
@@ -77,7 +84,7 @@ TEST(Mismatch, SaysThatGroupsDifferInSize) {
 
 TEST(Mismatch, ShowsTheFreeDimensionOfAnAllgatherAsAStar) {
   Signature gather = allreduce_of("w", {kFreeDimension, 3});
-  gather.kind = OperationKind::allgather;
+  gather.operation.kind = OperationKind::allgather;
   Signature other = gather;
   other.shapes = {{kFreeDimension, 4}};
   EXPECT_THAT(describe_fault(fault({said(0, gather), said(1, other)}), "w"),
@@ -93,7 +100,7 @@ TEST(Mismatch, CountsRanksThatAgreeAndListsTheLowestFirst) {
 
 TEST(Mismatch, ListsRanksTogetherThatDifferOnlyInALaterField) {
   Signature other_device = allreduce_of("w", {3});
-  other_device.device = DeviceKind::gpu;
+  other_device.operation.device = DeviceKind::cuda;
   EXPECT_THAT(describe_fault(fault({said(0, allreduce_of("w", {2})),
                                     said(1, allreduce_of("w", {3})), said(2, other_device)}),
                              "w"),
@@ -107,12 +114,12 @@ TEST(Mismatch, SaysThatMoreValuesWereFolded) {
   }
   EXPECT_EQ(opinions.size(), kMaxOpinions);
   EXPECT_THAT(describe_fault(fault(opinions), "w"),
-              HasSubstr("rank 3 has [4], 3 more submitted something else again;"));
+              HasSubstr("rank 3 has [4], 3 more ranks have other values;"));
 }
 
 TEST(Mismatch, SaysThatARankHasJoined) {
   Signature gather = allreduce_of("w", {kFreeDimension});
-  gather.kind = OperationKind::allgather;
+  gather.operation.kind = OperationKind::allgather;
   Verdict verdict = fault({said(0, gather)});
   verdict.joined_fault = true;
   const std::string text = describe_fault(verdict, "w");

@@ -35,7 +35,7 @@ std::vector<SharedSignature> take(ReadyQueue& queue, const Cut& cut) {
       left.push_back(std::move(queue[i]));
     }
   }
-  // The queue behind the last one taken stays where it is.
+  // Entries after the last one taken are not moved.
   queue.erase(queue.begin(), queue.begin() + static_cast<ptrdiff_t>(cut.taken.back()) + 1);
   queue.insert(queue.begin(), std::make_move_iterator(left.begin()),
                std::make_move_iterator(left.end()));

@@ -1,5 +1,5 @@
-// Cuts batches (tensor fusion). The Root cuts, and the boundaries travel in the Verdict: ranks that
-// fused what had queued up locally would fuse differently. Pure.
+// Forms batches (tensor fusion). Only the Root decides the batch boundaries and sends them in the
+// Verdict; if ranks fused their local queues, the batches would differ. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace hvd {
 
-/// What is ready on every rank of a group and waits for its turn: an operation, or the end of a
-/// join.
+/// An entry that is ready on every rank of a group and waits to be ordered: an operation, or the
+/// end of a join.
 struct Ready {
   SharedSignature signature{};
   bool join_done = false;
@@ -21,17 +21,17 @@ using ReadyQueue = std::deque<Ready>;
 
 /// The next batch of a queue.
 struct Cut {
-  std::vector<size_t> taken{};  ///< places in the queue, ascending, the front among them
+  std::vector<size_t> taken{};  ///< positions in the queue, ascending, including the front
   uint64_t bytes = 0;
-  bool full = false;  ///< nothing more would fit: waiting cannot make it larger
+  bool full = false;  ///< nothing more fits: waiting cannot make the batch larger
 };
 
-/// The batch that begins with the front of `queue`, which is an operation, and takes what may run
-/// with it up to `fusion_bytes`. An operation larger than that is a batch of its own. Never reaches
-/// over the end of a join.
+/// Returns the batch that begins with the front of `queue`, which must be an operation, and
+/// contains fusable operations up to `fusion_bytes`. A larger operation is a batch of its own. A
+/// batch never extends beyond the end of a join.
 Cut cut_batch(const ReadyQueue& queue, uint64_t fusion_bytes);
 
-/// Takes the cut's operations out of the queue, in order.
+/// Removes the cut's operations from the queue and returns them in order.
 std::vector<SharedSignature> take(ReadyQueue& queue, const Cut& cut);
 
 }  // namespace hvd

@@ -7,14 +7,13 @@
 namespace hvd {
 namespace {
 
-/// An allreduce of so many bytes.
+/// An allreduce of `bytes` bytes.
 Ready ready(const std::string& name, int64_t bytes) {
   return {.signature = allreduce_of(name, {bytes / 4})};
 }
 
-template <class T>
-Signature changed(Signature signature, T Signature::*member, T value) {
-  signature.*member = value;
+Signature as_float64(Signature signature) {
+  signature.operation.dtype = DType::float64;
   return signature;
 }
 
@@ -47,7 +46,7 @@ TEST(Packer, FusesNothingWithAThresholdOfZero) {
 
 TEST(Packer, PassesOverWhatDoesNotFuse) {
   ReadyQueue queue{ready("a", 4), ready("other type", 4), ready("b", 4)};
-  queue[1].signature = changed(queue[1].signature, &Signature::dtype, DType::float64);
+  queue[1].signature = as_float64(queue[1].signature);
   EXPECT_EQ(cut_batch(queue, 1000).taken, (std::vector<size_t>{0, 2}));
 }
 
@@ -60,7 +59,9 @@ TEST(Packer, RunsABarrierAlone) {
 
 TEST(Packer, LeavesAGroupAloneThatMayNotFuse) {
   ReadyQueue queue{ready("a", 4), ready("group", 4)};
-  queue[1].signature = changed(queue[1].signature, &Signature::fuse_with_others, false);
+  Signature group = queue[1].signature;
+  group.fuse_with_others = false;
+  queue[1].signature = group;
   EXPECT_EQ(cut_batch(queue, 1000).taken, std::vector<size_t>{0});
 }
 
@@ -71,7 +72,7 @@ TEST(Packer, DoesNotReachOverTheEndOfAJoin) {
 
 TEST(Packer, CountsOneRowOfAnAllgather) {
   Signature gather = allreduce_of("a", {kFreeDimension, 5});
-  gather.kind = OperationKind::allgather;
+  gather.operation.kind = OperationKind::allgather;
   EXPECT_EQ(gather.payload_bytes(), 20u);
 }
 

@@ -11,14 +11,17 @@ Root::Root(const NegotiateOptions& options) : options_(options) { add_group(kWor
 
 void Root::complete(Entry entry) {
   const auto found = groups_.find(entry.group);
-  if (found == groups_.end()) return;  // removed; its ranks will learn that
+  if (found == groups_.end()) return;  // removed; its ranks will receive that verdict
   SharedSignature& signature = entry.opinions.front().signature;
-  const bool joined_fault = entry.substituted && signature->kind != OperationKind::allreduce;
+  const bool joined_fault =
+      entry.substituted && signature->operation.kind != OperationKind::allreduce;
   if (entry.opinions.size() == 1 && !joined_fault) {
+    if (signature->operation.kind == OperationKind::message)
+      return order_message(std::move(signature));
     found->second.ready.push_back({.signature = std::move(signature)});
     return;
   }
-  // An answer like any other, but nothing has to run for it: it is not paced.
+  // A fault is a verdict without data to move, so it is not paced.
   Verdict fault{.type = Verdict::Type::fault, .group = entry.group, .joined_fault = joined_fault};
   fault.items.push_back({.define = true, .signature = signature});
   fault.opinions = std::move(entry.opinions);
@@ -55,6 +58,11 @@ void Root::stalled() {
   ask();
 }
 
+void Root::expired() {
+  wants_query_ = is_urgent_ = true;
+  ask();
+}
+
 void Root::tick() {
   asked_this_period_ = false;
   ask();
@@ -63,6 +71,7 @@ void Root::tick() {
 void Root::reported(StallReport report) {
   asking_ = false;
   report_ = std::move(report);
+  if (is_urgent_) ask();
 }
 
 std::optional<StallReport> Root::take_report() { return std::exchange(report_, std::nullopt); }
@@ -73,12 +82,13 @@ void Root::set_fusion_bytes(uint64_t bytes) {
 }
 
 Down Root::turn() {
-  // Groups may come and go behind the one that is looked at: they are added and removed by the
-  // world, which is first, and new ones get the highest number.
+  // Groups may be added and removed after the current one: only the world, which is first, adds and
+  // removes them, and new groups get the highest number.
   for (auto& [number, group] : groups_) {
     if (!ended_) issue(number, group);
   }
-  if (!ended_) issue(kWorldGroup, groups_.at(kWorldGroup));  // a join that waited for the others
+  if (!ended_)
+    issue(kWorldGroup, groups_.at(kWorldGroup));  // a join that waited for the process sets
   return std::exchange(out_, {});
 }
 
@@ -109,7 +119,7 @@ void Root::issue(GroupNumber number, Group& group) {
       group.ready.pop_front();
       continue;
     }
-    if (is_control(group.ready.front().signature->kind)) {
+    if (is_control(group.ready.front().signature->operation.kind)) {
       order_control(group);
       continue;
     }
@@ -120,15 +130,16 @@ void Root::issue(GroupNumber number, Group& group) {
   }
 }
 
-/// Nothing is ready on a process set: what its joined ranks stand in for is ordered.
+/// Returns whether no process set has ready operations: all operations with substituted joined
+/// ranks have been ordered.
 bool Root::sets_are_idle() const {
   return std::ranges::all_of(groups_, [](const auto& entry) {
     return entry.first == kWorldGroup || entry.second.ready.empty();
   });
 }
 
-/// Nagle's rule: when nothing is under way the oldest goes at once, however small its batch;
-/// otherwise only what cannot grow any more, up to the window.
+/// Nagle's rule: if no batch is outstanding, the oldest operation is sent at once, however small
+/// its batch; otherwise only full batches are sent, up to the window.
 bool Root::must_wait(const Group& group, const Cut& cut) const {
   if (!options_.rules.threshold_never_refuses && cut.bytes > options_.fusion_bytes) return true;
   return group.outstanding > 0 && !cut.full;
@@ -144,12 +155,20 @@ void Root::order_batch(GroupNumber number, Group& group, const Cut& cut) {
   emit(std::move(batch));
 }
 
-/// Process sets are added and removed at their place in the stream. Nothing runs and no slot is
-/// spent on it.
+/// Messages are not fused, so there is nothing to wait for. They use no slot: only their two ranks
+/// receive the verdict.
+void Root::order_message(SharedSignature signature) {
+  Verdict batch{.group = kWorldGroup, .sequence = ++sequence_};
+  batch.items.push_back({.define = true, .signature = std::move(signature)});
+  emit(std::move(batch));
+}
+
+/// Adds or removes process sets at their position in the order of batches. No data is moved and no
+/// slot is used.
 void Root::order_control(Group& world) {
   Item item{.define = true, .signature = std::move(world.ready.front().signature)};
   world.ready.pop_front();
-  if (item.signature->kind == OperationKind::add_process_set) {
+  if (item.signature->operation.kind == OperationKind::add_process_set) {
     item.new_group = new_group_number();
     add_group(item.new_group, item.signature->members);
   } else {
@@ -161,7 +180,8 @@ void Root::order_control(Group& world) {
   emit(std::move(change));
 }
 
-/// What all of its ranks have submitted before they removed it still runs, whatever the pace.
+/// Operations that all members have submitted before they removed the set still run, regardless of
+/// pacing.
 void Root::remove_group(GroupNumber number) {
   const auto found = groups_.find(number);
   if (found == groups_.end()) return;
@@ -180,8 +200,8 @@ GroupNumber Root::new_group_number() {
 }
 
 void Root::ask() {
-  if (!wants_query_ || asking_ || asked_this_period_ || ended_) return;
-  wants_query_ = false;
+  if (!wants_query_ || asking_ || (asked_this_period_ && !is_urgent_) || ended_) return;
+  wants_query_ = is_urgent_ = false;
   asking_ = true;
   asked_this_period_ = true;
   emit({.type = Verdict::Type::query, .value = ++query_});

@@ -1,6 +1,6 @@
-// The third machine of agreement, one a job, beside the hub of host 0: orders all groups in one
-// stream, packs batches, paces them by Nagle's rule, and decides faults, joins, the end and the
-// stall report. Pure: no I/O, clock, thread or lock.
+// The third state machine of negotiation, one per job, next to the hub of host 0. It orders all
+// groups in one stream, packs batches, paces them by Nagle's rule, and decides faults, joins,
+// shutdown and the stall report. Pure: no I/O, clock, thread or lock.
 #pragma once
 
 #include <map>
@@ -15,42 +15,48 @@
 
 namespace hvd {
 
-/// Owned and driven by one thread, through its Hub.
+/// Owned and used by one thread, through its Hub.
 class Root {
  public:
   explicit Root(const NegotiateOptions& options);
 
-  /// Every member of the group is in, or has joined. The entry is in full.
+  /// All members of the group have submitted the operation or have joined. The entry contains the
+  /// full signature.
   void complete(Entry entry);
   void all_joined(int last);
   void done(GroupNumber group, uint32_t batches);
-  /// Ends the job. `text` is what every rank is told; empty when rank `by` has just asked for it.
+  /// Ends the job. `text` is the reason sent to every rank; empty if rank `by` has requested the
+  /// shutdown.
   void shutdown(int by, const std::string& text);
   void abort(int rank, const std::string& why);
-  void stalled();  ///< some rank has waited for long
+  void stalled();  ///< some rank has waited longer than the warning time
+  void expired();  ///< the timeout of an operation has expired: asks at once
   void reported(StallReport report);
   void set_fusion_bytes(uint64_t bytes);
-  /// Orders what is ready. To be called once the inbox is empty, so that what came together leaves
-  /// together.
+  /// Orders ready operations. Call it when the inbox is empty, so that operations that arrived
+  /// together are sent together.
   Down turn();
 
-  /// The report of the last query, once every rank has answered or was counted silent. Taken once.
+  bool has_report() const { return report_.has_value(); }
+  /// Takes the report of the last query once every rank has answered or was counted as silent;
+  /// nullopt otherwise.
   std::optional<StallReport> take_report();
-  /// One period of the stall check has passed; at most one query a period is asked.
+  /// Reports that one period of the stall check has passed. At most one query is sent per period,
+  /// unless a timeout has expired.
   void tick();
-  /// A query of this period or a wish for one is remembered until the next tick.
+  /// Returns whether a query was sent in this period or is pending.
   bool needs_tick() const { return asked_this_period_ || wants_query_; }
-  /// The members of each process set; the world is not among them.
+  /// Returns the members of each process set except the world.
   std::map<GroupNumber, std::vector<int32_t>> process_sets() const;
-  /// Names remembered over all groups: bounded by the slot capacity of each.
+  /// Number of names remembered over all groups; limited by the slot capacity of each.
   size_t remembered() const;
 
  private:
   struct Group {
     SlotAssigner slots;
     ReadyQueue ready{};
-    int outstanding = 0;             ///< batches of this group sent and not known to be done
-    std::vector<int32_t> members{};  ///< the world: empty
+    int outstanding = 0;             ///< batches of this group sent and not reported as finished
+    std::vector<int32_t> members{};  ///< empty for the world
   };
 
   void add_group(GroupNumber number, std::vector<int32_t> members);
@@ -58,6 +64,7 @@ class Root {
   bool sets_are_idle() const;
   bool must_wait(const Group& group, const Cut& cut) const;
   void order_batch(GroupNumber number, Group& group, const Cut& cut);
+  void order_message(SharedSignature signature);
   void order_control(Group& world);
   void remove_group(GroupNumber number);
   GroupNumber new_group_number();
@@ -70,9 +77,10 @@ class Root {
   uint64_t sequence_ = 0;
   Down out_;
   bool ended_ = false;
-  bool asking_ = false;  ///< a query is under way
+  bool asking_ = false;  ///< a query is in progress
   bool asked_this_period_ = false;
   bool wants_query_ = false;
+  bool is_urgent_ = false;  ///< the query that it wants does not wait for the next period
   uint32_t query_ = 0;
   std::optional<StallReport> report_;
 };

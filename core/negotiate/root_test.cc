@@ -67,6 +67,31 @@ TEST_F(RootTest, LetsFullBatchesGoUpToTheWindow) {
   EXPECT_EQ(root.turn().size(), 1u);
 }
 
+TEST_F(RootTest, AsksAtOnceWhenATimeoutHasExpired) {
+  root.stalled();
+  EXPECT_EQ(types(root.turn()), std::vector{Type::query});
+  root.expired();
+  EXPECT_TRUE(root.turn().empty()) << "the last query may have been answered too early";
+  root.reported({});
+  EXPECT_EQ(types(root.turn()), std::vector{Type::query}) << "in the same period";
+  root.reported({});
+  EXPECT_TRUE(root.turn().empty());
+}
+
+TEST_F(RootTest, OrdersAMessageAtOnceWhateverIsUnderWay) {
+  complete("a");
+  root.turn();
+  complete("b");
+  root.complete(entry_in_full(message_of("m", 1, 0), 0));
+  root.complete(entry_in_full(message_of("n", 1, 0), 0));
+  const Down down = root.turn();
+  ASSERT_EQ(down.size(), 2u);
+  EXPECT_EQ(down[0].items.at(0), defines(message_of("m", 1, 0)));
+  EXPECT_EQ(down[1].sequence, 3u);
+  root.done(kWorldGroup, 1);
+  EXPECT_EQ(root.turn().size(), 1u) << "messages are not paced";
+}
+
 TEST_F(RootTest, RunsWhatIsLargerThanTheThreshold) {
   complete("a", 100'000);
   EXPECT_EQ(root.turn().size(), 1u);
@@ -147,20 +172,20 @@ TEST_F(RootTest, PacesEachGroupByItself) {
   EXPECT_EQ(root.turn().size(), 1u);
 }
 
-// Whatever the pace: all of its ranks submitted it before they removed the set.
+// Regardless of pacing: all members submitted it before they removed the set.
 TEST_F(RootTest, RunsWhatIsReadyInASetBeforeItRemovesIt) {
   const GroupNumber set = add_set("s", {0, 1});
   complete("a", 400, set);
   root.turn();
   complete("b", 400, set);
-  EXPECT_TRUE(root.turn().empty());  // "a" is under way
+  EXPECT_TRUE(root.turn().empty());  // "a" is outstanding
   complete("c", 400, set);
   root.complete(entry_in_full(remove_set_of("u", set), 0));
   const Down down = root.turn();
   ASSERT_EQ(down.size(), 2u);
   EXPECT_EQ(down[0].group, set);
   EXPECT_EQ(down[0].items.size(), 2u);
-  EXPECT_EQ(down[1].items[0].signature->kind, OperationKind::remove_process_set);
+  EXPECT_EQ(down[1].items[0].signature->operation.kind, OperationKind::remove_process_set);
 }
 
 TEST_F(RootTest, OrdersNothingForARemovedSet) {

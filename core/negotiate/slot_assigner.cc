@@ -9,7 +9,7 @@ Item SlotAssigner::spell(SharedSignature signature) {
   item.define = true;
   const SlotNumber had = table_.slot_of(signature->name);
   if (had != kNoSlot && *table_.find_live(had) == signature) {
-    item.slot = had;  // says it all
+    item.slot = had;  // the slot is sufficient
     item.define = false;
     touch(had);
     return item;
@@ -30,8 +30,8 @@ size_t SlotAssigner::remembered() const {
                    used_once_order_.size()});
 }
 
-/// A name that never comes back gets no slot and so retires nobody's. The list of such names is
-/// bounded.
+/// Returns whether a name is used for the first time. Names that are used only once get no slot and
+/// so retire no other slot. The list of such names is bounded.
 bool SlotAssigner::is_first_use(const NameHash& name) {
   if (used_once_.erase(name) != 0) return false;
   used_once_.insert(name);
@@ -43,8 +43,8 @@ bool SlotAssigner::is_first_use(const NameHash& name) {
   return true;
 }
 
-/// The slot that a new one replaces: the name's outdated one, else the least recently ordered when
-/// all are in use.
+/// Returns the slot to retire for a new one: the name's outdated slot, or the least recently
+/// ordered slot if all are in use.
 SlotNumber SlotAssigner::make_room(SlotNumber outdated) {
   SlotNumber victim = outdated;
   if (victim == kNoSlot && table_.live_count() >= capacity_) victim = by_use_.front();

@@ -1,5 +1,5 @@
-// Gives the operations of one group their slots, and decides which slot makes room. Owned by the
-// Root; everybody else learns the slots from its Verdicts.
+// Assigns slots to the operations of one group and selects the slot to retire. Owned by the Root;
+// all other machines learn the slots from its Verdicts.
 #pragma once
 
 #include <deque>
@@ -14,15 +14,15 @@ namespace hvd {
 
 class SlotAssigner {
  public:
-  /// `first`: the number of the first slot. When the numbers are used up, no slot is made any more
-  /// and new names go in full.
+  /// `first`: number of the first slot. When the numbers are used up, no further slots are assigned
+  /// and new names are sent in full.
   SlotAssigner(uint32_t capacity, const Rules& rules, SlotNumber first = 0)
       : capacity_(capacity), rules_(rules), next_(first) {}
 
-  /// How a Verdict spells an operation that runs now: by its slot, with a new slot, or in full
-  /// without one.
+  /// Returns how a Verdict encodes an operation that runs now: by its slot, with a new slot, or in
+  /// full without a slot.
   Item spell(SharedSignature signature);
-  /// Entries of the largest table; at most one above the capacity.
+  /// Number of entries of the largest table; at most capacity + 1.
   size_t remembered() const;
 
  private:
@@ -37,7 +37,8 @@ class SlotAssigner {
   std::list<SlotNumber> by_use_;  ///< least recently ordered first
   std::unordered_map<SlotNumber, std::list<SlotNumber>::iterator> place_;
   std::unordered_set<NameHash> used_once_;
-  std::deque<NameHash> used_once_order_;  ///< oldest first; some have meanwhile been used again
+  std::deque<NameHash>
+      used_once_order_;  ///< oldest first; may contain names that have been used again since
 };
 
 }  // namespace hvd

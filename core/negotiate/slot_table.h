@@ -1,6 +1,6 @@
-// The slots of one group: a pure function of the verdicts seen, hence the same in Clients, Hubs and
-// Root. A slot is immutable: defined once, retired once, its number never used again. Owned by the
-// machine that holds it.
+// The slots of one group: a pure function of the verdicts seen, hence equal in Clients, Hubs and
+// Root. A slot is immutable: defined once, retired once, its number never reused. Owned by the
+// state machine that holds it.
 #pragma once
 
 #include <deque>
@@ -13,18 +13,18 @@ namespace hvd {
 
 class SlotTable {
  public:
-  /// Hubs keep what is retired until every child has acknowledged it: a child may still spell a
-  /// name by a slot whose retirement it has not seen.
+  /// Hubs keep retired slots until every child has acknowledged them, because a child may still
+  /// send a slot whose retirement it has not seen.
   enum class Retired : uint8_t { forget, keep };
 
   void apply(const Item& item, Retired retired);
-  /// The first `seen` retirements are known to everybody who may still speak of them.
+  /// Drops the first `seen` retirements, which all children have acknowledged.
   void forget_retired(uint32_t seen);
 
-  /// Live, or retired and kept; nullptr for a slot that is neither.
+  /// Returns the signature of a live or kept slot; nullptr otherwise.
   const SharedSignature* find(SlotNumber slot) const;
   const SharedSignature* find_live(SlotNumber slot) const;
-  /// The live slot of a name, or kNoSlot.
+  /// Returns the live slot of a name, or kNoSlot.
   SlotNumber slot_of(const NameHash& name) const;
 
   uint32_t retirements() const { return retirements_; }
@@ -36,7 +36,7 @@ class SlotTable {
   std::unordered_map<SlotNumber, SharedSignature> live_;
   std::unordered_map<NameHash, SlotNumber> by_name_;
   std::deque<std::pair<SlotNumber, SharedSignature>>
-      kept_;  ///< the last of the retired ones, oldest first
+      kept_;  ///< the most recently retired slots, oldest first
   uint32_t retirements_ = 0;
 };
 

@@ -79,7 +79,7 @@ TEST(SlotAssigner, GivesASlotAtTheSecondUse) {
   EXPECT_FALSE(third.define);
 }
 
-/// A name that has come twice.
+/// A name that was used twice.
 Item settle(SlotAssigner& assigner, const std::string& name) {
   assigner.spell(allreduce_of(name));
   return assigner.spell(allreduce_of(name));

@@ -11,19 +11,25 @@ namespace {
 
 constexpr size_t kNamesInLine = 6;
 constexpr size_t kOperationsInReport = 20;
-constexpr uint32_t kStalledTicks = 2;  // a tick survived twice is at least one whole period
+constexpr uint32_t kStalledTicks = 2;  // two ticks span at least one whole period
 
 using Ranks = std::set<int32_t>;
-using OperationKey = std::pair<GroupNumber, std::string>;
+struct OperationKey {
+  GroupNumber group;
+  std::string name;
+  std::vector<int32_t> between;  ///< message: its ranks
+  auto operator<=>(const OperationKey&) const = default;
+};
 
-/// An operation that some ranks have submitted and others have not.
+/// An operation that only some ranks have submitted.
 struct Stalled {
   uint32_t age_ticks = 0;
+  uint32_t expired_ms = 0;  ///< its timeout, if that has expired
   Ranks submitted;
   Ranks missing;
-  Ranks unknown;  ///< silent, or with more waiting than they could tell
-  /// All its ranks have submitted it: it waits behind a batch that `missing`, which are silent,
-  /// have not finished.
+  Ranks unknown;  ///< silent, or with more waiting names than a report holds
+  /// All its ranks have submitted it: it waits behind a batch that `missing` (silent ranks) have
+  /// not finished.
   bool is_behind = false;
 };
 using Operations = std::map<OperationKey, Stalled>;
@@ -33,24 +39,29 @@ std::chrono::seconds age(const Stalled& operation, const StallFacts& facts) {
 }
 
 bool is_overdue(const Stalled& operation, const StallFacts& facts) {
+  if (operation.expired_ms > 0) return true;
   return facts.shutdown.count() > 0 && age(operation, facts) >= facts.shutdown;
 }
 
 bool waits_for(const Waiting& waiting, const OperationKey& key) {
   return std::any_of(waiting.names.begin(), waiting.names.end(), [&](const WaitingName& name) {
-    return name.group == key.first && name.name == key.second;
+    return name.group == key.group && name.name == key.name && name.between == key.between;
   });
 }
 
-bool is_member(int32_t rank, GroupNumber group, const StallFacts& facts) {
-  if (group == kWorldGroup) return true;
-  const auto set = facts.process_sets.find(group);
-  return set != facts.process_sets.end() &&
-         std::find(set->second.begin(), set->second.end(), rank) != set->second.end();
+/// Whether `rank` takes part in the operation.
+bool takes_part(int32_t rank, const OperationKey& key, const StallFacts& facts) {
+  const auto in = [rank](const std::vector<int32_t>& ranks) {
+    return std::ranges::find(ranks, rank) != ranks.end();
+  };
+  if (!key.between.empty()) return in(key.between);
+  if (key.group == kWorldGroup) return true;
+  const auto set = facts.process_sets.find(key.group);
+  return set != facts.process_sets.end() && in(set->second);
 }
 
-/// Where the ranks of one class stand with an operation; nullptr for joined ranks, which nobody
-/// waits for.
+/// Returns the set of `operation` to which the ranks of one class belong; nullptr for joined ranks,
+/// which no rank waits for.
 Ranks* place_of(const Waiting& waiting, const OperationKey& key, Stalled& operation) {
   if (waiting.silent) return &operation.unknown;
   if (waits_for(waiting, key)) return &operation.submitted;
@@ -72,10 +83,10 @@ void place_ranks(const StallReport& report, const StallFacts& facts, const Opera
     Ranks* place = place_of(waiting, key, operation);
     if (place == nullptr) continue;
     for (const int32_t rank : ranks) {
-      if (is_member(rank, key.first, facts)) place->insert(rank);
+      if (takes_part(rank, key, facts)) place->insert(rank);
     }
   }
-  // Somebody misses it: when nobody is known to, then those who could not say.
+  // Some rank has not submitted it: if none is known, then one of the unknown ranks.
   if (operation.missing.empty()) operation.missing.swap(operation.unknown);
   if (!operation.missing.empty()) return;
   operation.missing = silent_ranks(report);
@@ -86,12 +97,14 @@ Operations stalled_operations(const StallReport& report, const StallFacts& facts
   Operations operations;
   for (const auto& [waiting, ranks] : report) {
     for (const WaitingName& name : waiting.names) {
-      uint32_t& age_ticks = operations[{name.group, name.name}].age_ticks;
-      age_ticks = std::max(age_ticks, name.age_ticks);
+      Stalled& operation = operations[{name.group, name.name, name.between}];
+      operation.age_ticks = std::max(operation.age_ticks, name.age_ticks);
+      operation.expired_ms = std::max(operation.expired_ms, name.expired_ms);
     }
   }
-  std::erase_if(operations,
-                [](const auto& entry) { return entry.second.age_ticks < kStalledTicks; });
+  std::erase_if(operations, [](const auto& entry) {
+    return entry.second.age_ticks < kStalledTicks && entry.second.expired_ms == 0;
+  });
   for (auto& [key, operation] : operations) place_ranks(report, facts, key, operation);
   std::erase_if(operations, [](const auto& entry) { return entry.second.missing.empty(); });
   return operations;
@@ -133,11 +146,17 @@ std::map<int32_t, MissingRank> missing_ranks(const Operations& operations,
   std::map<int32_t, MissingRank> missing;
   for (const auto& [key, operation] : operations) {
     for (const int32_t rank : operation.missing) {
-      missing[rank].names.push_back(key.second);
+      missing[rank].names.push_back(key.name);
       missing[rank].is_overdue |= is_overdue(operation, facts);
     }
   }
   return missing;
+}
+
+std::string wait_text(const Stalled& operation, const StallFacts& facts) {
+  if (operation.expired_ms > 0)
+    return fmt::format("{:g} s, its timeout", operation.expired_ms / 1e3);
+  return fmt::format("{} s or more", age(operation, facts).count());
 }
 
 std::string operation_lines(const Operations& operations, const StallFacts& facts) {
@@ -148,8 +167,8 @@ std::string operation_lines(const Operations& operations, const StallFacts& fact
       return text +
              fmt::format("and {} more operations\n", operations.size() - kOperationsInReport);
     }
-    text += fmt::format("{} has waited for {} s or more: submitted by {}, {} {}\n", key.second,
-                        age(operation, facts).count(), ranks_text(operation.submitted),
+    text += fmt::format("{} has waited for {}: submitted by {}, {} {}\n", key.name,
+                        wait_text(operation, facts), ranks_text(operation.submitted),
                         operation.is_behind ? "but behind a batch that waits for" : "not by",
                         ranks_text(operation.missing));
   }
@@ -165,9 +184,9 @@ std::string instead(const Waiting& waiting) {
                                       : ", submitted last: " + waiting.last);
 }
 
-/// What the missing ranks do instead; ranks that do the same share a line.
+/// Describes what the missing ranks do instead; ranks with the same state share a line.
 std::string rank_lines(const StallReport& report, const std::map<int32_t, MissingRank>& missing) {
-  std::map<int32_t, std::string> lines;  // by the lowest rank concerned
+  std::map<int32_t, std::string> lines;  // by the lowest rank
   for (const auto& [waiting, ranks] : report) {
     if (waiting.silent) continue;
     Ranks concerned;
@@ -195,11 +214,16 @@ std::string warning_text(const StallFacts& facts) {
       facts.tick.count());
 }
 
-std::string error_text(const Ranks& overdue, const StallFacts& facts) {
+std::string error_text(const Ranks& overdue, const Operations& operations,
+                       const StallFacts& facts) {
+  const bool any_expired = std::ranges::any_of(
+      operations, [](const auto& entry) { return entry.second.expired_ms > 0; });
+  const std::string limit =
+      any_expired ? "their timeout" : fmt::format("the limit of {} s", facts.shutdown.count());
   return fmt::format(
-      "{} did not submit what others have waited for beyond the limit of {} s, so the job is shut "
-      "down.\n",
-      ranks_text(overdue), facts.shutdown.count());
+      "{} did not submit operations that other ranks have waited for longer than {}, so the job is "
+      "shut down.\n",
+      ranks_text(overdue), limit);
 }
 
 }  // namespace
@@ -215,8 +239,9 @@ std::string describe_stall(const StallReport& report, const StallFacts& facts) {
     lines += fmt::format("{}{}: {}\n", rank, what.is_overdue ? "!" : "", names_text(what.names));
   }
   lines += operation_lines(operations, facts) + rank_lines(report, missing);
-  lines.pop_back();  // the log ends the line
-  const std::string what = overdue.empty() ? warning_text(facts) : error_text(overdue, facts);
+  lines.pop_back();  // the log adds the line end
+  const std::string what =
+      overdue.empty() ? warning_text(facts) : error_text(overdue, operations, facts);
   return what + "Missing ranks:\n" + lines;
 }
 

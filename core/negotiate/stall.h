@@ -1,4 +1,5 @@
-// The stall report in words: which operation waits for whom, and what those do instead. Pure.
+// Formats the stall report: which operations wait for which ranks, and what those ranks do instead.
+// Pure.
 #pragma once
 
 #include <chrono>
@@ -10,21 +11,22 @@
 
 namespace hvd {
 
-/// What the report is read with.
+/// Context for formatting the report.
 struct StallFacts {
   std::map<GroupNumber, std::vector<int32_t>> process_sets;  ///< Root::process_sets()
   std::chrono::seconds tick{60};                             ///< the period of the stall check
-  std::chrono::seconds shutdown{0};  ///< an operation that waits for so long ends the job; 0: never
+  std::chrono::seconds shutdown{
+      0};  ///< an operation that waits longer than this ends the job; 0: never
 };
 
-/// What the log says, several lines; empty when what had stalled has meanwhile moved on. Tools look
-/// for the line `Missing ranks:` and the lines after it, one a rank: `<rank>: [<name>, <name>
-/// ...]`, with
-/// `!` after the number of a rank that some operation has waited for beyond the limit.
+/// Returns the log text, several lines; empty if the stalled operations have progressed since.
+/// Tools parse the line `Missing ranks:` and the lines after it, one per rank: `<rank>: [<name>,
+/// <name> ...]`, with `!` after the number of a rank for which some operation has waited beyond the
+/// limit.
 std::string describe_stall(const StallReport& report, const StallFacts& facts);
 
-/// An operation has waited beyond the limit. describe_stall then says why the job ends, and is the
-/// text to end it with.
+/// Returns whether an operation has waited beyond the limit or its timeout. describe_stall() then
+/// gives the reason why the job ends; use it as the error text.
 bool stall_ends_job(const StallReport& report, const StallFacts& facts);
 
 }  // namespace hvd

@@ -9,7 +9,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr uint32_t kOld = 2;  // ticks: one whole period at least
+constexpr uint32_t kOld = 2;  // ticks: at least one whole period
 
 Waiting waits_for(std::vector<WaitingName> names, std::string last = "x") {
   return {.names = std::move(names), .last = std::move(last)};
@@ -90,6 +90,17 @@ TEST(Stall, WaitsOnlyForMembersOfASet) {
   EXPECT_THAT(text, Not(HasSubstr("\n1: [")));
 }
 
+TEST(Stall, WaitsOnlyForTheRanksOfAMessage) {
+  StallReport report;
+  report[waits_for({{0, "message.0-2.0.5", kOld, {0, 2}}})] = {0};
+  report[waits_for({{0, "message.1-3.0.5", kOld, {1, 3}}})] = {3};
+  report[waits_for({})] = {1, 2};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("\nMissing ranks:\n1: [message.1-3.0.5]\n2: [message.0-2.0.5]\n"));
+  EXPECT_THAT(text, HasSubstr("message.0-2.0.5 has waited for 60 s or more: submitted by rank 0, "
+                              "not by rank 2\n"));
+}
+
 TEST(Stall, IsSilentAboutASetThatHasMeanwhileBeenRemoved) {
   StallReport report;
   report[waits_for({{5, "w", kOld}})] = {0};
@@ -103,7 +114,7 @@ TEST(Stall, NamesRanksThatDoNotAnswer) {
   report[{.silent = true}] = {2, 3};
   const std::string text = describe_stall(report, {});
   EXPECT_THAT(text, HasSubstr("no answer from ranks 2, 3"));
-  EXPECT_THAT(text, HasSubstr("\n2: [w]\n3: [w]\n")) << "nobody else can be missing";
+  EXPECT_THAT(text, HasSubstr("\n2: [w]\n3: [w]\n")) << "no other rank can be missing";
 }
 
 TEST(Stall, DoesNotBlameTheSilentWhenAnotherIsKnownToMissIt) {
@@ -156,8 +167,27 @@ TEST(Stall, MarksRanksBeyondTheLimitAndEndsTheJob) {
   EXPECT_TRUE(stall_ends_job(report, facts));
   const std::string text = describe_stall(report, facts);
   EXPECT_THAT(text, HasSubstr("Missing ranks:\n1: [young]\n2!: [old]\n"));
-  EXPECT_THAT(text, HasSubstr("rank 2 did not submit what others have waited for beyond the limit "
-                              "of 30 s, so the job is shut down"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "rank 2 did not submit operations that other ranks have waited for longer than the limit "
+          "of 30 s, so the job is shut down"));
+}
+
+TEST(Stall, EndsTheJobForAnOperationWhoseTimeoutHasExpired) {
+  StallReport report;
+  report[waits_for({{.name = "w", .expired_ms = 2500}})] = {0};
+  report[waits_for({{.name = "w"}})] = {1};
+  report[waits_for({})] = {2};
+  EXPECT_TRUE(stall_ends_job(report, {}));
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("rank 2 did not submit operations that other ranks have waited for "
+                              "longer than their timeout, so the job is shut down.\n"));
+  EXPECT_THAT(text, HasSubstr("\n2!: [w]\nw has waited for 2.5 s, its timeout: submitted by ranks "
+                              "0, 1, not by rank 2\n"));
+  report.clear();
+  report[waits_for({})] = {0, 1, 2};
+  EXPECT_FALSE(stall_ends_job(report, {})) << "the last rank has come meanwhile";
 }
 
 TEST(Stall, NeverEndsTheJobWithoutALimit) {

@@ -1,6 +1,7 @@
-// Signatures for the tests of agreement.
+// Signatures for the negotiation tests.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,7 @@ namespace hvd {
 inline Signature allreduce_of(const std::string& name, Shape shape = {4}) {
   Signature signature;
   signature.name = hash_name(name);
-  signature.dtype = DType::float32;
+  signature.operation.dtype = DType::float32;
   signature.shapes = {std::move(shape)};
   return signature;
 }
@@ -20,14 +21,22 @@ inline Signature allreduce_of(const std::string& name, Shape shape = {4}) {
 inline Signature barrier_of(const std::string& name) {
   Signature signature;
   signature.name = hash_name(name);
-  signature.kind = OperationKind::barrier;
+  signature.operation.kind = OperationKind::barrier;
+  return signature;
+}
+
+inline Signature message_of(const std::string& name, int from, int to, Shape shape = {4}) {
+  Signature signature = allreduce_of(name, std::move(shape));
+  signature.operation.kind = OperationKind::message;
+  signature.operation.root = from;
+  signature.members = {std::min(from, to), std::max(from, to)};
   return signature;
 }
 
 inline Signature add_set_of(const std::string& name, std::vector<int32_t> members) {
   Signature signature;
   signature.name = hash_name(name);
-  signature.kind = OperationKind::add_process_set;
+  signature.operation.kind = OperationKind::add_process_set;
   signature.members = std::move(members);
   return signature;
 }
@@ -35,12 +44,12 @@ inline Signature add_set_of(const std::string& name, std::vector<int32_t> member
 inline Signature remove_set_of(const std::string& name, GroupNumber target) {
   Signature signature;
   signature.name = hash_name(name);
-  signature.kind = OperationKind::remove_process_set;
+  signature.operation.kind = OperationKind::remove_process_set;
   signature.target = target;
   return signature;
 }
 
-/// An operation that runs now, with its signature and, unless kNoSlot, a new slot for it.
+/// An operation that runs now, with its signature and, unless kNoSlot, a new slot.
 inline Item defines(const Signature& signature, SlotNumber slot = kNoSlot) {
   return {.slot = slot, .define = true, .signature = signature};
 }

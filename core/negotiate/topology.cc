@@ -34,7 +34,7 @@ int Topology::rank_of_child(int host, int child) const {
 
 int Topology::levels_below(int host) const {
   int levels = 0;
-  // The leftmost path is never shorter than another one.
+  // The leftmost path is the longest.
   while (child_hosts(host) > 0) {
     host = first_child_host(host);
     ++levels;

@@ -1,5 +1,4 @@
-// Where the ranks of a job are, and the tree of agreement over their hosts (fan-out 8, as
-// measured).
+// The hosts of a job's ranks, and the negotiation tree over these hosts (fan-out 8).
 #pragma once
 
 #include <vector>
@@ -8,7 +7,7 @@ namespace hvd {
 
 inline constexpr int kTreeFanOut = 8;
 
-/// A value, the same on all ranks. The leader of a host is its lowest rank; rank 0 is on host 0.
+/// A value, equal on all ranks. The leader of a host is its lowest rank; rank 0 is on host 0.
 struct Topology {
   std::vector<std::vector<int>> host_ranks;  ///< [host] -> global ranks, ascending
   std::vector<int> host_of;                  ///< [global rank]
@@ -22,17 +21,19 @@ struct Topology {
   int first_child_host(int host) const { return host * fan_out + 1; }
   int child_hosts(int host) const;
 
-  /// Children of a hub: the ranks of its host first (its own leader among them), then child hosts.
+  /// Number of children of a hub: first the ranks of its host (including its leader), then child
+  /// hosts.
   int children(int host) const;
-  /// The child through which `rank` is reached, or -1.
+  /// Returns the child through which `rank` is reached, or -1.
   int child_towards(int host, int rank) const;
-  /// The global rank that speaks for a child: the rank itself, or the leader of the child host.
+  /// Returns the global rank that represents a child: the rank itself, or the leader of the child
+  /// host.
   int rank_of_child(int host, int child) const;
 
-  /// Levels of hosts below `host`; 0 for a leaf.
+  /// Returns the number of tree levels below `host`; 0 for a leaf.
   int levels_below(int host) const;
 
-  /// `ranks_per_host[i]` ranks on host i, in rank order.
+  /// Returns the topology with `ranks_per_host[i]` ranks on host i, in rank order.
   static Topology of(const std::vector<int>& ranks_per_host, int fan_out = kTreeFanOut);
 };
 

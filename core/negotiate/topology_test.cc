@@ -16,7 +16,7 @@ TEST(Topology, NumbersRanksHostByHost) {
   EXPECT_FALSE(topology.is_leader(4));
 }
 
-/// Hosts below the child host that `child` of `host` is.
+/// Returns the hosts below child host `child` of `host`.
 int hosts_below(const Topology& topology, int host, int child) {
   const int below = topology.host_of[topology.rank_of_child(host, child)];
   int count = topology.child_hosts(below);

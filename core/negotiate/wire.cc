@@ -10,14 +10,14 @@ constexpr uint64_t kAnyShort = std::numeric_limits<uint32_t>::max();
 
 // ---- small values
 
-/// Ranks and slots take "none" as 0, so that the usual small number is one byte.
-void put_rank(Writer& out, int32_t rank) { out.put_count(static_cast<uint64_t>(rank - kNobody)); }
+/// Ranks and slots encode "none" as 0, so that common small numbers take one byte.
+void put_rank(Writer& out, int32_t rank) { out.put_count(static_cast<uint64_t>(rank - kNoRank)); }
 
-int32_t get_rank(Reader& in) { return static_cast<int32_t>(in.get_count(kMaxRanks)) + kNobody; }
+int32_t get_rank(Reader& in) { return static_cast<int32_t>(in.get_count(kMaxRanks)) + kNoRank; }
 
 uint32_t get_short(Reader& in) { return static_cast<uint32_t>(in.get_count(kAnyShort)); }
 
-/// A slot and some flags in one number.
+/// Encodes a slot and flags in one number.
 void put_slot(Writer& out, SlotNumber slot, int flag_bits, uint64_t flags) {
   const uint64_t code = slot == kNoSlot ? 0 : uint64_t{slot} + 1;
   out.put_count(code << flag_bits | flags);
@@ -65,7 +65,7 @@ std::vector<int32_t> get_ranks(Reader& in) {
   std::vector<int32_t> ranks;
   for (size_t left = in.get_count(kMaxRanks); left > 0; --left) {
     ranks.push_back(get_rank(in));
-    if (ranks.back() == kNobody) Reader::malformed("rank");
+    if (ranks.back() == kNoRank) Reader::malformed("rank");
   }
   return ranks;
 }
@@ -91,7 +91,7 @@ Numbers get_numbers(Reader& in) {
 
 // ---- signatures
 
-/// The free dimension is 0, a dimension d is d + 1.
+/// Encodes the free dimension as 0, dimension d as d + 1.
 void put_shape(Writer& out, const Shape& shape) {
   out.put_count(shape.size());
   for (const int64_t dimension : shape) {
@@ -99,7 +99,7 @@ void put_shape(Writer& out, const Shape& shape) {
   }
 }
 
-/// Refuses what would overflow where bytes are counted.
+/// Rejects shapes whose byte count would overflow.
 Shape get_shape(Reader& in) {
   constexpr int64_t kMaxElements = int64_t{1} << 56;
   Shape shape;
@@ -114,52 +114,68 @@ Shape get_shape(Reader& in) {
   return shape;
 }
 
+void put_operation(Writer& out, const Operation& operation) {
+  out.put(operation.kind);
+  out.put(operation.dtype);
+  out.put(operation.op);
+  out.put(operation.device);
+  put_rank(out, operation.root);
+  const bool is_scaled = operation.prescale != 1.0 || operation.postscale != 1.0;
+  out.put(static_cast<uint8_t>(flags_of(is_scaled)));
+  if (!is_scaled) return;
+  out.put(operation.prescale);
+  out.put(operation.postscale);
+}
+
+/// Reads the operation of a signature; joins have no signature.
+Operation get_operation(Reader& in) {
+  Operation operation;
+  operation.kind = in.get_enum(kLastOperationKind);
+  if (operation.kind == OperationKind::join) Reader::malformed("operation");
+  operation.dtype = in.get_enum(kLastDType);
+  operation.op = in.get_enum(kLastReduceOp);
+  operation.device = in.get_enum(kLastDeviceKind);
+  operation.root = get_rank(in);
+  if (!Flags(in.get<uint8_t>()).next()) return operation;
+  operation.prescale = in.get<double>();
+  operation.postscale = in.get<double>();
+  return operation;
+}
+
 void put_signature(Writer& out, const Signature& signature) {
-  const bool is_scaled = signature.prescale != 1.0 || signature.postscale != 1.0;
   out.put(signature.name.high);
   out.put(signature.name.low);
-  out.put(signature.kind);
-  out.put(signature.dtype);
-  out.put(signature.op);
-  out.put(static_cast<uint8_t>(
-      flags_of(signature.device == DeviceKind::gpu, is_scaled, signature.fuse_with_others)));
-  if (is_scaled) {
-    out.put(signature.prescale);
-    out.put(signature.postscale);
-  }
-  put_rank(out, signature.root);
+  put_operation(out, signature.operation);
+  out.put(static_cast<uint8_t>(flags_of(signature.fuse_with_others)));
   out.put_count(signature.target);
   put_ranks(out, signature.members);
   out.put_count(signature.shapes.size());
   for (const Shape& shape : signature.shapes) put_shape(out, shape);
 }
 
+bool is_between_two(const Signature& message) {
+  const auto& ranks = message.members;
+  if (ranks.size() != 2 || ranks.front() >= ranks.back()) return false;
+  return message.operation.root == ranks.front() || message.operation.root == ranks.back();
+}
+
 Signature get_signature(Reader& in) {
   Signature signature;
   signature.name.high = in.get<uint64_t>();
   signature.name.low = in.get<uint64_t>();
-  signature.kind = in.get_enum(kLastOperationKind);
-  signature.dtype = in.get_enum(kLastDType);
-  signature.op = in.get_enum(kLastReduceOp);
-  Flags flags(in.get<uint8_t>());
-  signature.device = flags.next() ? DeviceKind::gpu : DeviceKind::host;
-  const bool is_scaled = flags.next();
-  signature.fuse_with_others = flags.next();
-  if (is_scaled) {
-    signature.prescale = in.get<double>();
-    signature.postscale = in.get<double>();
-  }
-  signature.root = get_rank(in);
+  signature.operation = get_operation(in);
+  signature.fuse_with_others = Flags(in.get<uint8_t>()).next();
   signature.target = get_short(in);
   signature.members = get_ranks(in);
   for (size_t left = in.get_count(kMaxTensorsInGroup); left > 0; --left) {
     signature.shapes.push_back(get_shape(in));
   }
-  const bool adds_nobody =
-      signature.kind == OperationKind::add_process_set && signature.members.empty();
+  const OperationKind kind = signature.operation.kind;
+  const bool adds_nobody = kind == OperationKind::add_process_set && signature.members.empty();
   const bool removes_world =
-      signature.kind == OperationKind::remove_process_set && signature.target == kWorldGroup;
+      kind == OperationKind::remove_process_set && signature.target == kWorldGroup;
   if (adds_nobody || removes_world) Reader::malformed("process set");
+  if (kind == OperationKind::message && !is_between_two(signature)) Reader::malformed("message");
   return signature;
 }
 
@@ -173,7 +189,7 @@ void put_opinions(Writer& out, const Opinions& opinions) {
   }
 }
 
-/// At least one.
+/// Reads at least one opinion.
 Opinions get_opinions(Reader& in) {
   Opinions opinions;
   for (size_t left = in.get_count(kMaxOpinions); left > 0; --left) {
@@ -187,7 +203,7 @@ Opinions get_opinions(Reader& in) {
   return opinions;
 }
 
-// ---- upward
+// ---- to the parent
 
 void put_entry(Writer& out, const Entry& entry) {
   out.put_count(entry.group);
@@ -215,6 +231,8 @@ void put_waiting(Writer& out, const Waiting& waiting) {
     out.put_count(name.group);
     out.put_text(name.name);
     out.put_count(name.age_ticks);
+    put_ranks(out, name.between);
+    out.put_count(name.expired_ms);
   }
   out.put_count(waiting.more);
   out.put_text(waiting.last);
@@ -228,6 +246,8 @@ Waiting get_waiting(Reader& in) {
     name.group = get_short(in);
     name.name = in.get_text(kMaxNameBytes);
     name.age_ticks = get_short(in);
+    name.between = get_ranks(in);
+    name.expired_ms = get_short(in);
   }
   waiting.more = get_short(in);
   waiting.last = in.get_text(kMaxNameBytes);
@@ -254,9 +274,9 @@ StallReport get_report(Reader& in) {
   return report;
 }
 
-// ---- downward
+// ---- to the children
 
-/// The one flag that a steady Item has not: anything beyond its slot.
+/// The flag for an Item with more than its slot; unset in the steady state.
 void put_item(Writer& out, const Item& item) {
   const bool has_more = !item.retire.empty() || item.new_group != kWorldGroup;
   put_slot(out, item.slot, 2, flags_of(item.define, has_more));
@@ -349,9 +369,9 @@ Verdict get_verdict(Reader& in) {
 
 ByteVector encode(const Up& up) {
   Writer out;
-  const bool is_lost = up.lost != kNobody;
+  const bool is_lost = up.lost != kNoRank;
   out.put(static_cast<uint8_t>(flags_of(!up.joined.empty(), !up.done.empty(), up.shutdown, is_lost,
-                                        up.stalled, up.has_report)));
+                                        up.stalled, up.has_report, up.expired)));
   put_numbers(out, up.seen);
   out.put_count(up.entries.size());
   for (const Entry& entry : up.entries) put_entry(out, entry);
@@ -379,6 +399,7 @@ Up decode_up(ConstBytes bytes) {
   const bool is_lost = flags.next();
   up.stalled = flags.next();
   up.has_report = flags.next();
+  up.expired = flags.next();
   up.seen = get_numbers(in);
   for (size_t left = in.get_count(kMaxEntriesInMessage); left > 0; --left) {
     up.entries.push_back(get_entry(in));

@@ -1,6 +1,5 @@
-// The messages of agreement as bytes. Pure. A slot costs a few bytes; what is decoded has been
-// checked against every limit, and memory is taken only for what the message really contains.
-// docs/wire.md lists the formats.
+// Encoding of the negotiation messages. Pure. A slot takes a few bytes. Decoding checks every
+// limit, and allocates only for data that the message contains. docs/wire.md lists the formats.
 #pragma once
 
 #include "core/base/bytes.h"
@@ -8,14 +7,15 @@
 
 namespace hvd {
 
-inline constexpr size_t kMaxEntriesInMessage = size_t{1} << 20;  ///< as many as may be in flight
+inline constexpr size_t kMaxEntriesInMessage =
+    size_t{1} << 20;  ///< equal to the limit of operations in flight
 inline constexpr size_t kMaxVerdictsInMessage = size_t{1} << 20;
 inline constexpr size_t kMaxRanks = size_t{1} << 20;
 
 ByteVector encode(const Up& up);
 ByteVector encode(const Down& down);
 
-/// Throw Error{internal} when the bytes are not such a message.
+/// Throw Error{internal} if the bytes are not such a message.
 Up decode_up(ConstBytes bytes);
 Down decode_down(ConstBytes bytes);
 

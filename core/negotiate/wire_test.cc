@@ -13,11 +13,11 @@ namespace {
 Signature everything() {
   Signature signature = allreduce_of("name", {kFreeDimension, 0, 3, int64_t{1} << 40});
   signature.shapes.push_back({});
-  signature.op = ReduceOp::max;
-  signature.device = DeviceKind::gpu;
-  signature.prescale = 0.5;
-  signature.postscale = -0.0;
-  signature.root = 17;
+  signature.operation.op = ReduceOp::max;
+  signature.operation.device = DeviceKind::cuda;
+  signature.operation.prescale = 0.5;
+  signature.operation.postscale = -0.0;
+  signature.operation.root = 17;
   signature.members = {0, 3, 27'599};
   signature.target = 9;
   signature.fuse_with_others = false;
@@ -39,9 +39,13 @@ Up full_up() {
   up.lost = 9;
   up.lost_why = "its process ended";
   up.stalled = true;
+  up.expired = true;
   up.has_report = true;
   up.query = 77;
-  up.report[{.names = {{0, "a", 2}, {4, "b", 0}}, .more = 3, .last = "c", .joined = true}] = {0, 5};
+  up.report[{.names = {{0, "a", 2, {1, 5}, 30'000}, {4, "b", 0}},
+             .more = 3,
+             .last = "c",
+             .joined = true}] = {0, 5};
   up.report[{.silent = true}] = {1};
   return up;
 }
@@ -101,7 +105,7 @@ TEST(Wire, RefusesAMessageThatIsCutShortOrTooLong) {
   expect_error_at_every_length(encode(full_down()), decode_down);
 }
 
-/// Whatever arrives is either refused or a message that can be sent again.
+/// Any input is either rejected or decodes to a message that can be encoded again.
 template <class Decode>
 void expect_refused_or_whole(const ByteVector& bytes, Decode decode) {
   try {
@@ -143,7 +147,7 @@ TEST(Wire, TakesNoMemoryForACountThatTheMessageDoesNotFill) {
   Writer out;
   out.put(uint8_t{0});
   out.put_count(0);
-  out.put_count(kMaxEntriesInMessage);  // and nothing after it
+  out.put_count(kMaxEntriesInMessage);  // no entries follow
   EXPECT_THROW(decode_up(out.take()), Error);
 }
 
@@ -159,14 +163,24 @@ TEST(Wire, RefusesWhatTheMachinesCouldNotUse) {
   };
   refused(batch_of({}));
   refused(batch_of({Item{}}));                          // neither slot nor signature
-  refused(batch_of({defines(add_set_of("s", {}))}));    // a set of nobody
+  refused(batch_of({defines(add_set_of("s", {}))}));    // an empty set
   refused(batch_of({defines(remove_set_of("s", 0))}));  // the world
+  refused(batch_of({defines(message_of("m", 1, 1))}));  // to itself
+  Signature alone = message_of("m", 0, 1);
+  alone.members = {0};
+  refused(batch_of({defines(alone)}));
+  Signature foreign = message_of("m", 0, 1);
+  foreign.operation.root = 2;
+  refused(batch_of({defines(foreign)}));
   Verdict unanimous{.type = Verdict::Type::fault};
   unanimous.items = {defines(barrier_of("b"))};
   unanimous.opinions = {{.signature = barrier_of("b")}};
   refused(unanimous);
   Signature huge = allreduce_of("a", {int64_t{1} << 40, int64_t{1} << 40});
   refused(batch_of({defines(huge)}));
+  Signature join = barrier_of("j");
+  join.operation.kind = OperationKind::join;  // joins are not negotiated by name
+  refused(batch_of({defines(join)}));
   EXPECT_THROW(decode_up(encode(Up{.entries = {Entry{}}})), Error);
 }
 

@@ -1,35 +1,46 @@
-// What the engine lets others see of its work: one value for everything that can be observed.
+// One thing that the engine did, for observers. All fields except the name of the operation are
+// numbers and enumerations. Sinks choose the words.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/base/dtype.h"
+#include "core/base/operation.h"
+#include "core/base/route.h"
 #include "core/base/shape.h"
 
 namespace hvd {
 
-/// One operation goes through `ready`, `agreed`, any number of `activity`, `done`; one that fails
-/// may skip all but the first and the last. Words in `what` live as long as the program.
+/// The events of an operation are `ready`, `agreed`, any number of `activity`, and `done`. A failed
+/// operation may have only the first and the last.
 struct Event {
   enum class Type : uint8_t {
-    ready,     ///< `rank` has submitted the operation, of kind `what`; agreement begins
-    agreed,    ///< agreement has ended, the operation of kind `what` begins
-    activity,  ///< the operation now does `what`; what it did before has ended
-    done,      ///< it is complete, well or not; `dtype` and `shapes` are those of its inputs
+    ready,     ///< `rank` has submitted the operation; negotiation begins
+    agreed,    ///< negotiation has ended; the operation begins
+    activity,  ///< `activity` begins; the previous activity has ended
+    done,      ///< the operation has completed or failed; `shapes` has the shapes of its inputs
     cycle,     ///< the engine acts on a verdict
     lost,      ///< `count` events before this one were dropped, because the ring was full
   };
+  enum class Activity : uint8_t {
+    queued,   ///< the operation waits for earlier batches
+    meeting,  ///< the ranks agree how they move data, and connect their devices
+    sizes,    ///< the ranks exchange sizes
+    outputs,  ///< outputs are allocated
+    data,     ///< data is moved, see `route`
+  };
   Type type = Type::cycle;
+  Activity activity = Activity::queued;
+  Route route{};  ///< in `activity` except `queued`
   TimePoint time{};
   uint32_t group = 0;  ///< with `name`, which operation; none in `cycle` and `lost`
   std::string name{};
-  std::string_view what{};  ///< "ALLREDUCE", "QUEUE", ...
+  Operation operation{};
+  uint64_t bytes = 0;  ///< size of the inputs of this rank
+  uint64_t batch = 0;  ///< in `activity` except `queued`: Batch::sequence
   int rank = 0;
-  DType dtype = DType::uint8;
   std::vector<Shape> shapes{};
   uint64_t count = 0;
 };

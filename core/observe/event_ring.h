@@ -1,4 +1,4 @@
-// Where events wait for the observer: bounded, and never in the way of the driver. When it is full,
+// A bounded queue of events for the observer. It never blocks the progress engine. When it is full,
 // events are dropped and counted.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The way from what the engine does to those who want to know: a ring of events, and a thread that
-// hands them to the sinks. While nobody listens nothing is recorded, and there is no thread.
+// Passes events of the engine to sinks: a ring of events, and a thread that calls the sinks. While
+// there is no sink, nothing is recorded and there is no thread.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class Observer {
   Observer() = default;
   ~Observer();
 
-  /// Whoever records asks this first, and builds no Event when the answer is no.
+  /// To be called before an Event is built: there is none to record if it returns false.
   bool listening() const { return listening_.load(std::memory_order_relaxed); }
   /// Never blocks on a sink.
   void record(Event&& event) { ring_.push(std::move(event)); }

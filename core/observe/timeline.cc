@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/base/assert.h"
 #include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -28,10 +29,100 @@ std::string metadata(std::string_view name, int pid, const std::string& argument
   return fmt::format(R"({{"name":"{}","ph":"M","pid":{},"args":{{{}}}}})", name, pid, arguments);
 }
 
+// ---- words
+// ------------------------------------------------------------------------------------------------
+
+std::string_view word_for(const Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::allreduce:
+      return operation.op == ReduceOp::adasum ? "ADASUM" : "ALLREDUCE";
+    case OperationKind::allgather:
+      return "ALLGATHER";
+    case OperationKind::broadcast:
+      return "BROADCAST";
+    case OperationKind::alltoall:
+      return "ALLTOALL";
+    case OperationKind::reducescatter:
+      return "REDUCESCATTER";
+    case OperationKind::barrier:
+      return "BARRIER";
+    case OperationKind::join:
+      return "JOIN";
+    case OperationKind::message:
+      return "MESSAGE";
+    case OperationKind::add_process_set:
+      return "ADD_PROCESS_SET";
+    case OperationKind::remove_process_set:
+      return "REMOVE_PROCESS_SET";
+  }
+  HVD_ASSERT(false);
+}
+
+// Users of traces expect the prefix GLOO for the host data plane.
+std::string_view prefix_of(Mover mover) {
+  switch (mover) {
+    case Mover::host:
+      return "GLOO";
+    case Mover::mpi:
+      return "MPI";
+    case Mover::nccl:
+      return "NCCL";
+    case Mover::hierarchical:
+      return "NCCL_HIERARCHICAL";
+    case Mover::staged:
+      return "STAGED";
+  }
+  HVD_ASSERT(false);
+}
+
+// MPI never performs Adasum.
+std::string word_for_moving(const Operation& operation, Mover mover) {
+  std::string_view what = word_for(operation);
+  if (operation.kind == OperationKind::broadcast) what = "BCAST";
+  if (operation.kind == OperationKind::allreduce && operation.op == ReduceOp::adasum)
+    what = "ADASUM_ALLREDUCE";
+  return fmt::format("{}_{}", prefix_of(mover), what);
+}
+
+std::string word_for_activity(const Event& event) {
+  switch (event.activity) {
+    case Event::Activity::queued:
+      return "QUEUE";
+    case Event::Activity::meeting:
+      return "INIT_NCCL";
+    case Event::Activity::sizes:
+      return "WAIT_FOR_DATA";
+    case Event::Activity::outputs:
+      return "ALLOCATE_OUTPUT";
+    case Event::Activity::data:
+      return word_for_moving(event.operation, event.route.mover);
+  }
+  HVD_ASSERT(false);
+}
+
+// MPI and NCCL do not report how they move data.
+std::string words_for_route(const Route& route) {
+  if (route.mover != Mover::host) return {};
+  std::string words = fmt::format(R"(,"way":"{}")", name_of(route.way));
+  if (route.algorithm != Algorithm::none)
+    words += fmt::format(R"(,"algorithm":"{}")", name_of(route.algorithm));
+  return words;
+}
+
+// ---- arguments
+// --------------------------------------------------------------------------------------------
+
+std::string facts_of_moving(const Event& event) {
+  if (event.activity != Event::Activity::data) return {};
+  return fmt::format(R"(,"args":{{"batch":{},"bytes":{}{}}})", event.batch, event.bytes,
+                     words_for_route(event.route));
+}
+
 std::string facts_of(const Event& event) {
   std::string shapes;
   for (const Shape& shape : event.shapes) shapes += (shapes.empty() ? "" : ", ") + to_text(shape);
-  return fmt::format(R"(,"args":{{"dtype":"{}","shape":"{}"}})", name_of(event.dtype), shapes);
+  return fmt::format(R"(,"args":{{"dtype":"{}","shape":"{}"}})", name_of(event.operation.dtype),
+                     shapes);
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
@@ -109,16 +200,16 @@ void Timeline::add_to(Process& process, const Event& event) {
   switch (event.type) {
     case Event::Type::ready:
       end_spans(process, event, 0);
-      begin_span(process, event, fmt::format("NEGOTIATE_{}", event.what));
+      begin_span(process, event, fmt::format("NEGOTIATE_{}", word_for(event.operation)));
       return line(fmt::format(R"({{"ph":"X","name":"{}","ts":{},"dur":0,"pid":{}}})", event.rank,
                               microseconds(event), process.pid));
     case Event::Type::agreed:
       end_spans(process, event, 0);
-      return begin_span(process, event, std::string(event.what));
+      return begin_span(process, event, std::string(word_for(event.operation)));
     case Event::Type::activity:
       if (process.open.empty()) return;
       end_spans(process, event, 1);
-      return begin_span(process, event, std::string(event.what));
+      return begin_span(process, event, word_for_activity(event), facts_of_moving(event));
     default:  // done
       if (process.open.empty()) return;
       end_spans(process, event, 1);
@@ -144,9 +235,10 @@ void Timeline::announce(const Process& process, const std::string& name) {
   line(metadata("process_sort_index", process.pid, fmt::format(R"("sort_index":{})", process.pid)));
 }
 
-void Timeline::begin_span(Process& process, const Event& event, std::string name) {
-  line(fmt::format(R"({{"ph":"B","name":"{}","ts":{},"pid":{}}})", name, microseconds(event),
-                   process.pid));
+void Timeline::begin_span(Process& process, const Event& event, std::string name,
+                          const std::string& arguments) {
+  line(fmt::format(R"({{"ph":"B","name":"{}","ts":{},"pid":{}{}}})", name, microseconds(event),
+                   process.pid, arguments));
   process.open.push_back(std::move(name));
 }
 

@@ -48,7 +48,8 @@ class Timeline final : public Sink {
   void add_to(Process& process, const Event& event);
   Process* process_of(const Event& event);
   void announce(const Process& process, const std::string& name);
-  void begin_span(Process& process, const Event& event, std::string name);
+  void begin_span(Process& process, const Event& event, std::string name,
+                  const std::string& arguments = {});
   void end_span(Process& process, const Event& event, const std::string& arguments = {});
   void end_spans(Process& process, const Event& event, size_t left);
   int64_t microseconds(const Event& event) const;

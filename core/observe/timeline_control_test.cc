@@ -25,7 +25,7 @@ class TimelineControlTest : public testing::Test {
 
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   void submit(const std::string& name) {
-    observer_.record({.type = Event::Type::ready, .name = name, .what = "ALLREDUCE"});
+    observer_.record({.type = Event::Type::ready, .name = name});
   }
   /// What the tensors in a trace are called.
   std::vector<std::string> names(const std::string& file) const {

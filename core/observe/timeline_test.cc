@@ -64,15 +64,31 @@ class TimelineTest : public testing::Test {
     timeline.begin(kStart, 1700000000000000us);
     return timeline;
   }
-  static Event event(Event::Type type, int at, std::string_view what = {},
-                     const std::string& name = "x") {
+  static Event event(Event::Type type, int at, const std::string& name = "x") {
     return {.type = type,
             .time = kStart + std::chrono::microseconds(at),
             .name = name,
-            .what = what,
+            .operation = {.dtype = DType::float32},
+            .bytes = 32,
             .rank = 3,
-            .dtype = DType::float32,
             .shapes = {{4, 2}}};
+  }
+  static Event activity(Event::Activity activity, int at) {
+    Event made = event(Event::Type::activity, at);
+    made.activity = activity;
+    return made;
+  }
+  /// The names of the spans that begin when an operation is agreed and when its data is moved.
+  std::vector<std::string> words(Operation operation, Mover mover = Mover::host) const {
+    Timeline timeline = begun();
+    std::vector<Event> events = {event(Event::Type::agreed, 1), activity(Event::Activity::data, 2)};
+    for (Event& one : events) one.operation = operation;
+    events.back().route.mover = mover;
+    timeline.take(events);
+    std::vector<std::string> found;
+    for (const json& line : json::parse(text_of(path())))
+      if (line["ph"] == "B") found.push_back(line["name"]);
+    return found;
   }
   static void take(Timeline& timeline, const Event& event) { timeline.take({&event, 1}); }
 
@@ -92,10 +108,8 @@ TEST_F(TimelineTest, BeginsWithTheTimeAndIsAnArrayOfItsOwnFromTheStart) {
 TEST_F(TimelineTest, AnOperationIsAgreedThenRunsAndEndsWithItsShape) {
   Timeline timeline = begun();
   const Event all[] = {
-      event(Event::Type::ready, 1, "ALLREDUCE"),
-      event(Event::Type::agreed, 5, "ALLREDUCE"),
-      event(Event::Type::activity, 5, "QUEUE"),
-      event(Event::Type::activity, 7, "GLOO_ALLREDUCE"),
+      event(Event::Type::ready, 1),         event(Event::Type::agreed, 5),
+      activity(Event::Activity::queued, 5), activity(Event::Activity::data, 7),
       event(Event::Type::done, 9),
   };
   timeline.take(all);
@@ -108,11 +122,59 @@ TEST_F(TimelineTest, AnOperationIsAgreedThenRunsAndEndsWithItsShape) {
   EXPECT_EQ(last["args"], json({{"dtype", "float32"}, {"shape", "[4, 2]"}}));
 }
 
+TEST_F(TimelineTest, OperationsAreNamedByKindAndMovingByWhoMoves) {
+  using Kind = OperationKind;
+  EXPECT_THAT(words({.kind = Kind::allreduce}), ElementsAre("ALLREDUCE", "GLOO_ALLREDUCE"));
+  EXPECT_THAT(words({.kind = Kind::allgather}), ElementsAre("ALLGATHER", "GLOO_ALLGATHER"));
+  EXPECT_THAT(words({.kind = Kind::broadcast}), ElementsAre("BROADCAST", "GLOO_BCAST"));
+  EXPECT_THAT(words({.kind = Kind::alltoall}), ElementsAre("ALLTOALL", "GLOO_ALLTOALL"));
+  EXPECT_THAT(words({.kind = Kind::reducescatter}),
+              ElementsAre("REDUCESCATTER", "GLOO_REDUCESCATTER"));
+  EXPECT_THAT(words({.kind = Kind::message}), ElementsAre("MESSAGE", "GLOO_MESSAGE"));
+  EXPECT_THAT(words({.op = ReduceOp::adasum}), ElementsAre("ADASUM", "GLOO_ADASUM_ALLREDUCE"));
+  EXPECT_THAT(words({.kind = Kind::allreduce}, Mover::mpi),
+              ElementsAre("ALLREDUCE", "MPI_ALLREDUCE"));
+  EXPECT_THAT(words({.kind = Kind::broadcast}, Mover::mpi), ElementsAre("BROADCAST", "MPI_BCAST"));
+  EXPECT_THAT(words({.kind = Kind::allreduce}, Mover::hierarchical),
+              ElementsAre("ALLREDUCE", "NCCL_HIERARCHICAL_ALLREDUCE"));
+}
+
+TEST_F(TimelineTest, AgreementIsNamedByKindAlsoOfWhatMovesNothing) {
+  Timeline timeline = begun();
+  int at = 0;
+  for (const OperationKind kind :
+       {OperationKind::barrier, OperationKind::join, OperationKind::add_process_set}) {
+    Event ready = event(Event::Type::ready, ++at, std::string(name_of(kind)));
+    ready.operation.kind = kind;
+    take(timeline, ready);
+  }
+  EXPECT_THAT(events_in(path()),
+              ElementsAre("B NEGOTIATE_BARRIER 1 at 1", "X 3 1 at 1", "B NEGOTIATE_JOIN 2 at 2",
+                          "X 3 2 at 2", "B NEGOTIATE_ADD_PROCESS_SET 3 at 3", "X 3 3 at 3"));
+}
+
+TEST_F(TimelineTest, MovingHasTheBatchTheBytesTheWayAndTheAlgorithm) {
+  Timeline timeline = begun();
+  take(timeline, event(Event::Type::agreed, 1));
+  const auto arguments_of = [&](const Route& route) {
+    Event moving = activity(Event::Activity::data, 2);
+    moving.batch = 7;
+    moving.route = route;
+    take(timeline, moving);
+    return json::parse(text_of(path())).back()["args"];
+  };
+  EXPECT_EQ(arguments_of({.algorithm = Algorithm::ring}),
+            json({{"batch", 7}, {"bytes", 32}, {"way", "executor"}, {"algorithm", "ring"}}));
+  EXPECT_EQ(arguments_of({.way = Way::one_shot}),
+            json({{"batch", 7}, {"bytes", 32}, {"way", "one-shot"}}));
+  EXPECT_EQ(arguments_of({.mover = Mover::mpi}), json({{"batch", 7}, {"bytes", 32}}));
+}
+
 TEST_F(TimelineTest, IsValidAfterEveryEvent) {
   Timeline timeline = begun(true);
   for (int i = 0; i < 200; ++i) {
     const std::string name = fmt::format("tensor {}", i % 7);
-    take(timeline, event(static_cast<Event::Type>(i % 6), i, "ALLREDUCE", name));
+    take(timeline, event(static_cast<Event::Type>(i % 6), i, name));
     EXPECT_TRUE(json::accept(text_of(path()))) << i;
     EXPECT_EQ(text_of(path()).back(), ']');
   }
@@ -120,9 +182,8 @@ TEST_F(TimelineTest, IsValidAfterEveryEvent) {
 
 TEST_F(TimelineTest, EachNameIsAProcessAndTheSameNameInAnotherGroupAnother) {
   Timeline timeline = begun();
-  for (const std::string name : {"a", "b", "a"})
-    take(timeline, event(Event::Type::ready, 1, "ALLREDUCE", name));
-  Event elsewhere = event(Event::Type::ready, 2, "ALLREDUCE", "a");
+  for (const std::string name : {"a", "b", "a"}) take(timeline, event(Event::Type::ready, 1, name));
+  Event elsewhere = event(Event::Type::ready, 2, "a");
   elsewhere.group = 1;
   take(timeline, elsewhere);
   auto names = metadata_in(path(), "process_name");
@@ -136,15 +197,15 @@ TEST_F(TimelineTest, EachNameIsAProcessAndTheSameNameInAnotherGroupAnother) {
 // Or a job whose names never come back would need ever more memory.
 TEST_F(TimelineTest, NamesThatAreNotInUseAreForgottenWhenThereAreVeryMany) {
   Timeline timeline = begun();
-  take(timeline, event(Event::Type::ready, 0, "ALLREDUCE", "pending"));
+  take(timeline, event(Event::Type::ready, 0, "pending"));
   std::vector<Event> passing;
   for (int i = 0; i < (1 << 16); ++i) {
-    passing.push_back(event(Event::Type::ready, 1, "ALLREDUCE", fmt::format("noname.{}", i)));
-    passing.push_back(event(Event::Type::done, 2, {}, fmt::format("noname.{}", i)));
+    passing.push_back(event(Event::Type::ready, 1, fmt::format("noname.{}", i)));
+    passing.push_back(event(Event::Type::done, 2, fmt::format("noname.{}", i)));
   }
   timeline.take(passing);
-  take(timeline, event(Event::Type::done, 3, {}, "pending"));
-  take(timeline, event(Event::Type::ready, 4, "ALLREDUCE", "noname.0"));
+  take(timeline, event(Event::Type::done, 3, "pending"));
+  take(timeline, event(Event::Type::ready, 4, "noname.0"));
   const std::string text = text_of(path());
   const auto announced = [&](const std::string& name) {
     const std::string line = R"("args":{"name":")" + name + R"("}})";
@@ -158,8 +219,8 @@ TEST_F(TimelineTest, NamesThatAreNotInUseAreForgottenWhenThereAreVeryMany) {
 
 TEST_F(TimelineTest, NamesMayBeAnyBytes) {
   Timeline timeline = begun();
-  take(timeline, event(Event::Type::ready, 1, "ALLREDUCE", "a\"b\\c\n\x01\xff"));
-  take(timeline, event(Event::Type::ready, 1, "ALLREDUCE", "gr\xc3\xbc\xc3\x9f"));
+  take(timeline, event(Event::Type::ready, 1, "a\"b\\c\n\x01\xff"));
+  take(timeline, event(Event::Type::ready, 1, "gr\xc3\xbc\xc3\x9f"));
   auto names = metadata_in(path(), "process_name");
   EXPECT_EQ(names[1]["name"], "a\"b\\c\n\x01\xef\xbf\xbd");
   EXPECT_EQ(names[2]["name"], "gr\xc3\xbc\xc3\x9f");
@@ -167,7 +228,7 @@ TEST_F(TimelineTest, NamesMayBeAnyBytes) {
 
 TEST_F(TimelineTest, AnOperationThatFailsEndsWithItsAgreement) {
   Timeline timeline = begun();
-  take(timeline, event(Event::Type::ready, 1, "ALLREDUCE"));
+  take(timeline, event(Event::Type::ready, 1));
   take(timeline, event(Event::Type::done, 4));
   EXPECT_THAT(events_in(path()), ElementsAre("B NEGOTIATE_ALLREDUCE 1 at 1", "X 3 1 at 1",
                                              "E NEGOTIATE_ALLREDUCE 1 at 4"));
@@ -175,20 +236,20 @@ TEST_F(TimelineTest, AnOperationThatFailsEndsWithItsAgreement) {
 
 TEST_F(TimelineTest, WhatBeganBeforeTheTraceIsLeftOutUntilItBeginsSomething) {
   Timeline timeline = begun();
-  take(timeline, event(Event::Type::activity, 1, "GLOO_ALLREDUCE"));
+  take(timeline, activity(Event::Activity::data, 1));
   take(timeline, event(Event::Type::done, 2));
   EXPECT_THAT(events_in(path()), IsEmpty());
-  take(timeline, event(Event::Type::agreed, 3, "ALLREDUCE"));
+  take(timeline, event(Event::Type::agreed, 3));
   take(timeline, event(Event::Type::done, 4));
   EXPECT_THAT(events_in(path()), ElementsAre("B ALLREDUCE 1 at 3", "E ALLREDUCE 1 at 4"));
 }
 
 TEST_F(TimelineTest, LostEventsAreSaidAndWhatTheyWouldHaveEndedEndsBeforeTheNextBegins) {
   Timeline timeline = begun();
-  take(timeline, event(Event::Type::ready, 1, "ALLREDUCE"));
+  take(timeline, event(Event::Type::ready, 1));
   take(timeline, {.type = Event::Type::lost, .time = kStart + 2us, .count = 17});
   EXPECT_EQ(json::parse(text_of(path())).back()["args"]["count"], 17);
-  take(timeline, event(Event::Type::ready, 3, "ALLREDUCE"));
+  take(timeline, event(Event::Type::ready, 3));
   EXPECT_THAT(events_in(path()), ElementsAre("B NEGOTIATE_ALLREDUCE 1 at 1", "X 3 1 at 1",
                                              "i EVENTS_LOST at 2", "E NEGOTIATE_ALLREDUCE 1 at 3",
                                              "B NEGOTIATE_ALLREDUCE 1 at 3", "X 3 1 at 3"));
@@ -209,7 +270,7 @@ TEST_F(TimelineTest, CyclesAreMarkedOnlyWhenAskedFor) {
 TEST_F(TimelineTest, BeginningLeavesNothingOfAFormerTrace) {
   {
     Timeline former = begun();
-    for (int i = 0; i < 50; ++i) take(former, event(Event::Type::ready, i, "ALLREDUCE"));
+    for (int i = 0; i < 50; ++i) take(former, event(Event::Type::ready, i));
   }
   const Timeline next = begun();
   EXPECT_THAT(events_in(path()), IsEmpty());
@@ -233,7 +294,7 @@ TEST_F(TimelineTest, AFileThatCannotBeWrittenIsRefusedWithTheReason) {
 
 TEST_F(TimelineTest, AFullDiskEndsTheTraceAndLeavesItValid) {
   Timeline timeline = begun();
-  take(timeline, event(Event::Type::ready, 1, "ALLREDUCE"));
+  take(timeline, event(Event::Type::ready, 1));
   const auto before = events_in(path());
   struct rlimit former {};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &former), 0);
@@ -241,7 +302,7 @@ TEST_F(TimelineTest, AFullDiskEndsTheTraceAndLeavesItValid) {
   struct rlimit tight = former;
   tight.rlim_cur = std::filesystem::file_size(path()) + 10;
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
-  take(timeline, event(Event::Type::agreed, 2, "ALLREDUCE"));
+  take(timeline, event(Event::Type::agreed, 2));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &former), 0);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(events_in(path()), before);

@@ -1,5 +1,4 @@
-// What simulated runs were made of, counted, so that a reader sees that everything was mixed and a
-// test can insist on it.
+// Counts the features that simulated runs contained, so that tests can require a good mixture.
 #pragma once
 
 #include <fmt/core.h>
@@ -13,7 +12,7 @@
 namespace hvd::sim {
 
 enum class Ingredient : uint8_t {
-  // Operations that ran, one a group of ranks.
+  // Operations that ran, one count per group of ranks.
   allreduces,
   adasums,
   allgathers,
@@ -21,6 +20,7 @@ enum class Ingredient : uint8_t {
   alltoalls,
   reducescatters,
   barriers,
+  messages,
   grouped,     ///< several tensors under one name
   kept_apart,  ///< groups that must not run together with others
   batches,
@@ -28,21 +28,22 @@ enum class Ingredient : uint8_t {
   stand_ins,  ///< batches in which a joined rank took part
   // Names and signatures, as they were submitted.
   submissions,
-  changes,         ///< a name comes back with another signature, on all ranks
-  one_time_names,  ///< never come back
-  duplicates,      ///< refused: the name is still in flight
+  changes,         ///< a name is reused with another signature on all ranks
+  one_time_names,  ///< never reused
+  duplicates,      ///< rejected: the name is still in flight
   faults,          ///< requests that failed because ranks disagree or one has joined
-  // Process sets and joins, one a rank.
+  // Process sets and joins, one count per rank.
   sets_added,
   sets_removed,
   sets_refused,  ///< ranks disagreed about the members, or one had joined
   orphans,       ///< requests that failed with their process set
   joins,
-  // Runs with something in particular.
+  messages_to_joined,  ///< messages to or from a rank that has joined: they fail
+  // Runs with special features.
   overlapping_sets,
   sets_in_midst,        ///< added between other operations and used at once
   sets_removed_in_use,  ///< an operation of it was just submitted
-  joined_in_sets,       ///< operations of a process set that some of its ranks have joined without
+  joined_in_sets,  ///< operations of a process set without some of its ranks, which have joined
   several_joins,
   capacity_none,
   capacity_one,
@@ -50,7 +51,7 @@ enum class Ingredient : uint8_t {
   capacity_few,
   capacity_many,
   evictions,     ///< slots were retired
-  kept_retired,  ///< a hub kept a retired slot for a child that did not know yet
+  kept_retired,  ///< a hub kept a retired slot for a child that had not been informed yet
   stalls,
   silent_ranks,
   shutdowns,
@@ -60,12 +61,12 @@ enum class Ingredient : uint8_t {
   deaths_in_set_creation,
   shutdowns_and_deaths,
   mixed,            ///< joins, process sets, changed signatures and evictions
-  mixed_with_loss,  ///< and a death
+  mixed_with_loss,  ///< the same with a death
 };
 inline constexpr size_t kIngredients = static_cast<size_t>(Ingredient::mixed_with_loss) + 1;
 std::string_view name_of(Ingredient ingredient);
 
-/// How often each of `kCount` ingredients occurred; name_of() tells their names. A value.
+/// How often each of `kCount` ingredients occurred. name_of() returns their names. A value type.
 template <class What, size_t kCount>
 class Tally {
  public:
@@ -75,7 +76,7 @@ class Tally {
   void add(const Tally& other) {
     for (size_t i = 0; i < kCount; ++i) counts_[i] += other.counts_[i];
   }
-  /// One line an ingredient.
+  /// Returns one line per ingredient.
   std::string text() const {
     std::string text;
     for (size_t i = 0; i < kCount; ++i)

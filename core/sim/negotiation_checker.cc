@@ -17,18 +17,24 @@ template <class... Args>
 
 using Said = std::map<int, Signature>;
 
-template <class Member>
-bool differs(const Said& said, Member member) {
+template <class T>
+bool differs(const Said& said, T Signature::*member) {
   return std::any_of(said.begin(), said.end(), [&](const auto& entry) {
     return entry.second.*member != said.begin()->second.*member;
   });
 }
+template <class T>
+bool differs(const Said& said, T Operation::*member) {
+  return std::any_of(said.begin(), said.end(), [&](const auto& entry) {
+    return entry.second.operation.*member != said.begin()->second.operation.*member;
+  });
+}
 
-/// What the error must speak of: the first field, in the order that users are promised, that is not
-/// alike.
+/// Returns the text that the error must contain: the first field, in documented order, that
+/// differs.
 std::string first_difference(const Said& said) {
-  if (differs(said, &Signature::dtype)) return "data type";
-  if (differs(said, &Signature::kind)) return "operation";
+  if (differs(said, &Operation::dtype)) return "data type";
+  if (differs(said, &Operation::kind)) return "operation";
   if (differs(said, &Signature::shapes)) {
     const size_t count = said.begin()->second.shapes.size();
     const bool same_count = std::all_of(said.begin(), said.end(), [&](const auto& entry) {
@@ -36,19 +42,23 @@ std::string first_difference(const Said& said) {
     });
     return same_count ? "shape" : "number of tensors";
   }
-  if (differs(said, &Signature::prescale)) return "prescale";
-  if (differs(said, &Signature::postscale)) return "postscale";
-  if (differs(said, &Signature::op)) return "reduce operation";
-  if (differs(said, &Signature::root)) return "root rank";
-  if (differs(said, &Signature::device)) return "device";
+  if (differs(said, &Operation::prescale)) return "prescale";
+  if (differs(said, &Operation::postscale)) return "postscale";
+  if (differs(said, &Operation::op)) return "reduce operation";
+  if (differs(said, &Operation::root)) {
+    const bool is_message = said.begin()->second.operation.kind == OperationKind::message;
+    return is_message ? "sender" : "root rank";
+  }
+  if (differs(said, &Operation::device)) return "device";
   if (differs(said, &Signature::members)) return "ranks of the process set";
   return "fusion of groups";
 }
 
 Ingredient ingredient_of(const Signature& signature) {
-  switch (signature.kind) {
+  switch (signature.operation.kind) {
     case OperationKind::allreduce:
-      return signature.op == ReduceOp::adasum ? Ingredient::adasums : Ingredient::allreduces;
+      return signature.operation.op == ReduceOp::adasum ? Ingredient::adasums
+                                                        : Ingredient::allreduces;
     case OperationKind::allgather:
       return Ingredient::allgathers;
     case OperationKind::broadcast:
@@ -59,11 +69,12 @@ Ingredient ingredient_of(const Signature& signature) {
       return Ingredient::reducescatters;
     case OperationKind::barrier:
       return Ingredient::barriers;
-    case OperationKind::add_process_set:
-    case OperationKind::remove_process_set:
+    case OperationKind::message:
+      return Ingredient::messages;
+    default:
       break;
   }
-  wrong("a {} runs as a batch", name_of(signature.kind));
+  wrong("a {} runs as a batch", name_of(signature.operation.kind));
 }
 
 std::string content(const Action& batch) {
@@ -81,35 +92,40 @@ std::vector<std::pair<int, Action>> NegotiationChecker::begin(int rank, int set,
   uint64_t& last = last_sequence_[rank];
   if (batch.sequence <= last) wrong("rank {}: batch {} after {}", rank, batch.sequence, last);
   last = batch.sequence;
-  Meeting& meeting = meetings_[{set, begun_[{rank, set}]++}];
-  compare(meeting, rank, batch);
-  meeting.there[rank] = batch;
-  const bool all = meeting.there.size() == size_of(set);
+  const Place place = place_of(set, batch);
+  if (!place.second.empty() && !std::ranges::count(place.second, rank))
+    wrong("rank {} runs a message between other ranks", rank);
+  SharedBatch& shared = batches_[{place, begun_[{rank, place}]++}];
+  compare(shared, rank, batch);
+  shared.there[rank] = batch;
+  const bool all = shared.there.size() == size_of(place);
   if (all) {
-    check_somebody_submitted(meeting);
+    check_somebody_submitted(shared);
     check_may_run_together(batch.bound);
-    count(meeting);
+    count(shared);
   }
-  // A broadcast ends where the root's part has come, without waiting for the others.
+  // A broadcast or a message ends when the data of the root has arrived, without waiting for other
+  // ranks.
   const Signature& first = batch.bound.front().signature;
-  const bool is_broadcast = first.kind == OperationKind::broadcast;
-  const bool root_is_there = is_broadcast && meeting.there.contains(first.root);
+  const bool has_root = first.operation.kind == OperationKind::broadcast ||
+                        first.operation.kind == OperationKind::message;
+  const bool root_is_there = has_root && shared.there.contains(first.operation.root);
   std::vector<std::pair<int, Action>> free;
-  for (const auto& [other, its_batch] : meeting.there) {
+  for (const auto& [other, its_batch] : shared.there) {
     if (!all && !root_is_there) continue;
-    if (meeting.released.insert(other).second) free.emplace_back(other, its_batch);
+    if (shared.released.insert(other).second) free.emplace_back(other, its_batch);
   }
   return free;
 }
 
-/// The same batches, cut alike, in one order, by the agreement of this step.
-void NegotiationChecker::compare(const Meeting& meeting, int rank, const Action& batch) const {
+/// All ranks must have the same batches with the same contents in the same order.
+void NegotiationChecker::compare(const SharedBatch& shared, int rank, const Action& batch) const {
   for (const Bound& bound : batch.bound) {
     if (bound.mine && program_.expected.at(bound.tag) == Expect::fails) {
       wrong("rank {} runs operation {} about which ranks disagree", rank, bound.tag);
     }
   }
-  for (const auto& [other, its_batch] : meeting.there) {
+  for (const auto& [other, its_batch] : shared.there) {
     if (content(batch) != content(its_batch)) {
       wrong("rank {} runs {}, rank {} runs {}", rank, content(batch), other, content(its_batch));
     }
@@ -123,10 +139,10 @@ void NegotiationChecker::compare(const Meeting& meeting, int rank, const Action&
   }
 }
 
-void NegotiationChecker::check_somebody_submitted(const Meeting& meeting) const {
-  const std::vector<Bound>& first = meeting.there.begin()->second.bound;
+void NegotiationChecker::check_somebody_submitted(const SharedBatch& shared) const {
+  const std::vector<Bound>& first = shared.there.begin()->second.bound;
   for (size_t i = 0; i < first.size(); ++i) {
-    const bool any = std::any_of(meeting.there.begin(), meeting.there.end(),
+    const bool any = std::any_of(shared.there.begin(), shared.there.end(),
                                  [&](const auto& entry) { return entry.second.bound[i].mine; });
     if (!any) wrong("a batch runs what nobody has submitted");
   }
@@ -136,13 +152,14 @@ void NegotiationChecker::check_may_run_together(const std::vector<Bound>& operat
   const Signature& first = operations.front().signature;
   for (const Bound& each : operations) {
     if (operations.size() > 1 && !may_fuse(first, each.signature)) {
-      wrong("a {} runs together with a {}", name_of(first.kind), name_of(each.signature->kind));
+      wrong("a {} runs together with a {}", name_of(first.operation.kind),
+            name_of(each.signature->operation.kind));
     }
   }
 }
 
-void NegotiationChecker::count(const Meeting& meeting) const {
-  const std::vector<Bound>& operations = meeting.there.begin()->second.bound;
+void NegotiationChecker::count(const SharedBatch& shared) const {
+  const std::vector<Bound>& operations = shared.there.begin()->second.bound;
   census_.count(Ingredient::batches);
   if (operations.size() > 1) census_.count(Ingredient::fused, operations.size());
   for (const Bound& operation : operations) {
@@ -151,7 +168,7 @@ void NegotiationChecker::count(const Meeting& meeting) const {
     if (!operation.signature->fuse_with_others) census_.count(Ingredient::kept_apart);
   }
   const bool any_stands_in =
-      std::any_of(meeting.there.begin(), meeting.there.end(), [](const auto& entry) {
+      std::any_of(shared.there.begin(), shared.there.end(), [](const auto& entry) {
         const std::vector<Bound>& bound = entry.second.bound;
         return std::any_of(bound.begin(), bound.end(), [](const Bound& b) { return !b.mine; });
       });
@@ -167,7 +184,7 @@ void NegotiationChecker::failed(int rank, const Action& failure) {
     return;
   }
   const Said& said = program_.said.at(failure.tag);
-  const bool is_set = said.begin()->second.kind == OperationKind::add_process_set;
+  const bool is_set = said.begin()->second.operation.kind == OperationKind::add_process_set;
   census_.count(is_set ? Ingredient::sets_refused : Ingredient::faults);
   check_mismatch_text(rank, failure);
 }
@@ -183,7 +200,7 @@ void NegotiationChecker::check_mismatch_text(int rank, const Action& failure) co
     wrong("rank {}: expected \"{}\" in: {}", rank, what, failure.text);
   }
   if (alike) return;
-  // The lowest rank that submitted stands for its value.
+  // The expected value is that of the lowest rank that submitted.
   const std::string lowest = fmt::format("rank {} ", said.begin()->first);
   if (failure.text.find(lowest) == std::string::npos) {
     wrong("rank {}: expected \"{}\" in: {}", rank, lowest, failure.text);
@@ -191,9 +208,9 @@ void NegotiationChecker::check_mismatch_text(int rank, const Action& failure) co
 }
 
 void NegotiationChecker::all_met() const {
-  for (const auto& [key, meeting] : meetings_) {
-    if (meeting.there.size() != size_of(key.first)) {
-      wrong("batch {} of set {} was not run by all", key.second, key.first);
+  for (const auto& [key, shared] : batches_) {
+    if (shared.there.size() != size_of(key.first)) {
+      wrong("batch {} of set {} was not run by all", key.second, key.first.first);
     }
   }
   for (const uint64_t tag : failed_) {
@@ -201,7 +218,15 @@ void NegotiationChecker::all_met() const {
   }
 }
 
-size_t NegotiationChecker::size_of(int set) const {
+NegotiationChecker::Place NegotiationChecker::place_of(int set, const Action& batch) {
+  const Signature& first = batch.bound.front().signature;
+  const bool is_message = first.operation.kind == OperationKind::message;
+  return {set, is_message ? first.members : std::vector<int32_t>{}};
+}
+
+size_t NegotiationChecker::size_of(const Place& place) const {
+  if (!place.second.empty()) return place.second.size();
+  const int set = place.first;
   return set == kWorldSet ? program_.ranks.size() : program_.sets.at(set).size();
 }
 

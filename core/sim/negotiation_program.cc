@@ -7,7 +7,7 @@ namespace hvd::sim {
 namespace {
 
 using Script = std::vector<Instruction>;
-/// What stays together, in this order, when a rank's part of the script is shuffled.
+/// Instructions that stay together, in this order, when the script of a rank is shuffled.
 using Block = std::vector<Instruction>;
 using Part = std::vector<std::vector<Block>>;  // [rank]
 using Ranks = std::vector<int32_t>;
@@ -16,17 +16,18 @@ constexpr size_t kMostSets = 5;
 
 /// Which features a program uses.
 struct Plan {
-  bool everything = false;  ///< all of what follows
+  bool everything = false;  ///< all features below
   bool joins = false;
   bool one_time_names = false;
   bool changes = false;
-  bool one_key = false;        ///< much to fuse
-  bool sets_in_midst = false;  ///< come, are used at once, and go, between other operations
+  bool messages = false;
+  bool one_key = false;        ///< many operations that can be fused
+  bool sets_in_midst = false;  ///< added, used at once and removed between other operations
   int set_count = 0;
   int epochs = 1;
 };
 
-/// What the members of a group submit as one operation.
+/// The submissions of the members of a group for one operation.
 using Said = std::map<int, Instruction>;  // by rank
 
 class Author {
@@ -39,6 +40,7 @@ class Author {
     plan_.joins = draw_feature(.4);
     plan_.one_time_names = draw_feature(.3);
     plan_.changes = draw_feature(.5);
+    plan_.messages = draw_feature(.4);
     plan_.one_key = dice.chance(.4);
     plan_.set_count = draw_feature(.4) ? 1 + dice.below(3) : 0;
     plan_.sets_in_midst = plan_.set_count > 0 && draw_feature(.5);
@@ -78,7 +80,7 @@ class Author {
 
   Part new_part() const { return Part(program_.ranks.size()); }
 
-  /// Puts what all ranks do in this part, in an order of their own, behind their scripts so far.
+  /// Appends this part to the scripts of all ranks, each in its own order.
   void append(Part& part) {
     for (size_t rank = 0; rank < part.size(); ++rank) {
       dice_.shuffle(part[rank]);
@@ -97,7 +99,7 @@ class Author {
 
   // ---- process sets
 
-  /// A set that is asked for; it is not there yet.
+  /// A set that is requested but does not exist yet.
   int draw_set() {
     const int set = next_set_++;
     Ranks& members = members_[set];
@@ -124,8 +126,9 @@ class Author {
   Instruction change_of_set(Instruction::Type type, int set, const std::string& name) {
     Instruction change{.type = type, .set = set, .name = name, .tag = next_tag_++};
     change.signature.name = hash_name(name);
-    change.signature.kind = type == Instruction::Type::add_set ? OperationKind::add_process_set
-                                                               : OperationKind::remove_process_set;
+    change.signature.operation.kind = type == Instruction::Type::add_set
+                                          ? OperationKind::add_process_set
+                                          : OperationKind::remove_process_set;
     program_.expected[change.tag] = Expect::runs;
     return change;
   }
@@ -157,8 +160,8 @@ class Author {
     }
   }
 
-  /// Adds a set and uses it as soon as it is there on a rank. At most one in a part: ranks that
-  /// waited for two sets in different orders would wait for each other.
+  /// Adds a set and uses it as soon as it exists on a rank. At most one per part: ranks that wait
+  /// for two sets in different orders would deadlock.
   void add_set_in_midst(Part& part) {
     const Instruction add = add_set();
     const int set = add.set;
@@ -171,7 +174,7 @@ class Author {
     count(Ingredient::sets_in_midst);
   }
 
-  /// Ranks disagree about a set, or one has joined: nobody gets it.
+  /// Ranks disagree about a set, or one has joined: the set is not added.
   void ask_in_vain(Part& part, const Ranks& active, bool whole) {
     const int set = draw_set();
     Instruction add = change_of_set(Instruction::Type::add_set, set, "set" + std::to_string(set));
@@ -185,8 +188,8 @@ class Author {
     program_.expected[add.tag] = Expect::fails;
   }
 
-  /// Removes some set. An operation of it may be under way on all of its ranks, which runs; another
-  /// one may come too late on some.
+  /// Removes a set. An operation in flight on all of its ranks still runs. Another operation may be
+  /// submitted too late on some ranks.
   void remove_set(Part& part) {
     const auto place =
         live_sets_.begin() + 1 + dice_.below(static_cast<int>(live_sets_.size()) - 1);
@@ -240,7 +243,7 @@ class Author {
     const auto is_active = [&](int32_t rank) { return steps[static_cast<size_t>(rank)] > step; };
     if (plan_.sets_in_midst) change_sets(part, is_active);
     for (const int set : live_sets_) {
-      if (set == new_set_) continue;  // not there yet where its block comes later
+      if (set == new_set_) continue;  // may not exist yet
       Ranks active;
       std::copy_if(members_[set].begin(), members_[set].end(), std::back_inserter(active),
                    is_active);
@@ -252,7 +255,21 @@ class Author {
         if (!dice_.chance(.25)) put(part, operation(set, active, whole, draw_name(i)));
       }
     }
+    if (plan_.messages) send_messages(part, is_active);
     append(part);
+  }
+
+  template <class IsActive>
+  void send_messages(Part& part, IsActive is_active) {
+    for (int number = dice_.below(5); number > 0; --number) {
+      Ranks ends{dice_.below(ranks()), dice_.below(ranks())};
+      std::sort(ends.begin(), ends.end());
+      Ranks active;
+      std::copy_if(ends.begin(), ends.end(), std::back_inserter(active), is_active);
+      if (ends.front() == ends.back() || active.empty()) continue;
+      if (active.size() < 2) count(Ingredient::messages_to_joined);
+      put(part, message(ends, active, number));
+    }
   }
 
   template <class IsActive>
@@ -278,7 +295,7 @@ class Author {
     return "once" + std::to_string(next_once_++);
   }
 
-  /// What the active ranks of a set say under one name; now and then they do not agree.
+  /// The submissions of the active ranks of a set under one name. Sometimes they differ.
   Said operation(int set, const Ranks& active, bool whole, const std::string& name) {
     int& version = version_[{set, name}];
     if (plan_.changes && dice_.chance(.15)) {
@@ -299,16 +316,46 @@ class Author {
                            : signature(set, name, version + 1 + dice_.below(2));
       }
       program_.said[tag][rank] = own;
-      // Ranks that have joined by then take part in an allreduce only.
+      // Ranks that have joined by then take part in allreduces only.
       fails |= own != program_.said[tag].begin()->second ||
-               (!whole && own.kind != OperationKind::allreduce);
+               (!whole && own.operation.kind != OperationKind::allreduce);
       said[rank] = {.set = set, .name = name, .signature = std::move(own), .tag = tag};
     }
     program_.expected[tag] = fails ? Expect::fails : Expect::runs;
     return said;
   }
 
-  /// The same for the same arguments.
+  /// What the active ends submit. In other parts, messages of other ranks have the same name.
+  Said message(const Ranks& ends, const Ranks& active, int number) {
+    const std::string name = "message" + std::to_string(number);
+    Signature agreed;
+    agreed.name = hash_name(name);
+    agreed.operation.kind = OperationKind::message;
+    agreed.operation.root = ends[static_cast<size_t>(dice_.below(2))];
+    agreed.members = ends;
+    agreed.shapes = {{dice_.below(200)}};
+    const bool split = plan_.changes && active.size() > 1 && dice_.chance(.15);
+    const uint64_t tag = next_tag_++;
+    Said said;
+    for (const int32_t rank : active) {
+      Signature own = split && rank == ends.back() ? changed_message(agreed) : agreed;
+      program_.said[tag][rank] = own;
+      said[rank] = {.name = name, .signature = std::move(own), .tag = tag};
+    }
+    program_.expected[tag] = split || active.size() < 2 ? Expect::fails : Expect::runs;
+    return said;
+  }
+
+  Signature changed_message(Signature from) {
+    constexpr int kShape = 3, kDevice = 9;
+    if (dice_.chance(.3)) return changed(std::move(from), kShape);
+    if (dice_.chance(.3)) return changed(std::move(from), kDevice);
+    const auto& ends = from.members;
+    from.operation.root = from.operation.root == ends.front() ? ends.back() : ends.front();
+    return from;
+  }
+
+  /// Deterministic in its arguments.
   Signature signature(int set, const std::string& name, int version) {
     const NameHash hash =
         hash_name(name + "/" + std::to_string(set) + "/" + std::to_string(version));
@@ -320,29 +367,31 @@ class Author {
         OperationKind::allreduce, OperationKind::allgather,     OperationKind::broadcast,
         OperationKind::alltoall,  OperationKind::reducescatter, OperationKind::barrier};
     constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::max, ReduceOp::adasum};
-    drawn.kind = kKinds[dice.below(9)];
-    drawn.op = kOps[dice.below(3)];
-    drawn.dtype = dice.chance(.5) ? DType::float32 : DType::uint8;
+    drawn.operation.kind = kKinds[dice.below(9)];
+    drawn.operation.op = kOps[dice.below(3)];
+    drawn.operation.dtype = dice.chance(.5) ? DType::float32 : DType::uint8;
     if (plan_.one_key) {
-      drawn.op = ReduceOp::sum;
-      drawn.dtype = DType::uint8;
-      if (drawn.kind == OperationKind::barrier) drawn.kind = OperationKind::allreduce;
+      drawn.operation.op = ReduceOp::sum;
+      drawn.operation.dtype = DType::uint8;
+      if (drawn.operation.kind == OperationKind::barrier)
+        drawn.operation.kind = OperationKind::allreduce;
     }
     draw_shapes(dice, drawn);
     const std::vector<int32_t>& members = members_[set];
-    if (drawn.kind == OperationKind::broadcast) {
-      drawn.root = members[static_cast<size_t>(dice.below(static_cast<int>(members.size())))];
+    if (drawn.operation.kind == OperationKind::broadcast) {
+      drawn.operation.root =
+          members[static_cast<size_t>(dice.below(static_cast<int>(members.size())))];
     }
     return drawn;
   }
 
   void draw_shapes(Dice& dice, Signature& drawn) const {
-    if (drawn.kind == OperationKind::barrier) return;
+    if (drawn.operation.kind == OperationKind::barrier) return;
     const int tensors = dice.chance(.8) ? 1 : 2 + dice.below(2);
     for (int i = 0; i < tensors; ++i) {
       Shape& shape = drawn.shapes.emplace_back();
-      const bool has_free_dimension =
-          drawn.kind == OperationKind::allgather || drawn.kind == OperationKind::alltoall;
+      const bool has_free_dimension = drawn.operation.kind == OperationKind::allgather ||
+                                      drawn.operation.kind == OperationKind::alltoall;
       if (has_free_dimension) shape.push_back(kFreeDimension);
       shape.push_back(dice.below(plan_.one_key ? 60 : 200));
       if (dice.chance(.3)) shape.push_back(1);
@@ -350,15 +399,16 @@ class Author {
     drawn.fuse_with_others = tensors == 1 || dice.chance(.5);
   }
 
-  /// Differs in one thing only, in most cases.
+  /// Changes the signature, usually in one field.
   static Signature changed(Signature from, int field) {
     switch (field) {
       case 0:
-        from.dtype = DType::int64;
+        from.operation.dtype = DType::int64;
         break;
       case 1:
-        from.kind = from.kind == OperationKind::alltoall ? OperationKind::allgather
-                                                         : OperationKind::alltoall;
+        from.operation.kind = from.operation.kind == OperationKind::alltoall
+                                  ? OperationKind::allgather
+                                  : OperationKind::alltoall;
         break;
       case 2:
         from.shapes.push_back({7});
@@ -367,28 +417,28 @@ class Author {
         if (!from.shapes.empty()) from.shapes.back().push_back(3);
         break;
       case 4:
-        from.prescale = 0.5;
+        from.operation.prescale = 0.5;
         break;
       case 5:
-        from.postscale = 0.25;
+        from.operation.postscale = 0.25;
         break;
       case 6:
-        from.op = ReduceOp::min;
+        from.operation.op = ReduceOp::min;
         break;
       case 7:
-        from.root += 1;
+        from.operation.root += 1;
         break;
       case 8:
         from.fuse_with_others = !from.fuse_with_others;
         break;
       default:
-        from.device = DeviceKind::gpu;
+        from.operation.device = DeviceKind::cuda;
         break;
     }
     return from;
   }
 
-  /// One rank forgets everything from some operation of the world on.
+  /// Removes the rest of the script of one rank, from a random operation of the world on.
   void choose_late_rank() {
     const int rank = dice_.below(ranks());
     const Script& script = program_.ranks[static_cast<size_t>(rank)];
@@ -407,7 +457,7 @@ class Author {
   static constexpr int kNoSet = -2;
   std::map<int, Ranks> members_;
   std::vector<int> live_sets_{kWorldSet};
-  int new_set_ = kNoSet;  ///< added in the part that is being written
+  int new_set_ = kNoSet;  ///< added in the current part
   std::map<std::pair<int, std::string>, int> version_;
   int next_set_ = 0;
   uint64_t next_tag_ = 1;

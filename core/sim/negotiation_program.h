@@ -1,5 +1,4 @@
-// What the ranks of a simulated job will do, drawn from a seed, and what must come of it. Linked by
-// tests only.
+// The random script of a simulated job and its expected results. Linked by tests only.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +15,11 @@
 
 namespace hvd::sim {
 
-/// Random numbers, the same on every machine for the same seed.
+/// Random numbers that depend only on the seed, not on the machine.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed * 0x9E3779B97F4A7C15u + 7) {}
-  /// 0 to `limit` - 1; 0 when there is nothing to choose from.
+  /// Returns a number from 0 to `limit` - 1; 0 if `limit` is 0.
   int below(int limit) {
     return limit <= 0 ? 0 : static_cast<int>(engine_() % static_cast<uint64_t>(limit));
   }
@@ -41,20 +40,20 @@ class Dice {
 inline constexpr int kWorldSet = -1;
 inline constexpr size_t kNever = SIZE_MAX;
 
-/// One line of a rank's script. Process sets have numbers of the script's own.
+/// One step of the script of a rank. Process sets have numbers local to the script.
 struct Instruction {
   enum class Type : uint8_t { submit, join, add_set, remove_set, await_set, await_own, await_all };
   Type type = Type::submit;
   int set = kWorldSet;
   std::string name{};
   Signature signature{};
-  uint64_t tag = 0;  ///< the same on all ranks for what should meet
+  uint64_t tag = 0;  ///< equal on all ranks for the same operation
 };
 
 enum class Expect : uint8_t {
   runs,
   fails,
-  either,  ///< a race that the user has made: submitting to a set that another rank removes
+  either,  ///< a race of the user: submitting to a set that another rank removes
 };
 
 struct Program {
@@ -64,14 +63,14 @@ struct Program {
   std::map<uint64_t, Expect> expected;                ///< by tag
   std::map<uint64_t, std::map<int, Signature>> said;  ///< by tag, rank
   std::map<int, std::vector<int32_t>> sets;           ///< members, ascending
-  Census drawn;                                       ///< what only the script tells
-  int late_rank = -1;                                 ///< stops ...
-  size_t late_at = kNever;  ///< ... before this instruction until the stall report
+  Census drawn;                                       ///< features known from the script
+  int late_rank = -1;                                 ///< stops before instruction late_at
+  size_t late_at = kNever;                            ///< until the stall report
 };
 
-/// Up to 16 ranks on up to 3 hosts.
+/// Makes a program for up to 16 ranks on up to 3 hosts.
 Program make_program(Dice& dice);
-/// `hosts` hosts of 8 ranks.
+/// Makes a program for `hosts` hosts of 8 ranks.
 Program make_large_program(Dice& dice, int hosts);
 
 }  // namespace hvd::sim

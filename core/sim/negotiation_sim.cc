@@ -11,13 +11,13 @@
 namespace hvd::sim {
 namespace {
 
-constexpr uint64_t kMaxEvents = 20'000'000;  // more is an endless exchange
+constexpr uint64_t kMaxEvents = 20'000'000;  // more indicates an endless loop
 
 [[noreturn]] void throw_assertion(const char* expression, const char* file, int line) {
   fail(Code::internal, fmt::format("{}:{}: expected {}", file, line, expression));
 }
 
-/// While it lives, a failed assertion throws.
+/// During its lifetime a failed assertion throws.
 class AssertionsThrow {
  public:
   AssertionsThrow() : before_(set_assertion_handler(throw_assertion)) {}
@@ -80,7 +80,7 @@ int NegotiationSim::node_of_child(int host, int child) const {
                              : hub_node(topology.first_child_host(host) + child - local_ranks);
 }
 
-/// Everything that happens, happens at a node: not at a dead one, and at a sleeping one later.
+/// Every event has a node. Events of dead nodes are dropped, events of sleeping nodes are delayed.
 void NegotiationSim::schedule(int64_t when, int node, Event event) {
   events_.push({when, event_count_++, [this, node, event = std::move(event)] {
                   if (!is_alive(node)) return;
@@ -96,7 +96,7 @@ void NegotiationSim::after(int delay, int node, Event event) {
   schedule(now_ + delay, node, std::move(event));
 }
 
-/// First in, first out on each channel of a link. `event` runs when the bytes arrive.
+/// Sends in FIFO order on each channel of a link. `event` runs when the message arrives.
 void NegotiationSim::deliver(int from, int to, uint64_t channel, const ByteVector& bytes,
                              Event event) {
   int64_t& last = links_[{from, to, channel}];
@@ -213,7 +213,7 @@ void NegotiationSim::step_user(int rank) {
     return;
   }
   const Instruction& next = script[user.next];
-  if (is_blocked(user, next)) return;  // what it waits for will wake it
+  if (is_blocked(user, next)) return;  // woken when its condition holds
   if (next.type == Instruction::Type::join) {
     user.joining = true;
     HVD_ASSERT(clients_[rank].join());
@@ -240,7 +240,7 @@ bool NegotiationSim::is_blocked(const User& user, const Instruction& next) const
   }
 }
 
-/// False when the name is still in flight.
+/// Returns false if the name is still in flight.
 bool NegotiationSim::submit(int rank, const Instruction& next) {
   User& user = users_[rank];
   const int set = next.type == Instruction::Type::submit ? next.set : kWorldSet;
@@ -299,7 +299,7 @@ void NegotiationSim::act(int rank, Action action) {
       user.ended = true;
       user.lost = action.lost;
       user.cause = action.rank;
-      HVD_ASSERT(action.lost != action.text.empty());  // what was seen of the lost rank
+      HVD_ASSERT(action.lost != action.text.empty());  // the text describes the loss
       break;
     case Action::Type::set_added: {
       const int set = user.in_flight.extract(action.tag).mapped().subject;
@@ -325,7 +325,7 @@ int NegotiationSim::set_of(int rank, GroupNumber number) const {
   return found->second;
 }
 
-/// Engines run one batch at a time, in the order of the stream.
+/// Engines run one batch at a time, in the agreed order.
 void NegotiationSim::run_engine(int rank) {
   Engine& engine = engines_[rank];
   if (engine.busy || engine.queue.empty() || users_[rank].lost) return;
@@ -345,8 +345,10 @@ void NegotiationSim::batch_done(int rank, int set, const Action& batch) {
   engines_[rank].busy = false;
   User& user = users_[rank];
   if (user.lost) return;
-  clients_[rank].batch_done(batch.group, batch.bound);
-  if (rank == 0) {
+  const bool is_paced = batch.bound.front().signature->operation.kind != OperationKind::message;
+  clients_[rank].free_names(batch.group, batch.bound);
+  if (is_paced) clients_[rank].batch_ended(batch.group);
+  if (is_paced && rank == 0) {
     hubs_[0].root_rank_done(batch.group);
     mark_dirty(hub_node(0));
   }
@@ -380,7 +382,7 @@ void NegotiationSim::spoil_join(int rank, Up& up) const {
   }
 }
 
-/// Joined ranks do not learn new slots.
+/// Joined ranks do not receive new slots.
 Verdict NegotiationSim::spoil_verdict(int rank, Verdict verdict) const {
   if (options_.without != Without::joined_ranks_learn_slots || !users_[rank].joining)
     return verdict;
@@ -390,10 +392,10 @@ Verdict NegotiationSim::spoil_verdict(int rank, Verdict verdict) const {
   return verdict;
 }
 
-/// "Fuse what has queued up here in the meantime."
+/// "Fuse the operations that are queued locally."
 void NegotiationSim::fuse_queued(Engine& engine, Action& batch) const {
   const auto is_allreduce = [](const Action& action) {
-    return action.bound.front().signature->kind == OperationKind::allreduce;
+    return action.bound.front().signature->operation.kind == OperationKind::allreduce;
   };
   while (!engine.queue.empty() && engine.queue.front().second.group == batch.group &&
          is_allreduce(batch) && is_allreduce(engine.queue.front().second)) {

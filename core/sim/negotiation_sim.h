@@ -1,7 +1,6 @@
-// A simulated job of Clients, Hubs and a Root: first-in-first-out links with random delays that
-// carry encoded messages, ranks that submit in random order, engines that run one batch at a time;
-// ranks that die, sleep, join or shut down. Everything comes from one seed: the same seed is the
-// same run. Linked by tests only.
+// A simulated job of Clients, Hubs and a Root. FIFO links with random delays carry encoded
+// messages. Ranks submit in random order, and engines run one batch at a time. Ranks die, sleep,
+// join or shut down. The seed determines the whole run. Linked by tests only.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +27,18 @@ namespace hvd::sim {
 struct SimOptions {
   Without without = Without::nothing;
   int large_hosts =
-      0;  ///< this many hosts of 8 ranks, and neither deaths nor shutdowns; 0: a small job
+      0;  ///< number of hosts with 8 ranks, without deaths and shutdowns; 0: a small job
 };
 
 class NegotiationSim {
  public:
   NegotiationSim(uint64_t seed, const SimOptions& options);
 
-  /// Throws Error{internal} when a check fails.
+  /// Throws Error{internal} if a check fails.
   void run();
 
   const Census& census() const { return census_; }
-  /// Of all that crossed a link, and when.
+  /// Returns a hash of all messages and their times.
   uint64_t digest() const { return digest_; }
 
  private:
@@ -53,7 +52,7 @@ class NegotiationSim {
     }
   };
   struct Flight {
-    int set = kWorldSet;  ///< where it was submitted
+    int set = kWorldSet;  ///< the set it was submitted to
     std::string name{};
     int subject = kWorldSet;  ///< the set that it adds or removes
   };
@@ -66,7 +65,7 @@ class NegotiationSim {
     bool joining = false;
     bool ended = false;
     bool lost = false;
-    int cause = kNobody;
+    int cause = kNoRank;
     std::vector<int> joins;
   };
   struct Engine {
@@ -105,7 +104,7 @@ class NegotiationSim {
   void batch_done(int rank, int set, const Action& batch);
   bool is_done(int rank) const;
 
-  // What goes wrong.
+  // Faults.
   void plan_trouble();
   void plan_deaths();
   void meet_doom(int rank, Instruction::Type step);
@@ -120,7 +119,7 @@ class NegotiationSim {
   bool must_be_silent(int rank) const;
   void wake_late_rank();
 
-  // The same, without a rule.
+  // Variants without a rule.
   void spoil_join(int rank, Up& up) const;
   Verdict spoil_verdict(int rank, Verdict verdict) const;
   void fuse_queued(Engine& engine, Action& batch) const;
@@ -140,19 +139,19 @@ class NegotiationSim {
   std::vector<Hub> hubs_;
   std::vector<User> users_;
   std::vector<Engine> engines_;
-  std::vector<bool> dirty_;  ///< [node] a flush is under way
+  std::vector<bool> dirty_;  ///< [node] a flush is scheduled
   std::priority_queue<Timed> events_;
   uint64_t event_count_ = 0;
   int64_t now_ = 0;
   std::map<std::tuple<int, int, uint64_t>, int64_t> links_;  ///< when the last message arrives
-  std::vector<std::pair<int, Event>> slept_through_;         ///< what came for a sleeping rank
+  std::vector<std::pair<int, Event>> slept_through_;         ///< events for sleeping ranks
   uint64_t digest_ = 0;
   std::set<int> dead_;
-  int doomed_rank_ = kNobody;                           ///< dies soon after ...
-  Instruction::Type doom_ = Instruction::Type::submit;  ///< ... it does this
-  int next_victim_ = kNobody;                           ///< dies soon after the first death
-  int sleeping_rank_ = kNobody;
-  bool late_sleeps_ = false;  ///< the late rank does nothing at all, or only submits nothing
+  int doomed_rank_ = kNoRank;  ///< dies soon after instruction doom_
+  Instruction::Type doom_ = Instruction::Type::submit;
+  int next_victim_ = kNoRank;  ///< dies soon after the first death
+  int sleeping_rank_ = kNoRank;
+  bool late_sleeps_ = false;  ///< true: the late rank sleeps; false: it only stops submitting
   bool shut_down_ = false;
 };
 

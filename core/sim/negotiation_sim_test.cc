@@ -14,7 +14,7 @@
 namespace hvd::sim {
 namespace {
 
-/// What went wrong with a seed, if anything did.
+/// Runs a seed and returns the failure, if any.
 std::optional<std::string> run_seed(uint64_t seed, const SimOptions& options, Census& census) {
   try {
     NegotiationSim sim(seed, options);
@@ -26,9 +26,22 @@ std::optional<std::string> run_seed(uint64_t seed, const SimOptions& options, Ce
   }
 }
 
-TEST(NegotiationSim, EveryRankRunsTheSameAndNobodyHangs) {
+/// What the seeds contained that EveryRankRunsTheSameAndNobodyHangs has run; the number of the next
+/// seed.
+struct Ran {
   Census census;
+  uint64_t next_seed = 0;
+};
+
+Ran& ran() {
+  static Ran ran;
+  return ran;
+}
+
+TEST(NegotiationSim, EveryRankRunsTheSameAndNobodyHangs) {
   const std::vector<uint64_t> list = seeds(5'000);
+  Census& census = ran().census;
+  ran().next_seed = list.back() + 1;
   for (const uint64_t seed : list) {
     const auto failure = run_seed(seed, {}, census);
     ASSERT_FALSE(failure) << "HVD_SIM_FROM=" << seed << " HVD_SIM_SEEDS=1: " << *failure;
@@ -36,18 +49,28 @@ TEST(NegotiationSim, EveryRankRunsTheSameAndNobodyHangs) {
   fmt::print("{:>12} seeds\n{}", list.size(), census.text());
 }
 
-// What the seeds do not reach, they do not test.
-TEST(NegotiationSim, MixesEveryIngredient) {
-  Census census;
-  for (uint64_t seed = 0; seed < 1000; ++seed) run_seed(seed, {}, census);
+std::vector<std::string> missing_in(const Census& census) {
+  std::vector<std::string> missing;
   for (size_t i = 0; i < kIngredients; ++i) {
     const auto ingredient = static_cast<Ingredient>(i);
-    EXPECT_TRUE(census.has(ingredient)) << name_of(ingredient);
+    if (!census.has(ingredient)) missing.emplace_back(name_of(ingredient));
   }
+  return missing;
+}
+
+// The seeds test only the features that they contain. Goes on from those that have been run: slow
+// builds run fewer.
+TEST(NegotiationSim, MixesEveryIngredient) {
+  constexpr uint64_t kEnough = 1000;
+  Census census = ran().census;
+  const uint64_t first = ran().next_seed;
+  for (uint64_t seed = first; seed < first + kEnough && !missing_in(census).empty(); ++seed)
+    run_seed(seed, {}, census);
+  EXPECT_EQ(missing_in(census), std::vector<std::string>());
 }
 
 TEST(NegotiationSim, IsTheSameRunForTheSameSeed) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (const uint64_t seed : seeds(100)) {
     NegotiationSim first(seed, {});
     NegotiationSim second(seed, {});
     first.run();
@@ -66,7 +89,7 @@ TEST(NegotiationSim, IsAnotherRunForAnotherSeed) {
 
 TEST(NegotiationSim, AgreesAmong512RanksOn64Hosts) {
   Census census;
-  for (uint64_t seed = 0; seed < 2; ++seed) {
+  for (const uint64_t seed : seeds(2)) {
     const auto failure = run_seed(seed, {.large_hosts = 64}, census);
     ASSERT_FALSE(failure) << *failure;
   }
@@ -74,7 +97,7 @@ TEST(NegotiationSim, AgreesAmong512RanksOn64Hosts) {
 
 class WithoutARule : public testing::TestWithParam<Without> {};
 
-// The simulator is tested by this: were a rule not kept, it would notice.
+// Tests the simulator itself: it must detect every violated rule.
 TEST_P(WithoutARule, TheSimulatorNotices) {
   constexpr uint64_t kEnough = 2000;
   Census census;

@@ -1,4 +1,4 @@
-// The part of the simulated job that dies, sleeps or ends, and the checks of how that ended.
+// Deaths, sleep and the end of the simulated job, and their checks.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -30,8 +30,7 @@ void NegotiationSim::plan_trouble() {
     const int rank = dice_.below(ranks());
     after(dice_.below(2500), rank, [=, this] { shut_down(rank); });
   }
-  // At the node of rank 0, unless it is the one that dies; the others may be dead or asleep by
-  // then.
+  // At the node of rank 0, unless that rank dies. Others may be dead or asleep by then.
   if (!dice_.chance(.3)) return;
   after(dice_.below(1500), hub_node(0), [=, this] {
     hubs_[0].root()->set_fusion_bytes(static_cast<uint64_t>(dice_.below(500)));
@@ -39,7 +38,7 @@ void NegotiationSim::plan_trouble() {
   });
 }
 
-/// At any time, or where something has just begun that all ranks must take part in.
+/// Dies at any time, or just after the start of an operation that needs all ranks.
 void NegotiationSim::plan_deaths() {
   const int rank = dice_.below(ranks());
   if (dice_.chance(.3)) next_victim_ = (rank + 1 + dice_.below(ranks() - 1)) % ranks();
@@ -54,7 +53,7 @@ void NegotiationSim::plan_deaths() {
 
 void NegotiationSim::meet_doom(int rank, Instruction::Type step) {
   if (rank != doomed_rank_ || step != doom_ || dice_.chance(.6)) return;
-  doomed_rank_ = kNobody;
+  doomed_rank_ = kNoRank;
   after(dice_.below(3 * slowness_), rank, [=, this] { kill(rank); });
 }
 
@@ -72,8 +71,8 @@ void NegotiationSim::kill(int rank) {
   count_death();
   dead_.insert(rank);
   tell_of_death(rank);
-  const int next = std::exchange(next_victim_, kNobody);
-  if (next != kNobody) after(dice_.below(4 * slowness_), next, [=, this] { kill(next); });
+  const int next = std::exchange(next_victim_, kNoRank);
+  if (next != kNoRank) after(dice_.below(4 * slowness_), next, [=, this] { kill(next); });
 }
 
 void NegotiationSim::count_death() {
@@ -91,7 +90,7 @@ void NegotiationSim::count_death() {
   if (any_adds) census_.count(Ingredient::deaths_in_set_creation);
 }
 
-/// Whoever has a link to the dead rank notices, after what came through the link before.
+/// All nodes with a link to the dead rank detect the loss, after the messages sent before it.
 void NegotiationSim::tell_of_death(int rank) {
   const Topology& topology = program_.topology;
   const int host = topology.host_of[rank];
@@ -120,13 +119,13 @@ void NegotiationSim::tell_of_death(int rank) {
 // ---- the stall report
 // ----------------------------------------------------------------------------
 
-/// Nothing moves any more because of the late rank: the report must say so.
+/// The late rank blocks the job, which the report must state.
 void NegotiationSim::check_stall() {
   if (users_[program_.late_rank].next != program_.late_at)
     wrong("the late rank is stuck elsewhere");
   bool any_waits = false;
   for (int rank = 0; rank < ranks(); ++rank) {
-    // Nobody hears of those that wait behind a sleeping leader.
+    // Ranks behind a sleeping leader cannot report.
     const bool can_complain = rank != program_.late_rank && !must_be_silent(rank);
     any_waits |= can_complain && clients_[rank].waiting() > 0;
   }
@@ -158,7 +157,7 @@ void NegotiationSim::tick_all() {
   }
 }
 
-/// Every rank is told of once, and the right ones are silent.
+/// The report lists every rank once, and the correct ranks as silent.
 void NegotiationSim::check_report(const StallReport& report) {
   std::set<int> told;
   for (const auto& [waiting, in_class] : report) {
@@ -172,16 +171,16 @@ void NegotiationSim::check_report(const StallReport& report) {
   const std::string text =
       describe_stall(report, {.process_sets = hubs_[0].root()->process_sets()});
   if (!contains(text, "\nMissing ranks:\n")) wrong("no missing ranks in: {}", text);
-  if (sleeping_rank_ == kNobody) {
+  if (sleeping_rank_ == kNoRank) {
     check_late_rank_is_named(text);
   } else if (!contains(text, "no answer from rank")) {
     wrong("no silent ranks in: {}", text);
   }
 }
 
-/// Everything behind a sleeping leader is silent with it.
+/// All ranks behind a sleeping leader are silent, too.
 bool NegotiationSim::must_be_silent(int rank) const {
-  if (sleeping_rank_ == kNobody) return false;
+  if (sleeping_rank_ == kNoRank) return false;
   const Topology& topology = program_.topology;
   if (!topology.is_leader(sleeping_rank_)) return rank == sleeping_rank_;
   const int host = topology.host_of[sleeping_rank_];
@@ -194,7 +193,7 @@ void NegotiationSim::check_late_rank_is_named(const std::string& text) const {
   for (int rank = 0; rank < ranks(); ++rank) {
     for (const auto& [tag, flight] : users_[rank].in_flight) somebody_waits |= tag == late.tag;
   }
-  if (!somebody_waits) return;  // the others wait for something that comes after it
+  if (!somebody_waits) return;  // the others wait for a later operation
   if (!contains(text, fmt::format("\n{}: [", program_.late_rank)) || !contains(text, late.name)) {
     wrong("rank {} misses {}, but the report is: {}", program_.late_rank, late.name, text);
   }
@@ -202,7 +201,7 @@ void NegotiationSim::check_late_rank_is_named(const std::string& text) const {
 
 void NegotiationSim::wake_late_rank() {
   program_.late_at = kNever;
-  sleeping_rank_ = kNobody;
+  sleeping_rank_ = kNoRank;
   for (const auto& [node, event] : std::exchange(slept_through_, {})) event();
   after(0, program_.late_rank, [this] { step_user(program_.late_rank); });
 }
@@ -262,7 +261,7 @@ void NegotiationSim::check_rank(int rank) const {
   }
 }
 
-/// Slots are a pure function of the stream.
+/// Slots are a pure function of the verdicts.
 void NegotiationSim::check_slots(int rank) const {
   const SlotTable& here = *clients_[rank].slots(kWorldGroup);
   const SlotTable& there = *clients_[0].slots(kWorldGroup);

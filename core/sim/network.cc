@@ -7,7 +7,7 @@
 
 namespace hvd::sim {
 
-/// One rank's side of the network.
+/// The network as seen by one rank.
 class Network::Port final : public Group {
  public:
   Port(Network& network, int rank) : network_(network), rank_(rank) {}
@@ -85,7 +85,7 @@ std::optional<ConstBytes> Network::Port::view(Ticket ticket, const Parcel& from)
     delivery.seen = true;
     return ConstBytes(at->second.published).subspan(from.offset, from.bytes);
   }
-  HVD_ASSERT(!"the peer has published this unit without such a parcel");
+  HVD_ASSERT(false && "the peer has published this unit without such a parcel");
   return std::nullopt;
 }
 
@@ -155,7 +155,7 @@ std::vector<std::optional<Error>> Network::run(std::vector<Work> works) {
   return outcomes;
 }
 
-/// One step of a rank that is drawn among those that have not ended.
+/// Advances a random rank that has not ended by one step.
 void Network::step(std::vector<Runner>& runners) {
   std::vector<size_t> ranks;
   for (size_t rank = 0; rank < runners.size(); ++rank)
@@ -164,10 +164,10 @@ void Network::step(std::vector<Runner>& runners) {
   const size_t rank = ranks[draw(ranks.size() - 1)];
   Runner& runner = runners[rank];
   try {
-    const Executor::Progress progress = runner.executor->advance();
+    const Progress progress = runner.executor->advance();
     record(now_ * 64 + rank * 4 + static_cast<uint64_t>(progress));
-    runner.ended = progress == Executor::Progress::done;
-    if (progress == Executor::Progress::waiting) {
+    runner.ended = progress == Progress::done;
+    if (progress == Progress::waiting) {
       if (!runner.waiting_since) runner.waiting_since = now_;
       return;
     }
@@ -175,11 +175,11 @@ void Network::step(std::vector<Runner>& runners) {
     runner.error = error;
     runner.ended = true;
   }
-  for (Runner& other : runners) other.waiting_since.reset();  // something happened
+  for (Runner& other : runners) other.waiting_since.reset();  // there was progress
 }
 
 void Network::skip_to_next_event(std::vector<Runner>& runners) {
-  uint64_t since = now_;  // what was due later has not been looked at by everybody
+  uint64_t since = now_;  // not all ranks have seen parcels that arrived later
   for (const Runner& runner : runners)
     if (!runner.ended) since = std::min(since, *runner.waiting_since);
   const auto event = next_event(since);
@@ -209,7 +209,7 @@ std::optional<uint64_t> Network::next_event(uint64_t since) const {
   return next;
 }
 
-/// A lost rank does nothing any more; all others learn of it at their next call.
+/// A lost rank stops. All others get the error at their next call.
 void Network::lose_if_due(std::vector<Runner>& runners) {
   if (options_.lose_rank == kNoRank || lost_ != kNoRank || now_ < options_.lose_after) return;
   lost_ = options_.lose_rank;

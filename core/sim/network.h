@@ -1,7 +1,6 @@
-// Groups in one process, for tests of what moves bytes: N ranks whose parcels arrive late, whose
-// rooms are refused now and then, and one of whom may be lost, all drawn from a seed. It also holds
-// its users to the contract of Group: order of units, units in flight, matching parcels, rooms that
-// nobody alters once they are published.
+// Groups in one process, for tests of data movement. Parcels arrive late, reservations fail now and
+// then, and a rank may be lost, all drawn from a seed. It also checks the contract of Group: order
+// of units, units in flight, matching parcels, no writes to published rooms.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +21,15 @@ struct NetworkOptions {
   size_t unit_bytes = 256;
   uint32_t units_in_flight = 3;
   uint32_t units_to_overlap = 3;
-  /// Parcels of links are seen only once their receiver has pumped.
+  /// Parcels of links are visible only after the receiver has pumped.
   bool shared_memory = false;
   /// Upper limit of the delays, in steps of the simulation.
   uint64_t longest_delay = 20;
   int lose_rank = kNoRank;
-  uint64_t lose_after = 0;  ///< steps
+  uint64_t lose_after = 0;  ///< in steps
 };
 
-/// Owns the groups of all ranks. One thread; nothing here blocks.
+/// Owns the groups of all ranks. Used by one thread. Never blocks.
 class Network {
  public:
   Network(int size, uint64_t seed, NetworkOptions options);
@@ -38,12 +37,12 @@ class Network {
 
   Group& group(int rank);
 
-  /// Runs one Work a rank to the end, a step of one rank at a time in an order drawn from the seed.
-  /// Returns how each rank ended: nothing, or its error. Throws Error{timed_out} as soon as nobody
-  /// can go on, listing what each rank waits for.
+  /// Runs one Work per rank to the end. Ranks advance one step at a time in an order drawn from the
+  /// seed. Returns the error of each rank, if any. Throws Error{timed_out} if no rank can make
+  /// progress, listing what each rank waits for.
   std::vector<std::optional<Error>> run(std::vector<Work> works);
 
-  /// A hash of all that happened so far: the same seed gives the same run.
+  /// Returns a hash of all events so far; equal for equal seeds.
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
@@ -57,7 +56,7 @@ class Network {
   };
   struct Room {
     ByteVector bytes;
-    ByteVector published;  // what peers see; equal to `bytes` for ever after
+    ByteVector published;  // the content at publication; must stay equal to `bytes`
     std::vector<Delivery> deliveries;
     bool is_published = false;
     uint64_t refused_until = 0;

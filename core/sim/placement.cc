@@ -12,7 +12,8 @@ Placement draw_placement(std::mt19937_64& random, const std::vector<TensorElemen
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto& [input, output] = tensors[i];
     const bool like_last = i > 0 && input == tensors[i - 1].input && random() % 2 == 0;
-    Placement::Place place = like_last ? drawn.places.back() : Placement::Place{anywhere(input)};
+    Placement::Offsets place =
+        like_last ? drawn.places.back() : Placement::Offsets{anywhere(input)};
     if (!like_last) place.output = random() % 2 == 0 ? place.input : anywhere(output);
     place.output = std::min(place.output, drawn.elements - output);
     drawn.places.push_back(place);

@@ -1,4 +1,4 @@
-// Where the tensors of one operation lie if they share one memory of their rank. Values.
+// The offsets of the tensors of one operation if they share memory. Value types.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 
 namespace hvd::sim {
 
-/// All in elements.
+/// All sizes are in elements.
 struct Placement {
-  struct Place {
+  struct Offsets {
     size_t input = 0;
-    size_t output = 0;  ///< may be that of the input
+    size_t output = 0;  ///< may equal that of the input
   };
-  size_t elements = 0;          ///< of the memory; 0: every tensor has memory of its own
-  std::vector<Place> places{};  ///< [tensor] within it
+  size_t elements = 0;            ///< of the memory; 0: every tensor has its own memory
+  std::vector<Offsets> places{};  ///< [tensor] within it
 };
 
 struct TensorElements {
@@ -22,7 +22,7 @@ struct TensorElements {
   size_t output = 0;
 };
 
-/// Anywhere in a memory that is too short for all: shared, in place, in parts, crosswise.
+/// Draws offsets in a memory that is too small for all tensors, so that they overlap.
 Placement draw_placement(std::mt19937_64& random, const std::vector<TensorElements>& tensors);
 
 }  // namespace hvd::sim

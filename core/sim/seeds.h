@@ -1,6 +1,5 @@
-// How many seeds a simulation runs, and from which. HVD_SIM_SEEDS sets the number for every test
-// and HVD_SIM_FROM the first one, to repeat a run; HVD_SIM_PERCENT shortens them all, for slow
-// builds.
+// The seeds of a simulation. HVD_SIM_SEEDS sets their number for every test, HVD_SIM_FROM the first
+// seed, to repeat a run. HVD_SIM_PERCENT reduces the number for slow builds.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace hvd::sim {
 
-/// Consecutive seeds; `usual` of them unless the environment says otherwise, and at least one.
+/// Returns consecutive seeds, at least one; `usual` of them unless the environment sets a number.
 std::vector<uint64_t> seeds(uint64_t usual);
 
 }  // namespace hvd::sim

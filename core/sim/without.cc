@@ -39,7 +39,7 @@ const char* name_of(Without rule) {
     case Without::root_cuts_batches:
       return "root_cuts_batches";
   }
-  HVD_ASSERT(!"a rule");
+  HVD_ASSERT(false && "a rule");
 }
 
 Rules rules_without(Without without) {

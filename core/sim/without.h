@@ -1,4 +1,4 @@
-// What the simulation leaves away on purpose, to show that it would notice. Linked by tests only.
+// Rules that the simulation omits on purpose, to test that it detects that. Linked by tests only.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hvd::sim {
 
-/// A rule of agreement that the simulation does without, to show what it prevents.
+/// A rule of the negotiation that can be omitted.
 enum class Without : uint8_t {
   nothing,
   // Rules of the machines (see Rules).
@@ -21,16 +21,16 @@ enum class Without : uint8_t {
   threshold_never_refuses,
   changes_are_sent_in_full,
   counts_outlive_retirement,
-  // Rules of what surrounds them.
+  // Rules of their environment.
   one_stream_for_all_groups,
   entries_before_join,
   joined_ranks_learn_slots,
-  joined_ranks_are_not_ready,  ///< somebody must really submit
+  joined_ranks_are_not_ready,  ///< at least one rank must submit
   root_cuts_batches,
 };
 inline constexpr Without kLastRule = Without::root_cuts_batches;
 const char* name_of(Without rule);
-/// What that leaves of the rules of the machines.
+/// Returns the remaining rules of the machines.
 Rules rules_without(Without without);
 
 }  // namespace hvd::sim

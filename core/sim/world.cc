@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/blocking/small_batches.h"
+#include "core/sim/launching_backend.h"
+
 namespace hvd::sim {
 namespace {
 
 constexpr uint32_t kGeneration = 1;
 constexpr size_t kRingBytes = 4096;  // not used: control goes over links
+constexpr size_t kEagerBytes = 4 * KiB;
 
-/// Nobody sleeps in the simulator.
+/// The simulator never sleeps.
 class NoWaiter final : public Waiter {
  public:
   void watch(int, uint64_t) override {}
@@ -25,16 +29,23 @@ class NoWaiter final : public Waiter {
 Request on_tensor(OperationKind kind, const std::string& name, std::vector<float>& tensor) {
   Request made = request(kind, name);
   const Shape shape{static_cast<int64_t>(tensor.size())};
-  made.signature.dtype = DType::float32;
+  made.signature.operation.dtype = DType::float32;
   made.signature.shapes = {shape};
   auto* data = reinterpret_cast<std::byte*>(tensor.data());
   made.tensors = {{.input = data, .output = data, .shape = shape}};
   return made;
 }
 
+Backends backends_of(const WorldOptions& options, uint64_t seed) {
+  auto host = host_backend(options.knobs, options.seed % 2 == 0);
+  if (!options.launches) return Backends(std::move(host));
+  return Backends(std::make_unique<LaunchingBackend>(std::move(host), seed));
+}
+
 }  // namespace
 
-World::World(const WorldOptions& options) : random_(options.seed) {
+World::World(const WorldOptions& options)
+    : quiet_turns_(options.launches ? 2 * kQuietTurns : kQuietTurns), random_(options.seed) {
   const Topology topology = Topology::of(options.ranks_per_host);
   const int size = topology.ranks();
   ranks_.resize(static_cast<size_t>(size));
@@ -53,7 +64,8 @@ World::World(const WorldOptions& options) : random_(options.seed) {
   for (int rank = 0; rank < size; ++rank) {
     ranks_[rank].engine = std::make_unique<Engine>(
         std::move(wirings[rank]), options.knobs, clock_,
-        [this, rank](const Ending& ending, bool) { ranks_[rank].ending = ending; });
+        [this, rank](const Ending& ending, bool) { ranks_[rank].ending = ending; },
+        [&](const Ring&) { return backends_of(options, options.launches ? random_() : 0); });
   }
 }
 
@@ -71,8 +83,12 @@ World::Channels World::link(int first, int second) {
 void World::share_memory(Wirings& wirings, const Topology& topology, const Knobs& knobs) {
   for (const std::vector<int>& locals : topology.host_ranks) {
     if (locals.size() == 1) continue;
-    const auto layout = SegmentLayout::of(static_cast<int>(locals.size()),
-                                          static_cast<size_t>(knobs.staging_bytes), kRingBytes);
+    auto layout = SegmentLayout::of(static_cast<int>(locals.size()),
+                                    static_cast<size_t>(knobs.staging_bytes), kRingBytes);
+    if (topology.host_ranks.size() == 1) {  // like connect(), with less memory
+      layout.eager_bytes = kEagerBytes;
+      layout.eager_ring_bytes = EagerBuffers::least_ring_bytes(kEagerBytes);
+    }
     const auto& memory =
         memories_.emplace_back(std::make_unique<SegmentMemory>(layout.total_bytes()));
     for (size_t i = 0; i < locals.size(); ++i)
@@ -92,7 +108,7 @@ void World::link_all(Wirings& wirings) {
   }
 }
 
-// Agreement goes over links on one host as well: they are what tells of a loss here.
+// Negotiation uses links also on one host: they report losses in the simulation.
 void World::link_tree(Wirings& wirings, const Topology& topology) {
   for (int rank = 1; rank < size(); ++rank) {
     const int host = topology.host_of[rank];
@@ -115,9 +131,13 @@ World::~World() {
   }
 }
 
-std::shared_ptr<Operation> World::submit(int rank, Request request) {
-  auto operation = request.operation;
-  if (ranks_[rank].engine->submit(std::move(request)) != Pushed::accepted) {
+std::shared_ptr<Completion> World::submit(int rank, Request request) {
+  auto operation = request.completion;
+  const std::optional<Refusal> refusal = ranks_[rank].engine->submit(std::move(request));
+  if (!refusal) return operation;
+  if (refusal->why == Refusal::Why::name_in_flight) {
+    operation->handle.complete({Code::invalid_argument, "the name is in flight", rank});
+  } else {
     const Ending& ending = ranks_[rank].ending;
     operation->handle.complete({ending.code, ending.text, ending.rank});
   }
@@ -139,7 +159,7 @@ bool World::step() {
 bool World::turn(Rank& rank) {
   try {
     return rank.engine->turn();
-  } catch (const Error& error) {  // as the Driver does
+  } catch (const Error& error) {  // like the ProgressThread
     rank.engine->abandon(error);
     return true;
   }
@@ -160,39 +180,35 @@ Request request(OperationKind kind, const std::string& name) {
   Request made;
   made.name = name;
   made.signature.name = hash_name(name);
-  made.signature.kind = kind;
-  made.operation = std::make_shared<Operation>();
+  made.signature.operation.kind = kind;
+  made.completion = std::make_shared<Completion>();
   return made;
 }
 
 Request allreduce(const std::string& name, std::vector<float>& tensor, ReduceOp op) {
   Request made = on_tensor(OperationKind::allreduce, name, tensor);
-  made.signature.op = op;
+  made.signature.operation.op = op;
   return made;
 }
 
 Request allgather(const std::string& name, std::vector<float>& tensor) {
   Request made = on_tensor(OperationKind::allgather, name, tensor);
   made.signature.shapes[0][0] = -1;
-  made.operation->outputs.resize(1);
+  made.completion->outputs.resize(1);
   made.tensors[0].output = nullptr;
-  made.tensors[0].gathered = &made.operation->outputs[0].gathered;
+  made.tensors[0].gathered = &made.completion->outputs[0].gathered;
   return made;
 }
 
 Request broadcast(const std::string& name, std::vector<float>& tensor, int root) {
   Request made = on_tensor(OperationKind::broadcast, name, tensor);
-  made.signature.root = root;
+  made.signature.operation.root = root;
   return made;
 }
 
 Request barrier(const std::string& name) { return request(OperationKind::barrier, name); }
 
-Request join() {
-  Request made = request(OperationKind::barrier, "join");
-  made.kind = Request::Kind::join;
-  return made;
-}
+Request join() { return request(OperationKind::join, "join"); }
 
 Request add_process_set(const std::vector<int>& members) {
   Request made = request(OperationKind::add_process_set, "process_sets");

@@ -1,6 +1,6 @@
 // A whole job in one process and one thread: real engines over links in memory, stepped in an order
-// drawn from a seed, with transfers cut at random lengths. Production code is a step function, so
-// nothing has to be faked but the wires, the clock and the sleep. The same seed is the same run.
+// drawn from a seed, with transfers of random lengths. The engine is a step function, so only the
+// links, the clock and the sleep are faked. Equal seeds give equal runs.
 #pragma once
 
 #include <cstdint>
@@ -20,32 +20,34 @@ struct WorldOptions {
   std::vector<int> ranks_per_host = {2};
   uint64_t seed = 1;
   Knobs knobs{};
-  /// The ranks of a host move bytes through its segment, of Knobs::staging_bytes a rank.
+  /// The ranks of a host use its segment, of Knobs::staging_bytes per rank.
   bool shared_memory = false;
+  /// Runs behave like those of a device: they are launched and end some time later.
+  bool launches = false;
 };
 
 class World {
  public:
   explicit World(const WorldOptions& options);
-  /// Ends what has not ended.
+  /// Ends all engines.
   ~World();
 
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  /// Submits on one rank; the handle ends with the operation, or with the refusal of an ended
-  /// engine.
-  std::shared_ptr<Operation> submit(int rank, Request request);
+  /// Submits on one rank. The handle completes with the operation, or at once if the engine has
+  /// ended or the name is in flight.
+  std::shared_ptr<Completion> submit(int rank, Request request);
   void shutdown(int rank);
-  /// The rank stops where it is and its connections break.
+  /// Stops the rank and breaks its connections.
   void lose(int rank);
 
-  /// Steps until `done()` or nothing can move any more (then false). Time passes only when nothing
-  /// moves and an engine has a deadline, at most `patience` times.
+  /// Steps until `done()`. Returns false if no rank can make progress. Time advances only if there
+  /// is no progress and an engine has a deadline, at most `patience` times.
   template <class Done>
   bool run_until(Done done, int patience = 0) {
     for (int quiet = 0; !done();) {
       quiet = step() ? 0 : quiet + 1;
-      if (quiet < kQuietSteps * size()) continue;
+      if (quiet < quiet_turns_ * size()) continue;
       if (patience-- <= 0 || !pass_time()) return false;
       quiet = 0;
     }
@@ -53,12 +55,13 @@ class World {
   }
 
   const ProcessSets& process_sets(int rank) const { return ranks_[rank].engine->process_sets(); }
+  CounterValues counters(int rank) const { return ranks_[rank].engine->counters().snapshot(); }
   bool finished(int rank) const { return ranks_[rank].engine->finished(); }
-  /// What the engine told of its end; Code::ok before.
+  /// The ending of the engine; Code::ok before it has ended.
   const Ending& ending(int rank) const { return ranks_[rank].ending; }
 
  private:
-  static constexpr int kQuietSteps = 20;  ///< a rank: enough that each had its turn, nearly surely
+  static constexpr int kQuietTurns = 20;  ///< per rank; almost surely every rank has had a turn
 
   struct Rank {
     std::unique_ptr<Engine> engine;
@@ -76,13 +79,14 @@ class World {
   bool turn(Rank& rank);
   bool pass_time();
 
+  const int quiet_turns_;  ///< larger if runs need turns without progress
   std::mt19937_64 random_;
   ManualClock clock_;
-  std::vector<std::unique_ptr<SegmentMemory>> memories_;  ///< outlive the engines
+  std::vector<std::unique_ptr<SegmentMemory>> memories_;  ///< must outlive the engines
   std::vector<Rank> ranks_;
 };
 
-/// Requests as a binding makes them. The memory is the caller's.
+/// Makes requests like a binding. The caller owns the memory.
 Request request(OperationKind kind, const std::string& name);
 Request allreduce(const std::string& name, std::vector<float>& tensor, ReduceOp op = ReduceOp::sum);
 Request allgather(const std::string& name, std::vector<float>& tensor);
@@ -92,7 +96,7 @@ Request join();
 /// `members`: global ranks, ascending.
 Request add_process_set(const std::vector<int>& members);
 Request remove_process_set(const ProcessSet& set);
-/// The same request on a process set.
+/// Returns the request for a process set.
 Request on(const ProcessSet& set, Request request);
 
 }  // namespace hvd::sim

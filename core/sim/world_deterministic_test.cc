@@ -1,4 +1,4 @@
-// HOROVOD_DETERMINISTIC: whole jobs on sums that show their order.
+// HOROVOD_DETERMINISTIC: whole jobs with sums that depend on the order of additions.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ size_t elements_of(size_t tensor) { return kElements[tensor % kElements.size()];
 DType type_of(size_t tensor) { return kTypes[tensor / kElements.size() % kTypes.size()]; }
 ReduceOp op_of(size_t tensor) { return kOps[tensor / kElements.size() / kTypes.size()]; }
 
-/// Sums of these depend on their order, in every floating type.
+/// Sums of these depend on the order of additions in every floating-point type.
 ByteVector rounding_numbers(size_t tensor, int rank) {
   const DType dtype = type_of(tensor);
   std::mt19937_64 random(tensor * 16 + static_cast<uint64_t>(rank));
@@ -42,20 +42,20 @@ using Tensors = std::vector<std::vector<ByteVector>>;  // [rank, tensor]
 
 Request reduction(size_t tensor, ByteVector& bytes) {
   Request made = request(OperationKind::allreduce, fmt::format("t{}", tensor));
-  made.signature.dtype = type_of(tensor);
-  made.signature.op = op_of(tensor);
+  made.signature.operation.dtype = type_of(tensor);
+  made.signature.operation.op = op_of(tensor);
   made.signature.shapes = {{static_cast<int64_t>(elements_of(tensor))}};
   made.tensors = {
       {.input = bytes.data(), .output = bytes.data(), .shape = made.signature.shapes[0]}};
   return made;
 }
 
-/// All tensors after all ranks have submitted them, each in an order of its own.
+/// Returns all tensors after all ranks have submitted them, each rank in its own order.
 Tensors reduced(const WorldOptions& options) {
   Tensors tensors(kRanks);
   World world(options);
   std::mt19937_64 random(options.seed);
-  std::vector<std::shared_ptr<Operation>> operations;
+  std::vector<std::shared_ptr<Completion>> operations;
   for (int rank = 0; rank < kRanks; ++rank) {
     for (size_t i = 0; i < kTensors; ++i) tensors[rank].push_back(rounding_numbers(i, rank));
   }
@@ -107,7 +107,7 @@ TEST(WorldDeterministic, TheSameInputsGiveTheSameBitsInEveryJob) {
   }
 }
 
-// Without it they differ, else the test above would show nothing.
+// Without it the results differ; otherwise the test above would prove nothing.
 TEST(WorldDeterministic, WithoutItBitsDependOnTheJob) {
   const Tensors expected = reduced(some_world(0, false));
   bool differ = false;

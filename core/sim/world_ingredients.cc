@@ -1,4 +1,4 @@
-// The names of what programs are made of, as the census prints them.
+// The names of the ingredients, as the census prints them.
 #include <array>
 #include <string_view>
 
@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, kWorldIngredients> kNames = {
     "reducescatters",
     "reducescatters of few rows",
     "barriers",
+    "messages",
     "grouped",
     "empty tensors",
     "half types",
@@ -49,6 +50,7 @@ constexpr std::array<std::string_view, kWorldIngredients> kNames = {
     "shared memory",
     "links",
     "shared memory and links",
+    "launched runs",
     "levels",
     "deterministic",
     "no fusion",

@@ -1,5 +1,5 @@
-// Operations of their own on memory that they share. Which of them run in one batch is left open,
-// so they are such that it makes no difference: what is done twice gives what is done once.
+// Separate operations on shared memory. The batches are not determined, so the operations are
+// idempotent and their results do not depend on them.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -22,15 +22,15 @@ struct Range {
 Request in_place(const std::string& name, std::vector<float>& memory, const Range& range,
                  ReduceOp op) {
   Request made = request(OperationKind::allreduce, name);
-  made.signature.dtype = DType::float32;
-  made.signature.op = op;
+  made.signature.operation.dtype = DType::float32;
+  made.signature.operation.op = op;
   made.signature.shapes = {{static_cast<int64_t>(range.count)}};
   auto* const data = reinterpret_cast<std::byte*>(memory.data() + range.begin);
   made.tensors = {{.input = data, .output = data, .shape = made.signature.shapes[0]}};
   return made;
 }
 
-/// The whole, the whole again, and parts.
+/// The whole tensor twice, and parts of it.
 std::vector<Range> draw_ranges(std::mt19937_64& random, size_t elements) {
   std::vector<Range> ranges = {{0, elements}, {0, elements}};
   for (int i = 0; i < 6; ++i) {
@@ -40,7 +40,7 @@ std::vector<Range> draw_ranges(std::mt19937_64& random, size_t elements) {
   return ranges;
 }
 
-/// Values by which sums and averages are exact.
+/// Values for which sums and averages are exact.
 std::vector<std::vector<float>> draw_memories(std::mt19937_64& random, int ranks, size_t elements) {
   std::vector<std::vector<float>> memories(static_cast<size_t>(ranks));
   for (auto& memory : memories)
@@ -69,7 +69,7 @@ void expect_equal_results(uint64_t seed, ReduceOp op) {
   std::vector<std::vector<float>> memories = draw_memories(random, world.size(), elements);
   const std::vector<float> expected = combined(memories, op);
   const std::vector<Range> ranges = draw_ranges(random, elements);
-  std::vector<std::shared_ptr<Operation>> operations;
+  std::vector<std::shared_ptr<Completion>> operations;
   for (int rank = 0; rank < world.size(); ++rank)
     for (size_t i = 0; i < ranges.size(); ++i)
       operations.push_back(
@@ -87,7 +87,7 @@ TEST(WorldOverlap, TheMaximumOfPartsOfOneMemoryIsThatOfEachElement) {
   }
 }
 
-// As of the entries of a state_dict() that share weights.
+// Like entries of a state_dict() that share weights.
 TEST(WorldOverlap, TheAverageOfPartsOfOneMemoryIsThatOfEachElement) {
   for (const uint64_t seed : seeds(100)) {
     SCOPED_TRACE(seed);

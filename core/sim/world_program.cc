@@ -23,7 +23,7 @@ constexpr std::array kReduced = {DType::uint8,   DType::int8,     DType::int16, 
 constexpr std::array kFloating = {DType::float16, DType::bfloat16, DType::float32, DType::float64};
 constexpr std::array kSummed = {DType::uint8,   DType::int32,   DType::int64,   DType::float16,
                                 DType::float32, DType::float64, DType::bfloat16};
-/// One member alone, two, and more; of 2 to 6 ranks.
+/// Sets of one, two and more members for 2 to 6 ranks.
 const std::vector<std::vector<int>> kHosts = {
     {2}, {3}, {4}, {6}, {1, 1}, {2, 1}, {2, 2}, {3, 3}, {1, 1, 1}, {2, 2, 2}, {1, 3}, {2, 1, 2}};
 constexpr size_t kMostSets = 4;
@@ -92,6 +92,8 @@ class Drawing {
   }
 
   void draw_end() {
+    program_.launches = chance(25);
+    count(launched_runs, program_.launches);
     count(more_names_than_slots, retires_slots());
     count(overlapping_sets, overlaps_);
     count(several_join_rounds, program_.census.of(join_rounds) > 1);
@@ -107,7 +109,9 @@ class Drawing {
 
   bool retires_slots() const {
     std::map<int, std::set<std::string>> names;
-    for (const Item& item : program_.items) names[item.set].insert(item.name);
+    for (const Item& item : program_.items) {
+      if (item.any().operation.kind != OperationKind::message) names[item.set].insert(item.name);
+    }
     return std::ranges::any_of(names, [&](const auto& of_group) {
       return static_cast<int64_t>(of_group.second.size()) > program_.knobs.cache_capacity;
     });
@@ -152,13 +156,14 @@ class Drawing {
   void draw_item() {
     if (chance(14) && live_.size() < kMostSets) return add_set();
     if (chance(8) && !live_.empty() && all_present()) return remove_set(one_of(live_));
+    if (chance(15) && program_.size() > 1) return add_message();
     std::vector<int> usable = {kWorldSet};
     for (const int set : live_) {
       if (!present_of(set).empty()) usable.push_back(set);
     }
     const int set = one_of(usable);
     Item item = operation(set, present_of(set));
-    if (!all_present_of(set) && item.any().kind != OperationKind::allreduce) {
+    if (!all_present_of(set) && item.any().operation.kind != OperationKind::allreduce) {
       item.fate = Fate::mismatch;
       count(joined_faults);
     } else if (item.calls.size() > 1 && chance(10)) {
@@ -169,24 +174,55 @@ class Drawing {
     append(std::move(item));
   }
 
+  /// At least one of the two ranks has not joined.
+  void add_message() {
+    std::vector<int> ends = {one_of(present_), below(program_.size())};
+    if (ends.front() == ends.back()) return;
+    std::ranges::sort(ends);
+    Item item{.name = fmt::format("m{}", below(3))};
+    Call call{.operation = {.kind = OperationKind::message, .root = one_of(ends)}};
+    call.operation.dtype = static_cast<DType>(below(static_cast<int>(kLastDType) + 1));
+    call.members = ends;
+    for (int tensors = chance(70) ? 1 : 3; tensors > 0; --tensors)
+      call.shapes.push_back(draw_shape(true));
+    for (const int rank : ends) {
+      if (!std::ranges::binary_search(present_, rank)) continue;
+      item.calls[rank] = call;
+      item.calls[rank].in_place = rank == call.operation.root || chance(50);
+    }
+    if (item.calls.size() < 2) {
+      item.fate = Fate::mismatch;
+      count(joined_faults);
+    } else if (chance(10)) {
+      item.fate = Fate::mismatch;
+      count(mismatches);
+      differ(item.calls.begin()->second, below(2));
+    } else {
+      count(messages);
+    }
+    append(std::move(item));
+  }
+
   void count_operation(const Item& item) {
     const Call& call = item.any();
     constexpr std::array kKinds = {allreduces, allgathers,     broadcasts,
                                    alltoalls,  reducescatters, barriers};
-    count(kKinds[static_cast<size_t>(call.kind)]);
+    count(kKinds[static_cast<size_t>(call.operation.kind)]);
     count(on_sets, item.set != kWorldSet);
     count(stand_ins, !all_present_of(item.set));
     count(stand_ins_in_sets, item.set != kWorldSet && !all_present_of(item.set));
-    const bool reduces =
-        call.kind == OperationKind::allreduce || call.kind == OperationKind::reducescatter;
+    const bool reduces = call.operation.kind == OperationKind::allreduce ||
+                         call.operation.kind == OperationKind::reducescatter;
     constexpr std::array kOps = {averages, allreduces, adasums, minima, maxima, products};
-    count(kOps[static_cast<size_t>(call.op)], reduces && call.op != ReduceOp::sum);
-    count(scaled, call.prescale != 1.0 || call.postscale != 1.0);
-    count(half_types, call.dtype == DType::float16 || call.dtype == DType::bfloat16);
+    count(kOps[static_cast<size_t>(call.operation.op)],
+          reduces && call.operation.op != ReduceOp::sum);
+    count(scaled, call.operation.prescale != 1.0 || call.operation.postscale != 1.0);
+    count(half_types,
+          call.operation.dtype == DType::float16 || call.operation.dtype == DType::bfloat16);
     count(grouped, call.shapes.size() > 1);
     count(in_place, call.in_place);
     count(overlapping_tensors, call.placement.elements > 0);
-    count(few_rows, call.kind == OperationKind::reducescatter &&
+    count(few_rows, call.operation.kind == OperationKind::reducescatter &&
                         call.shapes[0][0] < static_cast<int64_t>(item.calls.size()));
     for (const auto& [rank, of_rank] : item.calls) {
       count(empty_tensors, std::ranges::any_of(of_rank.shapes, [](const Shape& shape) {
@@ -195,14 +231,14 @@ class Drawing {
     }
   }
 
-  /// Adds the item with what it must come after.
+  /// Adds the item and its dependencies.
   void append(Item item) {
     item.stage = stage_;
     for (size_t i = 0; i < program_.items.size(); ++i) {
       const Item& earlier = program_.items[i];
       const bool same_name = earlier.set == item.set && earlier.name == item.name;
       const bool creates = item.set != kWorldSet && earlier.target == item.set &&
-                           earlier.any().kind == OperationKind::add_process_set;
+                           earlier.any().operation.kind == OperationKind::add_process_set;
       if (same_name || creates) item.done_before.push_back(i);
     }
     program_.items.push_back(std::move(item));
@@ -235,8 +271,10 @@ class Drawing {
     const Call& now = item.any();
     const auto [last, is_new] = last_calls_.try_emplace({item.set, item.name}, now);
     const Call& before = last->second;
-    count(changes, !is_new && (before.kind != now.kind || before.dtype != now.dtype ||
-                               before.shapes != now.shapes || before.op != now.op));
+    count(changes,
+          !is_new && (before.operation.kind != now.operation.kind ||
+                      before.operation.dtype != now.operation.dtype ||
+                      before.shapes != now.shapes || before.operation.op != now.operation.op));
     last->second = now;
   }
 
@@ -246,19 +284,20 @@ class Drawing {
                                  OperationKind::allgather,     OperationKind::broadcast,
                                  OperationKind::alltoall,      OperationKind::reducescatter,
                                  OperationKind::reducescatter, OperationKind::barrier};
-    Call call{.kind = one_of(kMix)};
-    if (call.kind == OperationKind::barrier) return call;
-    call.dtype = static_cast<DType>(below(static_cast<int>(kLastDType) + 1));
-    if (call.kind == OperationKind::allreduce) draw_reduction(call, size);
-    if (call.kind == OperationKind::reducescatter) {
-      call.op = chance(50) ? ReduceOp::sum : ReduceOp::average;
-      call.dtype = one_of(kSummed);
+    Call call{.operation = {.kind = one_of(kMix)}};
+    if (call.operation.kind == OperationKind::barrier) return call;
+    call.operation.dtype = static_cast<DType>(below(static_cast<int>(kLastDType) + 1));
+    if (call.operation.kind == OperationKind::allreduce) draw_reduction(call, size);
+    if (call.operation.kind == OperationKind::reducescatter) {
+      call.operation.op = chance(50) ? ReduceOp::sum : ReduceOp::average;
+      call.operation.dtype = one_of(kSummed);
     }
-    if (call.kind == OperationKind::broadcast)
-      call.root = one_of(members_ = program_.members_of(set));
-    const int tensors = call.kind == OperationKind::alltoall || chance(60) ? 1 : 2 + below(3);
-    const bool scalars =
-        call.kind == OperationKind::allreduce || call.kind == OperationKind::broadcast;
+    if (call.operation.kind == OperationKind::broadcast)
+      call.operation.root = one_of(members_ = program_.members_of(set));
+    const int tensors =
+        call.operation.kind == OperationKind::alltoall || chance(60) ? 1 : 2 + below(3);
+    const bool scalars = call.operation.kind == OperationKind::allreduce ||
+                         call.operation.kind == OperationKind::broadcast;
     for (int i = 0; i < tensors; ++i) call.shapes.push_back(draw_shape(scalars));
     call.in_place = scalars && chance(50);
     call.fuse_with_others = tensors == 1 || !program_.knobs.disable_group_fusion;
@@ -266,20 +305,20 @@ class Drawing {
   }
 
   void draw_reduction(Call& call, int size) {
-    call.op = static_cast<ReduceOp>(below(static_cast<int>(kLastReduceOp) + 1));
-    if (call.op == ReduceOp::adasum && !std::has_single_bit(static_cast<unsigned>(size)))
-      call.op = ReduceOp::sum;
-    const bool compares = call.op == ReduceOp::min || call.op == ReduceOp::max;
-    call.dtype = call.op == ReduceOp::adasum ? one_of(kFloating)
-                 : compares                  ? one_of(kReduced)
-                                             : one_of(kSummed);
-    if (call.dtype == DType::boolean || call.op == ReduceOp::product) return;
+    call.operation.op = static_cast<ReduceOp>(below(static_cast<int>(kLastReduceOp) + 1));
+    if (call.operation.op == ReduceOp::adasum && !std::has_single_bit(static_cast<unsigned>(size)))
+      call.operation.op = ReduceOp::sum;
+    const bool compares = call.operation.op == ReduceOp::min || call.operation.op == ReduceOp::max;
+    call.operation.dtype = call.operation.op == ReduceOp::adasum ? one_of(kFloating)
+                           : compares                            ? one_of(kReduced)
+                                                                 : one_of(kSummed);
+    if (call.operation.dtype == DType::boolean || call.operation.op == ReduceOp::product) return;
     constexpr std::array kScales = {1.0, 1.0, 0.5, 2.0};
-    call.prescale = one_of(kScales);
-    call.postscale = one_of(kScales);
+    call.operation.prescale = one_of(kScales);
+    call.operation.postscale = one_of(kScales);
   }
 
-  /// Seldom so large that it takes several units.
+  /// Rarely large enough for several units.
   Shape draw_shape(bool may_be_scalar) {
     if (may_be_scalar && chance(10)) return {};
     const int64_t rows = chance(10) ? 0 : chance(10) ? 200 + below(1500) : 1 + below(9);
@@ -289,11 +328,11 @@ class Drawing {
   }
 
   Call of_rank(Call call, int size) {
-    if (call.kind == OperationKind::allgather) {
+    if (call.operation.kind == OperationKind::allgather) {
       for (Shape& shape : call.shapes)
         shape[0] = chance(20) ? 0 : below(static_cast<int>(shape[0]) + 5);
     }
-    if (call.kind == OperationKind::alltoall) {
+    if (call.operation.kind == OperationKind::alltoall) {
       for (int to = 0; to < size; ++to) call.splits.push_back(chance(25) ? 0 : below(6));
       call.shapes[0][0] = std::accumulate(call.splits.begin(), call.splits.end(), 0) +
                           (chance(20) ? 1 + below(3) : 0);
@@ -302,8 +341,9 @@ class Drawing {
   }
 
   static bool has_given_outputs(const Call& call) {
-    return call.kind == OperationKind::allreduce || call.kind == OperationKind::broadcast ||
-           call.kind == OperationKind::reducescatter;
+    return call.operation.kind == OperationKind::allreduce ||
+           call.operation.kind == OperationKind::broadcast ||
+           call.operation.kind == OperationKind::reducescatter;
   }
 
   void place(Call& call, int size) {
@@ -311,14 +351,14 @@ class Drawing {
     for (const Shape& shape : call.shapes) {
       const auto input = static_cast<size_t>(element_count(shape));
       const auto ranks = static_cast<size_t>(size);
-      const bool scatters = call.kind == OperationKind::reducescatter && input > 0;
+      const bool scatters = call.operation.kind == OperationKind::reducescatter && input > 0;
       const size_t rows = scatters ? static_cast<size_t>(shape[0]) : 1;
       tensors.push_back({input, scatters ? input / rows * ((rows + ranks - 1) / ranks) : input});
     }
     call.placement = draw_placement(random_, tensors);
   }
 
-  /// One or more of the ranks, not all, ask for something else.
+  /// Some ranks, but not all, submit a different operation.
   void make_odd(Item& item) {
     item.fate = Fate::mismatch;
     count(mismatches);
@@ -332,15 +372,16 @@ class Drawing {
   }
 
   void differ(Call& call, int way) {
-    if (call.kind == OperationKind::barrier) {
-      call.kind = OperationKind::allreduce;
+    if (call.operation.kind == OperationKind::barrier) {
+      call.operation.kind = OperationKind::allreduce;
       call.shapes = {{3}};
     } else if (way == 0) {
       call.shapes[0].push_back(2);
     } else if (way == 1) {
-      call.dtype = call.dtype == DType::float64 ? DType::float32 : DType::float64;
-    } else if (way == 2 && call.kind == OperationKind::allreduce) {
-      call.op = call.op == ReduceOp::min ? ReduceOp::max : ReduceOp::min;
+      call.operation.dtype =
+          call.operation.dtype == DType::float64 ? DType::float32 : DType::float64;
+    } else if (way == 2 && call.operation.kind == OperationKind::allreduce) {
+      call.operation.op = call.operation.op == ReduceOp::min ? ReduceOp::max : ReduceOp::min;
     } else {
       call = {};
     }
@@ -350,7 +391,7 @@ class Drawing {
 
   Item of_all(OperationKind kind, int target) {
     Item item{.name = "process_sets", .target = target};
-    for (const int rank : present_) item.calls[rank].kind = kind;
+    for (const int rank : present_) item.calls[rank].operation.kind = kind;
     return item;
   }
 
@@ -386,7 +427,7 @@ class Drawing {
 
   void remove_set(int set) {
     const bool in_use = chance(50);
-    // A rank that joins before the others have removed the set counts as there for it.
+    // A rank that joins before the set is removed counts as present for the removal.
     const bool ranks_join = program_.stage_joins.back() || stage_ + 1 < stages_;
     const bool may_leave_orphan = in_use && !ranks_join;
     if (may_leave_orphan && program_.sets[set].size() > 1) add_orphan(set);

@@ -1,6 +1,6 @@
-// What the ranks of a simulated job do, drawn from a seed: operations of every kind on the world
-// and on process sets that come and go, joins, changed and mismatched signatures, perhaps a lost
-// rank. Values; world_run.h carries them out.
+// The random program of a simulated job: operations of every kind on the world and on process sets
+// that are added and removed, joins, changed and mismatched signatures, perhaps a lost rank. Value
+// types; world_run.h runs them.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 namespace hvd::sim {
 
 enum class WorldIngredient : uint8_t {
-  // Operations, one a group of ranks, by what they are meant to be.
+  // Operations by intended result, one count per group of ranks.
   allreduces,
   averages,
   adasums,
@@ -30,19 +30,20 @@ enum class WorldIngredient : uint8_t {
   reducescatters,
   few_rows,  ///< a reducescatter of fewer rows than ranks
   barriers,
+  messages,
   grouped,
   empty_tensors,
   half_types,
   scaled,
   in_place,
   overlapping_tensors,  ///< of one operation
-  changes,              ///< a name comes back with another signature
+  changes,              ///< a name is reused with another signature
   one_time_names,
-  duplicates,     ///< refused on one rank: the name is in flight there
+  duplicates,     ///< rejected on one rank: the name is in flight there
   on_sets,        ///< on a process set
   mismatches,     ///< ranks disagree
-  joined_faults,  ///< not an allreduce, while somebody has joined
-  stand_ins,      ///< allreduces without those who have joined
+  joined_faults,  ///< not an allreduce, while a rank has joined
+  stand_ins,      ///< allreduces without the ranks that have joined
   // Process sets and joins.
   sets_added,
   sets_removed,
@@ -50,7 +51,7 @@ enum class WorldIngredient : uint8_t {
   sets_refused,
   orphans,  ///< fail with their process set
   overlapping_sets,
-  stand_ins_in_sets,  ///< allreduces of a set without those of its ranks that have joined
+  stand_ins_in_sets,  ///< allreduces of a set without its ranks that have joined
   join_rounds,
   several_join_rounds,  ///< in one program
   // Jobs.
@@ -60,6 +61,7 @@ enum class WorldIngredient : uint8_t {
   shared_memory,
   links,
   shared_memory_and_links,
+  launched_runs,
   levels,
   deterministic,
   no_fusion,
@@ -77,25 +79,20 @@ inline constexpr size_t kWorldIngredients =
 std::string_view name_of(WorldIngredient ingredient);
 using WorldCensus = Tally<WorldIngredient, kWorldIngredients>;
 
-/// What one rank asks for.
+/// The submission of one rank.
 struct Call {
-  OperationKind kind = OperationKind::barrier;
-  DType dtype = DType::float32;
-  ReduceOp op = ReduceOp::sum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int root = 0;                    ///< global
+  Operation operation{.kind = OperationKind::barrier, .dtype = DType::float32};
   std::vector<Shape> shapes{};     ///< of this rank's inputs
   std::vector<int32_t> splits{};   ///< alltoall
-  std::vector<int32_t> members{};  ///< add_process_set
-  bool in_place = false;           ///< allreduce, broadcast: the output is the input
-  Placement placement{};           ///< of this rank's tensors, where they share memory
+  std::vector<int32_t> members{};  ///< add_process_set, message
+  bool in_place = false;           ///< allreduce, broadcast, message: the output is the input
+  Placement placement{};           ///< of this rank's tensors, if they share memory
   bool fuse_with_others = true;
 };
 
 enum class Fate : uint8_t {
   completes,
-  mismatch,  ///< every rank that submits it is told
+  mismatch,  ///< it fails on every rank that submits it
   orphan,    ///< not all submit it, and it fails with its process set
 };
 
@@ -107,10 +104,10 @@ struct Item {
   std::string name;
   Fate fate = Fate::completes;
   int stage = 0;
-  int target = kWorldSet;             ///< add_process_set, remove_process_set: which one
-  std::map<int, Call> calls{};        ///< by global rank: who submits it
+  int target = kWorldSet;             ///< add_process_set, remove_process_set: the set
+  std::map<int, Call> calls{};        ///< by global rank of the submitting ranks
   std::vector<size_t> done_before{};  ///< items that a rank completes before it submits this one
-  std::vector<size_t> submitted_before{};  ///< items that it has submitted before
+  std::vector<size_t> submitted_before{};  ///< items that a rank submits before
 
   const Call& any() const { return calls.begin()->second; }
 };
@@ -118,14 +115,15 @@ struct Item {
 struct WorldProgram {
   std::vector<int> ranks_per_host;
   bool shared_memory = false;
+  bool launches = false;  ///< see WorldOptions
   Knobs knobs{};
-  std::vector<std::vector<int>> sets{};  ///< members, ascending; some of them come again
+  std::vector<std::vector<int>> sets{};  ///< members, ascending; some sets occur again
   std::vector<Item> items{};
-  /// [stage] ranks end it by a join, when they have submitted what they do in it.
+  /// [stage] ranks end it by a join after their submissions.
   std::vector<bool> stage_joins{};
-  int lost = -1;         ///< a rank, or nobody
-  int lost_after = 0;    ///< steps of the job
-  WorldCensus census{};  ///< of what was drawn
+  int lost = -1;         ///< the lost rank, -1 for none
+  int lost_after = 0;    ///< in steps of the job
+  WorldCensus census{};  ///< of the drawn program
 
   int size() const;
   std::vector<int> members_of(int set) const;

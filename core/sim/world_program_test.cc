@@ -1,4 +1,4 @@
-// Whole jobs that do everything at once.
+// Whole jobs with all features at once.
 #include "core/sim/world_program.h"
 
 #include <fmt/core.h>
@@ -13,7 +13,7 @@
 namespace hvd::sim {
 namespace {
 
-/// What went wrong with a seed, if anything did.
+/// Runs a seed and returns the failure, if any.
 std::optional<std::string> run_seed(uint64_t seed, WorldCensus& census) {
   WorldProgram program = draw_program(seed);
   const WorldRun run = run_program(program, seed);
@@ -31,7 +31,7 @@ TEST(WorldProgram, EveryOperationGivesWhatTheReferenceGivesAndNobodyHangs) {
   fmt::print("{:>12} seeds\n{}", list.size(), census.text());
 }
 
-// What the seeds do not reach, they do not test.
+// The seeds test only the features that they contain.
 TEST(WorldProgram, MixesEveryIngredient) {
   WorldCensus census;
   for (uint64_t seed = 1; seed <= 200; ++seed) run_seed(seed, census);

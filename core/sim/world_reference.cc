@@ -15,10 +15,10 @@ namespace {
 
 namespace plain = kernel::reference;
 
-/// A product of these, and a truth value, stays small.
+/// Products of these values stay small; they are also valid as bool.
 double small_number(const Call& call, uint64_t drawn) {
-  if (call.dtype == DType::boolean) return static_cast<double>(drawn % 2);
-  if (call.op == ReduceOp::product) return static_cast<double>(1 + drawn % 2);
+  if (call.operation.dtype == DType::boolean) return static_cast<double>(drawn % 2);
+  if (call.operation.op == ReduceOp::product) return static_cast<double>(1 + drawn % 2);
   return static_cast<double>(drawn % 4);
 }
 
@@ -32,7 +32,7 @@ Numbers draw_numbers(const WorldProgram& program, size_t item, int rank, size_t 
   return numbers;
 }
 
-/// What the memory that the tensors share holds before the operation.
+/// Content of the shared memory of the tensors before the operation.
 Numbers memory_before(const WorldProgram& program, size_t item, int rank) {
   return draw_numbers(program, item, rank, 0,
                       program.items[item].calls.at(rank).placement.elements);
@@ -51,14 +51,15 @@ double scaled(DType dtype, double number, double factor) {
   return is_floating(dtype) ? number * factor : std::trunc(number * factor);
 }
 
-/// Sums of the inputs are exact. Averages are means that are rounded wherever ranks pass them on;
-/// what Adasum adds up is rounded often, in an order that depends on the number of ranks.
+/// Sums of the inputs are exact. Averages are rounded at every merge. Adasum rounds often, in an
+/// order that depends on the number of ranks.
 double tolerance_of(const Call& call) {
-  const bool is_adasum = call.op == ReduceOp::adasum;
-  if (!is_floating(call.dtype) || (!is_adasum && call.op != ReduceOp::average)) return 0;
-  if (call.dtype == DType::float16) return is_adasum ? 0x1p-6 : 0x1p-9;
-  if (call.dtype == DType::bfloat16) return is_adasum ? 0x1p-3 : 0x1p-6;
-  if (call.dtype == DType::float32) return is_adasum ? 0x1p-17 : 0x1p-21;
+  const bool is_adasum = call.operation.op == ReduceOp::adasum;
+  if (!is_floating(call.operation.dtype) || (!is_adasum && call.operation.op != ReduceOp::average))
+    return 0;
+  if (call.operation.dtype == DType::float16) return is_adasum ? 0x1p-6 : 0x1p-9;
+  if (call.operation.dtype == DType::bfloat16) return is_adasum ? 0x1p-3 : 0x1p-6;
+  if (call.operation.dtype == DType::float32) return is_adasum ? 0x1p-17 : 0x1p-21;
   return is_adasum ? 0x1p-40 : 0x1p-50;
 }
 
@@ -74,7 +75,7 @@ Numbers adasum_pair(const Numbers& a, const Numbers& b) {
   return sum;
 }
 
-/// Of rank with rank ^ 1, then rank ^ 2, and so on.
+/// Combines rank with rank ^ 1, then rank ^ 2, and so on.
 Numbers adasum(std::vector<Numbers> vectors) {
   while (vectors.size() > 1) {
     std::vector<Numbers> pairs;
@@ -91,7 +92,7 @@ double combine(ReduceOp op, double a, double b) {
   return op == ReduceOp::product ? a * b : a + b;
 }
 
-/// Over those of `members` that take part; the others have joined.
+/// Reduces over the `members` that take part. The others have joined.
 Numbers reduced(const WorldProgram& program, size_t index, size_t tensor) {
   const Item& item = program.items[index];
   const Call& call = item.any();
@@ -100,22 +101,25 @@ Numbers reduced(const WorldProgram& program, size_t index, size_t tensor) {
   for (const int rank : members) {
     if (item.calls.contains(rank)) {
       vectors.push_back(numbers_of(program, index, rank, tensor));
-      for (double& number : vectors.back()) number = scaled(call.dtype, number, call.prescale);
-    } else if (call.op == ReduceOp::adasum) {
+      for (double& number : vectors.back())
+        number = scaled(call.operation.dtype, number, call.operation.prescale);
+    } else if (call.operation.op == ReduceOp::adasum) {
       vectors.emplace_back(static_cast<size_t>(element_count(call.shapes[tensor])), 0.0);
     }
   }
   Numbers sum = vectors[0];
-  if (call.op == ReduceOp::adasum) {
+  if (call.operation.op == ReduceOp::adasum) {
     sum = adasum(std::move(vectors));
   } else {
     for (size_t v = 1; v < vectors.size(); ++v)
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] = combine(call.op, sum[i], vectors[v][i]);
+      for (size_t i = 0; i < sum.size(); ++i)
+        sum[i] = combine(call.operation.op, sum[i], vectors[v][i]);
   }
-  const double share = call.op == ReduceOp::average ? static_cast<double>(members.size()) : 1.0;
+  const double share =
+      call.operation.op == ReduceOp::average ? static_cast<double>(members.size()) : 1.0;
   for (double& number : sum) {
-    const double exact = number * call.postscale / share;
-    number = is_floating(call.dtype) ? exact : std::trunc(exact);
+    const double exact = number * call.operation.postscale / share;
+    number = is_floating(call.operation.dtype) ? exact : std::trunc(exact);
   }
   return sum;
 }
@@ -129,7 +133,7 @@ struct Rows {
   size_t count = 0;
 };
 
-/// The lowest ranks get the rows that are left over.
+/// The lowest ranks get the remaining rows.
 Rows share_of(size_t rows, size_t place, size_t size) {
   const size_t each = rows / size, over = rows % size;
   return {place * each + std::min(place, over), each + (place < over ? 1 : 0)};
@@ -169,7 +173,7 @@ std::vector<Expected> exchanged(const WorldProgram& program, size_t item, size_t
   rows.shape[0] =
       static_cast<int64_t>(std::accumulate(splits.numbers.begin(), splits.numbers.end(), 0.0));
   splits.shape = {static_cast<int64_t>(splits.numbers.size())};
-  rows.dtype = program.items[item].any().dtype;
+  rows.dtype = program.items[item].any().operation.dtype;
   return {rows, splits};
 }
 
@@ -177,11 +181,12 @@ Expected one_output(const WorldProgram& program, size_t index, size_t place, siz
   const Item& item = program.items[index];
   const Call& call = item.any();
   const Shape& shape = call.shapes[tensor];
-  switch (call.kind) {
+  switch (call.operation.kind) {
     case OperationKind::allgather:
       return gathered(program, index, tensor);
     case OperationKind::broadcast:
-      return {.shape = shape, .numbers = numbers_of(program, index, call.root, tensor)};
+    case OperationKind::message:
+      return {.shape = shape, .numbers = numbers_of(program, index, call.operation.root, tensor)};
     case OperationKind::reducescatter: {
       const Rows rows = share_of(static_cast<size_t>(shape[0]), place, item.calls.size());
       Expected part{.shape = shape,
@@ -194,7 +199,7 @@ Expected one_output(const WorldProgram& program, size_t index, size_t place, siz
   }
 }
 
-/// The memory that the tensors share, when the outputs have been stored one after the other.
+/// Content of the shared memory after the outputs have been stored in order.
 Expected memory_after(const WorldProgram& program, size_t item, int rank,
                       const std::vector<Expected>& outputs) {
   Expected memory = outputs[0];
@@ -218,10 +223,10 @@ ByteVector to_bytes(DType dtype, const Numbers& numbers) {
 std::vector<ByteVector> inputs_of(const WorldProgram& program, size_t item, int rank) {
   const Call& call = program.items[item].calls.at(rank);
   if (call.placement.elements > 0)
-    return {to_bytes(call.dtype, memory_before(program, item, rank))};
+    return {to_bytes(call.operation.dtype, memory_before(program, item, rank))};
   std::vector<ByteVector> inputs;
   for (size_t tensor = 0; tensor < call.shapes.size(); ++tensor)
-    inputs.push_back(to_bytes(call.dtype, numbers_of(program, item, rank, tensor)));
+    inputs.push_back(to_bytes(call.operation.dtype, numbers_of(program, item, rank, tensor)));
   return inputs;
 }
 
@@ -230,11 +235,11 @@ std::vector<Expected> expected_of(const WorldProgram& program, size_t index, int
   const Call& call = item.any();
   const std::vector<int> members = program.members_of(item.set);
   const auto place = static_cast<size_t>(std::ranges::find(members, rank) - members.begin());
-  if (call.kind == OperationKind::alltoall) return exchanged(program, index, place);
+  if (call.operation.kind == OperationKind::alltoall) return exchanged(program, index, place);
   std::vector<Expected> outputs;
   for (size_t tensor = 0; tensor < call.shapes.size(); ++tensor) {
     outputs.push_back(one_output(program, index, place, tensor));
-    outputs.back().dtype = call.dtype;
+    outputs.back().dtype = call.operation.dtype;
     outputs.back().tolerance = tolerance_of(call);
   }
   if (item.calls.at(rank).placement.elements > 0)

@@ -14,14 +14,14 @@
 namespace hvd::sim {
 namespace {
 
-/// One rank's part of an item.
+/// The part of one rank in an item.
 struct Part {
-  std::shared_ptr<Operation> operation;  ///< none before it is submitted
+  std::shared_ptr<Completion> completion;  ///< nullptr before the submission
   std::vector<ByteVector> inputs, outputs;
   int released = 0;
 
-  bool is_submitted() const { return operation != nullptr; }
-  bool is_done() const { return is_submitted() && operation->handle.done(); }
+  bool is_submitted() const { return completion != nullptr; }
+  bool is_done() const { return is_submitted() && completion->handle.done(); }
 };
 
 class ProgramRun {
@@ -33,7 +33,8 @@ class ProgramRun {
         world_({.ranks_per_host = program.ranks_per_host,
                 .seed = seed,
                 .knobs = program.knobs,
-                .shared_memory = program.shared_memory}) {
+                .shared_memory = program.shared_memory,
+                .launches = program.launches}) {
     for (Rank& rank : ranks_) {
       rank.parts = std::vector<Part>(program.items.size());
       rank.joins.resize(program.stage_joins.size());
@@ -52,9 +53,9 @@ class ProgramRun {
 
  private:
   struct Rank {
-    std::vector<Part> parts;                        ///< [item]
-    std::vector<std::shared_ptr<Operation>> joins;  ///< [stage]
-    std::vector<std::shared_ptr<Operation>> duplicates;
+    std::vector<Part> parts;                         ///< [item]
+    std::vector<std::shared_ptr<Completion>> joins;  ///< [stage]
+    std::vector<std::shared_ptr<Completion>> duplicates;
     int stage = 0;
   };
 
@@ -79,9 +80,11 @@ class ProgramRun {
   bool has_nothing_to_do(int rank) const {
     const Rank& one = ranks_[rank];
     if (one.stage < stages()) return false;
-    const auto done = [](const auto& operation) { return !operation || operation->handle.done(); };
+    const auto done = [](const auto& completion) {
+      return !completion || completion->handle.done();
+    };
     return std::ranges::all_of(one.joins, done) && std::ranges::all_of(one.duplicates, done) &&
-           std::ranges::all_of(one.parts, [&](const Part& part) { return done(part.operation); });
+           std::ranges::all_of(one.parts, [&](const Part& part) { return done(part.completion); });
   }
 
   int stages() const { return static_cast<int>(program_.stage_joins.size()); }
@@ -102,7 +105,7 @@ class ProgramRun {
     world_.lose(program_.lost);
   }
 
-  /// Nothing moves; some rank must have something to submit, or all hang.
+  /// Called without progress: some rank must have something to submit, or the job hangs.
   void submit_anything() {
     for (int i = 0, first = below(program_.size()); i < program_.size(); ++i) {
       if (submit_something((first + i) % program_.size())) return;
@@ -121,10 +124,11 @@ class ProgramRun {
 
   std::string describe(size_t i) const {
     const Item& item = program_.items[i];
-    return fmt::format("#{} {} \"{}\" on set {}", i, name_of(item.any().kind), item.name, item.set);
+    return fmt::format("#{} {} \"{}\" on set {}", i, name_of(item.any().operation.kind), item.name,
+                       item.set);
   }
 
-  /// False when this rank has nothing that it can submit now.
+  /// Returns false if this rank cannot submit anything now.
   bool submit_something(int rank) {
     if (is_lost(rank) || has_ended(rank) || ranks_[rank].stage >= stages()) return false;
     std::vector<size_t> ready;
@@ -174,9 +178,9 @@ class ProgramRun {
     Request made = make_request(rank, i);
     made.release = [&part] { ++part.released; };
     const GroupNumber group = made.group;
-    part.operation = world_.submit(rank, std::move(made));
+    part.completion = world_.submit(rank, std::move(made));
     if (below(100) >= 4) return;
-    Request again = barrier(item.name);  // of a name that is in flight
+    Request again = barrier(item.name);  // the name is in flight
     again.group = group;
     ranks_[rank].duplicates.push_back(world_.submit(rank, std::move(again)));
     program_.census.count(WorldIngredient::duplicates);
@@ -185,10 +189,10 @@ class ProgramRun {
   Request make_request(int rank, size_t i) {
     const Item& item = program_.items[i];
     const Call& call = item.calls.at(rank);
-    Request made = request(call.kind, item.name);
+    Request made = request(call.operation.kind, item.name);
     if (item.set != kWorldSet) made.group = find_set(rank, item.set).group;
     made.signature.members = call.members;
-    if (call.kind == OperationKind::remove_process_set) {
+    if (call.operation.kind == OperationKind::remove_process_set) {
       const ProcessSet set = find_set(rank, item.target);
       made.signature.members = set.ranks;
       made.signature.target = set.group;
@@ -200,36 +204,28 @@ class ProgramRun {
   }
 
   static void sign(Signature& signature, const Call& call) {
-    signature.dtype = call.dtype;
-    signature.op = call.op;
-    signature.prescale = call.prescale;
-    signature.postscale = call.postscale;
-    signature.root = call.root;
+    signature.operation = call.operation;
     signature.shapes = Shapes(call.shapes.begin(), call.shapes.end());
     signature.fuse_with_others = call.fuse_with_others;
-    if (!has_free_rows(call.kind)) return;
+    if (!has_free_rows(call.operation.kind)) return;
     for (Shape& shape : signature.shapes) shape[0] = kFreeDimension;
-  }
-
-  static bool has_free_rows(OperationKind kind) {
-    return kind == OperationKind::allgather || kind == OperationKind::alltoall;
   }
 
   void bind(Request& made, int rank, size_t i) {
     const Call& call = program_.items[i].calls.at(rank);
     Part& part = ranks_[rank].parts[i];
-    Operation& operation = *made.operation;
+    Completion& completion = *made.completion;
     part.inputs = inputs_of(program_, i, rank);
     part.outputs.resize(part.inputs.size());
     if (call.placement.elements > 0) return bind_in_one_memory(made, call, part.inputs[0].data());
-    if (has_free_rows(call.kind))
-      operation.outputs.resize(call.shapes.size() + (call.splits.empty() ? 0 : 1));
+    if (has_free_rows(call.operation.kind))
+      completion.outputs.resize(call.shapes.size() + (call.splits.empty() ? 0 : 1));
     for (size_t tensor = 0; tensor < call.shapes.size(); ++tensor) {
       BatchTensor bound{.input = part.inputs[tensor].data(), .shape = call.shapes[tensor]};
-      if (has_free_rows(call.kind)) {
-        bound.gathered = &operation.outputs[tensor].gathered;
+      if (has_free_rows(call.operation.kind)) {
+        bound.gathered = &completion.outputs[tensor].gathered;
         bound.splits = call.splits;
-        if (!call.splits.empty()) bound.received_splits = &operation.outputs.back().gathered;
+        if (!call.splits.empty()) bound.received_splits = &completion.outputs.back().gathered;
       } else {
         if (!call.in_place) part.outputs[tensor].resize(part.inputs[tensor].size());
         bound.output = (call.in_place ? part.inputs : part.outputs)[tensor].data();
@@ -241,18 +237,18 @@ class ProgramRun {
   static void bind_in_one_memory(Request& made, const Call& call, std::byte* memory) {
     for (size_t tensor = 0; tensor < call.shapes.size(); ++tensor) {
       const auto [input, output] = call.placement.places[tensor];
-      made.tensors.push_back({.input = memory + input * element_bytes(call.dtype),
-                              .output = memory + output * element_bytes(call.dtype),
+      made.tensors.push_back({.input = memory + input * element_bytes(call.operation.dtype),
+                              .output = memory + output * element_bytes(call.operation.dtype),
                               .shape = call.shapes[tensor]});
     }
   }
 
-  /// As this rank knows it since it was added there.
+  /// The set as this rank got it when it was added.
   ProcessSet find_set(int rank, int set) const {
     for (size_t i = 0; i < program_.items.size(); ++i) {
       const Item& item = program_.items[i];
-      if (item.target == set && item.any().kind == OperationKind::add_process_set)
-        return *world_.process_sets(rank).find(ranks_[rank].parts[i].operation->number);
+      if (item.target == set && item.any().operation.kind == OperationKind::add_process_set)
+        return *world_.process_sets(rank).find(ranks_[rank].parts[i].completion->number);
     }
     return {};
   }
@@ -279,6 +275,7 @@ class ProgramRun {
       for (const auto& refused : ranks_[rank].duplicates)
         expect_outcome(rank, *refused, Code::invalid_argument, "a duplicate");
       check_joins(rank);
+      check_counters(rank);
     }
   }
 
@@ -293,10 +290,10 @@ class ProgramRun {
       note(rank, fmt::format("ended because of rank {}: {}", ending.rank, ending.text));
   }
 
-  /// True when it ended as it should, not with the loss.
-  bool expect_outcome(int rank, const Operation& operation, Code code, const std::string& what) {
-    if (!operation.handle.done()) return note(rank, what + " is not done"), false;
-    const Outcome& outcome = operation.handle.outcome();
+  /// Returns true if it ended as expected and not because of the loss.
+  bool expect_outcome(int rank, const Completion& completion, Code code, const std::string& what) {
+    if (!completion.handle.done()) return note(rank, what + " is not done"), false;
+    const Outcome& outcome = completion.handle.outcome();
     digest_ = digest_ * 31 + static_cast<uint64_t>(outcome.code);
     if (outcome.code == code) return true;
     const bool by_loss = lost_ && outcome.code == Code::peer_lost && outcome.rank == program_.lost;
@@ -310,7 +307,7 @@ class ProgramRun {
       if (!joined || !expect_outcome(rank, *joined, Code::ok, "join")) continue;
       for (const Rank& other : ranks_) {
         if (!other.joins[stage]) note(rank, "a join ended before all ranks had joined");
-        // A lost rank may not have heard of the end.
+        // A lost rank may not have received the end.
         else if (other.joins[stage]->handle.done() &&
                  other.joins[stage]->handle.outcome().code == Code::ok &&
                  other.joins[stage]->number != joined->number)
@@ -319,12 +316,59 @@ class ProgramRun {
     }
   }
 
+  // ---- counters
+
+  /// Compares the counters with the outcomes of the operations. After a loss, the number of failed
+  /// operations is not known: the engine may have rejected some of them at submission.
+  void check_counters(int rank) {
+    const CounterValues counted = world_.counters(rank);
+    CounterValues expected{};
+    bool joins = false;
+    for (size_t i = 0; i < program_.items.size(); ++i) {
+      if (ranks_[rank].parts[i].is_submitted()) expect_counted(rank, i, expected);
+    }
+    for (const auto& joined : ranks_[rank].joins) {
+      if (!joined) continue;
+      joins = true;
+      if (joined->handle.outcome().code == Code::ok)
+        ++expected.operations[static_cast<size_t>(OperationKind::join)];
+    }
+    if (counted.operations != expected.operations) note(rank, "operations are miscounted");
+    if (counted.bytes != expected.bytes) note(rank, "bytes are miscounted");
+    if (counted.stalls != 0) note(rank, "stalls are counted but there was none");
+    if (lost_) return;
+    if (counted.failed != expected.failed) note(rank, "failed operations are miscounted");
+    if (counted.by_slot + counted.in_full != expected.in_full)
+      note(rank, "announced requests are miscounted");
+    if (counted.batches_by[static_cast<size_t>(Mover::mpi)] != 0)
+      note(rank, "batches moved by MPI are counted but there was none");
+    // A rank that has joined takes part in the batches of the other ranks.
+    if (joins ? counted.tensors < expected.tensors : counted.tensors != expected.tensors)
+      note(rank, fmt::format("{} batched tensors are counted, expected {}", counted.tensors,
+                             expected.tensors));
+  }
+
+  void expect_counted(int rank, size_t i, CounterValues& expected) const {
+    const Call& call = program_.items[i].calls.at(rank);
+    ++expected.in_full;
+    if (ranks_[rank].parts[i].completion->handle.outcome().code != Code::ok) {
+      ++expected.failed;
+      return;
+    }
+    const auto kind = static_cast<size_t>(call.operation.kind);
+    ++expected.operations[kind];
+    for (const Shape& shape : call.shapes)
+      expected.bytes[kind] +=
+          static_cast<uint64_t>(element_count(shape)) * element_bytes(call.operation.dtype);
+    if (moves_tensors(call.operation.kind)) expected.tensors += call.shapes.size();
+  }
+
   void check(int rank, size_t i) {
     const Item& item = program_.items[i];
     const Part& part = ranks_[rank].parts[i];
     const Code code = item.fate == Fate::completes ? Code::ok : Code::mismatch;
-    const bool as_meant = expect_outcome(rank, *part.operation, code, describe(i));
-    if (part.operation->handle.done() && part.released != 1 && !has_ended_before(part))
+    const bool as_meant = expect_outcome(rank, *part.completion, code, describe(i));
+    if (part.completion->handle.done() && part.released != 1 && !has_ended_before(part))
       note(rank, fmt::format("{} was released {} times", describe(i), part.released));
     if (!as_meant) return;
     for (const auto& [other, call] : item.calls) {
@@ -335,16 +379,16 @@ class ProgramRun {
     if (item.target != kWorldSet) check_number(rank, i);
   }
 
-  /// Refused by an ended engine, which leaves the request to the caller.
+  /// Rejected by an ended engine; the request stays with the caller.
   static bool has_ended_before(const Part& part) {
-    return part.released == 0 && part.operation->handle.outcome().code == Code::peer_lost;
+    return part.released == 0 && part.completion->handle.outcome().code == Code::peer_lost;
   }
 
   void check_number(int rank, size_t i) {
     for (const auto& [other, call] : program_.items[i].calls) {
       const Part& part = ranks_[other].parts[i];
-      if (part.is_done() && part.operation->handle.outcome().code == Code::ok &&
-          part.operation->number != ranks_[rank].parts[i].operation->number)
+      if (part.is_done() && part.completion->handle.outcome().code == Code::ok &&
+          part.completion->number != ranks_[rank].parts[i].completion->number)
         note(rank, describe(i) + " has another id elsewhere");
     }
   }
@@ -355,8 +399,8 @@ class ProgramRun {
     const std::vector<Expected> expected = expected_of(program_, i, rank);
     for (size_t output = 0; output < expected.size(); ++output) {
       const std::byte* actual = nullptr;
-      if (has_free_rows(call.kind)) {
-        const Gathered& gathered = part.operation->outputs[output].gathered;
+      if (has_free_rows(call.operation.kind)) {
+        const Gathered& gathered = part.completion->outputs[output].gathered;
         if (gathered.shape != expected[output].shape)
           return note(
               rank, fmt::format("{}: output {} has the shape {}, expected {}", describe(i), output,
@@ -374,7 +418,7 @@ class ProgramRun {
 
   WorldProgram& program_;
   std::mt19937_64 random_;
-  std::vector<Rank> ranks_;  ///< memory of the requests, which outlives the engines
+  std::vector<Rank> ranks_;  ///< memory of the requests; must outlive the engines
   World world_;
   int submit_percent_ = 50;
   int64_t steps_ = 0;

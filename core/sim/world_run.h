@@ -1,5 +1,5 @@
-// Carries out a WorldProgram on a World: every rank submits in an order and at moments drawn from
-// the seed, and every result is compared with the reference.
+// Runs a WorldProgram on a World. Every rank submits in an order and at times drawn from the seed.
+// Every result is compared with the reference.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 namespace hvd::sim {
 
 struct WorldRun {
-  std::optional<std::string> failure;  ///< what went wrong, if anything did
+  std::optional<std::string> failure;  ///< the first failure, if any
   uint64_t digest = 0;                 ///< equal for equal runs
 };
 
-/// Adds to the program's census what only a run can tell.
+/// Adds the features that only a run reveals to the census of the program.
 WorldRun run_program(WorldProgram& program, uint64_t seed);
 
 }  // namespace hvd::sim

@@ -13,7 +13,7 @@ namespace {
 
 using testing::Each;
 using testing::HasSubstr;
-using Operations = std::vector<std::shared_ptr<Operation>>;
+using Operations = std::vector<std::shared_ptr<Completion>>;
 
 bool all_done(const Operations& operations) {
   return std::all_of(operations.begin(), operations.end(),
@@ -33,7 +33,7 @@ std::vector<int> some_hosts(uint64_t seed) {
   return shapes[seed % shapes.size()];
 }
 
-/// Submits the same on every rank, in a random order of ranks, and runs until all have ended.
+/// Submits the same request on every rank in a random order and runs until all have ended.
 template <class Make>
 Operations on_all(World& world, uint64_t seed, Make make) {
   Operations operations;
@@ -55,7 +55,7 @@ TEST(WorldJoin, AJoinedRankContributesTheNeutralElementAndTheLastOneIsToldToAll)
       if (rank != last) joins.push_back(world.submit(rank, join()));
     }
     std::mt19937_64 random(seed);
-    int countdown = static_cast<int>(random() % 200);  // before, while and after they are heard of
+    int countdown = static_cast<int>(random() % 200);  // before, during and after the negotiation
     world.run_until([&] { return --countdown < 0; });
     std::vector<std::vector<float>> tensors(4, std::vector<float>(3000, 6.0f));
     const Operations alone = {world.submit(last, allreduce("s", tensors[0])),
@@ -127,7 +127,7 @@ TEST(WorldJoin, ARankThatHasJoinedContributesNothingInItsProcessSetsToo) {
       request.group = set.group;
       return request;
     };
-    // All members that are reached by way of rank 2 have joined, and rank 4, which is none.
+    // All members behind rank 2 have joined, and rank 4, which is not a member.
     Operations joins = {world.submit(2, join()), world.submit(3, join()), world.submit(4, join())};
     std::vector<float> sum(3000, 6.0f), least(3, 6.0f), moved(2), world_sum(5, 6.0f),
         other(5, 1.0f);
@@ -255,7 +255,7 @@ TEST(WorldSets, OneThatGoesFinishesWhatWasAgreedAndFailsTheRest) {
     ASSERT_TRUE(world.run_until([&] { return late->handle.done(); }));
     EXPECT_THAT(late->handle.outcome().text, HasSubstr("the process set has been removed"));
     const auto added = on_all(world, seed, [] { return add_process_set({1, 2}); });
-    for (const auto& one : added) EXPECT_EQ(one->number, 2);  // the id 1 is not used again
+    for (const auto& one : added) EXPECT_EQ(one->number, 2);  // the id 1 is not reused
   }
 }
 

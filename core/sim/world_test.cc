@@ -11,7 +11,7 @@
 namespace hvd::sim {
 namespace {
 
-using Operations = std::vector<std::shared_ptr<Operation>>;
+using Operations = std::vector<std::shared_ptr<Completion>>;
 
 bool all_done(const Operations& operations) {
   return std::all_of(operations.begin(), operations.end(),
@@ -146,7 +146,7 @@ TEST(World, ANameInFlightIsRefusedOnItsRankAndTheFirstOneStaysValid) {
   std::vector<float> first(3, 1.0f), second(3, 1.0f), other(3, 1.0f);
   const auto valid = world.submit(0, allreduce("x", first));
   const auto refused = world.submit(0, allreduce("x", second));
-  ASSERT_TRUE(world.run_until([&] { return refused->handle.done(); }));
+  ASSERT_TRUE(refused->handle.done());  // at once, on the submitting thread
   EXPECT_EQ(refused->handle.outcome().code, Code::invalid_argument);
   const auto partner = world.submit(1, allreduce("x", other));
   ASSERT_TRUE(world.run_until([&] { return all_done({valid, partner}); }));
@@ -176,7 +176,7 @@ TEST(World, ShutdownByAnyRankCompletesWhatWasAgreedAndEndsTheRest) {
       return true;
     })) << "seed "
         << seed;
-    // All or nothing: either it ran everywhere or nowhere.
+    // It must have run on all ranks or on none.
     for (const auto& operation : complete)
       EXPECT_EQ(operation->handle.outcome().code, complete[0]->handle.outcome().code);
     if (seed % 2 == 0) {
@@ -191,7 +191,7 @@ TEST(World, ShutdownByAnyRankCompletesWhatWasAgreedAndEndsTheRest) {
 
 TEST(World, EveryRankEndsAndNamesTheOneThatIsLost) {
   for (const uint64_t seed : seeds(100)) {
-    // Longer than the world: the lost rank's engine never lets go of its own.
+    // Must outlive the world: the engine of the lost rank never releases its memory.
     std::vector<std::vector<float>> tensors(5, std::vector<float>(20000, 1.0f));
     World world({.ranks_per_host = seed % 2 ? std::vector<int>{4} : std::vector<int>{2, 1, 2},
                  .seed = seed});
@@ -241,6 +241,9 @@ TEST(World, AStallThatLastsTooLongEndsTheJobWithTheReport) {
   EXPECT_EQ(outcome.code, Code::shut_down);
   EXPECT_THAT(outcome.text,
               testing::AllOf(testing::HasSubstr("grad"), testing::HasSubstr("Missing ranks:\n1")));
+  EXPECT_GE(world.counters(0).stalls, 1);
+  EXPECT_EQ(world.counters(1).stalls, 0);
+  EXPECT_EQ(world.counters(2).failed, 1);
 }
 
 TEST(World, TheSameSeedIsTheSameRun) {
@@ -255,6 +258,43 @@ TEST(World, TheSameSeedIsTheSameRun) {
     return std::pair{steps, tensors};
   };
   EXPECT_EQ(run(11), run(11));
+}
+
+TEST(World, ATimeoutEndsTheJobAndNamesTheMissingRank) {
+  for (const bool checks_stalls : {false, true}) {
+    Knobs knobs;
+    knobs.stall_check_disable = !checks_stalls;
+    knobs.log_level = LogLevel::fatal;
+    World world({.ranks_per_host = {2, 2}, .seed = 3, .knobs = knobs});
+    Operations waiting;
+    for (int rank = 0; rank < 3; ++rank) {
+      Request late = barrier("late");
+      if (rank == 1) late.timeout = std::chrono::milliseconds(500);
+      waiting.push_back(world.submit(rank, std::move(late)));
+    }
+    ASSERT_TRUE(world.run_until([&] { return all_done(waiting); }, 3));
+    for (const auto& one : waiting) {
+      EXPECT_EQ(one->handle.outcome().code, Code::shut_down);
+      EXPECT_THAT(one->handle.outcome().text,
+                  testing::HasSubstr("late has waited for 0.5 s, its timeout: submitted by ranks "
+                                     "0-2, not by rank 3"));
+    }
+  }
+}
+
+TEST(World, ATimeoutOfWhatIsAgreedEndsNothing) {
+  World world({.ranks_per_host = {1, 1}, .seed = 4});
+  for (int round = 0; round < 3; ++round) {
+    Operations operations;
+    for (int rank = 0; rank < 2; ++rank) {
+      Request made = barrier("b");
+      made.timeout = std::chrono::seconds(1);
+      operations.push_back(world.submit(rank, std::move(made)));
+    }
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); }));
+    EXPECT_FALSE(world.run_until([] { return false; }, 1)) << "only the time passes";
+    EXPECT_EQ(operations[0]->handle.outcome().code, Code::ok);
+  }
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace hvd {
 namespace {
 
 constexpr uint32_t kMagic = 0x31445648;  // "HVD1"
-constexpr uint8_t kVersion = 4;          // 3 told of the joins of whole subtrees only
-/// As it goes over the wire.
+constexpr uint8_t kVersion = 6;          // version 5 had no messages
+/// The wire format of the header.
 struct WireHeader {
   uint32_t magic = kMagic;
   uint8_t version = kVersion;
@@ -25,21 +25,23 @@ struct WireHeader {
 static_assert(sizeof(WireHeader) == kFrameHeaderBytes);
 constexpr FrameKind kLastFrameKind = FrameKind::data;
 
-// Payloads up to this size are copied behind one another, so that many small frames leave in one
-// call; above it a copy costs more than a further call.
+// Payloads up to this size are copied into one buffer, so that many small frames are sent with one
+// system call; above it a copy costs more than another call.
 constexpr size_t kGatherBytes = 4 * KiB;
-// One receive takes many small frames, and of a long one at most this much is copied.
+// Size of the receive buffer: one receive takes many small frames, and copies at most this much of
+// a long frame.
 constexpr size_t kBufferBytes = 32 * KiB;
-// What may land directly after its head: of a long frame that is awaited no more is copied.
+// Size of the first read of a frame with a posted receive: at most this much of its payload is
+// copied, the rest is received in place.
 constexpr size_t kFirstBytesOfLanding = 1 * KiB;
-// What is lent leaves at once up to this size. More waits for pump(), so that frames lent one
-// behind the other leave in one call, of which only the last packet is not full (docs/decisions,
-// 13).
+// Zero-copy sends up to this size are sent at once. Larger ones wait for pump(), so that
+// consecutive frames are sent with one system call and only the last packet is partly filled
+// (docs/decisions/0013).
 constexpr size_t kLentAtOnceBytes = 64 * KiB;
-// Memory for a long frame is taken as its bytes come, this much ahead: a header alone takes no
-// more. The longest frame of data fits.
+// Memory for a long frame is allocated as its bytes arrive, this much ahead, so that a header alone
+// cannot cause a large allocation. The longest data frame fits.
 constexpr size_t kRoomAheadBytes = 2 * MiB;
-// Pieces of the queue that leave in one call.
+// Maximum number of queue entries per system call.
 constexpr size_t kPiecesACall = 8;
 
 void append(ByteVector& to, ConstBytes bytes) { to.insert(to.end(), bytes.begin(), bytes.end()); }
@@ -90,11 +92,11 @@ void Channel::enqueue(FrameKind kind, ByteVector payload) {
     append(gathering(), payload);
   } else {
     unsent_.push_back({std::move(payload)});
-    unsent_.emplace_back();  // what follows is gathered apart from the payload
+    unsent_.emplace_back();  // later frames are gathered in a new entry
   }
 }
 
-/// The end of the queue, where small things go behind one another.
+/// Returns the last queue entry, to which small frames are appended.
 ByteVector& Channel::gathering() {
   const bool fits =
       !unsent_.empty() && unsent_.back().lent.empty() && unsent_.back().own.size() <= kBufferBytes;
@@ -139,7 +141,7 @@ void Channel::queue_rest(std::span<const ConstBytes> pieces, size_t sent) {
 
 void Channel::return_loans() {
   for (Unsent& part : unsent_) {
-    append(part.own, part.lent);  // one of both is empty
+    append(part.own, part.lent);  // one of the two is empty
     part.lent = {};
   }
   landings_.clear();
@@ -157,8 +159,8 @@ void Channel::return_loans() {
 }
 
 bool Channel::pump() {
-  // Both always: a peer that waits for us to read must not wait for our turn to write. What is lent
-  // has waited for this call, so it goes first.
+  // Always write and read: a peer that waits for this rank to read must not wait for it to write.
+  // Writes come first, because zero-copy frames have waited for this call.
   const bool sent = write_some();
   const bool received = read_some();
   return received || sent;
@@ -178,7 +180,7 @@ bool Channel::write_some() {
     took_off(sent);
     if (sent == 0) break;
     moved = true;
-    // A watched socket tells when there is room; in between we look what the peer has sent.
+    // A watched socket reports when it is writable; meanwhile, read what the peer has sent.
     if (fd() >= 0) break;
   }
   return moved;
@@ -201,8 +203,8 @@ bool Channel::read_some() {
     if (received == 0) break;
     moved = true;
     took(received);
-    // A watched socket reports what is still to come; other links must be read until nothing comes.
-    // Of a frame that has a landing, only the beginning was asked for.
+    // A watched socket reports further data; other links must be read until no data arrives. For a
+    // frame with a posted receive, only the beginning was read.
     if (fd() >= 0 && !(partial_ && partial_received_ < kFirstBytesOfLanding)) break;
   }
   return moved;
@@ -218,7 +220,7 @@ void Channel::land(ConstBytes head, MutableBytes target) {
   std::ranges::copy(head, landings_.emplace_back(Landing{.target = target}).head.begin());
 }
 
-/// Of the frame whose beginning has come already.
+/// Directs the rest of the partly received frame to `target` and copies what has arrived.
 void Channel::land_rest(MutableBytes target) {
   if (!partial_->landed.empty() || partial_bytes_ != kHeadBytes + target.size()) return;
   ByteVector& payload = partial_->payload;
@@ -254,7 +256,7 @@ void Channel::took(size_t bytes) {
   finish(std::move(whole));
 }
 
-/// Turns the buffer into frames. Afterwards it holds less than a header and a head, and begins at
+/// Splits the buffer into frames. Afterwards it holds less than a header and a head, and starts at
 /// 0.
 void Channel::split_buffer() {
   while (!goodbye_received_ && buffer_end_ - buffer_begin_ >= kFrameHeaderBytes) {
@@ -309,14 +311,14 @@ Channel::Header Channel::parse(ConstBytes bytes) const {
   };
   if (header.magic != kMagic) refuse("a wrong magic number");
   if (header.version != kVersion) {
-    refuse(fmt::format("version {}, this is version {}", header.version, kVersion));
+    refuse(fmt::format("version {}, expected {}", header.version, kVersion));
   }
   if (header.kind > static_cast<uint8_t>(kLastFrameKind)) {
     refuse(fmt::format("kind {}", header.kind));
   }
   if (header.zero != 0) refuse("bits set that must be zero");
   if (header.generation != generation_) {
-    refuse(fmt::format("generation {}, this is generation {}", header.generation, generation_));
+    refuse(fmt::format("generation {}, expected {}", header.generation, generation_));
   }
   const auto kind = static_cast<FrameKind>(header.kind);
   const bool fits = kind == FrameKind::goodbye
@@ -329,7 +331,9 @@ Channel::Header Channel::parse(ConstBytes bytes) const {
 int32_t Channel::rank_of(ConstBytes reason) const {
   int32_t rank;
   std::memcpy(&rank, reason.data(), sizeof rank);
-  if (rank < 0) fail(Code::internal, fmt::format("rank {} has lost rank {}", peer_, rank), peer_);
+  if (rank < 0)
+    fail(Code::internal,
+         fmt::format("rank {} reports the loss of the invalid rank {}", peer_, rank), peer_);
   return rank;
 }
 

@@ -1,8 +1,9 @@
-// Frames over a Link: what both sides put on a connection once the handshake is done. A Channel
-// queues what does not fit, refuses frames of another generation, and tells a goodbye from a loss.
+// Framed messages over a Link, used once the handshake is done. A Channel queues what the link does
+// not accept at once, rejects frames of another generation, and distinguishes a goodbye from a
+// loss.
 //
-// What is large need not be copied on its way: a frame may be sent from where its bytes lie (they
-// are on loan until they are sent), and be received where they are wanted (a landing).
+// Large payloads need no copies: a frame can be sent from the caller's memory (zero-copy send, see
+// lend()) and received into the caller's memory (posted receive, see land()).
 #pragma once
 
 #include <array>
@@ -25,71 +26,75 @@ enum class FrameKind : uint8_t { goodbye = 0, control = 1, data = 2 };
 struct Frame {
   FrameKind kind = FrameKind::control;
   ByteVector payload{};
-  /// What follows the payload, where it has landed.
+  /// The part of the payload that was received into a posted buffer.
   MutableBytes landed{};
 };
 
-/// 16 bytes before every payload; docs/wire.md fixes them: magic, version, kind, generation,
-/// length.
+/// Header size: 16 bytes before every payload, as in docs/wire.md: magic, version, kind,
+/// generation, length.
 inline constexpr size_t kFrameHeaderBytes = 16;
-/// No frame is longer; a length above it comes from a stranger or a mistake.
+/// Maximum frame size. A greater length indicates a foreign peer or a bug.
 inline constexpr size_t kMaxFrameBytes = 64 * MiB;
-/// Reading stops while more than this waits in receive(): a peer cannot fill our memory.
+/// Reading stops while receive() holds more than this, which bounds the memory that a peer can use.
 inline constexpr size_t kUnreadLimitBytes = 16 * MiB;
-/// A frame that is lent begins with a head of this size; a landing is recognised by it. Header and
-/// head are a cache line, so that the bytes behind them keep their alignment on the way
-/// (docs/decisions, 26).
+/// Frames sent with lend() begin with a head of this size, which also matches a frame to its posted
+/// receive. Header and head fill a cache line, so that the payload keeps its alignment (see
+/// docs/decisions/0026).
 inline constexpr size_t kHeadBytes = kCacheLine - kFrameHeaderBytes;
 
-/// Owned and driven by one thread; never blocks.
+/// Owned and used by one thread; never blocks.
 class Channel {
  public:
-  /// `peer` is the global rank at the other end; `generation` is put into and expected in every
+  /// `peer` is the global rank at the other end. `generation` is sent in and expected of every
   /// frame.
   Channel(std::unique_ptr<Link> link, int peer, uint32_t generation);
 
   int peer() const { return peer_; }
   int fd() const { return link_->fd(); }
 
-  /// Queues a frame and sends what fits.
+  /// Queues a frame and sends as much as the link accepts.
   void send(FrameKind kind, ByteVector payload);
-  /// Queues a frame whose payload is `head` (kHeadBytes, copied) and `pieces`, which must not
-  /// change until sent_bytes() has reached what queued_bytes() is afterwards. A short one is sent
-  /// at once, a long one by pump().
+  /// Zero-copy send: queues a frame whose payload is `head` (kHeadBytes, copied) followed by
+  /// `pieces`. The pieces must not change until sent_bytes() reaches the value that queued_bytes()
+  /// has after this call. Short frames are sent at once, long ones by pump().
   void lend(FrameKind kind, ConstBytes head, std::span<const ConstBytes> pieces);
   uint64_t queued_bytes() const { return sent_bytes_ + unsent_bytes_; }  ///< ever
   uint64_t sent_bytes() const { return sent_bytes_; }                    ///< ever
 
-  /// When a frame of kind data comes whose payload is `head` and then as many bytes as `target`
-  /// has, they go there, and the frame says so. Until then `target` is on loan. Landings are made
-  /// in the order in which their frames come. What has come already of the frame is copied there; a
-  /// whole one lands nowhere.
+  /// Posts a receive: the frame of kind data whose payload is `head` followed by exactly
+  /// target.size() bytes is received into `target`, and Frame::landed refers to it. `target` must
+  /// stay valid until then. Receives must be posted in the order in which their frames arrive.
+  /// Bytes of the frame that have already arrived are copied; a frame that is already complete is
+  /// not affected.
   void land(ConstBytes head, MutableBytes target);
 
-  /// Nothing is on loan any more: copies what is not sent, forgets all landings.
+  /// Ends all use of borrowed memory: copies unsent pieces and cancels all posted receives.
   void return_loans();
 
-  /// Moves bytes both ways; true when anything moved. Throws Error{peer_lost, rank = peer} on an
-  /// end without a goodbye, Error{internal} on a frame of another generation or a malformed one.
-  /// Reading stops while more than kUnreadLimitBytes of frames wait in receive(), and after a
-  /// goodbye.
+  /// Sends and receives what it can; returns whether any bytes moved. Throws Error{peer_lost, rank
+  /// = peer} if the connection ends without a goodbye, Error{internal} for a malformed frame or one
+  /// of another generation. Stops reading while receive() holds more than kUnreadLimitBytes, and
+  /// after a goodbye.
   bool pump();
 
-  /// The oldest whole frame; a goodbye is not returned but remembered.
+  /// Takes the oldest complete frame; nullopt if there is none. Goodbyes are not returned but
+  /// recorded.
   std::optional<Frame> receive();
-  /// The same without taking it; nullptr when there is none.
+  /// Returns the oldest complete frame without taking it; nullptr if there is none.
   const Frame* front() const { return unread_.empty() ? nullptr : &unread_.front(); }
 
   size_t unsent_bytes() const { return unsent_bytes_; }
-  /// The peer's last frame has arrived; frames before it may still be in receive().
+  /// Returns whether the peer's last frame has arrived. Earlier frames may still be in receive().
   bool said_goodbye() const { return goodbye_received_; }
-  /// Its goodbye has a reason: it has lost a rank, or failed. It needs nothing more.
+  /// Returns whether the peer's goodbye carries a reason: it has lost a rank or failed. It needs no
+  /// more data.
   bool has_given_up() const { return has_given_up_; }
-  /// That reason, once: the rank that the peer has lost, or its own; then kNoRank.
+  /// Returns that reason once: the rank that the peer has lost, or the peer's own rank; afterwards
+  /// kNoRank.
   int take_reason() { return std::exchange(reason_, kNoRank); }
-  /// The last frame. Afterwards nothing may be sent.
+  /// Sends the last frame. No frame may be sent afterwards.
   void send_goodbye();
-  /// The same with a reason.
+  /// Sends a goodbye with the reason that rank `lost` is lost.
   void give_up(int lost);
 
  private:
@@ -112,11 +117,11 @@ class Channel {
   bool write_some();
   void took_off(size_t sent);
   bool read_some();
-  /// What read_some() fills next: the rest of a long payload, or the buffer.
+  /// Returns the buffer for the next read: the rest of a long payload, or the receive buffer.
   MutableBytes room();
   void took(size_t bytes);
   void split_buffer();
-  /// Takes as much of a frame as there is of it in `body`; how much that was.
+  /// Consumes the part of a frame that is in `body`; returns its size.
   size_t begin_frame(const Header& header, ConstBytes body);
   std::optional<MutableBytes> landing_for(const Header& header, ConstBytes body);
   void land_rest(MutableBytes target);
@@ -129,7 +134,8 @@ class Channel {
   int peer_;
   uint32_t generation_;
 
-  std::deque<Unsent> unsent_;  ///< small frames and headers gathered, long payloads as they came
+  std::deque<Unsent>
+      unsent_;  ///< small frames and headers are gathered; long payloads are separate entries
   size_t unsent_bytes_ = 0;
   uint64_t sent_bytes_ = 0;
   size_t sent_of_front_ = 0;
@@ -140,12 +146,13 @@ class Channel {
   bool goodbye_received_ = false;
   bool has_given_up_ = false;
   int32_t reason_ = kNoRank;
-  AlignedBuffer buffer_;  ///< received and not yet split into frames: [buffer_begin_, buffer_end_)
+  AlignedBuffer
+      buffer_;  ///< received bytes not yet split into frames: [buffer_begin_, buffer_end_)
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;
-  std::optional<Frame> partial_;  ///< a frame that is longer than what the buffer held of it
-  size_t partial_received_ = 0;   ///< of its payload, or of what lands
-  size_t partial_bytes_ = 0;      ///< of all that follows its header
+  std::optional<Frame> partial_;  ///< a frame that was only partly in the buffer
+  size_t partial_received_ = 0;   ///< bytes received of its payload or posted buffer
+  size_t partial_bytes_ = 0;      ///< size of its payload, posted part included
   std::deque<Landing> landings_;
 };
 

@@ -1,12 +1,12 @@
 #include "core/transport/channel.h"
 
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <sys/socket.h>
 
 #include <random>
 
 #include "core/base/error.h"
+#include "core/base/heap_testing.h"
 #include "core/transport/mem_link.h"
 #include "core/transport/tcp_link.h"
 
@@ -31,7 +31,7 @@ Pair mem_channels(const MemLinkOptions& options, uint32_t first_generation = 5,
           Channel(std::move(b), options.first_rank, second_generation)};
 }
 
-/// A channel, and the bare link at its other end.
+/// A channel and the raw link at its other end.
 struct Bare {
   Bare() : Bare(MemLink::make_pair({.first_rank = 3})) {}
   explicit Bare(std::pair<std::unique_ptr<MemLink>, std::unique_ptr<MemLink>> pair)
@@ -51,7 +51,7 @@ struct Bare {
   Channel channel;
 };
 
-/// What a Channel of generation 5 puts on the wire.
+/// The bytes of a frame of generation 5 on the wire.
 ByteVector bytes_of_frame(const ByteVector& payload) {
   auto [a, b] = MemLink::make_pair({});
   Channel channel(std::move(a), 0, 5);
@@ -130,7 +130,7 @@ TEST(Channel, AnEndAfterAGoodbyeIsNoLoss) {
   }
   EXPECT_TRUE(pair.second.said_goodbye());
   EXPECT_EQ(pair.second.receive()->payload, payload_of(5, 1));
-  pair.second.send_goodbye();  // nobody hears it, and that is fine
+  pair.second.send_goodbye();  // no peer receives it, which is allowed
   EXPECT_FALSE(pair.second.pump());
 }
 
@@ -149,7 +149,7 @@ TEST(Channel, AGoodbyeSaysOnceWhomItsSenderHasLost) {
 TEST(Channel, RefusesAGoodbyeWhoseReasonIsNoRank) {
   ByteVector goodbye = bytes_of_frame(ByteVector(4, std::byte{255}));
   goodbye[5] = std::byte{0};
-  EXPECT_STREQ(Bare().error_of(goodbye).what(), "rank 3 has lost rank -1");
+  EXPECT_STREQ(Bare().error_of(goodbye).what(), "rank 3 reports the loss of the invalid rank -1");
   goodbye[12] = std::byte{5};
   EXPECT_STREQ(Bare().error_of(goodbye).what(), "rank 3 sent a frame with a length of 5 bytes");
 }
@@ -175,14 +175,14 @@ TEST(Channel, RefusesAFrameOfAnotherGeneration) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::internal);
-    EXPECT_STREQ(error.what(), "rank 0 sent a frame with generation 5, this is generation 6");
+    EXPECT_STREQ(error.what(), "rank 0 sent a frame with generation 5, expected 6");
   }
 }
 
 TEST(Channel, RefusesAnyWrongBitOfAHeader) {
   const ByteVector good = bytes_of_frame({});
   ASSERT_EQ(good.size(), kFrameHeaderBytes);
-  for (size_t bit = 0; bit < 8 * 12; ++bit) {  // the length has a test of its own
+  for (size_t bit = 0; bit < 8 * 12; ++bit) {  // the length is tested separately
     Bare bare;
     auto bytes = good;
     bytes[bit / 8] ^= std::byte{1} << (bit % 8);
@@ -221,7 +221,7 @@ TEST(Channel, ACutFrameIsNeverReceived) {
   }
 }
 
-/// A link that notes how many bytes each call has sent.
+/// A link that records how many bytes each call has sent.
 class NotingLink final : public Link {
  public:
   explicit NotingLink(std::vector<size_t>& calls) : calls_(calls) {}
@@ -256,7 +256,7 @@ TEST(Channel, LongFramesThatAreLentTogetherLeaveInOneCall) {
   EXPECT_EQ(calls, std::vector{front + 1 * KiB});
   lend(long_one);
   lend(long_one);
-  lend(brief);  // keeps its place in the order
+  lend(brief);  // stays in order
   EXPECT_EQ(calls.size(), 1u);
   EXPECT_TRUE(channel.pump());
   EXPECT_EQ(calls, (std::vector{front + 1 * KiB, 3 * front + 201 * KiB}));
@@ -282,9 +282,9 @@ TEST(Channel, TakesNoMemoryForAFrameThatIsOnlyAnnounced) {
   ByteVector start = bytes_of_frame(payload_of(100, 1));
   const uint32_t length = kMaxFrameBytes;
   std::memcpy(start.data() + kFrameHeaderBytes - sizeof length, &length, sizeof length);
-  const size_t before = ::mallinfo2().uordblks;
+  const size_t before = test::heap_bytes();
   EXPECT_EQ(bare.error_of(start).code(), Code::ok);
-  EXPECT_LT(::mallinfo2().uordblks, before + 4 * MiB);
+  EXPECT_LT(test::heap_bytes(), before + kMaxFrameBytes / 8);
 }
 
 }  // namespace

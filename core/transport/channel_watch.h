@@ -1,4 +1,4 @@
-// What a driver wants to hear of a Channel.
+// Registers Channels with a Waiter.
 #pragma once
 
 #include "core/transport/channel.h"
@@ -6,13 +6,14 @@
 
 namespace hvd {
 
-/// A channel without a socket has nothing to watch.
+/// Watches the channel's socket, if it has one.
 inline void watch(Waiter& waiter, const Channel& channel, uint64_t tag) {
   if (channel.fd() >= 0) waiter.watch(channel.fd(), tag);
 }
 
-/// For a channel that `waiter` watches under `tag`: what cannot be sent now is sent when there is
-/// room; what has said goodbye has nothing more to tell, and what has given up needs nothing.
+/// Updates the watch on a channel registered under `tag` before the thread sleeps: also waits for
+/// writability if bytes are unsent. Removes channels that need no further events: those that have
+/// given up, and those that have said goodbye and have nothing unsent.
 inline void watch_before_sleep(Waiter& waiter, const Channel& channel, uint64_t tag) {
   if (channel.fd() < 0) return;
   const bool unsent = channel.unsent_bytes() > 0;
@@ -23,7 +24,7 @@ inline void watch_before_sleep(Waiter& waiter, const Channel& channel, uint64_t 
   }
 }
 
-/// A channel that is broken, if it leads to `peer`, is watched no longer.
+/// Stops watching a broken channel if it leads to `peer`.
 inline void unwatch(Waiter& waiter, const Channel& channel, int peer) {
   if (channel.peer() == peer && channel.fd() >= 0) waiter.forget(channel.fd());
 }

@@ -19,7 +19,7 @@
 namespace hvd {
 namespace {
 
-/// Nothing when the text is no address. Asks nobody.
+/// Parses a numeric address without DNS; nullopt if it is not one.
 std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> parse(const Address& address) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;

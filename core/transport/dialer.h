@@ -1,5 +1,5 @@
-// TCP connections that are being opened, many at a time and without blocking, so that an address
-// which nobody answers holds up no other one. Who is at the other end is for a Gate to find out.
+// Non-blocking TCP connects, many in parallel, so that an unreachable address does not delay the
+// others. A Gate authenticates the peer afterwards.
 #pragma once
 
 #include <map>
@@ -11,26 +11,26 @@
 
 namespace hvd {
 
-/// How one attempt ended.
+/// The result of one attempt.
 struct Dialed {
-  int id = 0;  ///< as given to dial()
+  int id = 0;  ///< as passed to dial()
   Address address;
-  FileDescriptor socket;  ///< connected and non-blocking; empty: it failed
+  FileDescriptor socket;  ///< connected and non-blocking; empty if the attempt failed
   std::string why;
 };
 
-/// Owned and driven by one thread; never blocks.
+/// Owned and used by one thread; never blocks.
 class Dialer {
  public:
   Dialer();
 
-  /// `address` is numeric. Several attempts may have one id.
+  /// Starts an attempt. `address` is numeric. Several attempts may share one id.
   void dial(int id, const Address& address);
-  /// Ends the attempts of this id without an outcome.
+  /// Cancels the attempts of this id; step() does not return them.
   void forget(int id);
   bool is_dialing(int id) const;
 
-  /// Readable when step() has something to do.
+  /// Readable when step() has work.
   int fd() const { return epoll_.get(); }
   std::vector<Dialed> step();
 
@@ -43,7 +43,7 @@ class Dialer {
   void end(Attempt attempt, int error);
 
   FileDescriptor epoll_;
-  FileDescriptor now_;               ///< an eventfd: readable while there are outcomes at hand
+  FileDescriptor now_;               ///< an eventfd: readable while results are available
   std::map<int, Attempt> attempts_;  ///< by descriptor
   std::vector<Dialed> ended_;
 };

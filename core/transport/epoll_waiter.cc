@@ -14,7 +14,7 @@
 namespace hvd {
 namespace {
 
-constexpr int kEventsAtOnce = 64;  // what does not fit is reported by the next call
+constexpr int kEventsAtOnce = 64;  // the next call reports the rest
 
 void control(int epoll, int operation, int fd, bool writable) {
   epoll_event event{};
@@ -23,7 +23,7 @@ void control(int epoll, int operation, int fd, bool writable) {
   if (::epoll_ctl(epoll, operation, fd, &event) != 0) fail_errno("epoll_ctl");
 }
 
-/// Precise to the microsecond, which the timeout of epoll_wait is not; epoll_pwait2 is too new.
+/// Waits with microsecond precision, which epoll_wait does not have; epoll_pwait2 is too new.
 void sleep_until_readable(int fd, std::optional<TimePoint> until) {
   timespec timeout{};
   if (until) {
@@ -96,7 +96,7 @@ void EpollWaiter::answer_doorbell() {
 
 void EpollWaiter::ring() {
   const uint64_t one = 1;
-  const int saved = errno;  // a signal handler must leave it alone
+  const int saved = errno;  // must be preserved in a signal handler
   [[maybe_unused]] const ssize_t put = ::write(doorbell_.get(), &one, sizeof one);
   errno = saved;
 }

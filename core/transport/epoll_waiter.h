@@ -1,4 +1,4 @@
-// The Waiter of a real process: an epoll, and an eventfd as its doorbell.
+// The production Waiter: an epoll instance with an eventfd as doorbell.
 #pragma once
 
 #include <unordered_map>
@@ -21,12 +21,12 @@ class EpollWaiter final : public Waiter {
   void ring() override;
   int doorbell_fd() const override { return doorbell_.get(); }
 
-  /// Readable while anything is ready, the doorbell included; for embedding into another loop.
+  /// Readable while any event is ready, the doorbell included; for integration into another event
+  /// loop.
   int fd() const { return epoll_.get(); }
 
  private:
-  /// Appends what is ready and answers the doorbell. `timeout` in milliseconds, -1 for
-  /// ever.
+  /// Appends the ready tags and resets the doorbell. `timeout` in milliseconds; -1: no timeout.
   void collect(int timeout, std::vector<uint64_t>& ready);
   void answer_doorbell();
 

@@ -16,10 +16,10 @@
 namespace hvd {
 namespace {
 
-// One bit for each descriptor that a forked child closes. A fixed table of lock-free words: the
-// child of a process with threads may neither lock nor allocate. Relaxed order is enough, since a
-// thread that forks sees what it wrote, and what other threads were about to write no child can be
-// told.
+// One bit per descriptor that a forked child closes. A fixed table of lock-free words, because the
+// child of a multithreaded process may neither lock nor allocate. Relaxed order is sufficient: the
+// forking thread sees its own writes, and concurrent writes of other threads cannot be ordered with
+// fork() in any case.
 std::array<std::atomic<uint64_t>, kMaxDescriptors / 64> closed_at_fork;
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -58,7 +58,7 @@ void FileDescriptor::reset() {
     const auto word = static_cast<size_t>(fd) / 64;
     const uint64_t before = closed_at_fork[word].fetch_and(~bit_of(fd), std::memory_order_relaxed);
     if ((before & bit_of(fd)) == 0)
-      return;  // a forked child: closed already, the number may be another's
+      return;  // a forked child: already closed, and the number may be in use again
   }
   ::close(fd);
 }

@@ -1,17 +1,16 @@
-// The owner of one open descriptor, and what happens to descriptors when the process forks. A data
-// loader's forked workers would otherwise hold a dead rank's sockets open, and its peers would
-// wait.
+// RAII owner of a file descriptor, with its handling at fork(). Without it, forked data-loader
+// workers would keep the sockets of a dead rank open and its peers would hang.
 #pragma once
 
 #include <utility>
 
 namespace hvd {
 
-/// What a child of fork() does with a descriptor. (posix_spawn and exec are served by O_CLOEXEC.)
+/// Handling in a child of fork(). (For posix_spawn and exec, O_CLOEXEC is sufficient.)
 enum class AtFork { close, keep };
 
-/// Owns one descriptor; movable, not copyable. In a forked child those with AtFork::close are
-/// closed before fork() returns, and the objects that held them own nothing there.
+/// Owns one descriptor; movable, not copyable. In a forked child, descriptors with AtFork::close
+/// are closed before fork() returns, and their objects are empty there.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -36,7 +35,7 @@ class FileDescriptor {
   AtFork at_fork_ = AtFork::close;
 };
 
-/// Another descriptor of the same file, closed on exec. Throws Error{internal}.
+/// Duplicates a descriptor, with O_CLOEXEC. Throws Error{internal}.
 FileDescriptor duplicate(int fd);
 
 }  // namespace hvd

@@ -13,7 +13,7 @@ namespace {
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 int open_null() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-/// What `answer` says in a forked child.
+/// Returns the result of `answer` in a forked child.
 bool in_child(const std::function<bool()>& answer) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(answer() ? 1 : 0);
@@ -46,8 +46,7 @@ TEST(FileDescriptor, IsClosedInAForkedChildAndStaysOpenInTheParent) {
 TEST(FileDescriptor, OwnerInAForkedChildLeavesAReusedNumberAlone) {
   FileDescriptor ours(open_null());
   EXPECT_TRUE(in_child([&] {
-    const int reused =
-        ::fcntl(STDERR_FILENO, F_DUPFD, ours.get());  // takes the number that was closed
+    const int reused = ::fcntl(STDERR_FILENO, F_DUPFD, ours.get());  // reuses the closed number
     const bool same = reused == ours.get();
     ours.reset();
     return same && is_open(reused);

@@ -48,8 +48,8 @@ void Gate::dial(FileDescriptor socket, int rank) {
 void Gate::enter(FileDescriptor socket, Handshake::Role role, int dialed_rank) {
   const int fd = socket.get();
   Handshake handshake(role, key_, mine_);
-  // On a new connection so few bytes always fit; if not, the other side will not answer, and that
-  // is noticed.
+  // These few bytes always fit on a new connection. If not, the peer does not answer, and the time
+  // limit applies.
   const ByteVector first = handshake.start();
   if (!first.empty()) ::send(fd, first.data(), first.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   candidates_.emplace(
@@ -118,7 +118,8 @@ void Gate::drop_the_late(std::vector<Arrival>& arrivals) {
   }
 }
 
-/// What a late one has sent may not have been read yet: one step reads from some only.
+/// Data of a late candidate may not have been read yet, because one step reads only from some
+/// candidates.
 bool Gate::still_in_time(Candidate& late, std::vector<Arrival>& arrivals) {
   if (advance(late, arrivals)) return false;
   if (!is_late(late)) return true;
@@ -127,7 +128,7 @@ bool Gate::still_in_time(Candidate& late, std::vector<Arrival>& arrivals) {
 }
 
 bool Gate::is_late(const Candidate& stranger) const {
-  // A dialed one has a deadline of its own, and the dialer a better message.
+  // The dialer has its own deadline and a better error message.
   if (stranger.dialed_rank >= 0) return false;
   const Duration age = clock_.now() - stranger.entered;
   if (!paused_) return age >= kMaxSilence;
@@ -150,7 +151,7 @@ void Gate::set_alarm() {
   if (::timerfd_settime(alarm_.get(), 0, &when, nullptr) != 0) fail_errno("timerfd_settime");
 }
 
-/// A boundary: whatever a stranger does ends his connection and nothing else.
+/// Error boundary: an invalid message of a peer ends its connection and has no other effect.
 bool Gate::advance(Candidate& candidate, std::vector<Arrival>& arrivals) try {
   converse(candidate);
   if (candidate.handshake.wanted() > 0) return false;
@@ -177,8 +178,7 @@ void Gate::converse(Candidate& candidate) {
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      fail(Code::unauthorized,
-           "the other side closed the connection before it proved the job's key");
+      fail(Code::unauthorized, "the peer closed the connection before it proved the job's key");
     }
     const ByteVector answer = candidate.handshake.feed(ConstBytes(room).first(count));
     if (!answer.empty()) ::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

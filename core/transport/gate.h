@@ -1,7 +1,7 @@
-// Where new connections prove that they belong to the job, many at a time: accepted ones, whose
-// other end may be any stranger, and dialed ones. What comes out has been authenticated. Strangers
-// are limited in number and in time, learn nothing and are not reported. Those that only occupy a
-// place lose it as soon as others wait for one, so that they cannot keep ranks out.
+// Authenticates new connections, many in parallel: accepted ones, whose peer is unknown, and dialed
+// ones. Only authenticated connections are returned. Unauthenticated connections are limited in
+// number and time, receive no information and are not reported. When all places are taken, idle
+// ones are dropped early, so that they cannot keep ranks out.
 #pragma once
 
 #include <string>
@@ -16,42 +16,43 @@
 
 namespace hvd {
 
-/// A connection that has come through, or a dialed one that failed.
+/// An authenticated connection, or a dialed one that failed.
 struct Arrival {
-  FileDescriptor socket;  ///< empty: the dialed connection failed
-  Hello hello;            ///< who is at the other end; of a failed one, nothing
-  int dialed_rank = -1;   ///< as given to dial(); -1: accepted
+  FileDescriptor socket;  ///< empty if the dialed connection failed
+  Hello hello;            ///< the authenticated peer; empty after a failure
+  int dialed_rank = -1;   ///< as passed to dial(); -1: accepted
   std::string failure;
 };
 
-/// Owned and driven by one thread; never blocks. Sockets come out non-blocking.
+/// Owned and used by one thread; never blocks. Returned sockets are non-blocking.
 class Gate {
  public:
-  /// Accepted and not yet proved; more wait in the backlog. Fewer where the process may have few
-  /// descriptors: a quarter of these, since the rest is for the program.
+  /// Maximum number of accepted connections in authentication; more wait in the backlog.
+  /// max_strangers() is lower if the descriptor limit is low: at most a quarter of it, since the
+  /// program needs the rest.
   static constexpr size_t kMaxStrangers = 1024;
   static size_t max_strangers();
-  /// How long a stranger may take for its proof while there is room.
+  /// Time limit for authentication while places are free.
   static constexpr std::chrono::seconds kMaxSilence{5};
-  /// The same when others wait for a place. A rank sends its challenge at once; its proof may take
-  /// it a while on a machine where hundreds of ranks start.
+  /// Time limits while other connections wait for a place: for the challenge, and for the complete
+  /// proof. A rank sends its challenge at once; its proof may take longer on a machine that starts
+  /// hundreds of ranks.
   static constexpr std::chrono::milliseconds kMaxSilenceWhenFull{200};
   static constexpr std::chrono::seconds kMaxProofWhenFull{2};
-  /// Connections that one step() accepts, so that the thread that drives the Gate gets on with its
-  /// work.
+  /// Maximum number of accepts per step(), so that the calling thread can continue with other work.
   static constexpr int kAcceptsPerStep = 64;
 
-  /// Every connection is for `mine.purpose`, in `mine.generation`.
+  /// All connections have purpose `mine.purpose` and generation `mine.generation`.
   Gate(const JobKey& key, Hello mine);
   Gate(const JobKey& key, Hello mine, const Clock& clock);
 
-  /// At an abstract unix socket, processes of other users are hung up on at once.
+  /// On an abstract unix socket, connections of other users are closed at once.
   void listen_on(FileDescriptor listener);
-  /// `socket` is connected to where `rank` is said to be; who is really there stands in
-  /// Arrival::hello.
+  /// Authenticates a socket that was connected to the address of `rank`. Arrival::hello gives the
+  /// peer that actually answered.
   void dial(FileDescriptor socket, int rank);
 
-  /// Readable when step() has something to do.
+  /// Readable when step() has work.
   int fd() const { return waiter_.fd(); }
   std::vector<Arrival> step();
 
@@ -63,16 +64,16 @@ class Gate {
     TimePoint entered;
   };
   void accept_waiting();
-  /// False when there is none to accept now.
+  /// Returns false if no connection can be accepted now.
   bool accept_next();
   void pause_listening(bool paused);
   void enter(FileDescriptor socket, Handshake::Role role, int dialed_rank);
   void drop_the_late(std::vector<Arrival>& arrivals);
   bool is_late(const Candidate& candidate) const;
-  /// False when it leaves, as by advance() or dropped.
+  /// Returns false if the candidate leaves, by advance() or because it was dropped.
   bool still_in_time(Candidate& late, std::vector<Arrival>& arrivals);
   void set_alarm();
-  /// True when it leaves: as an Arrival, or as a stranger without one.
+  /// Returns true if the candidate leaves: as an Arrival, or dropped without one.
   bool advance(Candidate& candidate, std::vector<Arrival>& arrivals);
   void converse(Candidate& candidate);
 
@@ -80,14 +81,14 @@ class Gate {
   Hello mine_;
   const Clock& clock_;
   EpollWaiter waiter_;
-  FileDescriptor alarm_;  ///< a timer, since silence is no event
+  FileDescriptor alarm_;  ///< a timer for idle candidates
   FileDescriptor listener_;
   bool is_local_ = false;  ///< the listener is a unix socket
-  bool paused_ = false;    ///< full, or out of descriptors: others wait
+  bool paused_ = false;    ///< full or out of descriptors; new connections stay in the backlog
   bool out_of_descriptors_ = false;
   std::unordered_map<int, Candidate> candidates_;  ///< by descriptor
   size_t strangers_ = 0;
-  LimitedLog refusals_{16};  ///< at level debug: one stranger can cause any number
+  LimitedLog refusals_{16};  ///< at level debug: unauthenticated peers can cause any number
   LimitedLog failures_{1};
 };
 

@@ -33,7 +33,7 @@ class GateTest : public testing::Test {
   }
   FileDescriptor connect() { return connect_tcp({"127.0.0.1", port_}, in(10s)); }
 
-  /// Strangers that the gate has taken, as far as it has room for them. Time stands still.
+  /// Opens unauthenticated connections until the gate is full. The clock does not advance.
   std::vector<FileDescriptor> strangers(size_t count, ConstBytes word = {}) {
     std::vector<FileDescriptor> all;
     while (all.size() < count) {
@@ -44,7 +44,7 @@ class GateTest : public testing::Test {
     return all;
   }
 
-  /// How many come through while nothing happens but a few turns of both.
+  /// Returns how many connections are authenticated within a few steps of both.
   size_t arrivals_in_a_few_turns(Gate& dialer) {
     size_t arrived = 0;
     for (int turn = 0; turn < 10; ++turn) {
@@ -100,7 +100,7 @@ TEST_F(GateTest, AStrangerIsDroppedAndNotReported) {
   pollfd entry{stranger.get(), POLLIN, 0};
   while (::poll(&entry, 1, 0) == 0) EXPECT_TRUE(gate_.step().empty());
   std::byte room[1];
-  EXPECT_LE(::recv(stranger.get(), room, 1, MSG_DONTWAIT), 0);  // an end or a reset, not a byte
+  EXPECT_LE(::recv(stranger.get(), room, 1, MSG_DONTWAIT), 0);  // closed or reset, no data
 }
 
 TEST_F(GateTest, AWrongKeyFailsTheDialerAlone) {
@@ -116,7 +116,7 @@ TEST_F(GateTest, AnotherGenerationIsToldToTheDialer) {
   Gate late(key_, {"data", 1, 2});
   late.dial(connect(), 0);
   const auto arrivals = run({&gate_, &late}, 1);
-  EXPECT_EQ(arrivals[0].failure, "rank 0 is of generation 1, this is generation 2");
+  EXPECT_EQ(arrivals[0].failure, "rank 0 has generation 1, expected generation 2");
 }
 
 TEST_F(GateTest, SilentStrangersDoNotKeepARankOut) {
@@ -145,7 +145,7 @@ TEST_F(GateTest, TheAlarmRingsForASilentStranger) {
   pollfd entry{gate_.fd(), POLLIN, 0};
   ASSERT_EQ(::poll(&entry, 1, 10000), 1);
   gate_.step();
-  EXPECT_EQ(::poll(&entry, 1, 10000), 1);  // nothing has happened but time
+  EXPECT_EQ(::poll(&entry, 1, 10000), 1);  // only time has passed
 }
 
 TEST_F(GateTest, AsSoonAsStrangersLeaveTheNextAreHeard) {
@@ -157,7 +157,7 @@ TEST_F(GateTest, AsSoonAsStrangersLeaveTheNextAreHeard) {
   EXPECT_EQ(run({&gate_, &dialer}, 2).size(), 2u);
 }
 
-/// With more waiting than there is room for.
+/// With more connections than places.
 TEST_F(GateTest, WhenFullSilentStrangersGiveWayAfterAMoment) {
   const auto silent = strangers(Gate::max_strangers() + 100);
   Gate dialer(key_, {"data", 1, 1});
@@ -173,13 +173,13 @@ TEST_F(GateTest, WhenFullThoseThatSpeakAndProveNothingGiveWayLater) {
   Gate dialer(key_, {"data", 1, 1});
   dialer.dial(connect(), 0);
   clock_.advance(Gate::kMaxSilenceWhenFull);
-  EXPECT_EQ(arrivals_in_a_few_turns(dialer), 0u);  // a rank may need so long for its proof
+  EXPECT_EQ(arrivals_in_a_few_turns(dialer), 0u);  // a rank may take this long for its proof
   clock_.advance(Gate::kMaxProofWhenFull);
   EXPECT_EQ(arrivals_in_a_few_turns(dialer), 1u);
 }
 
 TEST_F(GateTest, WhenFullWhatHasArrivedCountsThoughItHasNotBeenRead) {
-  const auto others = strangers(Gate::max_strangers() + 1);  // the last one waits for a place
+  const auto others = strangers(Gate::max_strangers() + 1);  // the last one waits in the backlog
   const size_t speaking = std::min<size_t>(Gate::max_strangers(), 200);
   for (size_t i = 0; i < speaking; ++i) {
     Handshake rank(Handshake::Role::dialer, key_, {"data", 1, 1});
@@ -202,7 +202,7 @@ TEST_F(GateTest, WhileThereIsRoomASilentStrangerIsLeftAlone) {
   EXPECT_EQ(::poll(&entry, 1, 0), 0);
 }
 
-/// True when the other end hangs up on a process of another user that has connected.
+/// Returns whether the server closes a connection of another user's process.
 bool hangs_up_on_another_user(const std::string& name) {
   if (::setgroups(0, nullptr) != 0 || ::setuid(kAnotherUser) != 0) return false;
   const FileDescriptor socket = try_connect_unix(name, in(10s));
@@ -229,7 +229,7 @@ TEST(UnixGate, HangsUpOnOtherUsersAndTakesThisOne) {
   while (arrived < 2) arrived += gate.step().size() + dialer.step().size();
 }
 
-/// In a process of its own, whose limit changes: 0 when the gate sleeps though a visitor waits.
+/// Runs in a child process, whose limit is changed: 0 if the gate sleeps while a connection waits.
 [[noreturn]] void step_without_descriptors() {
   Gate gate(make_job_key(), {"data", 0, 1});
   FileDescriptor listener = listen_tcp("127.0.0.1", 0);
@@ -244,9 +244,10 @@ TEST(UnixGate, HangsUpOnOtherUsersAndTakesThisOne) {
 
 TEST(GateDeathTest, ThatIsOutOfDescriptorsSaysSoOnceAndWaits) {
   if (kSanitizerNeedsDescriptors) GTEST_SKIP() << "UBSan needs descriptors";
-  EXPECT_EXIT(step_without_descriptors(), testing::ExitedWithCode(0),
-              "^[^\n]*a connection cannot be accepted: Too many open files: this process may have "
-              "[0-9]+ descriptors open; raise the limit: ulimit -n 500 [^\n]*\n$");
+  EXPECT_EXIT(
+      step_without_descriptors(), testing::ExitedWithCode(0),
+      "^[^\n]*a connection cannot be accepted: Too many open files: the limit of this process is "
+      "[0-9]+ open descriptors; raise the limit: ulimit -n 500 [^\n]*\n$");
 }
 
 }  // namespace

@@ -1,13 +1,12 @@
 #include "core/transport/handshake.h"
 
 #include <fmt/core.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <span>
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
@@ -20,16 +19,8 @@ constexpr uint32_t kMagic = 0x4a445648;  // "HVDJ"
 constexpr uint8_t kVersion = 1;
 constexpr size_t kRandomBytes = 32;
 
-/// OpenSSL reads no configuration file and leaves nothing to be done at exit: a process may hold
-/// another OpenSSL with plans of its own.
-void start_openssl() {
-  static const int started =
-      OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr);
-  if (started != 1) fail(Code::internal, "OpenSSL could not be started");
-}
-
 [[noreturn]] void refuse() {
-  fail(Code::unauthorized, "the other side of a new connection does not know this job's key");
+  fail(Code::unauthorized, "the peer of a new connection does not know this job's key");
 }
 
 ByteVector bytes_of(const Hello& hello) {
@@ -51,16 +42,6 @@ Hello hello_of(ConstBytes bytes) {
   return hello;
 }
 
-std::array<std::byte, 32> hmac_sha256(const JobKey& key, ConstBytes input) {
-  std::array<std::byte, 32> mac;
-  unsigned int size = 0;
-  const auto* done = HMAC(EVP_sha256(), key.bytes.data(), static_cast<int>(key.bytes.size()),
-                          reinterpret_cast<const unsigned char*>(input.data()), input.size(),
-                          reinterpret_cast<unsigned char*>(mac.data()), &size);
-  if (done == nullptr || size != mac.size()) fail(Code::internal, "HMAC-SHA-256 failed");
-  return mac;
-}
-
 Handshake::Role other(Handshake::Role role) {
   using enum Handshake::Role;
   return role == dialer ? acceptor : dialer;
@@ -71,9 +52,15 @@ Handshake::Role other(Handshake::Role role) {
 void fill_random(MutableBytes out) {
   for (size_t done = 0; done < out.size();) {
     const ssize_t count = ::getrandom(out.data() + done, out.size() - done, 0);
-    if (count < 0 && errno != EINTR) fail_errno("getrandom");
+    if (count < 0 && errno != EINTR) fail_errno("getrandom (Linux 3.17)");
     if (count > 0) done += static_cast<size_t>(count);
   }
+}
+
+std::string random_digits() {
+  std::array<uint64_t, 2> chance{};
+  fill_random(std::as_writable_bytes(std::span(chance)));
+  return fmt::format("{:016x}{:016x}", chance[0], chance[1]);
 }
 
 JobKey make_job_key() {
@@ -83,17 +70,15 @@ JobKey make_job_key() {
 }
 
 JobKey derived_key(const JobKey& key, std::string_view purpose) {
-  start_openssl();
   Writer text;
-  text.put_bytes(as_bytes("horovod derived key "));  // not what a handshake begins with
+  text.put_bytes(as_bytes("horovod derived key "));  // differs from the prefix of a handshake
   text.put_bytes(as_bytes(purpose));
-  return {hmac_sha256(key, text.take())};
+  return {hmac_sha256(key.bytes, text.take())};
 }
 
 Handshake::Handshake(Role role, const JobKey& key, Hello mine)
     : role_(role), key_(key), mine_(std::move(mine)), my_challenge_(make_challenge(role)) {
   HVD_ASSERT(mine_.purpose.size() <= kMaxPurposeBytes);
-  start_openssl();
 }
 
 Handshake::Challenge Handshake::make_challenge(Role role) {
@@ -149,8 +134,8 @@ ByteVector Handshake::take_challenge() {
 ByteVector Handshake::take_proof() {
   const auto proof = ConstBytes(incoming_);
   const auto hello = proof.first(kHelloBytes);
-  const Mac expected = mac_of(other(role_), hello);
-  if (CRYPTO_memcmp(expected.data(), proof.data() + kHelloBytes, kMacBytes) != 0) refuse();
+  const Digest expected = mac_of(other(role_), hello);
+  if (!are_equal_in_constant_time(expected, proof.subspan(kHelloBytes))) refuse();
   peer_ = hello_of(hello);
   step_ = Step::done;
   return role_ == Role::acceptor ? my_proof() : ByteVector{};
@@ -158,21 +143,20 @@ ByteVector Handshake::take_proof() {
 
 ByteVector Handshake::my_proof() const {
   ByteVector proof = bytes_of(mine_);
-  const Mac mac = mac_of(role_, proof);
+  const Digest mac = mac_of(role_, proof);
   proof.insert(proof.end(), mac.begin(), mac.end());
   return proof;
 }
 
-Handshake::Mac Handshake::mac_of(Role prover, ConstBytes hello) const {
+Digest Handshake::mac_of(Role prover, ConstBytes hello) const {
   const bool dialed = role_ == Role::dialer;
   Writer text;
-  text.put_bytes(
-      as_bytes("horovod handshake"));  // a key that also served elsewhere would not answer there
+  text.put_bytes(as_bytes("horovod handshake"));  // separates handshakes from other uses of the key
   text.put(prover);
   text.put_bytes(dialed ? my_challenge_ : their_challenge_);
   text.put_bytes(dialed ? their_challenge_ : my_challenge_);
   text.put_bytes(hello);
-  return hmac_sha256(key_, text.take());
+  return hmac_sha256(key_.bytes, text.take());
 }
 
 void Handshake::check_agreement() const {
@@ -185,7 +169,7 @@ void Handshake::check_agreement() const {
   }
   if (peer_->generation != mine_.generation) {
     fail(Code::internal,
-         fmt::format("{} is of generation {}, this is generation {}", peer_name(peer_->rank),
+         fmt::format("{} has generation {}, expected generation {}", peer_name(peer_->rank),
                      peer_->generation, mine_.generation),
          peer_->rank);
   }

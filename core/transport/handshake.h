@@ -1,9 +1,9 @@
-// The mutual proof that both ends of a new connection know the job's key. Each side sends a random
-// challenge and answers with HMAC-SHA-256 over both challenges, its role and its Hello, so that an
-// answer can be neither reflected nor replayed elsewhere. The dialer speaks and proves first: a
-// stranger who dials gets a random number and nothing else. Three fixed sizes, no lengths on the
-// wire (docs/wire.md). Pure: bytes in, bytes out; blocking drivers for sockets are in socket.h, the
-// other one is Gate.
+// Mutual authentication of the two ends of a new connection with the job's key. Each side sends a
+// random challenge and answers with HMAC-SHA-256 over both challenges, its role and its Hello, so
+// that answers cannot be reflected or replayed. The dialer proves first: an unauthenticated dialer
+// receives only a random number. Three messages of fixed size, no lengths on the wire
+// (docs/wire.md). Pure functions of bytes; socket.h has the blocking driver, Gate the non-blocking
+// one.
 #pragma once
 
 #include <array>
@@ -12,61 +12,63 @@
 #include <string_view>
 
 #include "core/base/bytes.h"
+#include "core/transport/digest.h"
 
 namespace hvd {
 
-/// The job's secret: 32 random bytes. Never printed, logged, put on a command line or in the
+/// The job's secret: 32 random bytes. Never print or log it, or pass it on a command line or in the
 /// environment.
 struct JobKey {
   std::array<std::byte, 32> bytes{};
 };
 
 JobKey make_job_key();
-/// A key for `purpose` alone: neither the job's key nor that of another purpose follows from it.
+/// Derives a key for `purpose`. It reveals neither the job's key nor the keys of other purposes.
 JobKey derived_key(const JobKey& key, std::string_view purpose);
-/// From the kernel: cannot be guessed.
+/// Fills `out` with unpredictable bytes from the kernel.
 void fill_random(MutableBytes out);
+/// Returns 32 random hexadecimal digits, for names that must be unique and unpredictable.
+std::string random_digits();
 
 inline constexpr size_t kMaxPurposeBytes = 16;
 
-/// What a connection is for and who claims to be at this end; both are covered by the proof.
+/// The purpose of a connection and the claimed identity of one end; the proof covers both.
 struct Hello {
   std::string purpose;  ///< "store", "control", "data", "segment"
   int32_t rank = -1;    ///< the sender's global rank; -1: the launcher
   uint32_t generation = 0;
 };
 
-/// One side of the handshake: feed it what arrives, send what it gives.
+/// One side of the handshake: pass received bytes to feed() and send what it returns.
 class Handshake {
  public:
   enum class Role : uint8_t { dialer, acceptor };
   Handshake(Role role, const JobKey& key, Hello mine);
 
-  /// The bytes to send first; nothing for an acceptor.
+  /// Returns the bytes to send first; empty for an acceptor.
   ByteVector start();
-  /// Takes received bytes (any portion, at most wanted()); returns what to send in answer, maybe
-  /// nothing. Throws Error{unauthorized} when the other side does not know the key; nothing of it
-  /// is trusted before.
+  /// Takes received bytes (any portion, at most wanted()); returns the bytes to send in answer,
+  /// possibly none. Throws Error{unauthorized} if the peer does not know the key. No data of the
+  /// peer is used before that check.
   ByteVector feed(ConstBytes received);
-  /// How many more bytes are needed before the next answer; 0 when done. Never read more than this.
+  /// Returns how many bytes are needed before the next answer; 0 when done. Do not read more.
   size_t wanted() const { return expected_bytes() - received_; }
 
-  /// The other side has sent its challenge: it speaks this protocol, and has proved nothing yet.
+  /// Returns whether the peer has sent its challenge: it speaks this protocol but is not
+  /// authenticated yet.
   bool has_challenge() const { return step_ != Step::challenge; }
 
-  /// The other side's Hello once it is proved.
+  /// The peer's Hello, once authenticated.
   const std::optional<Hello>& peer() const { return peer_; }
-  /// Throws Error{internal} when the proved peer is of another purpose or generation. Called after
-  /// the last answer is sent, so that the other side can tell why as well.
+  /// Throws Error{internal} if the authenticated peer has another purpose or generation. Call it
+  /// after the last answer is sent, so that the peer can report the reason as well.
   void check_agreement() const;
 
  private:
   static constexpr size_t kChallengeBytes = 40;  // magic, version, role, zero, random[32]
   static constexpr size_t kHelloBytes = 24;      // purpose[16], rank, generation
-  static constexpr size_t kMacBytes = 32;
-  static constexpr size_t kProofBytes = kHelloBytes + kMacBytes;
+  static constexpr size_t kProofBytes = kHelloBytes + sizeof(Digest);
   using Challenge = std::array<std::byte, kChallengeBytes>;
-  using Mac = std::array<std::byte, kMacBytes>;
   enum class Step : uint8_t { challenge, proof, done };
 
   static Challenge make_challenge(Role role);
@@ -74,7 +76,7 @@ class Handshake {
   ByteVector take_challenge();
   ByteVector take_proof();
   ByteVector my_proof() const;
-  Mac mac_of(Role prover, ConstBytes hello) const;
+  Digest mac_of(Role prover, ConstBytes hello) const;
 
   Role role_;
   JobKey key_;

@@ -1,8 +1,14 @@
 #include "core/transport/handshake.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <string>
 
 #include "core/base/error.h"
+#include "core/base/syscall_testing.h"
+#include "core/transport/hex_testing.h"
 
 namespace hvd {
 namespace {
@@ -22,7 +28,7 @@ Handshake acceptor(const JobKey& key = key_of(1), Hello hello = {"data", 0, 5}) 
   return Handshake(Role::acceptor, key, std::move(hello));
 }
 
-/// Everything that both sides say, in turn: challenge, challenge, proof, proof.
+/// All messages of both sides in order: challenge, challenge, proof, proof.
 struct Talk {
   ByteVector dialer_challenge, acceptor_challenge, dialer_proof, acceptor_proof;
 };
@@ -38,7 +44,7 @@ Talk run(Handshake& dialing, Handshake& accepting) {
   return talk;
 }
 
-/// Ok, or why `side` refused the bytes; a refusal gives nothing away.
+/// Returns ok, or the error with which `side` rejects the bytes; a rejection reveals no data.
 Code code_of_feeding(Handshake& side, ConstBytes bytes, ByteVector* answer = nullptr) {
   try {
     const ByteVector out = side.feed(bytes);
@@ -57,6 +63,12 @@ TEST(DerivedKey, IsEqualForEqualKeysAndPurposesOnly) {
   EXPECT_NE(derived.bytes, derived_key(key_of(2), "objects").bytes);
   EXPECT_NE(derived.bytes, derived_key(key_of(1), "object").bytes);
   EXPECT_NE(derived.bytes, derived_key(key_of(1), "").bytes);
+}
+
+// Computed with the hmac module of Python.
+TEST(DerivedKey, IsTheHmacOfItsPurpose) {
+  EXPECT_EQ(as_hex(derived_key(key_of(1), "objects").bytes),
+            "fabed5de6bd87bef2257087972ed91349e9a6827ba70acaa789a498ec284d61b");
 }
 
 TEST(Handshake, BothSidesLearnWhoTheOtherIs) {
@@ -106,8 +118,9 @@ TEST(Handshake, AStrangerWhoAnswersIsRefused) {
   const ByteVector first = dialing.start();
   accepting.feed(first);
   const ByteVector proof = dialing.feed(stranger.feed(first));
-  EXPECT_EQ(code_of_feeding(stranger, proof), Code::unauthorized);  // he cannot check it
-  // He answers with what he has: a proof made with his own key for the same challenges is not ours.
+  EXPECT_EQ(code_of_feeding(stranger, proof),
+            Code::unauthorized);  // it cannot be verified without the key
+  // A proof made with another key for the same challenges is rejected.
   auto liar_dialer = dialer(key_of(2));
   auto liar_acceptor = acceptor(key_of(2));
   const Talk lies = run(liar_dialer, liar_acceptor);
@@ -123,7 +136,7 @@ TEST(Handshake, AnyWrongBitIsRefused) {
   auto probe_acceptor = acceptor();
   const Talk sizes = run(probe_dialer, probe_acceptor);
 
-  // A changed challenge is either malformed, or the proofs do not fit any more.
+  // A changed challenge is malformed or invalidates the proofs.
   for (size_t bit = 0; bit < sizes.dialer_challenge.size() * 8; ++bit) {
     auto dialing = dialer();
     auto accepting = acceptor();
@@ -178,11 +191,11 @@ TEST(Handshake, AProofSentBackIsRefused) {
   EXPECT_EQ(code_of_feeding(dialing, proof), Code::unauthorized);
 }
 
-// A stranger between two ranks that both dial and accept: he passes one's challenge to the other as
-// his own.
+// A man in the middle between two ranks that both dial and accept: it passes the challenge of one
+// rank to the other.
 TEST(Handshake, AProofForAnotherConnectionIsRefused) {
   auto victim = acceptor();
-  auto helper = dialer();  // dials the stranger
+  auto helper = dialer();  // dials the man in the middle
   auto elsewhere = acceptor();
   const ByteVector first = helper.start();
   victim.feed(first);
@@ -218,9 +231,9 @@ std::string disagreement(Hello dialing_hello, Hello accepting_hello, bool asks_d
 
 TEST(Handshake, AnotherGenerationIsRefusedInPlainWordsOnBothSides) {
   EXPECT_EQ(disagreement({"data", 3, 5}, {"data", 0, 6}, false),
-            "rank 3 is of generation 5, this is generation 6");
+            "rank 3 has generation 5, expected generation 6");
   EXPECT_EQ(disagreement({"data", 3, 5}, {"data", 0, 6}, true),
-            "rank 0 is of generation 6, this is generation 5");
+            "rank 0 has generation 6, expected generation 5");
 }
 
 TEST(Handshake, AnotherPurposeIsRefusedInPlainWords) {
@@ -229,6 +242,20 @@ TEST(Handshake, AnotherPurposeIsRefusedInPlainWords) {
 }
 
 TEST(JobKey, IsNeverTheSameTwice) { EXPECT_NE(make_job_key().bytes, make_job_key().bytes); }
+
+TEST(FillRandom, NamesTheCallAndItsKernel) {
+  const auto named = hvd::test::without(SYS_getrandom, [] {
+    std::array<std::byte, 1> out{};
+    try {
+      fill_random(out);
+    } catch (const Error& error) {
+      return std::string(error.what()).find("getrandom (Linux 3.17)") != std::string::npos;
+    }
+    return false;
+  });
+  if (!named) GTEST_SKIP() << "seccomp filters are not allowed here";
+  EXPECT_TRUE(*named);
+}
 
 }  // namespace
 }  // namespace hvd

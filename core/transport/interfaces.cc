@@ -63,7 +63,7 @@ std::string address_towards(const Address& peer) {
   sockaddr_storage own{};
   socklen_t size = sizeof own;
   auto* generic = reinterpret_cast<sockaddr*>(&own);
-  // Connecting a datagram socket only chooses the route.
+  // Connecting a datagram socket only selects the route.
   if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) return "";
   if (::getsockname(socket.get(), generic, &size) != 0) return "";
   return numeric(generic, size);

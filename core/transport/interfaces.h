@@ -1,4 +1,4 @@
-// The addresses of this machine, as its peers may dial them.
+// The addresses of this machine that peers can connect to.
 #pragma once
 
 #include <string>
@@ -15,11 +15,12 @@ struct InterfaceAddress {
   bool operator==(const InterfaceAddress&) const = default;
 };
 
-/// Of the interfaces that are up; IPv4 before IPv6, without link-local ones, which mean nothing
-/// elsewhere.
+/// Returns the addresses of all interfaces that are up, IPv4 before IPv6. Omits link-local
+/// addresses, which are not valid on other hosts.
 std::vector<InterfaceAddress> interface_addresses();
 
-/// The address of ours from which `peer` is reached; empty when it is not. Sends nothing.
+/// Returns the local address from which `peer` is reached; empty if there is no route. Sends no
+/// packets.
 std::string address_towards(const Address& peer);
 
 }  // namespace hvd

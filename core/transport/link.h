@@ -1,5 +1,5 @@
-// Ordered, reliable bytes between two ranks. The three kinds (TCP, shared memory, in-memory for the
-// simulator) behave alike; one contract test runs against all.
+// An ordered, reliable byte stream between two ranks. The three kinds (TCP, shared memory,
+// in-memory for the simulator) behave alike; one contract test runs against all.
 #pragma once
 
 #include <memory>
@@ -10,27 +10,27 @@
 
 namespace hvd {
 
-/// How messages call the other end of a connection. Ranks below 0 stand for the launcher.
+/// The name of a peer in messages. Negative ranks denote the launcher.
 inline std::string peer_name(int rank) {
   return rank < 0 ? "the launcher" : "rank " + std::to_string(rank);
 }
 
-/// One end of a connection. Owned and driven by one thread; never blocks.
+/// One end of a connection. Owned and used by one thread; never blocks.
 class Link {
  public:
   virtual ~Link() = default;
 
-  /// Sends as much as fits now; returns how many bytes went. 0: the peer is slow, or gone: a loss
-  /// is told by receive_some alone, so that what the peer said before it went is read first.
+  /// Sends as much as the link accepts; returns the number of bytes sent. Returns 0 if the peer is
+  /// slow or lost: only receive_some() reports a loss, so that data sent before it is read first.
   virtual size_t send_some(ConstBytes bytes) = 0;
-  /// The same for pieces that follow one another; one call to the system where that is possible.
+  /// Sends consecutive pieces, with one system call if possible; otherwise as send_some().
   virtual size_t send_pieces(std::span<const ConstBytes> pieces);
 
-  /// Receives what is there, up to `room` (not empty); 0: nothing now.
-  /// Throws Error{peer_lost, rank of the peer} when the other side is gone and all it sent is read.
+  /// Receives the available bytes, up to the size of `room` (not empty); returns 0 if there are
+  /// none now.
   virtual size_t receive_some(MutableBytes room) = 0;
 
-  /// What a Waiter watches, or -1 where the peer rings a doorbell instead.
+  /// The descriptor for a Waiter, or -1 if the peer rings a doorbell instead.
   virtual int fd() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// The tests that every kind of Link must pass. A kind takes part by instantiating LinkContract with
-// a function that makes a connected pair; the tests themselves are in link_contract_test.cc.
+// Tests that every kind of Link must pass. To add a kind, instantiate LinkContract with a function
+// that makes a connected pair; the tests are in link_contract_test.cc.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,7 @@
 
 namespace hvd {
 
-/// Rank 0 holds `first`, rank 1 holds `second`. What the ends need beside them lives in
-/// `keep_alive`.
+/// Rank 0 holds `first`, rank 1 holds `second`. `keep_alive` owns resources that the ends use.
 struct LinkPair {
   std::unique_ptr<Link> first;
   std::unique_ptr<Link> second;

@@ -35,7 +35,7 @@ ByteVector receive_all(Link& link, size_t bytes, size_t at_once) {
   return out;
 }
 
-/// The error that receiving ends with, and what came before it.
+/// Receives until an error; returns the error and the data before it.
 Error error_of_receiving(Link& link, ByteVector& before) {
   std::byte room[64];
   try {
@@ -65,7 +65,7 @@ TEST_P(LinkContract, NothingIsThereBeforeItIsSent) {
   EXPECT_EQ(pair.first->receive_some(room), 0u);
   EXPECT_EQ(pair.second->receive_some(room), 0u);
   send_all(*pair.first, numbered(3, 1));
-  EXPECT_EQ(pair.first->receive_some(room), 0u);  // nobody hears himself
+  EXPECT_EQ(pair.first->receive_some(room), 0u);  // an end does not receive its own data
   receive_all(*pair.second, 3, 8);
   EXPECT_EQ(pair.second->receive_some(room), 0u);
 }
@@ -88,10 +88,10 @@ TEST_P(LinkContract, ASlowPeerStopsTheSenderAndLosesNothing) {
 
 TEST_P(LinkContract, LargeTransfersGoBothWaysAtOnce) {
   auto pair = GetParam().make();
-  const size_t bytes = 8 * MiB + 13;
+  constexpr size_t bytes = 8 * MiB + 13;
   const auto there = numbered(bytes, 4);
   const auto back = numbered(bytes, 5);
-  const auto exchange = [bytes](Link& link, const ByteVector& mine) {
+  const auto exchange = [](Link& link, const ByteVector& mine) {
     ByteVector theirs(bytes);
     for (size_t sent = 0, got = 0; sent < bytes || got < bytes;) {
       const size_t before = sent + got;
@@ -114,7 +114,7 @@ TEST_P(LinkContract, WhatWasSentBeforeTheEndIsReadBeforeTheLossIsTold) {
   const auto last_words = numbered(300, 6);
   send_all(*pair.second, last_words);
   pair.second.reset();
-  EXPECT_LE(pair.first->send_some(last_words), last_words.size());  // neither a signal nor an error
+  EXPECT_LE(pair.first->send_some(last_words), last_words.size());  // no signal and no error
   pair.first->send_some(last_words);
   ByteVector before;
   const Error error = error_of_receiving(*pair.first, before);

@@ -14,12 +14,13 @@ namespace hvd {
 struct MemLink::Wire {
   struct Direction {
     std::deque<std::byte> bytes;
-    bool ended = false;  ///< the sender is gone
+    bool ended = false;  ///< the sender has closed
   };
 
   explicit Wire(const MemLinkOptions& o) : options(o), random(o.split_seed) {}
 
-  /// How much of `possible` moves in this call; not nothing, or a driver would wait for a doorbell.
+  /// Returns how many of `possible` bytes are moved by this call; at least one, since a progress
+  /// thread would otherwise wait for a doorbell.
   size_t portion(size_t possible) {
     if (options.split_seed == 0 || possible == 0) return possible;
     return std::uniform_int_distribution<size_t>(1, possible)(random);

@@ -1,5 +1,5 @@
-// Links in memory, for tests and the simulator: a pair with a bounded buffer each way, that can be
-// told to move bytes in portions of random length and to break.
+// In-memory Links for tests and the simulator: a pair with a bounded buffer per direction.
+// Transfers can be split at random lengths, and the pair can be broken.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 namespace hvd {
 
 struct MemLinkOptions {
-  size_t capacity = 64 * KiB;  ///< bytes on the way, each direction
-  uint64_t split_seed = 0;     ///< not 0: every transfer is cut at a random length drawn from it
+  size_t capacity = 64 * KiB;  ///< bytes in transit,
+  uint64_t split_seed = 0;     ///< not 0: seed for splitting every transfer at a random length
   int first_rank = 0;
   int second_rank = 1;
 };
 
-/// The two ends may be used by two threads. Destroying an end is a loss for the other once it has
-/// read what was sent.
+/// The two ends may be used by two threads. When one end is destroyed, the other reports a loss
+/// after reading the remaining bytes.
 class MemLink final : public Link {
  public:
   static std::pair<std::unique_ptr<MemLink>, std::unique_ptr<MemLink>> make_pair(
@@ -29,15 +29,14 @@ class MemLink final : public Link {
   size_t receive_some(MutableBytes room) override;
   int fd() const override { return -1; }
 
-  /// Both ends are lost from now on, and so is what was on the way.
+  /// Breaks the connection: both ends report a loss, and bytes in transit are dropped.
   void break_now();
 
  private:
   struct Wire;
   MemLink(std::shared_ptr<Wire> wire, int side) : wire_(std::move(wire)), side_(side) {}
 
-  std::shared_ptr<Wire>
-      wire_;  ///< shared with the other end: neither outlives the bytes on the way
+  std::shared_ptr<Wire> wire_;  ///< shared with the other end; holds the bytes in transit
   int side_;
 };
 

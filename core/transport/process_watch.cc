@@ -12,25 +12,32 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/transport/process_poll.h"
 
 namespace hvd {
 namespace {
 
-/// Debian 12 has no wrapper for it in a C++ header; the descriptor closes on exec by itself.
+/// Debian 12 has no C++ wrapper for this system call; the descriptor is close-on-exec by default.
 FileDescriptor pidfd_of(pid_t pid) {
   return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-/// What ends with this process: nobody writes into it, and a forked child does not have it.
+/// Returns whether pidfd_open is missing (before Linux 5.3) or forbidden: seccomp profiles of
+/// containers answer EPERM or EACCES to calls that they do not know.
+bool is_refused(int error) { return error == ENOSYS || error == EPERM || error == EACCES; }
+
+/// A pipe that is closed when this process ends: no data is written to it, and forked children do
+/// not inherit it.
 struct Lifeline {
   std::mutex mutex;
   pid_t process = 0;
   FileDescriptor reading, writing;
 };
 
-/// Another one to read from it. Made anew in a forked child, which owns nothing of its parent's.
+/// Returns another descriptor of the read end. A forked child makes a new pipe.
 FileDescriptor read_lifeline() {
-  static Lifeline& line = *new Lifeline;  // never destroyed: closing it says that we have ended
+  static Lifeline& line =
+      *new Lifeline;  // never destroyed: closing it signals the end of the process
   const std::lock_guard lock(line.mutex);
   if (std::exchange(line.process, ::getpid()) != ::getpid()) {
     std::array<int, 2> ends{};
@@ -46,11 +53,8 @@ FileDescriptor read_lifeline() {
 FileDescriptor open_process(pid_t pid) {
   FileDescriptor process = pidfd_of(pid);
   if (process) return process;
-  const bool is_offered = errno != ENOSYS && errno != EPERM;
-  fail_errno(fmt::format("watching process {}{}", pid,
-                         is_offered ? ""
-                                    : " by pidfd_open, for which Linux 5.3 is needed, and in a "
-                                      "container a seccomp profile that allows it"));
+  if (is_refused(errno)) return poll_process(pid);
+  fail_errno(fmt::format("watching process {}", pid));
 }
 
 FileDescriptor open_own_process() {

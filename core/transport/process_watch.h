@@ -1,5 +1,6 @@
-// Descriptors that tell when a process has ended: neither a connection (a forked child may hold its
-// other end) nor a signal at a parent's death (it comes at the end of a thread) does.
+// Descriptors that report the end of a process: pidfds (Linux 5.3), or pipes where the kernel has
+// no pidfds or forbids them. Connections cannot: a forked child may keep the other end open. The
+// parent-death signal cannot either: it is sent when a thread ends.
 #pragma once
 
 #include <sys/types.h>
@@ -8,14 +9,16 @@
 
 namespace hvd {
 
-/// Readable once the process has ended, also before anybody has waited for it. Throws
-/// Error{internal} when there is no such process, or where the kernel does not offer this.
+/// Returns a descriptor that is readable once the process has ended, even before it is reaped.
+/// Without pidfds a thread polls /proc (process_poll.h). Throws Error{internal} if there is no such
+/// process, or neither way is available.
 FileDescriptor open_process(pid_t pid);
 
-/// The same for this process, to be handed to others; works on every kernel. Any thread.
+/// Returns a descriptor that reports the end of this process, to be passed to other processes;
+/// needs neither pidfds nor /proc. Thread-safe.
 FileDescriptor open_own_process();
 
-/// Of one of these. Does not block.
+/// Returns whether the process of such a descriptor has ended. Does not block.
 bool has_ended(const FileDescriptor& process);
 
 }  // namespace hvd

@@ -17,9 +17,10 @@ RingControl* control_of(MutableBytes memory) {
   return reinterpret_cast<RingControl*>(memory.data());
 }
 
-/// The other side is another process: what it wrote is checked before it becomes an index.
+/// Validates the counters written by the other process before they are used as indices.
 uint64_t checked(uint64_t bytes_inside, size_t capacity) {
-  if (bytes_inside > capacity) fail(Code::internal, "a shared ring holds impossible counts");
+  if (bytes_inside > capacity)
+    fail(Code::internal, "a ring in shared memory has inconsistent counters");
   return bytes_inside;
 }
 
@@ -33,8 +34,8 @@ RingWriter::RingWriter(MutableBytes memory)
 size_t RingWriter::write(ConstBytes bytes) {
   const size_t count = write_what_fits(bytes);
   if (count == bytes.size()) return count;
-  // Partner: RingReader::take_waiting_writer. It reads this after its store to `read`; we look at
-  // `read` after this store.
+  // Partner: RingReader::take_waiting_writer, which reads this flag after its store to `read`; this
+  // side loads `read` after storing the flag.
   control_->is_waited.store(1, std::memory_order_seq_cst);
   return count + write_what_fits(bytes.subspan(count));
 }
@@ -84,7 +85,8 @@ size_t RingReader::read(MutableBytes room) {
 }
 
 bool RingReader::take_waiting_writer() {
-  // Partner: RingWriter::write. Looked at before it is taken, since taking costs and is rare.
+  // Partner: RingWriter::write. Loaded before the exchange, since the exchange is expensive and
+  // rarely needed.
   if (control_->is_waited.load(std::memory_order_seq_cst) == 0) return false;
   return control_->is_waited.exchange(0, std::memory_order_seq_cst) != 0;
 }
@@ -94,7 +96,7 @@ void RingReader::leave() {
 }
 
 bool RingReader::writer_left() const {
-  // Acquire: whoever sees it sees all that was written before. Partner: RingWriter::leave.
+  // Acquire: all bytes written before are visible. Partner: RingWriter::leave.
   return control_->writer_gone.load(std::memory_order_seq_cst) != 0;
 }
 

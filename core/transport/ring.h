@@ -1,6 +1,5 @@
-// A ring of bytes between one writer and one reader, in memory that is given to it: shared between
-// two processes, or between two threads in tests. The memory belongs to whoever mapped it and
-// outlives both ends.
+// A single-producer, single-consumer byte ring in caller-provided memory, shared between two
+// processes or, in tests, two threads. The memory must outlive both ends.
 #pragma once
 
 #include <atomic>
@@ -10,24 +9,25 @@
 
 namespace hvd {
 
-/// What stands before the bytes of a ring, in shared memory. Both counts only grow. Every access
-/// that decides about sleeping is seq_cst, so that of "store mine, then look at the other's" on
-/// both sides one sees the other; on x86 and arm64 such a load costs no more than acquire.
+/// The control block before the ring's data, in shared memory. Both counters only grow. All
+/// accesses that decide about sleeping are seq_cst: each side stores its own state and then loads
+/// the other's, so at least one of them sees the other's store. On x86 and arm64 such a load costs
+/// no more than an acquire load.
 struct RingControl {
-  alignas(64) std::atomic<uint64_t> written;  ///< by the writer; partner: RingReader
-  std::atomic<uint32_t> writer_gone;          ///< by the writer, once; partner: RingReader
-  alignas(64) std::atomic<uint64_t> read;     ///< by the reader; partner: RingWriter
-  std::atomic<uint32_t> reader_gone;          ///< by the reader, once; partner: RingWriter
-  alignas(
-      64) std::atomic<uint32_t> is_waited;  ///< set by a writer without room, taken by the reader
+  alignas(64) std::atomic<uint64_t> written;    ///< by the writer; partner: RingReader
+  std::atomic<uint32_t> writer_gone;            ///< by the writer, once; partner: RingReader
+  alignas(64) std::atomic<uint64_t> read;       ///< by the reader; partner: RingWriter
+  std::atomic<uint32_t> reader_gone;            ///< by the reader, once; partner: RingWriter
+  alignas(64) std::atomic<uint32_t> is_waited;  ///< set by a writer that waits for room, cleared by
+                                                ///< the reader
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-/// The memory that a ring of `capacity` bytes (a power of two) takes. It must be aligned to 64
-/// bytes.
+/// Returns the memory size of a ring with `capacity` data bytes (a power of two). The memory must
+/// be aligned to 64 bytes.
 constexpr size_t ring_memory_bytes(size_t capacity) { return sizeof(RingControl) + capacity; }
 
-/// Makes an empty ring in `memory`: once, before either end is made.
+/// Initializes an empty ring in `memory`. Call once, before making either end.
 void make_ring(MutableBytes memory);
 
 /// Owned and driven by one thread.
@@ -35,8 +35,8 @@ class RingWriter {
  public:
   explicit RingWriter(MutableBytes memory);
 
-  /// Writes what fits; returns how many bytes. When not all did, the reader is asked to say when
-  /// there is room. Throws Error{internal} when the counts in the memory make no sense.
+  /// Writes as much as fits; returns the number of bytes. If not all fit, sets a flag that asks the
+  /// reader to wake the writer. Throws Error{internal} if the counters are inconsistent.
   size_t write(ConstBytes bytes);
   void leave();
   bool reader_left() const;
@@ -47,7 +47,7 @@ class RingWriter {
   RingControl* control_;
   MutableBytes bytes_;
   uint64_t written_ = 0;
-  uint64_t read_ = 0;  ///< as last seen; more may have been read since
+  uint64_t read_ = 0;  ///< as last seen; may be outdated
 };
 
 /// Owned and driven by one thread.
@@ -55,10 +55,11 @@ class RingReader {
  public:
   explicit RingReader(MutableBytes memory);
 
-  /// Reads what is there, up to `room`; returns how many bytes. Throws as write() does.
+  /// Reads the available bytes, up to the size of `room`; returns their number. Throws
+  /// Error{internal} if the counters are inconsistent.
   size_t read(MutableBytes room);
-  /// True when the writer waits for room that read() has made since: it must be woken. Asked once a
-  /// read.
+  /// Returns true if the writer waits for room that read() has freed and must be woken. Call once
+  /// per read.
   bool take_waiting_writer();
   void leave();
   bool writer_left() const;

@@ -17,7 +17,7 @@ ShmLink::~ShmLink() {
 }
 
 size_t ShmLink::send_some(ConstBytes bytes) {
-  if (out_.reader_left()) return 0;  // receive_some says what happened
+  if (out_.reader_left()) return 0;  // receive_some reports the loss
   const size_t count = out_.write(bytes);
   if (count > 0) wake_peer_();
   return count;
@@ -25,8 +25,8 @@ size_t ShmLink::send_some(ConstBytes bytes) {
 
 size_t ShmLink::receive_some(MutableBytes room) {
   HVD_ASSERT(!room.empty());
-  const bool left =
-      in_.writer_left();  // asked first: what was written before it left is read before the loss
+  const bool left = in_.writer_left();  // read first, so that data written before it left is
+                                        // received before the loss
   const size_t count = in_.read(room);
   if (count == 0 && left) fail(Code::peer_lost, "the connection was closed", peer_);
   if (count > 0 && in_.take_waiting_writer()) wake_peer_();

@@ -1,4 +1,4 @@
-// A Link over two rings in shared memory: how the ranks of one host talk to its leader.
+// A Link over two rings in shared memory, between a rank and the leader of its host.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,13 @@
 
 namespace hvd {
 
-/// The memory of both rings outlives it. Destroying an end is a loss for the other once it has read
-/// what was sent; that a peer died is learned elsewhere (process_watch.h), since a dead process
-/// says nothing here.
+/// The memory of both rings must outlive the link. When one end is destroyed, the other reports a
+/// loss after reading the remaining bytes. The death of a peer is detected elsewhere
+/// (process_watch.h), since a dead process leaves no trace in the rings.
 class ShmLink final : public Link {
  public:
-  /// `wake_peer` rings the doorbell of the rank `peer` if it is asleep. It is called after the
-  /// seq_cst store that the peer shall see.
+  /// `wake_peer` rings the doorbell of rank `peer` if it is asleep. It is called after the seq_cst
+  /// store that the peer must see.
   ShmLink(RingWriter out, RingReader in, int peer, std::function<void()> wake_peer);
   ~ShmLink() override;
 

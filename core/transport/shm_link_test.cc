@@ -6,7 +6,7 @@
 namespace hvd {
 namespace {
 
-/// What two ranks would map, and how often each of them was woken.
+/// The shared memory of two ranks, and the number of wake-ups of each.
 struct Shared {
   static constexpr size_t kCapacity = 4096;
   Shared() {
@@ -43,7 +43,7 @@ TEST(ShmLink, WakesThePeerThatHasSomethingToReadOrRoomAgain) {
   EXPECT_EQ(pair.first->send_some(block), block.size());
   EXPECT_EQ(shared->woken[1], 1);
   EXPECT_EQ(pair.second->receive_some(room), 10u);
-  EXPECT_EQ(shared->woken[0], 0);  // the sender was not stopped: it needs nothing
+  EXPECT_EQ(shared->woken[0], 0);  // the sender was not blocked and needs no wake-up
   EXPECT_EQ(pair.first->send_some(block), 10u);
   EXPECT_EQ(pair.first->send_some(block), 0u);
   EXPECT_EQ(shared->woken[1], 2);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -32,7 +33,7 @@ void set_option(const FileDescriptor& socket, int level, int name, int value) {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-/// Empty, with the reason in `why`, when there is none.
+/// Returns an empty list and sets `why` if there is no address.
 AddressList resolve(const Address& address, std::string& why) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -47,7 +48,7 @@ AddressList resolve(const Address& address, std::string& why) {
   return {found, ::freeaddrinfo};
 }
 
-/// 0 when connected, otherwise the error.
+/// Returns 0 if connected, otherwise the error.
 int finish_connect(int fd, TimePoint deadline) {
   if (!wait_until_ready(fd, POLLOUT, deadline)) return ETIMEDOUT;
   int error = 0;
@@ -68,9 +69,9 @@ struct UnixAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-/// In the queue of those that wait for a unix listener to accept, in which the kernel wakes one
-/// after the other: a connection attempt that does not block would lose against any number of
-/// others that repeat theirs. 0 when connected, otherwise the error.
+/// Blocks in the kernel's queue of connects to a unix listener, which is served in order: a
+/// non-blocking attempt would starve behind others that retry. Returns 0 if connected, otherwise
+/// the error.
 int connect_in_turn(const FileDescriptor& socket, const UnixAddress& address, TimePoint deadline) {
   const int flags = ::fcntl(socket.get(), F_GETFL);
   if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) return errno;
@@ -104,7 +105,7 @@ FileDescriptor listen_on_all(uint16_t port) {
   if (auto both = open_listener(reinterpret_cast<const sockaddr*>(&six), sizeof six, AF_INET6)) {
     return both;
   }
-  sockaddr_in four{};  // a machine without IPv6
+  sockaddr_in four{};  // for a machine without IPv6
   four.sin_family = AF_INET;
   four.sin_port = htons(port);
   return open_listener(reinterpret_cast<const sockaddr*>(&four), sizeof four, AF_INET);
@@ -114,11 +115,29 @@ UnixAddress abstract(const std::string& name) {
   UnixAddress out;
   out.address.sun_family = AF_UNIX;
   if (name.empty() || name.size() >= sizeof out.address.sun_path) {
-    fail(Code::internal, fmt::format("a unix socket's name of {} bytes", name.size()));
+    fail(Code::internal, fmt::format("invalid unix socket name of {} bytes", name.size()));
   }
   std::copy(name.begin(), name.end(), out.address.sun_path + 1);  // the leading 0 makes it abstract
   out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return out;
+}
+
+FileDescriptor open_unix() {
+  FileDescriptor socket(::socket(AF_UNIX, kSocketFlags, 0));
+  if (!socket) fail_errno("socket");
+  return socket;
+}
+
+/// Returns an empty descriptor with errno set if no process listens.
+FileDescriptor connect_unix_from(FileDescriptor socket, const std::string& name,
+                                 TimePoint deadline) {
+  const UnixAddress address = abstract(name);
+  int error = try_connect(socket.get(), address.get(), address.size, deadline);
+  if (error == EAGAIN) error = connect_in_turn(socket, address, deadline);
+  if (error == 0) return socket;
+  socket.reset();
+  errno = error;
+  return FileDescriptor();
 }
 
 bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {
@@ -132,7 +151,7 @@ bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {
                      &reinterpret_cast<const sockaddr_in6&>(b).sin6_addr, sizeof(in6_addr)) == 0;
 }
 
-/// Room for the ancillary message that carries descriptors.
+/// Buffer for the ancillary message that carries descriptors.
 struct ControlRoom {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxPassedDescriptors * sizeof(int))> bytes{};
 };
@@ -151,18 +170,18 @@ std::vector<FileDescriptor> take_descriptors(msghdr& message) {
   return out;
 }
 
-/// What a blocking call is about.
+/// The context of a blocking call, for errors.
 struct Step {
   TimePoint deadline;
   const std::string& doing;
   Code code_of_end = Code::peer_lost;
 };
 
-/// After a call on a non-blocking socket answered `count`: true to go on with it, false to try
-/// again.
+/// Evaluates the result `count` of a call on a non-blocking socket: true to continue, false to
+/// retry.
 bool progressed(ssize_t count, int fd, short events, const Step& step) {
   if (count > 0) return true;
-  if (count == 0) fail(step.code_of_end, step.doing + ": the other side closed the connection");
+  if (count == 0) fail(step.code_of_end, step.doing + ": the peer closed the connection");
   if (errno == EINTR) return false;
   if (errno != EAGAIN && errno != EWOULDBLOCK) {
     fail(step.code_of_end, step.doing + ": " + errno_text(errno));
@@ -216,7 +235,7 @@ uint16_t port_of(const FileDescriptor& socket) {
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     fail_errno("getsockname");
   }
-  // Both families keep the port at the same place.
+  // Both families store the port at the same offset.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
@@ -234,7 +253,7 @@ FileDescriptor try_connect_tcp(const Address& address, TimePoint deadline, std::
   for (const addrinfo* one = found.get(); one; one = one->ai_next, --left) {
     FileDescriptor socket(::socket(one->ai_family, kSocketFlags, 0));
     if (!socket) fail_errno("socket");
-    // One address that nobody answers must not use up the time of the others.
+    // An unreachable address must not use up the time of the others.
     const auto share = std::max(deadline - now(), Duration::zero()) / left;
     const int error = try_connect(socket.get(), one->ai_addr, one->ai_addrlen, now() + share);
     if (error == 0) {
@@ -263,11 +282,11 @@ void prefer_bursts(const FileDescriptor& socket) {
   socklen_t our_size = sizeof ours, their_size = sizeof theirs;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&ours), &our_size) != 0 ||
       ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&theirs), &their_size) != 0) {
-    fail_errno("the names of a socket");
+    fail_errno("reading the addresses of a socket");
   }
   if (!same_host(ours, theirs)) return;
   constexpr std::string_view kWithoutPacing = "reno";
-  // Where it is not there, the way is only slower.
+  // If it is not available, the connection is only slower.
   [[maybe_unused]] const int result = ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION,
                                                    kWithoutPacing.data(), kWithoutPacing.size());
 }
@@ -290,15 +309,15 @@ FileDescriptor connect_unix(const std::string& name, TimePoint deadline) {
 }
 
 FileDescriptor try_connect_unix(const std::string& name, TimePoint deadline) {
-  const UnixAddress address = abstract(name);
-  FileDescriptor socket(::socket(AF_UNIX, kSocketFlags, 0));
-  if (!socket) fail_errno("socket");
-  int error = try_connect(socket.get(), address.get(), address.size, deadline);
-  if (error == EAGAIN) error = connect_in_turn(socket, address, deadline);
-  if (error == 0) return socket;
-  socket.reset();
-  errno = error;
-  return FileDescriptor();
+  return connect_unix_from(open_unix(), name, deadline);
+}
+
+FileDescriptor try_connect_unix_as(const std::string& own_name, const std::string& name,
+                                   TimePoint deadline) {
+  const UnixAddress own = abstract(own_name);
+  FileDescriptor socket = open_unix();
+  if (::bind(socket.get(), own.get(), own.size) != 0) fail_errno("naming a unix socket");
+  return connect_unix_from(std::move(socket), name, deadline);
 }
 
 FileDescriptor accept_one(const FileDescriptor& listener) {
@@ -316,11 +335,36 @@ bool is_unix(const FileDescriptor& socket) {
          address.ss_family == AF_UNIX;
 }
 
-std::optional<uid_t> user_at(const FileDescriptor& socket) {
+std::optional<PeerProcess> peer_at(const FileDescriptor& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
-  return peer.uid;
+  return PeerProcess{.user = peer.uid, .process = peer.pid};
+}
+
+std::optional<uid_t> user_at(const FileDescriptor& socket) {
+  const auto peer = peer_at(socket);
+  return peer ? std::optional(peer->user) : std::nullopt;
+}
+
+Visitor accept_visitor(const FileDescriptor& listener) {
+  UnixAddress from{.size = sizeof from.address};
+  auto* const address = reinterpret_cast<sockaddr*>(&from.address);
+  Visitor visitor{.socket = FileDescriptor(::accept4(listener.get(), address, &from.size,
+                                                     SOCK_NONBLOCK | SOCK_CLOEXEC))};
+  if (!visitor.socket) return visitor;
+  visitor.peer = peer_at(visitor.socket);
+  constexpr size_t kBegin = offsetof(sockaddr_un, sun_path) + 1;  // after the leading 0
+  if (from.size > kBegin && from.address.sun_path[0] == '\0')
+    visitor.name.assign(from.address.sun_path + 1, from.size - kBegin);
+  return visitor;
+}
+
+bool Visitor::is_of_this_user() const { return peer && peer->user == ::geteuid(); }
+
+void answer_shortly(const Visitor& visitor, ConstBytes bytes) {
+  static_cast<void>(
+      ::send(visitor.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
 bool wait_until_ready(int fd, short events, TimePoint deadline) {
@@ -337,6 +381,19 @@ bool wait_until_ready(int fd, short events, TimePoint deadline) {
 
 void send_all(int fd, ConstBytes bytes, TimePoint deadline, const std::string& doing) {
   send_all(fd, bytes, Step{deadline, doing});
+}
+
+ByteVector receive_all(int fd, size_t most, TimePoint deadline, const std::string& doing) {
+  const Step step{deadline, doing};
+  ByteVector bytes(most);
+  size_t taken = 0;
+  while (taken < most) {
+    const ssize_t count = ::recv(fd, bytes.data() + taken, most - taken, MSG_DONTWAIT);
+    if (count == 0) break;
+    if (progressed(count, fd, POLLIN, step)) taken += static_cast<size_t>(count);
+  }
+  bytes.resize(taken);
+  return bytes;
 }
 
 void receive_exactly(int fd, MutableBytes bytes, TimePoint deadline, const std::string& doing) {
@@ -382,7 +439,9 @@ std::vector<FileDescriptor> receive_with_descriptors(int fd, MutableBytes bytes,
   } while (!progressed(count, fd, POLLIN, {deadline, doing}));
   auto descriptors = take_descriptors(message);
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    fail(Code::internal, doing + ": descriptors were lost; this process may hold no more of them");
+    fail(Code::internal, doing +
+                             ": passed descriptors were dropped, since this process has reached "
+                             "its descriptor limit");
   }
   receive_exactly(fd, bytes.subspan(count), deadline, doing);
   return descriptors;

@@ -196,7 +196,7 @@ TEST(Authenticate, SilenceEndsAtTheDeadline) {
 TEST(Socket, AUnixListenerWhoseQueueIsFullIsWaitedFor) {
   const std::string name = "horovod-queue-" + std::to_string(::getpid());
   const FileDescriptor listener = listen_unix(name);
-  ::listen(listener.get(), 0);  // again: now there is room for one
+  ::listen(listener.get(), 0);  // with a backlog of one
   const FileDescriptor first = connect_unix(name, in(10s));
   auto second = std::async(std::launch::async, [&] { return connect_unix(name, in(10s)); });
   while (second.wait_for(1ms) == std::future_status::timeout) accept_one(listener);

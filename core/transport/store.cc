@@ -9,7 +9,7 @@ namespace hvd {
 ByteVector Store::get(const std::string& key, Duration timeout) {
   if (auto value = wait(key, timeout)) return *std::move(value);
   const auto seconds = std::chrono::duration<double>(timeout).count();
-  fail(Code::timed_out, fmt::format("nobody has set \"{}\" within {} s", key, seconds));
+  fail(Code::timed_out, fmt::format("the store key \"{}\" was not set within {} s", key, seconds));
 }
 
 void check_store_limits(const std::string& key, size_t value_bytes) {

@@ -16,32 +16,32 @@ namespace hvd {
 namespace {
 
 constexpr int kLauncher = -1;
-/// The launcher answers at once; one that is stopped must not hold up the end of a job.
+/// Timeout for an answer: the launcher answers at once, and a stopped launcher must not delay the
+/// end of a job.
 constexpr auto kAnswerTimeout = std::chrono::seconds(5);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
-// Addresses are tried at this distance: the first, which is the best, has a head start, and one
-// that nobody answers (a bridge of the server's host, a cable that is not plugged in) costs no
-// more.
+// Interval between connection attempts: the first address, the best one, gets a head start, and an
+// unreachable address (a bridge of the server's host, an unplugged cable) costs no more than this.
 constexpr auto kHeadStart = std::chrono::milliseconds(250);
-// Somebody else may listen at one of them and say nothing.
+// Timeout for the handshake: an unrelated process may listen at an address and never answer.
 constexpr auto kPatienceForOneOfMany = std::chrono::seconds(2);
 constexpr auto kPauseBetweenRounds = std::chrono::milliseconds(20);
 
-/// Looks for the server at all its addresses.
+/// Searches for the server at all its addresses.
 class Search {
  public:
   Search(const std::vector<Address>& servers, const JobKey& key, int rank, TimePoint deadline,
          bool again)
       : servers_(servers), key_(key), rank_(rank), deadline_(deadline), again_(again) {}
 
-  /// Writes where it was found to `found`.
+  /// Stores the address of the server in `found`.
   std::unique_ptr<Link> run(Address& found) {
     for (;;) {
       FileDescriptor socket = servers_.size() == 1 ? at_the_only_one() : at_the_first_to_answer();
       if (socket) {
-        // While a wait() is under way, this notices a host that is gone.
+        // Detects the loss of the server's host during a wait().
         tune_tcp(socket, std::chrono::seconds(60));
         found = found_;
         return std::make_unique<TcpLink>(std::move(socket), kLauncher);
@@ -54,7 +54,7 @@ class Search {
   }
 
  private:
-  /// Which may be a name.
+  /// Connects to the only server, whose address may be a host name.
   FileDescriptor at_the_only_one() {
     std::string why;
     FileDescriptor socket = try_connect_tcp(
@@ -84,14 +84,14 @@ class Search {
         } else if (proves_key(dialed.socket, dialed.address, is_last)) {
           return std::move(dialed.socket);
         }
-        due = now();  // this one is no reason any more to wait with the next
+        due = now();  // the next attempt need not wait for this one
       }
       if (now() >= deadline_) return FileDescriptor();
     }
     return FileDescriptor();
   }
 
-  /// Who has another key may be anybody, unless there is nobody else to ask: `is_last`.
+  /// A server with another key is skipped unless it is the last candidate (`is_last`).
   bool proves_key(const FileDescriptor& socket, const Address& server, bool is_last) {
     const auto refused =
         prove(socket, is_last ? deadline_ : std::min(deadline_, now() + kPatienceForOneOfMany));
@@ -115,7 +115,7 @@ class Search {
   void fail_if_hopeless() const {
     std::string why = fmt::format("{}", fmt::join(reasons_, "; "));
     if (why.empty()) {
-      why = "nobody answers at ";
+      why = "no answer from ";
       for (const Address& one : servers_)
         why += fmt::format("{}{}", &one == &servers_.front() ? "" : ", ", to_text(one));
     }
@@ -131,7 +131,7 @@ class Search {
   const bool again_;
   Address found_;
   std::vector<std::string> reasons_;
-  std::optional<Code> refused_;  ///< somebody was there, but did not prove the key
+  std::optional<Code> refused_;  ///< a server answered but did not prove the key
 };
 
 }  // namespace
@@ -193,7 +193,7 @@ std::optional<StoreClient::Answer> StoreClient::ask(StoreOperation operation,
 std::optional<StoreClient::Answer> StoreClient::take_answer(uint32_t number) {
   while (const auto frame = channel_.receive()) {
     const StoreReply reply = read_store_reply(frame->payload);
-    if (reply.number != number) continue;  // of a wait that was given up
+    if (reply.number != number) continue;  // answer to an abandoned wait
     return Answer{reply.status, ByteVector(reply.value.begin(), reply.value.end())};
   }
   return std::nullopt;

@@ -1,4 +1,4 @@
-// The Store as a rank sees it: a connection to the StoreServer of the launcher, or of rank 0.
+// The client of a StoreServer, which runs in the launcher or in rank 0.
 #pragma once
 
 #include <mutex>
@@ -13,21 +13,20 @@
 
 namespace hvd {
 
-/// Thread-safe; one call at a time, so a wait() holds the others up.
+/// Thread-safe. Calls are serialized, so a wait() blocks other calls.
 class StoreClient final : public Store {
  public:
-  /// Whether a server that is not there may still come.
+  /// Whether to retry while the server is not reachable.
   enum class WhenAbsent : uint8_t { give_up, try_again };
 
   /// Connects as `rank` within `timeout`. Throws Error{peer_lost, timed_out, unauthorized}.
   StoreClient(const Address& server, const JobKey& key, int rank, Duration timeout);
-  /// The same where only some of the addresses, which are numeric, may lead to it: the first at
-  /// which somebody proves the key.
+  /// Connects to the first of `servers` (numeric addresses) that authenticates with the key.
   StoreClient(const std::vector<Address>& servers, const JobKey& key, int rank, Duration timeout,
               WhenAbsent when_absent);
   ~StoreClient() override;
 
-  /// Where it was found.
+  /// The address that the client is connected to.
   const Address& server() const { return server_; }
 
   void set(const std::string& key, ConstBytes value) override;
@@ -39,7 +38,7 @@ class StoreClient final : public Store {
     StoreStatus status = StoreStatus::absent;
     ByteVector value;
   };
-  /// Nothing at the deadline.
+  /// Returns nullopt at the deadline.
   std::optional<Answer> ask(StoreOperation operation, const std::string& key, ConstBytes value,
                             std::optional<TimePoint> deadline);
   std::optional<Answer> take_answer(uint32_t number);

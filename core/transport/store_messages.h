@@ -1,4 +1,4 @@
-// What a StoreClient and the StoreServer say to each other, as control frames of a Channel of
+// The messages between StoreClient and StoreServer, sent as control frames of a Channel of
 // generation 0.
 #pragma once
 
@@ -9,16 +9,15 @@
 
 namespace hvd {
 
-inline constexpr uint32_t kStoreGeneration = 0;  // one Store serves all generations of a job
+inline constexpr uint32_t kStoreGeneration = 0;  // one Store serves all generations
 inline constexpr const char* kStorePurpose = "store";
 
 enum class StoreOperation : uint8_t { set, wait, peek };
 enum class StoreStatus : uint8_t { stored, found, absent, refused };
 
-/// A new request of a client ends its wait before.
+/// A new request of a client cancels its previous wait.
 struct StoreRequest {
-  uint32_t number =
-      0;  ///< comes back in the reply; a reply to a request that was given up is skipped
+  uint32_t number = 0;  ///< returned in the reply; the client skips replies to abandoned requests
   StoreOperation operation = StoreOperation::set;
   std::string key;
   ConstBytes value;  ///< borrowed
@@ -27,12 +26,12 @@ struct StoreRequest {
 struct StoreReply {
   uint32_t number = 0;
   StoreStatus status = StoreStatus::stored;
-  ConstBytes value;  ///< borrowed; of a refused one, the reason
+  ConstBytes value;  ///< borrowed; the reason if refused
 };
 
 ByteVector to_bytes(const StoreRequest& request);
 ByteVector to_bytes(const StoreReply& reply);
-/// Both throw Error{internal} when malformed. The values point into `bytes`.
+/// Throw Error{internal} if malformed. The values point into `bytes`.
 StoreRequest read_store_request(ConstBytes bytes);
 StoreReply read_store_reply(ConstBytes bytes);
 

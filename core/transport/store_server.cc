@@ -15,9 +15,10 @@ namespace {
 
 constexpr uint64_t kGateTag = 0;
 constexpr int kLauncher = -1;
-// A rank's host that vanishes without a word leaves a connection; nobody waits for it here.
+// Keepalive for hosts that disappear without closing the connection; the server does not wait for
+// them.
 constexpr std::chrono::seconds kClientTimeout{60};
-// One answer that is awaited, and one to a wait that was given up.
+// The answer to the current wait and to an abandoned one.
 constexpr size_t kMaxUnreadAnswerBytes = 2 * kMaxStoreValueBytes;
 
 }  // namespace
@@ -54,7 +55,8 @@ void StoreServer::admit() {
   }
 }
 
-/// A boundary: a client that goes away or talks nonsense is dropped, the others are served on.
+/// Error boundary: a client that disconnects or sends invalid messages is dropped; the other
+/// clients are still served.
 bool StoreServer::serve(uint64_t tag, Client& client) try {
   while (client.channel.pump()) {
     while (const auto frame = client.channel.receive()) {
@@ -73,9 +75,9 @@ void StoreServer::watch_unsent(uint64_t tag, Client& client) {
 }
 
 void StoreServer::answer(Client& client, const StoreRequest& request) {
-  // Who has not read the answers to its earlier requests has no business asking for more.
+  // A client that has not read its previous answers may not send more requests.
   if (client.channel.unsent_bytes() > kMaxUnreadAnswerBytes) {
-    fail(Code::internal, fmt::format("{} asks the store and does not read its answers",
+    fail(Code::internal, fmt::format("{} sends store requests without reading the answers",
                                      peer_name(client.channel.peer())));
   }
   client.wait.reset();

@@ -1,9 +1,8 @@
-// One suite for every kind of Store, then what is particular to the server.
+// One suite for every kind of Store, then tests of the server alone.
 #include "core/transport/store.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/heap_testing.h"
 #include "core/transport/mem_store.h"
 #include "core/transport/socket.h"
 #include "core/transport/store_client.h"
@@ -31,7 +31,7 @@ ByteVector value_of(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// A server whose loop runs on a thread of the test, as it does in the launcher.
+/// A server whose event loop runs on a thread of the test, as in the launcher.
 class ServerThread {
  public:
   explicit ServerThread(const JobKey& key)
@@ -54,7 +54,7 @@ class ServerThread {
   std::thread thread_;
 };
 
-/// Makes Stores that see the same content, one for each rank.
+/// Makes one Store per rank with shared content.
 using MakeStore = std::function<std::shared_ptr<Store>(int rank)>;
 
 struct StoreKind {
@@ -124,7 +124,7 @@ TEST_P(StoreContract, ATimeoutNamesTheKey) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::timed_out);
-    EXPECT_STREQ(error.what(), "nobody has set \"card/3\" within 0.001 s");
+    EXPECT_STREQ(error.what(), "the store key \"card/3\" was not set within 0.001 s");
   }
 }
 
@@ -183,22 +183,22 @@ TEST(StoreServer, AStrangerGetsNowhereAndTheJobGoesOn) {
   EXPECT_EQ(client.peek("x"), value_of("1"));
 }
 
-/// Where connections are neither taken nor refused: the queue of one who does not accept is full.
+/// An address where connections are neither accepted nor refused: the listener's queue is full.
 class Deaf {
  public:
   Deaf() : listener_(listen_tcp("127.0.0.1", 0)) {
-    ::listen(listener_.get(), 0);  // again: now it has room for one
+    ::listen(listener_.get(), 0);  // with a backlog of one
     filling_ = connect_tcp(address(), in(10s));
   }
   Address address() const { return {"127.0.0.1", port_of(listener_)}; }
-  /// From now on connections are taken, and nothing is said.
+  /// From now on accepts connections but sends no data.
   void hear() { filling_ = accept_one(listener_); }
 
  private:
   FileDescriptor listener_, filling_;
 };
 
-/// One after the other they would take longer than there is time.
+/// Sequential attempts would exceed the timeout.
 TEST(StoreClient, IsNotHeldUpByAddressesThatNobodyAnswers) {
   const JobKey key = make_job_key();
   const ServerThread server(key);
@@ -219,8 +219,8 @@ TEST(StoreClient, PassesByWhoeverHasAnotherKey) {
   EXPECT_EQ(client.server(), server.address());
 }
 
-/// The first, whose connection comes late, is found to be there together with the third, while the
-/// second has been waited for.
+/// The first server accepts late and is found together with the third, while the client waits for
+/// the second.
 TEST(StoreClient, IsNotHeldUpByWhoIsSilentWhileAnotherHasAnsweredToo) {
   const JobKey key = make_job_key();
   const ServerThread server(key);
@@ -259,7 +259,7 @@ TEST(StoreClient, GivesUpInTimeWhereNobodyAnswers) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::timed_out);
-    EXPECT_NE(std::string(error.what()).find("nobody answers at " + to_text(deaf.address())),
+    EXPECT_NE(std::string(error.what()).find("no answer from " + to_text(deaf.address())),
               std::string::npos)
         << error.what();
   }
@@ -279,9 +279,7 @@ TEST(StoreServer, NonsenseFromAClientEndsThatClientAlone) {
   EXPECT_EQ(good.peek("x"), value_of("1"));
 }
 
-size_t heap_bytes() { return ::mallinfo2().uordblks; }
-
-/// A rank that proves the key and then speaks for itself.
+/// A raw client that authenticates and then sends its own messages.
 class RawClient {
  public:
   RawClient(const Address& server, const JobKey& key) : channel_(connected(server, key), 1, 0) {}
@@ -289,7 +287,7 @@ class RawClient {
   void ask(StoreOperation operation, const std::string& name) {
     channel_.send(FrameKind::control, to_bytes(StoreRequest{++number_, operation, name, {}}));
   }
-  /// Until `count` answers are here or the server has hung up.
+  /// Receives until there are `count` answers or the server closes the connection.
   void read_answers(int count) {
     while (count > 0) {
       wait_until_ready(channel_.fd(), POLLIN, in(10s));
@@ -329,9 +327,9 @@ TEST(StoreServer, KeepsOneWaitForEachClientHoweverOftenItAsks) {
     client.read_answers(1);
   };
   ask_often(100);
-  const size_t before = heap_bytes();
+  const size_t before = test::heap_bytes();
   ask_often(20000);
-  EXPECT_LT(heap_bytes(), before + 1 * MiB);
+  EXPECT_LT(test::heap_bytes(), before + 1 * MiB);
 }
 
 TEST(StoreServer, DropsAClientThatAsksAndDoesNotListen) {
@@ -339,12 +337,12 @@ TEST(StoreServer, DropsAClientThatAsksAndDoesNotListen) {
   const ServerThread server(key);
   StoreClient good(server.address(), key, 0, 10s);
   good.set("large", ByteVector(kMaxStoreValueBytes));
-  const size_t before = heap_bytes();
+  const size_t before = test::heap_bytes();
   RawClient deaf(server.address(), key);
   for (int i = 0; i < 20; ++i) deaf.ask(StoreOperation::peek, "large");
   deaf.send_all();
-  EXPECT_EQ(good.get("large", 10s).size(), kMaxStoreValueBytes);  // what came before is served
-  EXPECT_LT(heap_bytes(), before + 4 * kMaxStoreValueBytes);
+  EXPECT_EQ(good.get("large", 10s).size(), kMaxStoreValueBytes);  // earlier requests are served
+  EXPECT_LT(test::heap_bytes(), before + 4 * kMaxStoreValueBytes);
   EXPECT_THROW(deaf.read_answers(20), Error);
 }
 

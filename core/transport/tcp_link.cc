@@ -17,7 +17,7 @@ size_t TcpLink::send_some(ConstBytes bytes) {
   do {
     sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
-  // Full, or broken: the latter makes the socket readable, and receive_some says what happened.
+  // Full or broken: a broken socket becomes readable, and receive_some reports the loss.
   return sent < 0 ? 0 : static_cast<size_t>(sent);
 }
 

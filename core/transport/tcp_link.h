@@ -1,5 +1,5 @@
-// A Link over a connected stream socket (TCP, or a unix socket in tests). The socket has been
-// authenticated before; see socket.h for how it was opened.
+// A Link over a connected and authenticated stream socket (TCP, or a unix socket in tests); see
+// socket.h.
 #pragma once
 
 #include "core/transport/file_descriptor.h"
@@ -9,7 +9,7 @@ namespace hvd {
 
 class TcpLink final : public Link {
  public:
-  /// `peer` is the global rank at the other end, named when it is lost.
+  /// `peer` is the global rank at the other end, named in errors.
   TcpLink(FileDescriptor socket, int peer) : socket_(std::move(socket)), peer_(peer) {}
 
   size_t send_some(ConstBytes bytes) override;

@@ -1,5 +1,5 @@
-// Linear regression trained on several processes: each rank has its own part of the data, all have
-// the same weights, and every step goes along the gradient averaged over all ranks.
+// Linear regression on several processes: each rank has its own part of the data, all ranks have
+// the same weights, and every step uses the gradient averaged over all ranks.
 //
 //   horovodrun -np 4 build/examples/linear_regression
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr int kEpochs = 30;
 constexpr float kLearningRate = 0.3f;
 constexpr unsigned kSeed = 42;
 
-/// The last one belongs to a feature that is always 1: the intercept.
+/// The last weight belongs to a feature that is always 1: the intercept.
 using Weights = std::array<float, kFeatures + 1>;
 constexpr Weights kTrue{2.0f, -3.5f, 0.5f, 1.25f, 4.0f};
 
@@ -33,8 +33,8 @@ float predict(const Weights& weights, const Weights& features) {
   return sum;
 }
 
-/// Every rank draws all samples, so that they are the same for any number of ranks, and keeps its
-/// own.
+/// Draws all samples on every rank, so that they are the same for any number of ranks, and returns
+/// this rank's part.
 std::vector<Sample> samples_of(std::size_t rank, std::size_t size) {
   std::mt19937 random(kSeed);
   std::uniform_real_distribution<float> feature(-1, 1);
@@ -50,7 +50,7 @@ std::vector<Sample> samples_of(std::size_t rank, std::size_t size) {
   return kept;
 }
 
-/// What one rank finds on its samples.
+/// Gradient and loss on the samples of one rank.
 struct Found {
   Weights gradient{};
   float loss = 0;  ///< mean of the squared errors
@@ -68,7 +68,7 @@ Found look_at(const std::vector<Sample>& samples, const Weights& weights) {
   return found;
 }
 
-/// The same on all ranks, to the last bit.
+/// Returns whether the weights are equal on all ranks, bit by bit.
 bool are_equal_everywhere(hvd::Context& job, Weights weights) {
   Weights least = weights;
   job.allreduce("least", least, hvd::min);
@@ -91,8 +91,8 @@ int main() {
   const auto samples =
       samples_of(static_cast<std::size_t>(job.rank()), static_cast<std::size_t>(job.size()));
   Weights weights{};
-  weights.fill(static_cast<float>(job.rank()));  // whatever it was,
-  job.broadcast("weights", weights, 0);          // all begin with what rank 0 has
+  weights.fill(static_cast<float>(job.rank()));  // different values,
+  job.broadcast("weights", weights, 0);          // replaced by those of rank 0
 
   for (int epoch = 1; epoch <= kEpochs; ++epoch) {
     Found found = look_at(samples, weights);

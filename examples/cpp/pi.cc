@@ -1,5 +1,5 @@
-// Pi by allreduce: each rank adds up its share of the strips below a quarter of a circle, and the
-// sum over all ranks is there on every rank.
+// Pi by allreduce: each rank adds up its share of the strips below 4 / (1 + x^2). The allreduce
+// gives every rank the sum over all ranks.
 //
 //   horovodrun -np 4 build/examples/pi
 #include <cmath>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr long kStrips = 10'000'000;
 
-/// The strips `first`, `first + step`, ... of 4 / (1 + x^2), which has the area pi over 0 to 1.
+/// Adds up the strips `first`, `first + step`, ... of 4 / (1 + x^2), whose area from 0 to 1 is pi.
 double area_of_every(int step, int first) {
   double sum = 0;
   for (long strip = first; strip < kStrips; strip += step) {
@@ -24,7 +24,7 @@ double area_of_every(int step, int first) {
 
 int main() {
   const hvd::Context job;
-  hvd::Group all;  // every rank makes the same one call
+  hvd::Group all;  // all ranks make the same calls on it
   double pi = area_of_every(job.size(), job.rank());
   all.allreduce(std::span(&pi, 1), hvd::sum);
   if (job.rank() == 0) std::printf("pi is about %.10f, by %d processes\n", pi, job.size());

@@ -2,7 +2,7 @@
 
     horovodrun -np 4 python examples/keras/fashion_mnist.py --epochs 40
 
-What makes this script a distributed one is marked with a number.
+Numbered comments mark the changes for distributed training.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ import horovod.keras as hvd
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--batch-size", type=int, default=32, help="images a step and process")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per step and process")
     parser.add_argument("--val-batch-size", type=int, default=32)
     parser.add_argument("--base-lr", type=float, default=0.01, help="learning rate of one process")
     parser.add_argument("--wd", type=float, default=0.000005, help="weight decay")
     parser.add_argument(
         "--target-accuracy", type=float, default=0.96, help="stop at this validation accuracy ..."
     )
-    parser.add_argument("--patience", type=int, default=2, help="... held for so many epochs")
+    parser.add_argument("--patience", type=int, default=2, help="... held for this many epochs")
     parser.add_argument("--warmup-epochs", type=float, default=5)
     parser.add_argument("--depth", type=int, default=16, help="layers: 6 n + 4")
-    parser.add_argument("--width", type=int, default=10, help="times the usual channels")
+    parser.add_argument("--width", type=int, default=10, help="multiplier of the channels")
     parser.add_argument("--train-images", type=int, help="train on this many images only")
+    parser.add_argument("--test-images", type=int, help="test on this many images only")
     parser.add_argument("--log-dir", type=Path, help="for TensorBoard")
     parser.add_argument("--data-dir", type=Path, default=clothes.DEBIAN_DATA)
     return parser.parse_args()
@@ -63,7 +64,7 @@ def normalized(x: Any) -> Any:
 
 
 def block(x: Any, channels: int, stride: int, decay: float) -> Any:
-    """Two convolutions beside a short cut (Zagoruyko and Komodakis, 2016)."""
+    """Two convolutions and a shortcut (Zagoruyko and Komodakis, 2016)."""
     begin = normalized(x)
     y = convolution(begin, channels, stride, decay)
     y = convolution(keras.layers.Dropout(0.3)(normalized(y)), channels, 1, decay)
@@ -88,7 +89,7 @@ def wide_resnet(depth: int, width: int, decay: float) -> Any:
 
 
 class PrintSpeed(keras.callbacks.Callback):
-    """Images per second of all processes, and the time so far; without that for validation."""
+    """Prints images per second of all processes and the elapsed time, without validation."""
 
     def __init__(self, images: int) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ class PrintSpeed(keras.callbacks.Callback):
 
 
 class StopAtAccuracy(keras.callbacks.Callback):
-    """Ends training when the validation accuracy has been high enough for some epochs."""
+    """Ends training when the validation accuracy has reached a target for some epochs."""
 
     def __init__(self, target: float, patience: int) -> None:
         super().__init__()
@@ -127,18 +128,18 @@ class StopAtAccuracy(keras.callbacks.Callback):
 
 
 def step_schedule(epochs: int) -> Any:
-    """A fifth after 30 %, again after 60 % and 80 % of the epochs."""
+    """Divides the rate by 5 after 30 %, 60 % and 80 % of the epochs."""
     return lambda epoch: 0.2 ** sum(epoch >= epochs * part for part in (0.3, 0.6, 0.8))
 
 
 def callbacks(args: argparse.Namespace, rate: float, images: int) -> list[Any]:
     warm = min(args.warmup_epochs, args.epochs)
     made = [
-        # 5. All processes begin with the weights of the first.
+        # 5. All processes start with the weights of rank 0.
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-        # 6. Metrics are those of all processes, for the callbacks that follow.
+        # 6. Metrics are averaged over all processes, for the callbacks below.
         hvd.callbacks.MetricAverageCallback(),
-        # 7. The learning rate grows slowly to that for all processes, then shrinks in steps.
+        # 7. The learning rate warms up to the scaled rate, then decreases in steps.
         hvd.callbacks.LearningRateWarmupCallback(rate, warmup_epochs=warm, verbose=1),
         hvd.callbacks.LearningRateScheduleCallback(
             rate, step_schedule(args.epochs), start_epoch=int(np.ceil(warm))
@@ -154,15 +155,15 @@ def callbacks(args: argparse.Namespace, rate: float, images: int) -> list[Any]:
 def main() -> None:
     args = parse_arguments()
     hvd.init()  # 1.
-    # 2. Each process has a GPU of its own, if there are any.
+    # 2. Each process has its own GPU, if there are any.
     for number, gpu in enumerate(tf.config.list_physical_devices("GPU")):
         tf.config.experimental.set_memory_growth(gpu, True)
         if number == hvd.local_rank():
             tf.config.set_visible_devices(gpu, "GPU")
-    keras.utils.set_random_seed(42 + hvd.rank())  # other images in another order
+    keras.utils.set_random_seed(42 + hvd.rank())  # different images in a different order
 
     x, y = clothes.load("train", args.data_dir)
-    x_test, y_test = clothes.load("t10k", args.data_dir)
+    x_test, y_test = (part[: args.test_images] for part in clothes.load("t10k", args.data_dir))
     count = args.train_images or len(x)
     generator = tf.keras.preprocessing.image.ImageDataGenerator(
         width_shift_range=0.08,
@@ -177,11 +178,11 @@ def main() -> None:
     )
     plain.mean, plain.std = generator.mean, generator.std
     train = generator.flow(x[:count], y[:count], batch_size=args.batch_size)
-    mine = slice(hvd.rank(), None, hvd.size())  # together the processes look at all test images
+    mine = slice(hvd.rank(), None, hvd.size())  # together, the processes test all images
     test = plain.flow(x_test[mine], y_test[mine], batch_size=args.val_batch_size, shuffle=False)
 
     model = wide_resnet(args.depth, args.width, args.wd)
-    # 3. The steps of all processes together are larger, so the learning rate is, too.
+    # 3. The global batch is larger, so the learning rate is larger too.
     rate = args.base_lr * hvd.size()
     optimizer = keras.optimizers.SGD(rate, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer)  # 4. Gradients are averaged.
@@ -195,7 +196,7 @@ def main() -> None:
         validation_data=test,
         verbose=1 if hvd.rank() == 0 else 0,
     )
-    # 8. The whole test set: sums over all processes, which may have one image more or less.
+    # 8. Results on the whole test set: sums, because the parts may differ by one image.
     found = np.array([*model.evaluate(test, verbose=0), 1.0]) * len(y_test[mine])
     loss, accuracy, images = hvd.allreduce(found, name="test", op=hvd.Sum)
     if hvd.rank() == 0:

@@ -1,11 +1,12 @@
-"""Fine-tunes a residual network on images: a folder that has a folder of them for each class.
+"""Fine-tunes a convolutional network on a folder of images with one subfolder per class.
 
     horovodrun -np 4 python examples/keras/image_folder.py --data-dir photos --epochs 5
 
-A fifth of each class is kept for the report at the end. Without --data-dir it makes itself a small
-set of images, of Fashion-MNIST. --weights takes a file of weights for the network without its last
-layer, as `keras.applications.ResNet50(include_top=False, pooling="avg")` saves them; without it
-nothing is downloaded, and all layers are trained from scratch.
+A fifth of each class is used for the report at the end. Without --data-dir, the script creates a
+small set of images from Fashion-MNIST. --weights takes a file of weights for the network without
+its last layer, as `keras.applications.ResNet50(include_top=False, pooling="avg")` saves them (or
+MobileNet, with --body MobileNet). Without it, all layers are trained from scratch. Nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -32,22 +33,21 @@ from horovod.tensorflow import broadcast_object, grouped_allgather
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, help="with a folder of images for each class")
-    parser.add_argument(
-        "--images-a-class", type=int, default=60, help="when there is no --data-dir"
-    )
+    parser.add_argument("--data-dir", type=Path, help="has one folder of images per class")
+    parser.add_argument("--images-a-class", type=int, default=60, help="without --data-dir")
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=16, help="images a step and process")
+    parser.add_argument("--batch-size", type=int, default=16, help="images per step and process")
     parser.add_argument("--base-lr", type=float, default=0.002, help="learning rate of one process")
     parser.add_argument("--warmup-epochs", type=float, default=1)
-    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--body", default="ResNet50", choices=["ResNet50", "MobileNet"])
+    parser.add_argument("--weights", type=Path, help="of the body")
     return parser.parse_args()
 
 
 @contextlib.contextmanager
 def data_folder(args: argparse.Namespace) -> Iterator[Path]:
-    """The user's, or one that the first process makes, and removes in the end."""
+    """Returns the user's folder, or a temporary one that rank 0 creates and removes at the end."""
     if args.data_dir:
         yield args.data_dir
         return
@@ -59,9 +59,9 @@ def data_folder(args: argparse.Namespace) -> Iterator[Path]:
 
 
 def pipeline(folder: Path, subset: str, args: argparse.Namespace, **augmentation: Any) -> Any:
-    """`training` or `validation`: which files belong to which is the same on all processes."""
+    """`training` or `validation`; the split is the same on all processes."""
     generator = tf.keras.preprocessing.image.ImageDataGenerator(
-        preprocessing_function=keras.applications.resnet50.preprocess_input,
+        preprocessing_function=getattr(keras.applications, args.body.lower()).preprocess_input,
         validation_split=0.2,
         **augmentation,
     )
@@ -75,7 +75,7 @@ def pipeline(folder: Path, subset: str, args: argparse.Namespace, **augmentation
 
 
 def network(args: argparse.Namespace, classes: int) -> Any:
-    body = keras.applications.ResNet50(
+    body = getattr(keras.applications, args.body)(
         include_top=False,
         weights=None,
         input_shape=(args.image_size, args.image_size, 3),
@@ -87,7 +87,7 @@ def network(args: argparse.Namespace, classes: int) -> Any:
 
 
 class PrintSpeed(keras.callbacks.Callback):
-    """Images per second of all processes, and the time since training began."""
+    """Prints images per second of all processes, and the time since the start of training."""
 
     def __init__(self, images: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class PrintSpeed(keras.callbacks.Callback):
 
 
 def report(true: np.ndarray, found: np.ndarray, names: list[str]) -> str:
-    """Precision, recall and F1 of each class."""
+    """Returns precision, recall and F1 of each class."""
     lines = [f"{'':>12} precision    recall  f1-score   support"]
     for label, name in enumerate(names):
         hits = int(np.sum((true == label) & (found == label)))
@@ -120,7 +120,7 @@ def report(true: np.ndarray, found: np.ndarray, names: list[str]) -> str:
 
 
 def evaluate(model: Any, validation: Any) -> tuple[np.ndarray, np.ndarray]:
-    """True and found labels of the whole set, of which each process looks at a part."""
+    """Returns true and predicted labels of the whole set; each process predicts a part."""
     true, found = [], []
     for step in range(hvd.rank(), len(validation), hvd.size()):
         images, labels = validation[step]

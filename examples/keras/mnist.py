@@ -1,4 +1,4 @@
-"""The shortest Keras script: a small network on Fashion-MNIST, checkpoints on the first process.
+"""The shortest Keras script: a small network on Fashion-MNIST, checkpoints on rank 0.
 
 horovodrun -np 4 python examples/keras/mnist.py --epochs 8
 """
@@ -19,9 +19,10 @@ import tensorflow as tf
 import horovod.keras as hvd
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--epochs", type=int, default=12, help="of one process; more share them")
+parser.add_argument("--epochs", type=int, default=12, help="total, divided by the processes")
 parser.add_argument("--batch-size", type=int, default=128)
 parser.add_argument("--train-images", type=int, help="train on this many images only")
+parser.add_argument("--test-images", type=int, help="test on this many images only")
 parser.add_argument("--checkpoint-dir", type=Path)
 args = parser.parse_args()
 
@@ -30,7 +31,7 @@ gpus = tf.config.list_physical_devices("GPU")
 if gpus:  # one for each process
     tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 x, y = (part[: args.train_images] for part in clothes.load("train"))
-x_test, y_test = clothes.load("t10k")
+x_test, y_test = (part[: args.test_images] for part in clothes.load("t10k"))
 
 model = keras.Sequential(
     [

@@ -1,6 +1,8 @@
-"""How many images a second a ResNet trains on with any number of processes; the images are noise.
+"""Measures images per second of a ResNet, trained on random images by any number of processes.
 
 horovodrun -np 2 python examples/pytorch/synthetic_benchmark.py --model resnet18 --batch-size 8
+
+Each process trains on a GPU of its own if there are any.
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--model", choices=MODELS, default="resnet50")
-    parser.add_argument("--batch-size", type=int, default=32, help="images a step and process")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per step and process")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--num-warmup-batches", type=int, default=10, help="not timed")
-    parser.add_argument("--num-batches-per-iter", type=int, default=10, help="timed as one")
+    parser.add_argument("--num-batches-per-iter", type=int, default=10, help="timed together")
     parser.add_argument("--num-iters", type=int, default=10)
     parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as float16")
     return parser.parse_args()
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the image size (but for its stride), and its normalisation."""
+    """A convolution that keeps the image size (divided by its stride), and its normalisation."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False),
         nn.BatchNorm2d(outputs),
@@ -49,7 +51,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Seq
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions, or a 3x3 between two 1x1 (a bottleneck), beside a short cut."""
+    """Two 3x3 convolutions, or a 3x3 between two 1x1 (a bottleneck), and a shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
@@ -87,10 +89,21 @@ def resnet(name: str, classes: int = 1000) -> nn.Sequential:
     )
 
 
-def seconds_of(work: Callable[[], None], times: int) -> float:
+def device_of_rank() -> torch.device:
+    """Selects the GPU of this process. Returns the CPU if there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    # Some job systems show each process its own GPU only.
+    torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def seconds_of(work: Callable[[], None], times: int, device: torch.device) -> float:
     begin = time.perf_counter()
     for _ in range(times):
         work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # calls return before the GPU is done
     return time.perf_counter() - begin
 
 
@@ -102,19 +115,21 @@ def say(text: str) -> None:
 def main() -> None:
     arguments = parse_arguments()
     hvd.init()
+    device = device_of_rank()
     torch.manual_seed(0)
     if "OMP_NUM_THREADS" not in os.environ:  # horovodrun sets it, others do not
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hvd.local_size()))
 
-    model = resnet(arguments.model)
+    model = resnet(arguments.model).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())
     compression = hvd.Compression.fp16 if arguments.fp16_allreduce else hvd.Compression.none
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-    images = torch.randn(arguments.batch_size, 3, arguments.image_size, arguments.image_size)
-    labels = torch.randint(1000, (arguments.batch_size,))
+    shape = (arguments.batch_size, 3, arguments.image_size, arguments.image_size)
+    images = torch.randn(shape, device=device)
+    labels = torch.randint(1000, (arguments.batch_size,), device=device)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -123,10 +138,10 @@ def main() -> None:
 
     say(f"Model: {arguments.model}\nBatch size: {arguments.batch_size}")
     say(f"Number of processes: {hvd.size()}")
-    seconds_of(step, arguments.num_warmup_batches)
+    seconds_of(step, arguments.num_warmup_batches, device)
     speeds = []
     for iteration in range(arguments.num_iters):
-        seconds = seconds_of(step, arguments.num_batches_per_iter)
+        seconds = seconds_of(step, arguments.num_batches_per_iter, device)
         speeds.append(arguments.batch_size * arguments.num_batches_per_iter / seconds)
         say(f"Iter #{iteration}: {speeds[-1]:.1f} img/sec per process")
 

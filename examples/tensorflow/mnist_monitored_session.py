@@ -1,4 +1,4 @@
-"""TensorFlow 1's way, on today's: a graph, a MonitoredTrainingSession and its hooks.
+"""A TensorFlow 1 script on TensorFlow 2: a graph, a MonitoredTrainingSession and its hooks.
 
 horovodrun -np 4 python examples/tensorflow/mnist_monitored_session.py --steps 2000
 """
@@ -23,7 +23,7 @@ import horovod.tensorflow as hvd
 tf.disable_eager_execution()
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--steps", type=int, default=20000, help="of one process; more share them")
+parser.add_argument("--steps", type=int, default=20000, help="total, divided by the processes")
 parser.add_argument("--batch-size", type=int, default=100)
 parser.add_argument("--checkpoint-dir", type=Path)
 args = parser.parse_args()
@@ -34,7 +34,7 @@ def variable(name: str, shape: list[int]) -> Any:
 
 
 def network(images: Any, labels: Any) -> tuple[Any, Any]:
-    """The labels that it finds, and the loss."""
+    """Returns the predicted labels and the loss."""
     x = tf.nn.relu(tf.nn.conv2d(images, variable("conv1", [5, 5, 1, 32]), 1, "SAME"))
     x = tf.nn.max_pool2d(x, 2, 2, "SAME")
     x = tf.nn.relu(tf.nn.conv2d(x, variable("conv2", [5, 5, 32, 64]), 1, "SAME"))
@@ -46,7 +46,7 @@ def network(images: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def batches(images: np.ndarray, labels: np.ndarray) -> Any:
-    """For ever, in another order on each process."""
+    """Yields batches endlessly, in a different order on each process."""
     generator = np.random.default_rng(hvd.rank())
     while True:
         some = generator.integers(0, len(images), args.batch_size)
@@ -54,7 +54,7 @@ def batches(images: np.ndarray, labels: np.ndarray) -> Any:
 
 
 class TestAtEnd(tf.train.SessionRunHook):
-    """Prints how many test images the network knows in the end."""
+    """Prints the test accuracy at the end."""
 
     def __init__(self, found: Any) -> None:
         self.found = found
@@ -80,7 +80,7 @@ def main() -> None:
     train = optimizer.minimize(loss, global_step=global_step)
 
     hooks = [
-        # All processes begin with the variables of the first, new ones or of a checkpoint.
+        # All processes start with the variables of rank 0, new ones or from a checkpoint.
         hvd.BroadcastGlobalVariablesHook(0),
         tf.train.StopAtStepHook(last_step=max(1, args.steps // hvd.size())),
     ]
@@ -90,7 +90,7 @@ def main() -> None:
     config = tf.ConfigProto()
     config.gpu_options.allow_growth = True
     config.gpu_options.visible_device_list = str(hvd.local_rank())
-    # Checkpoints on the first process only, else they would overwrite each other.
+    # Checkpoints on rank 0 only, otherwise ranks would overwrite each other's files.
     checkpoint_dir = str(args.checkpoint_dir) if args.checkpoint_dir and hvd.rank() == 0 else None
 
     data = batches(*clothes.load("train"))

@@ -1,4 +1,4 @@
-"""A training loop of one's own: a small network on Fashion-MNIST with a DistributedGradientTape.
+"""A custom training loop: a small network on Fashion-MNIST with a DistributedGradientTape.
 
 horovodrun -np 4 python examples/tensorflow/mnist_tape.py --steps 2000
 """
@@ -20,7 +20,7 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--steps", type=int, default=10000, help="of one process; more share them")
+parser.add_argument("--steps", type=int, default=10000, help="total, divided by the processes")
 parser.add_argument("--batch-size", type=int, default=128)
 parser.add_argument("--checkpoint-dir", type=Path)
 args = parser.parse_args()

@@ -1,5 +1,5 @@
-/// What the C++ interface passes through the C one: elements, reductions, spans as tensors, errors.
-/// Included by horovod.hpp.
+/// Building blocks of the C++ interface: elements, reductions, spans as tensors, errors. Included
+/// by horovod.hpp.
 #ifndef HOROVOD_ELEMENTS_HPP_
 #define HOROVOD_ELEMENTS_HPP_
 
@@ -20,7 +20,7 @@ namespace hvd {
 
 // ---- errors ------------------------------------------------------------------------------------
 
-/// What went wrong, and on whose account: see hvd_status.
+/// An error of the runtime: a status and a text.
 class Error : public std::runtime_error {
  public:
   Error(hvd_status status, const std::string& text) : std::runtime_error(text), status_(status) {}
@@ -44,12 +44,12 @@ inline void expect(bool holds, const char* what) {
 
 // ---- elements ----------------------------------------------------------------------------------
 
-/// IEEE 754 half precision, as its bits.
+/// An IEEE 754 half-precision number, stored as its bits.
 struct float16 {
   std::uint16_t bits = 0;
   bool operator==(const float16&) const = default;
 };
-/// The upper half of a float, as its bits.
+/// A bfloat16 number (the upper half of a float), stored as its bits.
 struct bfloat16 {
   std::uint16_t bits = 0;
   bool operator==(const bfloat16&) const = default;
@@ -75,7 +75,7 @@ constexpr std::optional<hvd_dtype> find_dtype() {
 
 }  // namespace detail
 
-/// What operations can move. uint16 can be moved but not reduced.
+/// The element types. Reductions do not support uint16, and support bool with min and max only.
 template <class T>
 concept Element = detail::find_dtype<T>()
 .has_value();
@@ -83,27 +83,28 @@ concept Element = detail::find_dtype<T>()
 template <Element T>
 inline constexpr hvd_dtype dtype_of = *detail::find_dtype<T>();
 
-/// What lies end to end in memory of the caller: a std::span, or a variable that is a std::vector,
-/// a std::array or an array.
+/// A contiguous range in memory of the caller: a std::span, or an lvalue std::vector, std::array or
+/// array.
 template <class Range>
 concept Elements = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
     std::ranges::borrowed_range<Range> && Element<std::ranges::range_value_t<Range>>;
-/// The same, where results can be put.
+/// A range of Elements that can be written.
 template <class Range>
 concept Room = Elements<Range> &&
     !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
 template <Elements Range>
 using element_of = std::ranges::range_value_t<Range>;
 
-/// Room for elements like those of `In`.
+/// A writable range with the element type of `In`.
 template <class Range, class In>
 concept RoomFor = Room<Range> && std::same_as<element_of<Range>, element_of<In>>;
 
-/// How an allreduce or reducescatter combines what the ranks have.
+/// How an allreduce or reducescatter combines the inputs. Equal on all ranks. A reducescatter
+/// supports `average` and `sum`.
 struct Reduction {
   hvd_reduce_op op = HVD_SUM;
-  double prescale = 1.0;   ///< factor before,
-  double postscale = 1.0;  ///< and after the reduction
+  double prescale = 1.0;   ///< factor before the reduction
+  double postscale = 1.0;  ///< factor after the reduction
 };
 
 inline constexpr Reduction average{HVD_AVERAGE};
@@ -115,17 +116,20 @@ inline constexpr Reduction product{HVD_PRODUCT};
 
 namespace detail {
 
-/// The C structure of one operation on ranges of elements, each a tensor of one dimension.
+/// Builds the C structure of one operation. Each range of elements is a tensor of one dimension.
 class Call {
  public:
-  Call(hvd_kind kind, const char* name) { request_.kind = kind, request_.name = name; }
+  Call(hvd_operation_kind kind, const char* name) {
+    request_.operation.kind = kind, request_.name = name;
+  }
 
   template <Elements Data>
   Call& input(Data&& data) {
     using T = element_of<Data>;
     lengths_.push_back(static_cast<std::int64_t>(std::ranges::size(data)));
-    // The runtime only reads it.
-    inputs_.push_back({const_cast<T*>(std::ranges::data(data)), nullptr, 1, dtype_of<T>});
+    // The runtime does not write to inputs.
+    inputs_.push_back(
+        {const_cast<T*>(std::ranges::data(data)), nullptr, 1, dtype_of<T>, {HVD_HOST, 0}, nullptr});
     return *this;
   }
   template <Room Data>
@@ -134,12 +138,15 @@ class Call {
     return *this;
   }
   Call& with(const Reduction& how) {
-    request_.op = how.op;
-    request_.prescale = how.prescale;
-    request_.postscale = how.postscale;
+    request_.operation.op = how.op;
+    request_.operation.prescale = how.prescale;
+    request_.operation.postscale = how.postscale;
     return *this;
   }
-  Call& root(int rank) { return request_.root = rank, *this; }
+  Call& root(int rank) { return request_.operation.root = rank, *this; }
+  Call& message(int sender, int receiver) {
+    return request_.operation.receiver = receiver, root(sender);
+  }
   Call& on(int process_set) { return request_.process_set = process_set, *this; }
   Call& splits(std::span<const std::int32_t> rows) {
     if (rows.empty()) return *this;
@@ -148,7 +155,7 @@ class Call {
     return *this;
   }
 
-  /// Valid until this changes or goes.
+  /// The pointer is valid until this object changes or is destroyed.
   const hvd_request* request() {
     for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i].shape = &lengths_[i];
     request_.count = static_cast<std::int32_t>(inputs_.size());
@@ -163,21 +170,24 @@ class Call {
   }
 
  private:
-  hvd_request request_{.kind = HVD_BARRIER,
+  hvd_request request_{.operation = {.kind = HVD_BARRIER,
+                                     .op = HVD_SUM,
+                                     .prescale = 1.0,
+                                     .postscale = 1.0,
+                                     .root = 0,
+                                     .receiver = 0},
                        .name = nullptr,
                        .process_set = 0,
                        .count = 0,
                        .inputs = nullptr,
                        .outputs = nullptr,
-                       .op = HVD_SUM,
-                       .prescale = 1.0,
-                       .postscale = 1.0,
-                       .root = 0,
                        .splits = nullptr,
                        .split_count = 0,
                        .release = nullptr,
                        .owner = nullptr,
-                       .ended = nullptr};
+                       .ended = nullptr,
+                       .allocate = nullptr,
+                       .timeout_seconds = 0};
   std::vector<hvd_tensor> inputs_;
   std::vector<std::int64_t> lengths_;
   std::vector<void*> outputs_;
@@ -187,7 +197,8 @@ inline hvd_rank_list list_of(std::span<const std::int32_t> ranks) {
   return {ranks.data(), static_cast<std::int32_t>(ranks.size())};
 }
 
-/// How many of `total` elements rank `rank` of `size` gets: the lowest ranks have one more.
+/// Returns how many of `total` elements rank `rank` of `size` ranks gets. The lowest ranks get one
+/// more if the division leaves a remainder.
 constexpr std::size_t share_of(std::size_t total, int rank, int size) {
   const auto ranks = static_cast<std::size_t>(size);
   return total / ranks + (static_cast<std::size_t>(rank) < total % ranks ? 1 : 0);

@@ -1,14 +1,24 @@
-"""Data-parallel training: N processes run one script, and their gradients are averaged.
+"""Data-parallel training: several processes run the same script and average their gradients.
 
-Importing this package imports no framework. Use the module of yours: `import horovod.torch as hvd`.
+Importing this package does not import a framework. Import the module for your framework: `import
+horovod.torch as hvd`, `horovod.tensorflow`, `horovod.tensorflow.keras` or `horovod.keras`.
 """
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
+from horovod import _absent
 from horovod.runner import run
 
 __all__ = ["__version__", "run"]
 __version__ = "1.0.0.dev0"
+
+sys.meta_path.append(_absent.Finder())
+
+if not TYPE_CHECKING:  # for which every attribute would be there then
+
+    def __getattr__(name):
+        raise _absent.attribute_error(name)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -1,13 +1,13 @@
-"""The runtime, as Python sees it: a thin layer over the C interface (include/horovod/horovod.h).
+"""The native module: a thin layer over the C interface (include/horovod/horovod.h).
 
-Tensors are plain integers here (address, shape, dtype number), so this module knows no framework.
+Tensors are described by integers (see Described), so this module depends on no framework.
 Blocking calls release the GIL. Errors: ValueError for misuse on this rank and for calls before
-`init`; `horovod.common.exceptions.HorovodInternalError` when the job is lost or has ended;
-`HorovodMismatchError` (a subclass, also a ValueError) when ranks disagree about one operation.
+`init`; `horovod.common.exceptions.HorovodInternalError` if the job is lost or has ended;
+`HorovodMismatchError` (a subclass, also a ValueError) if ranks disagree about one operation.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 # kinds of operation
 ALLREDUCE: int
@@ -17,6 +17,14 @@ ALLTOALL: int
 REDUCESCATTER: int
 BARRIER: int
 JOIN: int
+MESSAGE: int
+# types of devices
+HOST: int
+CUDA: int
+ROCM: int
+
+#: The number of each element type that the runtime knows, by its name in NumPy.
+DTYPES: dict[str, int]
 
 class World:
     rank: int
@@ -35,28 +43,31 @@ def init(
     members: Sequence[int] = (),
     rank: int = 0,
     size: int = 0,
-    introduce: Callable[[str, str | None], str] | None = None,
+    rendezvous: Callable[[str, str | None], str] | None = None,
+    nccl_library: str = "",
 ) -> None:
     """Starts the runtime. `process_sets`: lists of global ranks, which get the ids 1, 2, ...
 
-    `members`: the launcher's ranks that are the job; none: all. `rank`, `size`: of this process,
-    where the environment does not say it. `introduce`: called on every rank with a name that is
-    equal on all and new at every init, and a text on rank 0, None elsewhere; returns that text on
-    all. Only where the launcher does not help.
+    `members`: the launcher's ranks that form the job; empty: all. `rank`, `size`: of this process,
+    if the environment does not have them. `rendezvous`: broadcasts the root address, if the
+    launcher does not. It is called on every rank with a name, which is equal on all ranks and new
+    at every init, and with the root address on rank 0 (None on other ranks). It returns the root
+    address on all ranks. `nccl_library`: a libnccl.so.2 to load at the first CUDA tensor, unless
+    the process has loaded one by then or HOROVOD_NCCL_LIBRARY names one; "": the loader's default.
     """
 
 def shutdown() -> None: ...
 def shutdown_at_exit() -> None:
-    """The same for a process that is about to exit. Does not wait for an `init` that another thread
-    is in.
+    """Does `shutdown` for a process that is about to exit. Does not wait for an `init` that runs in
+    another thread.
     """
 
 def is_initialized() -> bool: ...
 def uses_mpi() -> bool:
-    """Whether MPI moves the tensors. False when no job runs."""
+    """Returns whether MPI moves the tensors. False if no job runs."""
 
 def derive_key(purpose: str) -> bytes:
-    """A key of 32 bytes, derived from the job's key: equal on all ranks, one for each purpose."""
+    """Returns a key of 32 bytes, derived from the job's key and `purpose`; equal on all ranks."""
 
 def world() -> World: ...
 def add_process_set(ranks: Sequence[int]) -> int:
@@ -69,27 +80,92 @@ def process_set(id: int) -> tuple[int, int]:
     """The size of a set, and this process' rank in it or -1. ValueError for an unknown id."""
 
 def process_set_ranks(id: int) -> list[int]: ...
-def submit(
-    kind: int,
-    name: str,
-    inputs: Sequence[tuple[int, tuple[int, ...], int]],
-    outputs: Sequence[int] | None,
-    owners: Any,
-    op: int = 1,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    root: int = 0,
-    process_set: int = 0,
-    splits: Sequence[int] | None = None,
-) -> int:
-    """Queues an operation and returns a handle (to be given to `free` in the end).
 
-    `inputs`: (address, shape, dtype number) a tensor, contiguous host memory. `outputs`: addresses:
-    for allreduce and broadcast as large as the inputs, which they may equal; for reducescatter as
-    large as this rank's rows; None for allgather and alltoall. `splits`: alltoall's rows for each
-    rank of the set, None for equal parts. `root`: a global rank. `owners` keep the memory alive,
-    one object or a tuple of them: they are referenced until the engine is done with it, and
-    released by a later call from Python.
+#: Description of a tensor: address of contiguous memory, shape, dtype number, and the object that
+#: owns the memory. For device memory also the type and index of the device, and the current stream
+#: of the calling thread.
+Described = (
+    tuple[int, tuple[int, ...], int, Any] | tuple[int, tuple[int, ...], int, Any, int, int, int]
+)
+
+class Operation:
+    """All parameters of an operation except its tensors. Immutable: may be used for many calls.
+
+    `kind`: one of the constants above. `op`, `prescale`, `postscale`: of allreduce and
+    reducescatter. `root`: of broadcast, a global rank; of a message, the sender. `process_set`: an
+    id. `splits`: of alltoall, the rows for each rank of the set; None: equal parts. `receiver`: of
+    a message, a global rank. `timeout`: how many seconds it waits for ranks that have not submitted
+    it, 0: without limit; then the job ends.
+    """
+
+    kind: int
+    op: int
+    prescale: float
+    postscale: float
+    root: int
+    process_set: int
+    splits: list[int] | None
+    receiver: int
+    timeout: float
+
+    def __init__(
+        self,
+        kind: int,
+        op: int = 1,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        root: int = 0,
+        process_set: int = 0,
+        splits: Sequence[int] | None = None,
+        receiver: int = 0,
+        timeout: float = 0.0,
+    ) -> None: ...
+
+@overload
+def submit_tensors(
+    operation: Operation,
+    names: str,
+    inputs: Any,
+    outputs: Any,
+    reader: Any,
+    allocate: Callable[[int, tuple[int, ...]], tuple[int, int, Any]] | None = None,
+    /,
+) -> int:
+    """Queues an operation on one tensor or, as a group, on several.
+
+    `inputs`, `outputs`: a tensor, or a list of them. Each is a tensor that `reader` knows, or a
+    tuple that describes it. `outputs`: for allreduce and broadcast as large as the inputs, which
+    they may be (the same object); for reducescatter this rank's rows; None for allgather and
+    alltoall, where the runtime allocates. What owns the memory is referenced until the engine no
+    longer uses it, and released by a later call from Python.
+
+    `reader`: from `reader()`; may be None if all tensors are described.
+
+    `allocate`: allgather and alltoall of device memory: is called with the index and the shape of
+    each output when all ranks have agreed on the operation, on any thread. Returns the address, the
+    stream on which the memory may be written, and what keeps it alive until the engine no longer
+    uses it. An exception ends the job, and its text is part of the error.
+
+    Returns: a handle, to be given to `free` in the end. 0, and nothing is queued, when a tensor
+    cannot be read by `reader`: it is not contiguous host memory with its values or, to be reduced,
+    has a type that not every `op` takes, or another type than the first. Then describe the tensors.
+    Raises: TypeError where there is no reader for such a tensor.
+    """
+
+@overload
+def submit_tensors(
+    operation: Operation,
+    names: list[str],
+    inputs: list[Any],
+    outputs: list[Any] | None,
+    reader: Any,
+    allocate: Sequence[Callable[[int, tuple[int, ...]], tuple[int, int, Any]] | None] | None = None,
+    /,
+) -> list[int] | None:
+    """Queues several such operations in one step, all or none; each has a name, inputs and outputs,
+    and allocates its outputs itself.
+
+    Returns: a handle for each. None, and nothing is queued, where it would be 0 for one of them.
     """
 
 def reader(
@@ -97,7 +173,8 @@ def reader(
     owner_of: Callable[[Any], Any],
     is_negated: Callable[[Any], bool],
 ) -> Any:
-    """What `reduce` looks into tensors by: DLPack's exchange interface for C, where a type has it.
+    """Returns the object by which `submit_tensors` reads tensors: DLPack's C exchange interface, if
+    the type has it.
 
     `types`: of the tensors, exactly; subclasses are not read. `owner_of`: returns the object that
     owns the memory of a tensor, such as its storage. `is_negated`: whether the memory holds the
@@ -105,62 +182,57 @@ def reader(
     """
 
 def borrower_of(owner: Any) -> str | None:
-    """The name of an operation that uses the memory of `owner`, which is one of the `owners` that
-    `submit` got, or that `owner_of` returned for a tensor. None when no operation does."""
-
-def reduce(
-    reader: Any,
-    name: str,
-    inputs: Any,
-    outputs: Any,
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: int,
-) -> int:
-    """Queues an allreduce as `submit` does, of tensors and not of numbers.
-
-    `inputs`, `outputs`: a tensor, or a list of them; the same object to reduce in place. Their
-    owners are kept alive as in `submit`. Returns 0, and nothing is queued, when one of them cannot
-    be read, is not contiguous host memory with its values, or has a type that not every `op` takes:
-    `submit` is for the rest.
-    """
-
-def reduce_all(
-    reader: Any,
-    names: list[str],
-    tensors: list[Any],
-    op: int,
-    prescale: float,
-    postscale: float,
-    process_set: int,
-) -> list[int] | None:
-    """Queues several allreduces in place in one step, all or none; each has its own handle.
-
-    `names`: in full. `tensors`: for each a tensor, or a list of them. Returns None, and nothing is
-    queued, where `reduce` would return 0 for one of them.
-    """
+    """Returns the name of an operation that uses the memory of `owner`, an object from the
+    description of a tensor or from `owner_of`. None if no operation uses it."""
 
 def addresses(reader: Any, items: list[Any]) -> bytes:
-    """Where the memory of each tensor begins, 8 bytes for each in the order of the machine.
+    """Returns the address of each tensor, 8 bytes each in native byte order.
 
     `items`: tensors, or lists of them.
     """
 
+class Group:
+    """A blocking group: its ranks make the same calls in the same order, without agreement.
+
+    The constructor and `close` are collective over `ranks` (global; none: all). One thread at a
+    time. `name`: by which ranks find each other if they create groups of the same ranks in a
+    different order.
+    """
+
+    def __init__(self, ranks: Sequence[int], name: str = "") -> None: ...
+    def rank(self) -> int:
+        """Within the group."""
+    def size(self) -> int: ...
+    def run(self, operation: Operation, input: Any, output: Any, reader: Any, /) -> bool:
+        """Runs one operation and returns when its result is in `output`.
+
+        `input`, `output`, `reader`: as for `submit_tensors`, but the caller provides the output of
+        every operation. The root of `operation` is a rank of the group; its process set is ignored.
+        Returns False, and does nothing, where `submit_tensors` returns 0.
+        Raises: ValueError where the output has not the type or the number of elements of the
+        result; TypeError as `submit_tensors`.
+        """
+    def barrier(self) -> None: ...
+    def close(self) -> None:
+        """Collective; blocks until no rank of the group needs this one."""
+
 class GradientNotes:
     """Counts the backward passes of parameters, and notes the gradients that are complete.
 
-    `begin()` is called before the first gradient of a pass; `enough()` when what is noted has
-    `enough_bytes`, or when all parameters are complete; `too_often(index)` for a parameter that
-    needs no more passes. They must not keep alive what holds the notes.
+    `begin(index)` is called before the first gradient of a pass, that of a parameter; `enough()`
+    when what is noted has `enough_bytes`, or when all parameters that are waited for are complete;
+    `unexpected(index)` for a parameter that needs no more passes, or is not waited for (which it is
+    when this returns); `on_stream(gradient)` on the thread whose current stream completes a
+    gradient on a device, if that may be a new one. They must not keep alive what holds the notes.
     """
 
     def __init__(
         self,
         reader: Any,
-        begin: Callable[[], object],
+        begin: Callable[[int], object],
         enough: Callable[[], object],
-        too_often: Callable[[int], object],
+        unexpected: Callable[[int], object],
+        on_stream: Callable[[Any], object],
         enough_bytes: int,
     ) -> None: ...
     def hook(self, bytes: int, passes: int) -> Callable[[Any], None]:
@@ -169,35 +241,59 @@ class GradientNotes:
         Parameters are numbered in the order of these calls. `bytes`: of its gradient.
         """
 
+    def expect(self, flags: list[bool]) -> None:
+        """Which parameters are waited for; one that is new is."""
+
+    def last(self) -> int:
+        """The parameter whose gradient has come last; -1 for none."""
+
     def restart(self, passes: int) -> None:
         """From now on each parameter needs `passes`, and a pass begins. What is noted stays."""
 
     def begin_pass(self) -> None: ...
     def take(self) -> tuple[list[int], list[Any], list[int], bool]:
-        """Indices, gradients and their versions; and whether `reduce_all` can take all of them."""
+        """Indices, gradients and their versions; and whether `submit_tensors` can reduce all."""
+
+    def forget_streams(self) -> None:
+        """Every stream is a new one from now on."""
 
     def has_noted(self) -> bool: ...
     def stop(self) -> None:
-        """Notes nothing any more, for whoever would take it is gone."""
+        """Stops noting gradients: the owner is gone."""
 
 def poll(handle: int) -> bool: ...
-def wait(handle: int) -> None: ...
-def finish(handle: int) -> None:
-    """`wait`, then `free` whether it raises or not."""
+def wait(handle: int) -> None:
+    """Waits until the operation has completed. Device memory: until it is queued on the device."""
 
-def finish_all(handles: Sequence[int]) -> None:
-    """`finish` for several: waits for all of them, then raises the first error."""
+def wait_on_stream(handle: int, stream: int) -> None:
+    """Makes a stream wait for the result of a completed operation on device memory. Does not block.
+
+    `stream`: the native handle. Does nothing for host memory.
+    """
+
+def finish(handle: int) -> None:
+    """Waits for the operation, then frees the handle, also on an error."""
+
+def finish_all(handles: Sequence[int], stream: int | None = None) -> None:
+    """Waits for all handles and frees them, then raises the first error.
+
+    `stream`: the native handle of one of the device of all operations, which then waits for the
+    results of those that have succeeded.
+    """
+
+def check_running() -> None:
+    """Raises the error that has ended the job, if one has. Never blocks."""
 
 def free_all(handles: Sequence[int]) -> None: ...
 def output(handle: int, index: int) -> tuple[Any, tuple[int, ...]]:
-    """Allgather and alltoall, after `wait`, once an output: its bytes and its shape.
+    """Returns bytes and shape of an output of allgather or alltoall. After `wait`, once per output.
 
     Alltoall: 0 is the tensor, 1 the received splits, int32. The bytes are an object with the buffer
     protocol that owns the memory.
     """
 
 def last_joined(handle: int) -> int:
-    """Join, after `wait`: the rank that joined last."""
+    """Returns the rank that joined last. For join, after `wait`."""
 
 def free(handle: int) -> None: ...
 def knobs() -> list[dict[str, Any]]:
@@ -205,3 +301,8 @@ def knobs() -> list[dict[str, Any]]:
 
 def start_timeline(path: str, mark_cycles: bool = False) -> None: ...
 def stop_timeline() -> None: ...
+def counters() -> dict[str, int]:
+    """Returns the counters of this rank since `init` by name, see docs/counters.md.
+
+    Raises: ValueError before `init` and after `shutdown`.
+    """

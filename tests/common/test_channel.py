@@ -122,7 +122,7 @@ def test_a_send_that_makes_progress_has_all_the_time_that_it_needs() -> None:
 
 
 def drip(listener: socket.socket, data: bytes) -> None:
-    """Answers whoever connects with a byte now and then."""
+    """Answers each connection with single bytes at intervals."""
     while True:
         try:
             connection, _ = listener.accept()

@@ -90,7 +90,7 @@ def test_with_size_0_there_is_no_thread() -> None:
 
 
 def test_the_thread_makes_no_more_than_the_queue_holds() -> None:
-    """And one in its hands; it makes these while nobody asks for them."""
+    """And one that it holds; it makes these before they are requested."""
     reached = threading.Event()
 
     class Watched(AsyncSquares):

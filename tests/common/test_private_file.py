@@ -1,4 +1,4 @@
-"""Files with secrets are read only where nobody else can read them or has written them."""
+"""Files with secrets are read only if no other user can read or write them."""
 
 from __future__ import annotations
 

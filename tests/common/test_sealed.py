@@ -18,7 +18,7 @@ SOURCE = Source("broadcast_object", "state", 3)
 
 
 class Trap:
-    """Runs code in whoever unpickles it."""
+    """Runs code in the process that unpickles it."""
 
     ran = False
 

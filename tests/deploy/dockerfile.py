@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from debian_root import CHROOT
+
 #: What images of Debian set.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-CHROOT = shutil.which("chroot") or "/usr/sbin/chroot"  # the path of an image may be without it
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from typing import Any
 
 import hosts_lab
 import yaml
-from dockerfile import CHROOT, Image, instructions
+from debian_root import CHROOT
+from dockerfile import Image, instructions
 
 from devtool.paths import ROOT
 

@@ -32,13 +32,14 @@ def accuracies(output: str) -> list[float]:
 
 
 def test_two_processes_learn_the_clothes_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:
-    common = (SCRIPT, "--checkpoint-dir", str(tmp_path), "--base-lr", "0.03")
+    short = ("--train-images", "15000", "--batch-size", "32", "--base-lr", "0.03")
+    common = (SCRIPT, "--checkpoint-dir", str(tmp_path), *short)
     first = horovodrun(2, *common, "--epochs", "1")
     assert accuracies(first)[-1] > 0.75
     second = horovodrun(2, *common, "--epochs", "2")
     assert "going on after epoch 1" in second
     assert len(accuracies(second)) == 1 and "epoch 2:" in second
-    assert accuracies(second)[-1] > 0.82
+    assert accuracies(second)[-1] > 0.8
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slim import slim
 
 from devtool.paths import ROOT, venv_program
 
@@ -26,7 +27,7 @@ def run(np: int, *command: str, **environment: str) -> str:
         capture_output=True,
         text=True,
         timeout=600,
-        env={"OMP_NUM_THREADS": "1", **os.environ, **environment},
+        env={"OMP_NUM_THREADS": "1", **os.environ, **slim(environment)},
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -38,10 +39,12 @@ def accuracy(output: str) -> float:
 
 def test_the_teaching_script_trains_a_small_wide_resnet(tmp_path: Path) -> None:
     small = ("--depth", "10", "--width", "1", "--train-images", "1500", "--epochs", "3")
+    few = ("--test-images", "1000")  # most of the time would go to testing after each epoch
     output = run(
         2,
         "examples/keras/fashion_mnist.py",
         *small,
+        *few,
         *("--warmup-epochs", "1", "--target-accuracy", "0.01", "--patience", "2"),
         *("--log-dir", str(tmp_path), "--val-batch-size", "100"),
     )
@@ -71,10 +74,8 @@ def written(folder: Path) -> list[list[str]]:
 @pytest.mark.parametrize("np", [1, 2])
 def test_the_short_script_learns_and_only_the_first_process_saves(np: int, tmp_path: Path) -> None:
     script = "examples/keras/mnist.py"
-    output = run(
-        np,
-        *in_folders_of_their_own(script, tmp_path, "--epochs", "2", "--train-images", "3000"),
-    )
+    few = ("--epochs", "2", "--train-images", "3000", "--test-images", "1000")
+    output = run(np, *in_folders_of_their_own(script, tmp_path, *few))
     assert accuracy(output) > 0.2
     names = [f"checkpoint-{epoch}.keras" for epoch in range(1, 1 + 2 // np)]
     assert written(tmp_path) == [names, []]
@@ -119,14 +120,14 @@ def test_the_folder_script_takes_images_and_weights_of_ones_own(
     images, weights = tmp_path / "images", tmp_path / "body.weights.h5"
     write_folder(images, 5, "train")
     shutil.rmtree(images / min(path.name for path in images.iterdir()))
-    body = keras.applications.ResNet50(
+    body = keras.applications.MobileNet(
         include_top=False, weights=None, input_shape=(32, 32, 3), pooling="avg"
     )
     for weight in body.weights:
         if weight.path.endswith("gamma"):
             weight.assign(weight * 0)  # then it sees nothing
     body.save_weights(weights)
-    small = ("--image-size", "32", "--epochs", "1", "--base-lr", "0")
+    small = ("--image-size", "32", "--epochs", "1", "--base-lr", "0", "--body", "MobileNet")
     output = run(
         2,
         *("examples/keras/image_folder.py", *small, "--data-dir", str(images)),

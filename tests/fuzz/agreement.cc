@@ -55,7 +55,7 @@ Up last_up() {
 
 Down busy_down() {
   Signature scaled = allreduce_of("x", {4, 3});
-  scaled.prescale = 0.5;
+  scaled.operation.prescale = 0.5;
   scaled.shapes.push_back({});
   Item defined = defines(scaled, 8);
   defined.retire = {1, 2};

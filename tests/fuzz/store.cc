@@ -1,5 +1,5 @@
-// A StoreServer and whoever connects to it: a stranger, who must not change anything, and a rank
-// that proves the key and then sends anything.
+// A StoreServer and its clients: one without the key, which must not change anything, and a rank
+// that proves the key and then sends arbitrary data.
 #include <sys/socket.h>
 
 #include "core/transport/channel.h"

@@ -9,7 +9,7 @@
 namespace hvd::fuzz {
 
 std::span<const Target> targets() {
-  static const std::array all = {agreement, frames, handshake, meeting, store};
+  static const std::array all = {agent, agreement, frames, handshake, rendezvous, store};
   return all;
 }
 

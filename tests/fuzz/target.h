@@ -19,10 +19,11 @@ struct Target {
   /// Inputs made of real messages, to begin from; none of them is refused.
   std::vector<ByteVector> (*samples)();
 };
+extern const Target agent;
 extern const Target agreement;
 extern const Target frames;
 extern const Target handshake;
-extern const Target meeting;
+extern const Target rendezvous;
 extern const Target store;
 std::span<const Target> targets();
 /// nullptr when there is none of that name.

@@ -8,10 +8,11 @@ import pytest
 from sources import code_only, is_test, name, sources
 
 from devtool.paths import ROOT
+from devtool.threads import STARTS
 
 BANS = {
     # Threads share nothing that they need not: there are few, and one place starts each kind.
-    "thread": re.compile(r"std::j?thread\b(?!::)|std::async\b|\bpthread_create\b"),
+    "thread": STARTS,
     # The environment is read once, at the border.
     "getenv": re.compile(r"\b(secure_)?getenv\b|\benviron\b"),
     # One function throws.
@@ -25,38 +26,46 @@ BANS = {
 }
 ALLOWED: dict[str, set[str]] = {
     "thread": {
-        "adapters/tensorflow/completions.cc",  # what TensorFlow does holds up no driver
-        "core/engine/driver.h",  # the engine's own
-        "core/observe/observer.cc",  # what writes to disk does not hold up the driver
+        "adapters/tensorflow/completions.cc",  # what TensorFlow does holds up no engine
+        "core/backend/nccl/endings.cc",  # NCCL may wait for a lost rank, for ever
+        "core/engine/progress_thread.h",  # the engine's own
+        "core/observe/observer.cc",  # what writes to disk does not hold up the engine
         "core/observe/observer.h",
-        "core/group/bootstrap/store_host.h",  # others need answers while rank 0 does something else
-        "core/group/bootstrap/store_host.cc",
+        "core/bootstrap/store_host.h",  # others need answers while rank 0 does something else
+        "core/bootstrap/store_host.cc",
+        "core/transport/process_poll.cc",  # its descriptor can be waited for like a pidfd
     },
     "getenv": {"core/base/knobs.cc"},  # once, into an Environment
     "throw": {
         "core/base/error.cc",  # fail()
-        "python/module.cc",  # a status becomes the exception of Python
+        "python/arguments.h",  # what cannot be tensors becomes a TypeError
+        "python/errors.h",  # a status becomes the exception of Python
+        "python/group.cc",  # the same for a group that is closed
+        "python/module.cc",  # the same
+        "python/tensor_reader.h",  # an error of Python is set
     },
     "catch": {
-        "core/capi/blocking_group.cc",  # the other ranks learn of what ends a call
+        "core/backend/nccl/endings.cc",  # nothing is above a thread
+        "core/blocking/blocking_group.cc",  # tells the other ranks why a call ends
         "core/capi/capi.cc",  # nothing is thrown into C
-        "core/capi/context.cc",  # the end is told if the launcher is still there to hear it
-        "core/engine/driver.cc",  # a turn that fails ends the generation
-        "core/group/bootstrap/host_circle.cc",  # the others learn why their leader gives up
-        "core/group/bootstrap/pmix_helper.cc",  # nothing is above a forked child
-        "core/group/bootstrap/store_host.cc",  # nothing is above a thread
-        "core/transport/gate.cc",  # a stranger ends his own connection and nothing else
+        "core/capi/submission.cc",  # names the operation whose device cannot be used
+        "core/capi/context.cc",  # reports the end, if the launcher still runs
+        "core/engine/progress_thread.cc",  # a turn that fails ends the generation
+        "core/bootstrap/local_peers.cc",  # publishes why the leader of a host fails
+        "core/bootstrap/pmix/helper.cc",  # nothing is above a forked child
+        "core/bootstrap/store_at_address.cc",  # a Store of an earlier generation may close
+        "core/bootstrap/store_host.cc",  # nothing is above a thread
+        "core/transport/gate.cc",  # a client without the key ends only its own connection
         "core/transport/store_client.cc",  # another address may be the right one
-        "core/transport/store_server.cc",  # a client that goes does not end the server
-        "job/remote/agent_connection.cc",  # what another host says ends its own ssh, nothing else
-        "job/options/config_file.cc",  # yaml-cpp throws
-        "job/main.cc",  # nothing passes the launcher's main but an exit code
-        "job/options/options.cc",  # CLI11 throws
-        "python/gil.h",  # Python ends a thread by an exception that must not pass
+        "core/transport/store_server.cc",  # a lost client does not end the server
+        "launcher/remote/agent_connection.cc",  # an error in the frames of a host ends only its ssh
+        "launcher/options/config_file.cc",  # yaml-cpp throws
+        "launcher/main.cc",  # nothing passes the launcher's main but an exit code
         "python/module.cc",  # what a function of Python raises is raised when init has ended
+        "python/outputs.h",  # what a function of Python raises ends the job
     },
     "sleep": {
-        "job/process/descendants.cc",  # between two looks at processes that are being ended
+        "launcher/process/descendants.cc",  # between two looks at processes that are being ended
         "python/gil.h",  # threads let a process exit that has begun to
     },
     "conditional": {  # Highway compiles these files once for each kind of CPU
@@ -71,7 +80,9 @@ ALLOWED: dict[str, set[str]] = {
 
 
 def users(ban: str) -> set[str]:
-    files = [path for path in sources("core/", "job/", "python/", "adapters/") if not is_test(path)]
+    files = [
+        path for path in sources("core/", "launcher/", "python/", "adapters/") if not is_test(path)
+    ]
     files = [path for path in files if not name(path).startswith("core/sim/")]
     return {name(path) for path in files if BANS[ban].search(code_only(path.read_text()))}
 
@@ -94,7 +105,7 @@ def test_words_in_comments_and_texts_are_not_code() -> None:
 
 
 def test_headers_open_with_what_they_are_for() -> None:
-    for path in sources("core/", "job/", "adapters/"):
+    for path in sources("core/", "launcher/", "adapters/"):
         if path.suffix == ".h" and not path.stem.endswith("-inl"):
             lines = path.read_text().splitlines()
             assert lines[0].startswith("// "), name(path)
@@ -103,12 +114,12 @@ def test_headers_open_with_what_they_are_for() -> None:
 
 def test_nothing_is_left_to_do() -> None:
     word = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-    for path in sources("core/", "include/", "job/", "python/", "adapters/"):
+    for path in sources("core/", "include/", "launcher/", "python/", "adapters/"):
         assert not word.search(path.read_text()), name(path)
 
 
 def test_no_file_is_longer_than_500_lines() -> None:
-    for path in sources("core/", "include/", "job/", "python/", "adapters/"):
+    for path in sources("core/", "include/", "launcher/", "python/", "adapters/"):
         assert len(path.read_text().splitlines()) <= 500, name(path)
 
 

@@ -163,7 +163,7 @@ def test_only_those_go_on_that_could_be_the_best_peer() -> None:
         return Contestant(name, once, always=name == "ours")
 
     entered = {
-        "ours": {8: 9.0, 64: 0.1},  # whoever we are, we are not the best peer
+        "ours": {8: 9.0, 64: 0.1},  # Horovod itself is never the best peer
         "small": {8: 1.0, 64: 9.0},
         "large": {8: 1.4, 64: 2.0},
         "slow": {8: 1.6, 64: 3.1},
@@ -341,4 +341,4 @@ def test_nobody_sends_less_than_the_bound_says() -> None:
     assert bounds.traffic("allreduce", 2) == 1
     assert bounds.traffic("allreduce", 4) == 1.5
     assert bounds.traffic("allgather", 4) == 0.75
-    assert bounds.traffic("broadcast", 4) == 1  # whoever is not the root receives all of it
+    assert bounds.traffic("broadcast", 4) == 1  # each rank but the root receives all of it

@@ -11,7 +11,7 @@ from pathlib import Path
 import kernel
 import pytest
 import start
-from harness import hosted, installing, options, page, peers, pictures
+from harness import hosted, installing, options, peers, pictures, sections
 from harness.places import PROGRAMS, ROOT, cores
 from harness.results import Document, Row, Work, limit
 
@@ -60,7 +60,7 @@ def test_every_step_is_one_that_its_bench_takes(
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(made.bench).main()
     assert ended.value.code == 0
-    assert made.bench in page.SECTIONS
+    assert made.bench in sections.SECTIONS
 
 
 # ---- peers and pictures that are asked for -----------------------------------------------------
@@ -131,7 +131,7 @@ def test_the_bench_of_faults_says_what_it_does_not_take(
     monkeypatch.setattr(sys, "argv", ["faults.py", "--help"])
     with pytest.raises(SystemExit):
         importlib.import_module("faults").main()
-    assert "no --peers, no --sizes, no --plot" in " ".join(capsys.readouterr().out.split())
+    assert "--peers, --sizes and --plot do not apply" in " ".join(capsys.readouterr().out.split())
 
 
 # ---- how peers are set -------------------------------------------------------------------------

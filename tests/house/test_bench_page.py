@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 import report
 from bench_rows import WORK, document, gap, row, run_of
-from harness import calls, goals, page, provenance, reasons, together
+from harness import calls, details, goals, gpus, page, provenance, reasons, sections, together
 from harness.jobs import Ended
-from harness.places import PAGE, RESULTS
+from harness.places import PAGE, RESULTS, ROOT, TABLES
 from harness.results import Document, Work, command_line, load
 
 NP_4 = Work("shm", "allreduce", "float32", 4)
@@ -136,23 +137,23 @@ def test_the_command_that_is_told_has_no_folders_of_ours() -> None:
     assert command_line(["--json=x", "--limit", "20"]) == "--limit 20"
 
 
-def test_commands_write_the_files_that_the_page_is_made_of() -> None:
+def test_commands_write_the_files_that_the_report_is_made_of() -> None:
     found = document("allreduce", [row("ours", 1), row("ours", 1, np=4)])
     found.origins[0]["command"] = "--np 2 --limit 20"
     found.path = RESULTS / "allreduce-tcp.json"
-    assert provenance.commands([found], PAGE) == [
+    assert provenance.commands([found], TABLES) == [
         "./dev bench allreduce --np 2 --limit 20 --json docs/performance/allreduce-tcp.json",
         "./dev bench allreduce --json docs/performance/allreduce-tcp.json",
-        "./dev bench report",
+        "./dev bench report --tables build/performance/tables.md",
     ]
 
 
-def test_a_page_elsewhere_is_repeated_elsewhere(tmp_path: Path) -> None:
+def test_tables_elsewhere_are_repeated_elsewhere(tmp_path: Path) -> None:
     found = document("train", [row("ours", 1)])
     found.path = tmp_path / "train.json"
-    assert provenance.commands([found], tmp_path / "page.md") == [
+    assert provenance.commands([found], tmp_path / "tables.md") == [
         f"./dev bench train --json {tmp_path}/train.json",
-        f"./dev bench report {tmp_path} --to {tmp_path}/page.md",
+        f"./dev bench report {tmp_path} --tables {tmp_path}/tables.md",
     ]
 
 
@@ -162,10 +163,10 @@ def test_commands_come_in_their_order_without_those_that_were_replaced() -> None
     found.replace([NP_4], [row("ours", 2, np=4)], [])
     found.run = run_of("2026-03-03 00:00", "--sizes 64")
     found.replace([WORK], [row("ours", 2, 64)], [], [64])
-    options = [line.split()[3:5] for line in provenance.commands([found], PAGE)]
+    options = [line.split()[3:5] for line in provenance.commands([found], TABLES)]
     assert options[1:3] == [["--np", "4"], ["--sizes", "64"]]
     found.replace([WORK], [row("ours", 2, 8)], [], [8])
-    assert len(provenance.commands([found], PAGE)) == 3
+    assert len(provenance.commands([found], TABLES)) == 3
 
 
 def test_a_section_says_how_often_was_measured_and_where_that_differs() -> None:
@@ -183,24 +184,24 @@ def test_several_machines_are_counted_and_what_was_installed_is_gathered() -> No
     found = document("start", [row("ours", 1)])
     found.run = run_of(DAY, versions={"x": "2", "y": "3"})
     found.replace([], [row("ours", 1, np=4)], [])
-    assert "Linux 6; x 1 and 2, y 3." in provenance.how([found], PAGE)
+    assert "Linux 6. Measured: start" in provenance.where([found])
+    assert "Installed: x 1 and 2, y 3." in provenance.where([found])
     found.run = run_of(DAY, cores=8)
     found.replace([], [row("ours", 1, np=8)], [])
-    assert "Machine 2: a, 8 cores" in provenance.how([found], PAGE)
+    assert "**Machine 2**: a, 8 cores" in provenance.where([found])
     assert "machine 2: allreduce" in provenance.of_section([found], provenance.places([found]))
 
 
-# ---- the page ----------------------------------------------------------------------------------
+# ---- the report and its tables -----------------------------------------------------------------
 
 
-def test_the_page_has_every_bench_its_goals_and_what_falls_short(tmp_path: Path) -> None:
+def test_the_report_has_its_goals_an_overview_and_what_falls_short(tmp_path: Path) -> None:
     rows = [row(peer, us, size) for size in (8, 64, 512) for peer, us in (("ours", 2), ("MPI", 1))]
     document("allreduce", rows, [gap("Gloo")]).save(tmp_path / "results" / "a.json")
     page.write(page.documents(tmp_path / "results"), tmp_path / "performance.md")
     text = (tmp_path / "performance.md").read_text()
-    assert "Cells below 0.95: 3" in text and "Gloo: is not there" in text
-    assert f"./dev bench allreduce --json {tmp_path}/results/a.json" in text
-    assert f"Measured {DAY}, 9 rounds.\n" in text
+    assert "Cells below 0.95: 3" in text
+    assert "| blocking | Allreduce, float32, np 2, shm | 3     | 0.50 " in text
     (drawn,) = (tmp_path / "performance").glob("*.svg")
     assert f"(performance/{drawn.name})" in text
     counted = len(goals.GOALS)
@@ -208,12 +209,66 @@ def test_the_page_has_every_bench_its_goals_and_what_falls_short(tmp_path: Path)
     assert text.count("| by a test ") == 2
 
 
+def test_the_overview_takes_the_fastest_way_of_using_ours(tmp_path: Path) -> None:
+    rows = [row("ours", 4), row("ours, in one group", 1), row("MPI", 2)]
+    line = page.overview([document("step", rows)]).splitlines()[-1]
+    assert line.startswith("| training | Gradients of a step") and "| 2.00 " in line
+
+
+def test_the_tables_have_every_bench_its_gaps_and_its_commands(tmp_path: Path) -> None:
+    rows = [row(peer, us, size) for size in (8, 64, 512) for peer, us in (("ours", 2), ("MPI", 1))]
+    document("half", rows, [gap("Gloo")]).save(tmp_path / "results" / "a.json")
+    details.write(page.documents(tmp_path / "results"), tmp_path / "tables.md")
+    text = (tmp_path / "tables.md").read_text()
+    assert "Gloo: is not there" in text and f"Measured {DAY}, 9 rounds.\n" in text
+    assert f"./dev bench half --json {tmp_path}/results/a.json" in text
+    (drawn,) = (tmp_path / "tables").glob("*.svg")
+    assert f"(tables/{drawn.name})" in text
+
+
+def test_figures_of_gpus_are_shown_with_device_and_date(tmp_path: Path) -> None:
+    assert "Not measured" in gpus.section(tmp_path / "gpu")
+    rows = {"plain step, ms": 12.345}
+    result = {"device": "H100", "torch": "2.11", "date": "2026-01-02", "rows": rows}
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "h100.json").write_text(json.dumps(result))
+    text = gpus.section(tmp_path / "gpu")
+    assert "H100, one process, torch 2.11, 2026-01-02." in text
+    assert "plain step, ms" in text and "12.3" in text and "Not measured" not in text
+
+
+def test_the_committed_report_is_one_page_with_three_pictures() -> None:
+    text = PAGE.read_text()
+    assert len(text.splitlines()) <= 250
+    shown = [line for line in text.splitlines() if line.startswith("![")]
+    assert len(shown) == len(sections.SHOWN) == len(list(RESULTS.glob("*.svg")))
+
+
+def test_the_committed_report_is_that_of_the_stored_results(tmp_path: Path) -> None:
+    page.write(page.documents(RESULTS), tmp_path / "docs" / "performance.md")
+    written = (tmp_path / "docs" / "performance.md").read_text()
+    assert without_links(written) == without_links(PAGE.read_text())
+
+
+def test_the_readme_shows_figures_of_the_report() -> None:
+    assert page.headlines(page.documents(RESULTS)) in (ROOT / "README.md").read_text()
+
+
+def without_links(text: str) -> list[str]:
+    """Links to tests are relative to where the report lies."""
+    return [" ".join(line.split()) for line in text.splitlines() if is_text(line)]
+
+
+def is_text(line: str) -> bool:
+    return "by a test" not in line and not line.startswith("|--")
+
+
 def test_what_falls_just_short_is_not_rounded_to_the_limit(tmp_path: Path) -> None:
     rows = [row("ours", 1000), row("MPI", 948)]
     document("allreduce", rows).save(tmp_path / "results" / "a.json")
     page.write(page.documents(tmp_path / "results"), tmp_path / "performance.md")
     text = (tmp_path / "performance.md").read_text()
-    assert text.count("0.948") == 5 and "| MPI, 948 us | 0.948 " in text
+    assert text.count("0.948") == 3 and "| MPI, 948 us | 0.948 " in text
 
 
 def test_reasons_are_on_the_page_without_what_they_are_found_by(

@@ -6,15 +6,17 @@ import functools
 import json
 import re
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from devtool import process, setup, suites
+from devtool import lanes, process, suites
+from devtool.lanes import run_suites
 from devtool.process import Ended, Failed, run_logged, tail
-from devtool.suites import Count, Suite, count_gtest, count_junit, counted, run_suites
+from devtool.suites import Count, Suite, count_gtest, count_junit, counted
 
 GTEST = {
     "testsuites": [
@@ -40,6 +42,7 @@ JUNIT = """<testsuites><testsuite>
 @pytest.fixture(autouse=True)
 def logs_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(process, "_interrupted", threading.Event())
     monkeypatch.setattr(suites, "ROOT", tmp_path)
 
 
@@ -64,8 +67,8 @@ def test_pytest_cases_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("import os; os.abort()", "ended with -6"),
-        ("raise SystemExit(3)", "ended with 3"),
+        ("import os; os.abort()", "exited with code -6"),
+        ("raise SystemExit(3)", "exited with code 3"),
         ("pass", "has no tests"),
     ],
 )
@@ -92,8 +95,8 @@ def test_a_suite_that_does_not_build_is_one_failure(monkeypatch: pytest.MonkeyPa
     def broken() -> str:
         raise Failed("ninja said no")
 
-    monkeypatch.setitem(setup.BUILDS, "broken", broken)
-    monkeypatch.setitem(setup.BUILDS, "whole", lambda: "")
+    monkeypatch.setitem(lanes.BUILDS, "broken", broken)
+    monkeypatch.setitem(lanes.BUILDS, "whole", lambda: "")
     two = functools.partial(Count, passed=2)
     total = run_suites([Suite("a", "", "broken", two), Suite("b", "", "whole", two)])
     assert (total.passed, total.failed) == (2, 1)
@@ -115,17 +118,105 @@ def test_an_interrupt_ends_the_build_that_runs_beside_a_suite(
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(setup.BUILDS, "whole", lambda: "")
-    monkeypatch.setitem(setup.BUILDS, "endless", endless)
+    monkeypatch.setitem(lanes.BUILDS, "whole", lambda: "")
+    monkeypatch.setitem(lanes.BUILDS, "endless", endless)
     with pytest.raises(KeyboardInterrupt):
         run_suites([Suite("a", "", "whole", interrupted), Suite("b", "", "endless", Count)])
     assert [one.code for one in ended] == [-15]
 
 
+def test_an_interrupt_ends_what_the_other_lane_runs_and_starts_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code = f"import pathlib, time; pathlib.Path({str(tmp_path)!r}, '{{}}').touch(); time.sleep(20)"
+
+    def three_in_a_row() -> Count:
+        with process.side_by_side(1) as one:
+            for number in range(3):
+                one.submit(run, code.format(number), 1000)
+        return Count()
+
+    def interrupted() -> Count:
+        while not (tmp_path / "0").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(lanes.BUILDS, "whole", lambda: "")
+    with pytest.raises(KeyboardInterrupt):
+        run_suites([Suite("a", "", "whole", three_in_a_row), Suite("b", "", "whole", interrupted)])
+    assert [path.name for path in tmp_path.iterdir() if path.name != "logs"] == ["0"]
+
+
+def test_two_suites_run_side_by_side_and_are_told_in_their_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meet = threading.Barrier(2)
+
+    def meeting() -> Count:
+        meet.wait(30)  # in vain if they ran one after the other
+        return Count(passed=1)
+
+    monkeypatch.setitem(lanes.BUILDS, "whole", lambda: "")
+    total = run_suites([Suite(name, "", "whole", meeting) for name in "abcd"])
+    assert (total.passed, total.failed) == (4, 0)
+    table = capsys.readouterr().out.partition("\nsuites\n")[2]
+    assert [line.split()[0] for line in table.splitlines()] == ["a", "b", "c", "d"]
+
+
+def test_a_suite_whose_build_is_done_does_not_wait_for_that_of_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    has_run = threading.Event()
+
+    def runs() -> Count:
+        has_run.set()
+        return Count(passed=1)
+
+    def slow() -> str:
+        assert has_run.wait(30)
+        return ""
+
+    monkeypatch.setitem(lanes.BUILDS, "first", lambda: "")
+    monkeypatch.setitem(lanes.BUILDS, "slow", slow)
+    order = [("a", "first"), ("b", "slow"), ("c", "first")]
+    monkeypatch.setattr(lanes, "LANES", 1)
+    ran = [Suite(name, "", needs, runs if name == "c" else Count) for name, needs in order]
+    assert run_suites(ran).passed == 1
+
+
+def test_what_a_suite_could_not_do_is_its_failure_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Count:
+        raise Failed("ctest said no")
+
+    monkeypatch.setitem(lanes.BUILDS, "whole", lambda: "")
+    two = functools.partial(Count, passed=2)
+    total = run_suites([Suite("a", "", "whole", broken), Suite("b", "", "whole", two)])
+    assert (total.passed, total.failures) == (2, ["a: ctest said no"])
+
+
+def test_the_time_of_cores_is_that_of_a_program_and_its_children() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    ended = run(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])")
+    assert ended.core_seconds >= 0.3
+
+
+def test_what_runs_in_the_background_gives_way_to_other_sessions() -> None:
+    code = """import os, pathlib, time
+group = pathlib.Path("/proc/self/autogroup")
+def sees() -> list[int]:
+    return [os.getpriority(os.PRIO_PROCESS, 0)] + (
+        [int(group.read_text().split()[-1])] if group.exists() else [])
+while set(sees()) != {19}:
+    time.sleep(0.01)
+"""
+    command = [sys.executable, "-c", code]
+    assert run_logged(command, "test", deadline_s=30, in_background=True).code == 0
+
+
 def test_what_was_skipped_is_told_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(setup.BUILDS, "whole", lambda: "")
+    monkeypatch.setitem(lanes.BUILDS, "whole", lambda: "")
     parts = [Count(passed=1, skipped=2, reasons=Counter({"no mpirun": 2})) for _ in range(2)]
     run_suites([Suite(name, "", "whole", lambda: parts.pop()) for name in "ab"])
     assert "skipped: 4: no mpirun\n" in capsys.readouterr().out
@@ -152,9 +243,3 @@ def test_every_fuzz_target_is_run() -> None:
 def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one\ntwo\nthree\n")
     assert tail(tmp_path / "log", 2) == "two\nthree"
-
-
-def test_missing_debian_packages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "list").write_text("# packages\nbash\nno-such-package-here\n")
-    monkeypatch.setattr(setup, "PACKAGES", tmp_path / "list")
-    assert setup.missing_packages() == ["no-such-package-here"]

@@ -10,33 +10,39 @@ from devtool.paths import ROOT
 STANDS_ON = {
     "base": [],
     "kernel": ["base"],
+    "device": ["base"],
     "memory": ["kernel"],
     "transport": ["base"],
     "group": ["transport", "kernel"],
+    "bootstrap": ["group"],
     "collective": ["kernel"],
     "negotiate": ["base"],
-    "backend": ["collective", "group"],
+    "backend": ["collective", "bootstrap", "device"],
+    "blocking": ["backend"],
     "observe": ["base"],
-    "engine": ["backend", "negotiate", "observe"],
+    "engine": ["blocking", "negotiate", "observe"],
     "capi": ["engine"],
 }
 # The same for the folders of the launcher; the files beside them stand on all.
-JOB_STANDS_ON = {
-    "options": [],
-    "stream": [],
-    "driver": [],
+LAUNCHER_STANDS_ON = {
+    "worker": [],
+    "options": ["worker"],
+    "stream": ["worker"],
+    "driver": ["worker"],
     "process": ["options"],
     "local": ["process", "stream", "driver"],
     "remote": ["local"],
     "through": ["process", "driver"],
 }
 # Single headers beyond the table, each with its reason.
-GENERATED = {"core/capi/version.h"}
+GENERATED = {"core/device/kernels/copy_scale_ptx.h"}
 INTERFACES = {
     # Schedules are pure; the executor needs the interface of a Group and no more of it.
     "collective": {"core/group/group.h"},
+    # Tests compare the kernels of GPUs with those of the host.
+    "device": {"core/kernel/kernel.h"},
     # Where the ranks are: one value, for the links that are made and for the tree of agreement.
-    "group": {"core/negotiate/topology.h"},
+    "bootstrap": {"core/negotiate/topology.h"},
     # The file of a trace is closed at fork like every descriptor.
     "observe": {"core/transport/file_descriptor.h"},
 }
@@ -44,7 +50,7 @@ INTERFACES = {
 OUTSIDE = {
     "include": set(),
     "adapters": set(),  # the C interface, and nothing of the core
-    "job": {"base", "transport"},  # and the version, which the build writes
+    "launcher": {"base", "transport"},
     "python": {"base"},
 }
 
@@ -75,13 +81,13 @@ def violations(path: str, included: list[str], test: bool) -> list[str]:
         for include in included
         if layer("core", include) not in {None, *allowed} and include not in known
     ]
-    if top == "job" and folder in JOB_STANDS_ON:
-        inside = {None, *below(folder, JOB_STANDS_ON)}
+    if top == "launcher" and folder in LAUNCHER_STANDS_ON:
+        inside = {None, *below(folder, LAUNCHER_STANDS_ON)}
         found += [
             include
             for include in included
-            if layer("job", include) not in inside
-            or (include.startswith("job/") and include.count("/") == 1)
+            if layer("launcher", include) not in inside
+            or (include.startswith("launcher/") and include.count("/") == 1)
         ]
     return [f"{path} includes {include}" for include in found]
 
@@ -89,12 +95,14 @@ def violations(path: str, included: list[str], test: bool) -> list[str]:
 def test_every_folder_is_in_a_table() -> None:
     folders = {path.name for path in (ROOT / "core").iterdir() if path.is_dir()}
     assert folders <= {*STANDS_ON, "sim"}
-    assert {path.name for path in (ROOT / "job").iterdir() if path.is_dir()} == {*JOB_STANDS_ON}
+    assert {path.name for path in (ROOT / "launcher").iterdir() if path.is_dir()} == {
+        *LAUNCHER_STANDS_ON
+    }
 
 
 def test_layers_only_point_down() -> None:
     found = []
-    for path in sources("core/", "include/", "job/", "python/", "adapters/"):
+    for path in sources("core/", "include/", "launcher/", "python/", "adapters/"):
         found += violations(name(path), includes(path), is_test(path))
     assert not found, "\n".join(found)
 
@@ -103,17 +111,17 @@ def test_the_check_sees_an_include_that_points_up() -> None:
     assert violations("core/base/a.cc", ["core/engine/engine.h"], False)
     assert violations("core/collective/a.cc", ["core/group/link_group.h"], False)
     assert violations("core/engine/a.cc", ["core/sim/world.h"], False)
-    assert violations("job/options/a.cc", ["job/process/spawn.h"], False)
-    assert violations("job/local/a.cc", ["job/launch.h"], False)
+    assert violations("launcher/options/a.cc", ["launcher/process/spawn.h"], False)
+    assert violations("launcher/local/a.cc", ["launcher/launch.h"], False)
     assert not violations("core/collective/a.cc", ["core/group/group.h"], False)
-    assert not violations("job/remote/a.cc", ["job/process/spawn.h"], False)
-    assert not violations("job/a.cc", ["job/remote/agent.h"], False)
+    assert not violations("launcher/remote/a.cc", ["launcher/process/spawn.h"], False)
+    assert not violations("launcher/a.cc", ["launcher/remote/agent.h"], False)
     assert not violations("core/engine/a_test.cc", ["core/sim/world.h"], True)
 
 
 def test_included_files_exist_under_that_name() -> None:
-    for path in sources("core/", "job/", "python/"):
+    for path in sources("core/", "launcher/", "python/"):
         for include in includes(path):
-            if include.startswith(("core/", "job/", "python/", "tests/", "adapters/")):
+            if include.startswith(("core/", "launcher/", "python/", "tests/", "adapters/")):
                 source = f"{include}.in" if include in GENERATED else include
                 assert (ROOT / source).is_file(), f"{name(path)} includes {include}"

@@ -28,14 +28,27 @@ def test_the_version_is_the_same_in_cmake_pip_and_python() -> None:
     assert program.stdout.strip().endswith(version), program.stderr
 
 
+def test_every_framework_is_an_extra_without_an_upper_bound() -> None:
+    script = "import importlib.metadata as m; print(m.requires('horovod'))"
+    python = subprocess.run([venv_program("python"), "-c", script], capture_output=True, text=True)
+    extras: dict[str, list[str]] = {}
+    for text in ast.literal_eval(python.stdout):
+        requirement, _, extra = text.partition("; extra == ")
+        extras.setdefault(extra.strip("\"'"), []).append(requirement)
+    names = {"torch", "pytorch", "tensorflow", "keras", "jax", "ray", "spark"}
+    assert extras.pop("") == ["cloudpickle>=2.0"]
+    assert set(extras) == names
+    assert all(re.fullmatch(r"[a-z]+(>=[0-9.]+)?", one) for (one,) in extras.values())
+
+
 def test_every_module_is_installed() -> None:
     script = "import horovod; print(horovod.__path__[0])"
     python = subprocess.run([venv_program("python"), "-c", script], capture_output=True, text=True)
     installed = Path(python.stdout.strip())
-    tree = ROOT / "python" / "horovod"
+    tree = ROOT / "python"
     modules = {path.relative_to(tree) for path in tree.rglob("*.py*") if path.suffix != ".pyc"}
     assert len(modules) > 10
-    assert not {module for module in modules if not (installed / module).is_file()}
+    assert not {module for module in modules if not (installed.parent / module).is_file()}
 
 
 def test_importing_the_package_imports_no_framework() -> None:

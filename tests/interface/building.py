@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-#: Generous: on a busy machine.
-BUILD_SECONDS = 600
-
-
-def must(*command: str) -> str:
-    """Standard output of a command that must end well."""
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)
-    assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}{ended.stderr}"
-    return ended.stdout
+from commands import must
 
 
 def build(source: Path, folder: Path, prefix: str) -> Path:

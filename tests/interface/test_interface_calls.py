@@ -99,7 +99,7 @@ def test_a_rank_that_dies_while_it_copies_is_named_on_all_others(
     expect_all_others_name_rank_1(jobs.run("-np", str(np), str(programs / "lost"), *arguments), np)
 
 
-# Where cores are shared, whoever has one adds up for all, so that others may wait for its share.
+# If oversubscribed, the running rank reduces for all ranks, and the others may wait for its share.
 @pytest.mark.parametrize("after_us", ["0", "100", "300", "700", "1500"])
 def test_a_rank_that_dies_while_it_adds_up_for_others_is_named(
     jobs: Jobs, programs: Path, after_us: str

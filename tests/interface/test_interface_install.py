@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from building import build, must
+from building import build
+from commands import must
 from launcher import Jobs
 
 from devtool.paths import BUILD, ROOT

@@ -128,8 +128,8 @@ class Cluster:
         ssh.chmod(0o755)
 
     def start_sshd(self, host: int, hide: Path | None = None, instead: str | None = None) -> None:
-        """`hide`: a folder that is empty for whoever comes to this host. `instead`: what is run of
-        the shell's words here in place of the command that was sent."""
+        """`hide`: a folder that is empty in sessions on this host. `instead`: a shell command that
+        runs in place of the command that was sent."""
         config = self.folder / f"sshd{host}.conf"
         config.write_text(
             f"Port 22\nListenAddress {address(host)}\nListenAddress {address_v6(host)}\n"
@@ -144,8 +144,8 @@ class Cluster:
         covered = f"mount -t tmpfs none '{hide}' && " if hide else ""
         log = self.folder / f"sshd{host}.log"
         self.run_on(host, "sh", "-c", f"{covered}exec /usr/sbin/sshd -f {config} -E {log}")
-        deadline = time.monotonic() + WATCHDOG_SECONDS
-        while not (self.folder / f"sshd{host}.pid").exists():
+        pid_file, deadline = self.folder / f"sshd{host}.pid", time.monotonic() + WATCHDOG_SECONDS
+        while not pid_file.exists() or not pid_file.read_text():  # it is empty for a moment
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.01)
 

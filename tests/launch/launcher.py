@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-WATCHDOG_SECONDS = 30
+WATCHDOG_SECONDS = 60
+#: Of tests that look at how much memory the launcher takes.
+without_sanitizer = pytest.mark.skipif(
+    "ASAN_OPTIONS" in os.environ, reason="a sanitizer keeps what is freed for a while"
+)
 
 
 def horovodrun() -> str:
@@ -59,12 +65,13 @@ class Jobs:
 
     folder: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    through: list[str] = field(default_factory=list)  #: a command that runs horovodrun
 
     def start(
         self, *arguments: str, env: dict[str, str] | None = None, stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [horovodrun(), *arguments],
+            [*self.through, horovodrun(), *arguments],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -92,6 +99,16 @@ class Jobs:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
+
+
+@contextmanager
+def inherited(number: signal.Signals, handler: signal.Handlers) -> Iterator[None]:
+    """What a launcher that is started meanwhile finds: these tests may themselves run by nohup."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before or signal.SIG_DFL)
 
 
 def wait_until(true: Callable[[], bool], what: str) -> None:
@@ -136,3 +153,40 @@ def wait_gone(pids: list[int]) -> None:
 def children_of(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(word) for word in text.split()]
+
+
+# A rank, a child of it in a session of its own, and a daemon made by forking twice.
+FAMILY = """
+import os, sys, time
+rank = os.environ["HOROVOD_RANK"]
+def live(name):
+    signal_proof = len(sys.argv) > 1
+    if signal_proof:
+        import signal
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+    with open(f"{name}.part", "w") as file:
+        file.write(f"{os.getpid()}\\n")
+    os.rename(f"{name}.part", f"{name}.pid")
+    time.sleep(1000)
+if os.fork() == 0:
+    os.setsid()
+    live(f"session{rank}")
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        live(f"daemon{rank}")
+    os._exit(0)
+os.wait()
+live(f"rank{rank}")
+"""
+
+
+def start_family(
+    jobs: Jobs, *flags: str, argument: str = ""
+) -> tuple[subprocess.Popen[bytes], list[int]]:
+    (jobs.folder / "family.py").write_text(FAMILY)
+    arguments = [argument] if argument else []
+    process = jobs.start("-np", "2", *flags, "python3", "family.py", *arguments)
+    return process, pids_in(jobs.folder, 6)

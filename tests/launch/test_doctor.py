@@ -52,7 +52,7 @@ def test_this_host_is_examined_and_its_frameworks_are_loaded(tmp_path: Path) -> 
     assert result.stderr == ""
     lines = result.stdout.splitlines()
     assert any(line.startswith("  ok       Python ") for line in lines)
-    assert "  advice   the variable HOROVOD_FUSION_TRESHOLD is set, and nothing reads it" in lines
+    assert "  advice   the variable HOROVOD_FUSION_TRESHOLD is set, but is not read" in lines
     assert any("fix: export HOROVOD_FUSION_THRESHOLD=" in line for line in lines)
     assert "a secret" not in result.stdout
     text = " ".join(result.stdout.split())
@@ -61,17 +61,37 @@ def test_this_host_is_examined_and_its_frameworks_are_loaded(tmp_path: Path) -> 
     assert (result.returncode == 0) == lines[-1].startswith("no problems, ")
 
 
-def test_a_framework_that_does_not_load_is_a_problem_with_its_last_line(
+#: As TensorFlow writes it, before its own lines and after everything.
+LOG = "2026-11-27 02:00:00.000001: I tensorflow/core/util/port.cc:153] oneDNN custom operations\n"
+
+
+def test_a_framework_that_does_not_load_is_a_problem_with_the_last_line_that_is_no_log(
     jobs: Jobs, tmp_path: Path
 ) -> None:
     for name in ("torch", "tensorflow", "keras"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(f"raise OSError('no lib{name}.so')\n")
+        (tmp_path / name / "__init__.py").write_text(
+            "import atexit, os\n"
+            f"def log(): os.write(1, {LOG.encode()!r}); os.write(2, {LOG.encode()!r})\n"
+            "log(); atexit.register(log)\n"
+            f"raise OSError('no lib{name}.so')\n"
+        )
     result = jobs.run("--doctor", env={"PYTHONPATH": str(tmp_path)})
-    assert result.code == 1
+    assert (result.code, result.err) == (1, "")
+    assert result.out.startswith(socket.gethostname())
     text = " ".join(result.out.split())
+    assert "oneDNN" not in text
     for name in ("torch", "tensorflow", "keras"):
         assert f"does not load: OSError: no lib{name}.so" in text
+
+
+@pytest.mark.parametrize(("redirection", "why"), [(">/dev/full", "No space"), (">&-", "Bad file")])
+def test_a_report_that_cannot_be_written_is_an_error(redirection: str, why: str) -> None:
+    command = f"{horovodrun()} --doctor {redirection}"
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=240)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"horovodrun: standard output cannot be written: {why}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_limit_of_this_shell_is_a_problem(jobs: Jobs, tmp_path: Path) -> None:
@@ -80,7 +100,7 @@ def test_a_limit_of_this_shell_is_a_problem(jobs: Jobs, tmp_path: Path) -> None:
     command = ["sh", "-c", 'ulimit -S -n 200; exec "$@"', "sh", *doctor]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 1
-    assert "a process may have 200 open files, of 512 for a rank among 64" in result.stdout
+    assert "a process may open 200 files; a rank of 64 needs 512" in result.stdout
     assert "fix: ulimit -n 4096" in result.stdout
 
 
@@ -113,7 +133,7 @@ def test_a_knob_that_cannot_be_is_a_problem_and_the_rest_is_examined(
         env={"PATH": "/usr/bin:/bin", "HOROVOD_CYCLE_TIME": "soon"},
     )  # fmt: skip
     assert result.returncode == 1
-    assert "problem  horovodrun starts nothing: HOROVOD_CYCLE_TIME" in result.stdout
+    assert "problem  horovodrun starts no job: HOROVOD_CYCLE_TIME" in result.stdout
     assert "ok       Python" in result.stdout
 
 
@@ -213,7 +233,7 @@ def test_a_host_whose_python_dies_does_not_hide_the_others(
     result, blocks = examined(cluster, tmp_path, "--frameworks=", env={"PYTHONPATH": str(tmp_path)})
     assert result.code == 1
     (found,) = said(blocks[f"{address(2)}, 1 rank"], "problem")
-    assert found == "the examination could not run: this Python is broken"
+    assert found == "the check could not run: this Python is broken"
     for host in (1, 3):
         assert "Horovod" in " ".join(said(blocks[title(host)], "ok"))
     assert len(blocks["between hosts"]["table"]) == 2
@@ -248,4 +268,6 @@ def test_a_host_with_a_slow_interface_is_named(cluster: Cluster, tmp_path: Path)
         must("ip", "netns", "exec", cluster.name(3), "tc", "qdisc", "del", "dev", WIRE, "root")
     assert result.code == 1
     (found,) = [line for line in said(blocks["between hosts"], "problem") if "exchange" in line]
-    assert found.startswith(f"{address(3)} exchanges ") and "where others do" in found
+    assert (
+        found.startswith(f"{address(3)} exchanges ") and "the fastest connection reaches" in found
+    )

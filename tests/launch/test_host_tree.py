@@ -19,7 +19,7 @@ from cluster import (
     shell,
     start_sleepers,
 )
-from launcher import ended, proc_number, wait_until
+from launcher import ended, inherited, proc_number, wait_until, without_sanitizer
 
 KIB, MIB = 1 << 10, 1 << 20
 COUNT = 6
@@ -67,6 +67,32 @@ def test_the_first_failure_and_the_end_of_the_others_pass_through_the_tree(
     ]
 
 
+def test_signals_for_ranks_and_interrupts_pass_through_the_tree(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    text = (
+        "trap 'echo USR1; : > $HOROVOD_RANK.saw' USR1\n"
+        "trap 'sleep 0.2; echo SIG=INT; exit 0' INT\n"
+        ": > $HOROVOD_RANK.ready\nwhile :; do sleep 0.05; done\n"
+    )
+    with inherited(signal.SIGINT, signal.SIG_DFL):
+        process = cluster.start(
+            "-np", str(COUNT), "-H", ALL, *CHAIN, shell(tmp_path, text), cwd=tmp_path
+        )
+    wait_until(lambda: len(list(tmp_path.glob("*.ready"))) == COUNT, "all ranks")
+    for host in cluster.hosts[1:]:  # as by a look for the name on every host
+        for pid in filter(lambda pid: is_named(pid, "horovodrun"), cluster.processes(host)):
+            os.kill(pid, signal.SIGUSR1)
+    process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: len(list(tmp_path.glob("*.saw"))) == COUNT, "SIGUSR1 everywhere")
+    process.send_signal(signal.SIGINT)
+    result = ended(process)
+    assert result.code == 130 and len(result.said) == 1
+    assert sorted(result.out_lines) == sorted(
+        f"[{rank}]<stdout>:{line}" for rank in range(COUNT) for line in ("USR1", "SIG=INT")
+    )
+
+
 def is_named(pid: int, name: str) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == name
@@ -89,6 +115,7 @@ def until_it_stands(count: Callable[[], int]) -> int:
     return seen
 
 
+@without_sanitizer
 def test_output_that_nobody_reads_waits_where_it_was_written(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -143,7 +170,7 @@ def test_with_a_host_are_lost_those_that_are_reached_from_there(
     result = ended(process)
     assert result.code == 1
     assert result.said[0].startswith(f"{address(3)} was lost with rank 2: the ssh to it ")
-    way = f"it was reached by way of {address(3)}"
+    way = f"it was reached through {address(3)}"
     assert result.said[1:3] == [
         f"{address(4)} was lost with rank 3: {way}",
         f"{address(5)} was lost with rank 4: {way}",
@@ -165,7 +192,7 @@ def test_a_host_that_another_cannot_reach_is_told_with_that_one(
         cluster.start_sshd(4)
     told = refused(result, address(4), "ok", "FAILED", "-", "-", "-")
     assert told.startswith(f"ssh from {address(3)}: ")
-    assert "Connection refused" in told and f"all this on {address(3)}" in told
+    assert "Connection refused" in told and f"run these on {address(3)}" in told
     refused(result, address(3), "ok", "ok", "ok", "ok", "ok")
     refused(result, address(5), "-", "-", "-", "-", "-")
     assert f"{address(6)}: not tried, since it is reached from {address(5)}" in result.said

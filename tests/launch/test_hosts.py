@@ -94,7 +94,8 @@ for step, length in enumerate([1, 1000, 300000]):
     at = values.buffer_info()[0]
     if step == 2:
         print("PEERS=" + ",".join(sorted(peers())), flush=True)  # while all are still there
-    handle = core.submit(core.ALLREDUCE, f"x{step}", [(at, (length,), 7)], [at], values, 1)
+    tensor = at, (length,), core.DTYPES["float32"], values
+    handle = core.submit_tensors(core.Operation(core.ALLREDUCE), f"x{step}", tensor, tensor, None)
     core.wait(handle)
     core.free(handle)
     expected = world.size * (world.size + 1) / 2
@@ -363,7 +364,7 @@ def test_a_wrong_key_is_told_with_the_command_that_installs_it(
 def test_a_wrong_port_is_told_with_its_number(cluster: Cluster, tmp_path: Path) -> None:
     result = cluster.run("-np", "2", "-H", hosts(1, 1), "-p", "2222", "true", cwd=tmp_path)
     told = refused(result, address(2), "ok", "FAILED", "-", "-", "-")
-    assert "2222 now: horovodrun -p PORT" in told
+    assert "port 2222 was tried): horovodrun -p PORT" in told
 
 
 def test_a_host_that_does_not_answer_is_told_in_time(cluster: Cluster, tmp_path: Path) -> None:
@@ -437,7 +438,7 @@ def test_a_folder_or_a_launcher_that_is_not_there_is_told(cluster: Cluster, tmp_
         program = str(here / "horovodrun")
         result = cluster.run("-np", "2", "-H", hosts(1, 1), "true", cwd=tmp_path, program=program)
         told = refused(result, address(2), "ok", "ok", "FAILED", "-", "-")
-        assert f"{program} is not there" in told
+        assert f"{program} was not found there" in told
     finally:
         cluster.stop_sshd(2)
         cluster.start_sshd(2)

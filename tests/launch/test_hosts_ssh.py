@@ -4,6 +4,7 @@ anybody there could see."""
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,10 @@ from cluster import Cluster, address, hosts, refused, shell
 from launcher import ended, wait_until
 
 TOKEN = "told-to-nobody-but-ranks"
+KEY_OF_JOB = (
+    f"{shlex.quote(sys.executable)} -c 'import os, sys; from horovod.runner._key import key_of_job;"
+    " sys.stdout.buffer.write(key_of_job(os.environ))'"
+)
 
 
 @contextmanager
@@ -36,7 +41,7 @@ def program_behind(cluster: Cluster) -> str:
 def test_every_host_has_one_ssh_and_all_are_under_way_at_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Nobody comes through before as many have come as there are other hosts."""
+    """Each ssh waits until as many have started as there are other hosts."""
     come = shlex.quote(str(tmp_path))
     # A call that only asks for the settings is no connection.
     wait = f'case " $* " in *" -G "*) exec {program_behind(cluster)} "$@";; esac\n'
@@ -81,7 +86,7 @@ def test_a_policy_of_known_hosts_only_is_kept(cluster: Cluster, tmp_path: Path, 
     with settings(cluster, text) as known:
         result = cluster.run("-np", "2", "-H", hosts(1, 1), "true", cwd=tmp_path)
         told = refused(result, address(2), "ok", "FAILED", "-", "-", "-")
-        assert "StrictHostKeyChecking) allows known hosts only" in told
+        assert "StrictHostKeyChecking) accepts only hosts with a known key" in told
         assert f"ssh-keyscan {address(2)}" in told
         assert known.read_text() == ""
 
@@ -129,7 +134,7 @@ def test_secrets_are_on_no_command_line_and_the_key_in_no_environment(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     text = (
-        'cat /proc/self/fd/$HOROVOD_KEY_FD > "$HOROVOD_RANK.part"\n'
+        f'{KEY_OF_JOB} > "$HOROVOD_RANK.part"\n'
         'echo $$ > "$HOROVOD_RANK.pid"; mv "$HOROVOD_RANK.part" "$HOROVOD_RANK.key"\n'
         "exec sleep 900\n"
     )

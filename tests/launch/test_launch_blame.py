@@ -1,37 +1,12 @@
-"""Who failed first, told by real ranks: the culprit before those that only follow it."""
+"""The first failure, with real ranks: the rank that caused it is reported before the others."""
 
 from __future__ import annotations
 
 import pytest
-from launcher import Ended, Jobs
+from launcher import Jobs
+from training import train
 
 pytest.importorskip("horovod._core")
-
-# Every rank reduces a small array again and again; rank 1 ends in the middle.
-TRAINING = """
-import array, os, signal, sys
-import horovod._core as core
-core.init()
-rank = core.world().rank
-values = array.array("f", [1.0] * 1000)
-address = values.buffer_info()[0]
-for step in range(20):
-    if step == 10 and rank == 1:
-        exec(sys.argv[1])
-    handle = core.submit(
-        core.ALLREDUCE, f"x{step}", [(address, (1000,), 7)], [address], values, 1)
-    core.wait(handle)
-    core.free(handle)
-core.shutdown()
-print("end", flush=True)
-"""
-
-
-def train(jobs: Jobs, what_rank_1_does: str, processes: int = 4) -> Ended:
-    import sys
-
-    (jobs.folder / "train.py").write_text(TRAINING)
-    return jobs.run("-np", str(processes), sys.executable, "train.py", what_rank_1_does)
 
 
 def test_all_ranks_end_well(jobs: Jobs) -> None:
@@ -69,4 +44,4 @@ def test_the_culprit_is_named_before_what_follows_from_it(
 def test_a_rank_that_leaves_early_and_well_is_named_by_the_others(jobs: Jobs) -> None:
     result = train(jobs, "os._exit(0)")
     assert result.code == 1
-    assert "it says that rank 1 is the cause" in result.said[0]
+    assert "it reported rank 1 as the cause" in result.said[0]

@@ -98,7 +98,7 @@ def test_ranks_are_bound_by_themselves_where_each_has_several_cores(jobs: Jobs) 
         assert told.endswith("not bound: fewer than 2 cores for each of 2 ranks")
         assert first == second == set(ALLOWED)
     elif quota is not None and quota < whole_cores():
-        assert "not bound: a cgroup grants the time of" in told
+        assert "not bound: a cgroup limits CPU time to" in told
         assert first == second == set(ALLOWED)
     else:
         assert "not bound" not in told
@@ -129,6 +129,6 @@ def test_an_unknown_wish_is_told_of(jobs: Jobs) -> None:
     result = jobs.run("-np", "2", "--binding-args=--bind-to core", "true")
     assert result.code == 0
     assert result.said == [
-        "--binding-args '--bind-to core' has no effect here: without --mpi and --jsrun it is "
-        "'none' or 'cores'"
+        "--binding-args '--bind-to core' has no effect: without --mpi or --jsrun, only "
+        "'none' and 'cores' are allowed"
     ]

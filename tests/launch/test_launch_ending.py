@@ -1,49 +1,24 @@
-"""How jobs end: exit codes, the report of the first failure, signals, and that nothing is left."""
+"""How jobs end: exit codes, the report of the first failure, and that nothing is left."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from pathlib import Path
 
 import pytest
-from launcher import Jobs, children_of, ended, horovodrun, pids_in, wait_gone, wait_until
-
-# A rank, a child of it in a session of its own, and a daemon made by forking twice.
-FAMILY = """
-import os, sys, time
-rank = os.environ["HOROVOD_RANK"]
-def live(name):
-    signal_proof = len(sys.argv) > 1
-    if signal_proof:
-        import signal
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-    with open(f"{name}.part", "w") as file:
-        file.write(f"{os.getpid()}\\n")
-    os.rename(f"{name}.part", f"{name}.pid")
-    time.sleep(1000)
-if os.fork() == 0:
-    os.setsid()
-    live(f"session{rank}")
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.setsid()
-        live(f"daemon{rank}")
-    os._exit(0)
-os.wait()
-live(f"rank{rank}")
-"""
-
-
-def start_family(jobs: Jobs, *flags: str, argument: str = "") -> tuple[object, list[int]]:
-    (jobs.folder / "family.py").write_text(FAMILY)
-    arguments = [argument] if argument else []
-    process = jobs.start("-np", "2", *flags, "python3", "family.py", *arguments)
-    return process, pids_in(jobs.folder, 6)
+from launcher import (
+    FAMILY,
+    Jobs,
+    children_of,
+    ended,
+    horovodrun,
+    pids_in,
+    start_family,
+    wait_gone,
+    wait_until,
+)
 
 
 def test_the_exit_code_is_that_of_the_failed_rank(jobs: Jobs) -> None:
@@ -83,7 +58,7 @@ def test_the_others_get_time_to_end_by_themselves(jobs: Jobs) -> None:
     assert result.code == 3
     assert result.said == [
         "rank 0 exited with code 3; it wrote nothing",
-        "rank 1 exited with code 5 after that",
+        "rank 1 exited with code 5 after the first failure",
     ]
     assert (jobs.folder / "own").exists()
 
@@ -134,45 +109,6 @@ def test_nothing_survives_a_supervisor_that_is_killed(jobs: Jobs) -> None:
     wait_gone(pids)
 
 
-@contextmanager
-def inherited(number: signal.Signals, handler: signal.Handlers) -> Iterator[None]:
-    """What a launcher that is started meanwhile finds: these tests may themselves run by nohup."""
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before or signal.SIG_DFL)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_launcher_ends_all(jobs: Jobs, number: signal.Signals) -> None:
-    with inherited(number, signal.SIG_DFL):
-        process, pids = start_family(jobs)
-    process.send_signal(number)
-    result = ended(process)
-    assert result.code == 128 + number
-    assert result.said == [f"{number.name}: ending all ranks"]
-    wait_gone(pids)
-
-
-def test_a_second_interruption_kills_at_once(jobs: Jobs) -> None:
-    process, pids = start_family(jobs, argument="signal proof")
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGTERM)
-    assert ended(process).code in (130, 143)
-    wait_gone(pids)
-
-
-def test_a_launcher_started_with_nohup_ignores_the_hangup(jobs: Jobs) -> None:
-    script = jobs.script("echo $$ > rank.pid; while [ ! -e go ]; do sleep 0.05; done")
-    with inherited(signal.SIGHUP, signal.SIG_IGN):
-        process = jobs.start("-np", "1", script)
-    pids_in(jobs.folder, 1)
-    process.send_signal(signal.SIGHUP)
-    (jobs.folder / "go").touch()
-    assert ended(process).code == 0
-
-
 def test_a_rank_that_signals_its_process_group_hits_only_itself(jobs: Jobs) -> None:
     script = jobs.script(
         "[ $HOROVOD_RANK = 1 ] || { sleep 0.3; exit 0; }\ntrap 'exit 0' TERM; kill 0"
@@ -201,16 +137,21 @@ def test_a_broken_pipe_kills_ranks_as_it_does_everywhere(jobs: Jobs) -> None:
     assert "[0]<stderr>:141" in result.err.splitlines()
 
 
-def test_the_key_is_a_sealed_file_without_a_name(jobs: Jobs) -> None:
+def test_the_key_is_in_no_file_variable_or_argument_of_a_rank(jobs: Jobs) -> None:
+    pytest.importorskip("horovod.runner")
     code = (
-        "import fcntl, os\n"
-        "fd = int(os.environ['HOROVOD_KEY_FD'])\n"
-        "print(len(os.pread(fd, 100, 0)), fcntl.fcntl(fd, 1034) & 15, os.pread(fd, 100, 0).hex())\n"
+        "import os, pathlib\n"
+        "from horovod.runner._key import key_of_job\n"
+        "key, own = key_of_job(os.environ), pathlib.Path('/proc/self')\n"
+        "seen = (own / 'environ').read_bytes() + (own / 'cmdline').read_bytes()\n"
+        "files = [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3, 200)\n"
+        "         if os.path.exists(f'/proc/self/fd/{fd}')]\n"
+        "print(key in seen or key.hex().encode() in seen, files, key.hex())\n"
     )
-    result = jobs.run("-np", "2", "python3", "-c", code)
+    result = jobs.run("-np", "2", sys.executable, "-c", code)
     lines = [line.partition(":")[2] for line in result.out_lines]
-    assert len(lines) == 2 and lines[0] == lines[1] and lines[0].startswith("32 15 ")
-    again = jobs.run("-np", "1", "python3", "-c", code)
+    assert len(lines) == 2 and lines[0] == lines[1] and lines[0].startswith("False [] ")
+    again = jobs.run("-np", "1", sys.executable, "-c", code)
     assert again.out_lines[0].partition(":")[2] != lines[0]
 
 

@@ -16,7 +16,8 @@ import horovod._core as core
 def reduce(name):
     values = array.array("f", [1.0] * 1000)
     address = values.buffer_info()[0]
-    handle = core.submit(core.ALLREDUCE, name, [(address, (1000,), 7)], [address], values, 1)
+    tensor = address, (1000,), core.DTYPES["float32"], values
+    handle = core.submit_tensors(core.Operation(core.ALLREDUCE), name, tensor, tensor, None)
     core.wait(handle)
     core.free(handle)
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
+from pathlib import Path
 
 import pytest
-from launcher import Ended, Jobs, ended
+from launcher import Ended, Jobs, ended, horovodrun
+
+import horovod
 
 
 def variables(result: Ended, rank: int = 0) -> dict[str, str]:
@@ -24,19 +28,28 @@ def variables(result: Ended, rank: int = 0) -> dict[str, str]:
         (["-np", "-1"], "-np -1: allowed"),
         (["-np", "1.5"], "-np 1.5: allowed"),
         (["-np", "99999999999999999999"], "allowed"),
-        ([], "-np is needed"),
+        ([], "-np is required"),
         (["-np", "2", "--no-such-flag"], "unknown flag '--no-such-flag'"),
         (["-np", "2", "-z"], "unknown flag '-z'"),
         (
             ["-np", "5", "-H", "localhost:4"],
             "-np 5 asks for more processes than there are slots: 4",
         ),
-        (["-np", "1", "-H", "localhost"], "expected host:slots,host:slots"),
+        (
+            ["-np", "1", "-H", "localhost:x"],
+            "'x' is not a number of slots from 1 to 65536; expected",
+        ),
+        (["-np", "1", "-H", ""], "flag '-H' needs a value, found an empty one"),
+        (["-np", "2", "-H", "h1,h2:x"], "hosts 'h1,h2:x': 'x' is not a number of slots"),
+        (
+            ["-np", "4", "-H", "h1,h2"],
+            "slots: 2 available (h1:1, h2:1); a host without a number has 1 slot",
+        ),
         (["-np", "1", "-H", "-oProxyCommand=x:1"], "expected host:slots,host:slots"),
         (["-np", "1", "-H", "fd00::1:1"], "expected host:slots,host:slots"),
         (
             ["-np", "1", "-p", "70000"],
-            "--ssh-port 70000: allowed is a whole number from 1 to 65535",
+            "-p 70000: allowed is a whole number from 1 to 65535",
         ),
         (["-np", "1", "--hostfile", "missing"], "missing: it cannot be read"),
         (["-np", "1", "-H", "localhost:1", "--hostfile", "x"], "exclude each other"),
@@ -64,9 +77,83 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert not (jobs.folder / "started").exists()
 
 
-def test_a_missing_command_is_refused(jobs: Jobs) -> None:
-    result = jobs.run("-np", "2")
-    assert (result.code, result.said) == (2, ["the command to run is missing"])
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("", "horovodrun -np 2 python train.py; horovodrun --help lists the flags"),
+        ("-np 2", "the command to run is missing, as in horovodrun -np 2 python train.py"),
+        ("-np 2 --", "the command to run is missing"),
+        ("-np 2 train.py", "did you mean 'python train.py'?"),
+        ("-np 2 ./train.py", "'./train.py' is not executable; did you mean 'python ./train.py'?"),
+        ("-np 2 ./run", "'./run' is not executable; chmod +x ./run"),
+        ("-np 2 prog", "was not found in PATH; did you mean './prog'?"),
+        ("-np 2 ./folder", "'./folder' is a folder, not a program"),
+        ("-np 2 python3.99 train.py", "was not found in PATH; did you mean 'python3'?"),
+        ("-np 2 python3 -u -W error missing.py", "the script 'missing.py' does not exist"),
+        ("-np 2 ./windows.sh", r"Windows line endings, so the program in its first line"),
+        ("-np 2 ./strange", "'./strange' needs '/no/such/python', which does not exist"),
+        ("-n 2 true", "unknown flag '-n'; use -np N for the number of processes"),
+        ("-np2 true", "unknown flag '-np2'; did you mean '-np 2'?"),
+        ("-x FOO=1 -np 2 true", "write FOO=1 horovodrun"),
+        ("--bind-to core -np 2 true", "--binding-args none"),
+        ("-np 2 FOO=1 true", "'FOO=1' sets a variable: write it before horovodrun"),
+        ("FOO=1 true", "'FOO=1' sets a variable"),
+        ("2 true", "did you mean '-np 2'?"),
+        ("true -np 2", "the '-np' after 'true' is an argument of the command"),
+        ("train.py", "as in horovodrun -np 2 python train.py"),
+        ("-np 2 -H h1:1 h2:1 true", "if 'h2:1' is a host"),
+        ("--verbos -np 2 true", "did you mean '--verbose'?"),
+        ("--nproc_per_node=2 train.py", "use -np N for the number of processes"),
+    ],
+)
+def test_the_typing_of_a_newcomer_gets_a_hint(jobs: Jobs, typed: str, hint: str) -> None:
+    (jobs.folder / "train.py").write_text("print('here')\n")
+    (jobs.folder / "run").write_text("#!/bin/sh\n")
+    (jobs.folder / "folder").mkdir()
+    for name, text in {
+        "prog": "#!/bin/sh\n",
+        "windows.sh": "#!/bin/sh\r\necho hi\r\n",
+        "strange": "#!/no/such/python -u\n",
+    }.items():
+        (jobs.folder / name).write_bytes(text.encode())
+        (jobs.folder / name).chmod(0o755)
+    result = jobs.run(*typed.split())
+    assert result.code in (2, 127) and result.out == ""
+    assert len(result.said) == 1 and hint in result.said[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("--help >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("--version >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("-cb >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("--help >&-", 1, "standard output cannot be written: Bad file descriptor"),
+        ("-np 2 echo hi >/dev/full", 1, "No space left on device; the output of the ranks"),
+        ("-np 2 echo hi >&-", 1, "standard output cannot be written: Bad file descriptor; the"),
+        ("-np 1 --output-filename full echo hi", 1, "can no longer be written to its file"),
+        ("-np 2 sh -c 'echo hi >&2' 2>/dev/full", 1, ""),
+        ("-np 1 sh -c 'exit 3' >/dev/full", 3, "rank 0 exited with code 3"),
+        ("-np 1 sh -c 'echo hi; exit 3' >/dev/full", 3, "standard output cannot be written"),
+        # Nothing is lost, or nothing reads it.
+        ("-np 2 true >&-", 0, ""),
+        ("-np 2 echo hi 2>&-", 0, ""),
+        ("--help | head -1", 0, ""),
+        ("-np 2 seq 100000 | head -1", 0, ""),
+        ("-np 2 seq 100000 | (trap '' PIPE; head -1)", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_an_error_at_the_end(
+    jobs: Jobs, command: str, code: int, said: str
+) -> None:
+    (jobs.folder / "full" / "rank.0").mkdir(parents=True)
+    (jobs.folder / "full" / "rank.0" / "stdout").symlink_to("/dev/full")
+    script = f"set -o pipefail 2>/dev/null; {horovodrun()} {command}"
+    result = subprocess.run(
+        ["bash", "-c", script], cwd=jobs.folder, capture_output=True, text=True, timeout=30
+    )
+    assert (result.returncode, said in result.stderr) == (code, True), result.stderr
+    assert (said == "") == (result.stderr == "")
 
 
 def test_a_flag_without_its_value_is_refused(jobs: Jobs) -> None:
@@ -201,7 +288,7 @@ def test_every_section_of_the_config_file_is_read(jobs: Jobs) -> None:
         ("params: 7", "'params' must hold keys and values"),
         ("params: {cycle_time_ms: {a: 1}}", "must be one value"),
         ("params: {", "config file c.yaml: yaml"),
-        ("- a\n- b", "it must hold sections"),
+        ("- a\n- b", "must be a mapping of sections"),
         ("stall_check: {enabled: perhaps}", "stall_check.enabled=perhaps: allowed"),
     ],
 )
@@ -244,6 +331,30 @@ def test_hosts_may_be_every_name_of_this_machine(jobs: Jobs) -> None:
     assert variables(result, 2)["HOROVOD_LOCAL_RANK"] == "2"
 
 
+def test_a_host_file_and_a_list_are_read_as_other_launchers_read_them(jobs: Jobs) -> None:
+    (jobs.folder / "hosts").write_bytes(
+        b"\xef\xbb\xbf# nodes\r\n  LocalHost slots = 2 max-slots=4 # fast\r\n"
+        b"127.0.0.1:1\r\nlocalhost\r\n"
+    )
+    result = jobs.run("-np", "4", "--hostfile", "hosts", "env")
+    assert (result.code, variables(result, 3)["HOROVOD_LOCAL_SIZE"]) == (0, "4")
+    assert variables(result)["HOROVOD_HOSTNAME"] == "LocalHost"
+    listed = jobs.run("-np", "3", "-H", "localhost, localhost:2,", "env")
+    assert (listed.code, variables(listed)["HOROVOD_LOCAL_SIZE"]) == (0, "3")
+
+
+def test_a_refused_line_of_a_host_file_is_named_with_its_part(jobs: Jobs) -> None:
+    (jobs.folder / "hosts").write_text("# nodes\nnode1 slots=2\nnode2 slots=two\n")
+    result = jobs.run("-np", "2", "--hostfile", "hosts", "true")
+    assert (result.code, result.said) == (
+        2,
+        [
+            "host file hosts, line 3: 'two' is not a number of slots from 1 to 65536 of "
+            "'slots=two'; expected '<host> slots=<n>', found 'node2 slots=two'"
+        ],
+    )
+
+
 def test_deprecated_flags_work_and_say_so(jobs: Jobs) -> None:
     result = jobs.run("-np", "1", "--log-hide-timestamp", "env")
     assert variables(result)["HOROVOD_LOG_HIDE_TIME"] == "1"
@@ -256,6 +367,8 @@ def test_version_and_help(jobs: Jobs) -> None:
         assert result.code == 0 and re.fullmatch(r"\d+\.\d+\.\d+\S*\n", result.out)
     result = jobs.run("--help")
     assert result.code == 0 and "--fusion-threshold-mb" in result.out
+    assert result.out.startswith("usage: horovodrun -np N [flags] command [arguments ...]\n")
+    assert "TEXT" not in result.out and "{1}" not in result.out
 
 
 def test_check_build_has_its_exact_layout(jobs: Jobs) -> None:
@@ -266,11 +379,23 @@ def test_check_build_has_its_exact_layout(jobs: Jobs) -> None:
             r"Horovod v\S+:\n\nAvailable Frameworks:\n    \[[X ]\] TensorFlow\n"
             r"    \[[X ]\] PyTorch\n    \[ \] MXNet\n\n"
             r"Available Controllers:\n    \[X\] MPI\n    \[X\] Gloo\n\n"
-            r"Available Tensor Operations:\n    \[ \] NCCL\n    \[ \] DDL\n    \[ \] CCL\n"
-            r"    \[[X ]\] MPI\n    \[X\] Gloo    \n"
+            r"Available Tensor Operations:\n    \[[X ]\] NCCL\n    \[ \] DDL\n    \[ \] CCL\n"
+            r"    \[[X ]\] MPI\n    \[X\] Gloo    \n\nGPUs:\n(    \S.*\n)+"
         )
         assert re.fullmatch(pattern, result.out), result.out
     assert jobs.run("-cb", "--verbose").out.startswith("\n")
+
+
+def test_check_build_names_a_framework_that_the_build_left_out(jobs: Jobs) -> None:
+    """The package without its op library, beside a package tensorflow."""
+    (jobs.folder / "horovod").mkdir()
+    for path in Path(horovod.__file__).parent.iterdir():
+        if path.name != "libhorovod_tensorflow.so":
+            (jobs.folder / "horovod" / path.name).symlink_to(path)
+    (jobs.folder / "tensorflow.py").touch()
+    result = jobs.run("-cb", "--verbose", env={"PYTHONPATH": str(jobs.folder)})
+    assert "tensorflow is installed, but Horovod was built without it (asked " in result.out
+    assert "[ ] TensorFlow" in result.out
 
 
 def test_a_host_file_may_be_a_pipe_that_is_written_late(jobs: Jobs) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
+import os
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
 import pytest
 from launcher import horovodrun
@@ -15,12 +17,92 @@ pytest.importorskip("horovod._core")
 from horovod.runner import _program, launch
 
 
-def test_every_flag_of_the_program_is_one_of_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
-    flag = re.compile(r"--[a-z][a-z-]+")
-    program = subprocess.run([horovodrun(), "--help"], check=True, capture_output=True, text=True)
-    with pytest.raises(SystemExit):
-        launch.parse_args(["--help"])
-    assert set(flag.findall(program.stdout)) == set(flag.findall(capsys.readouterr().out))
+@pytest.fixture(autouse=True)
+def the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_program, "find", horovodrun)
+
+
+def test_help_and_version_are_those_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("--help", "--version"):
+        program = subprocess.run([horovodrun(), flag], check=True, capture_output=True, text=True)
+        with pytest.raises(SystemExit) as ended:
+            launch.parse_args([flag])
+        assert (ended.value.code, capsys.readouterr().out) == (0, program.stdout)
+
+
+CONFIG = """
+controller: mpi
+params: {fusion_threshold_mb: 32, cycle_time_ms: 2, hierarchical_allreduce: true}
+autotune: {enabled: true, log_file: a.csv, gaussian_process_noise: 0.5}
+stall_check: {enabled: false, warning_time_seconds: 5}
+library_options: {thread_affinity: [0, 2], gloo_timeout_seconds: 8}
+logging: {level: info, with_timestamp: false}
+"""
+
+
+def test_a_config_file_is_read_and_flags_win_over_it(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    flags = ["-np", "1", "--config-file", str(tmp_path / "c.yaml")]
+    args = launch.parse_args([*flags, "x"])
+    assert args.config_file == str(tmp_path / "c.yaml")
+    expected = {
+        "fusion_threshold_mb": 32,
+        "cycle_time_ms": 2.0,
+        "hierarchical_allreduce": True,
+        "autotune": True,
+        "autotune_log_file": "a.csv",
+        "autotune_gaussian_process_noise": 0.5,
+        "no_stall_check": True,
+        "stall_check_warning_time_seconds": 5,
+        "thread_affinity": "0,2",
+        "gloo_timeout_seconds": 8,
+        "log_level": "INFO",
+        "log_with_timestamp": False,
+        "use_mpi": True,
+        "use_gloo": False,
+        "cache_capacity": None,
+    }
+    assert {name: getattr(args, name) for name in expected} == expected
+    assert isinstance(args.cycle_time_ms, float)
+    wins = [*flags, "--fusion-threshold-mb", "4", "--no-autotune", "--stall-check", "--gloo"]
+    args = launch.parse_args([*wins, "--log-with-timestamp", "x"])
+    assert (args.fusion_threshold_mb, args.autotune, args.no_stall_check) == (4, False, False)
+    assert (args.log_with_timestamp, args.use_gloo, args.use_mpi) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("params: {cache_capacity: -1}", "params.cache_capacity=-1: allowed is"),
+        ("params: {cache: 1}", r"c\.yaml, line 1: unknown key 'params\.cache'"),
+        ("controller: smoke", "controller=smoke: allowed is gloo, mpi"),
+    ],
+)
+def test_a_config_file_that_makes_no_sense_is_a_value_error(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        launch.parse_args(["-np", "1", "--config-file", str(tmp_path / "c.yaml"), "x"])
+    with pytest.raises(ValueError, match=r"missing\.yaml: it cannot be read"):
+        launch.parse_args(["-np", "1", "--config-file", str(tmp_path / "missing.yaml"), "x"])
+
+
+def test_an_old_key_of_a_config_file_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("logging: {hide_timestamp: true}")
+    with pytest.warns(UserWarning, match="hide_timestamp is ignored"):
+        launch.parse_args(["-np", "1", "--config-file", str(tmp_path / "c.yaml"), "x"])
+
+
+def test_the_command_line_of_this_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["horovodrun", "-np", "2"])
+    args = launch.parse_args()
+    assert (args.num_proc, args.command) == (2, [])
+
+
+def test_words_that_are_no_utf_8_arrive_as_they_are() -> None:
+    odd = os.fsdecode(b"caf\xe9")
+    assert launch.parse_args(["-np", "1", "--", "echo", odd]).command == ["echo", odd]
 
 
 def test_what_is_not_given_is_none() -> None:
@@ -55,29 +137,42 @@ def test_values_have_the_types_of_their_knobs() -> None:
     ],
 )
 def test_switches_have_two_sides(flag: str, dest: str, value: bool) -> None:
-    assert getattr(launch.parse_args(["-np", "1", flag, "x"]), dest) is value
+    with warnings.catch_warnings(record=True) as caught:
+        assert getattr(launch.parse_args(["-np", "1", flag, "x"]), dest) is value
+    deprecated = "hide-timestamp" in flag
+    assert [one.category for one in caught] == [DeprecationWarning] * deprecated
 
 
 @pytest.mark.parametrize(
     ("flag", "value", "bound"),
     [
-        ("--cache-capacity", "-1", ">= 0"),
-        ("--fusion-threshold-mb", "-1", ">= 0"),
-        ("--autotune-gaussian-process-noise", "1.5", "<= 1"),
+        ("--cache-capacity", "-1", "from 0 to"),
+        ("--fusion-threshold-mb", "-1", "of MiB from 0 to"),
+        ("--autotune-gaussian-process-noise", "1.5", "from 0 to 1"),
+        ("-np", "two", "a whole number from 1"),
     ],
 )
 def test_a_number_out_of_range_is_a_value_error(flag: str, value: str, bound: str) -> None:
-    with pytest.raises(ValueError, match=f"{flag}=.*it must be {bound}"):
+    with pytest.raises(ValueError, match=f"{flag}[= ].*allowed is .*{bound}"):
         launch.parse_args(["-np", "1", flag, value, "x"])
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["x"], ["-np", "1", "--mpi", "--gloo", "x"], ["-np", "1", "-H", "a:1", "-hostfile", "f", "x"]],
+    [
+        ["x"],
+        ["-np", "1", "--quux"],
+        ["-np", "1", "--mpi", "--gloo", "x"],
+        ["-np", "1", "-H", "a:1", "-hostfile", "f", "x"],
+    ],
 )
-def test_what_makes_no_sense_ends_the_parser(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
+def test_what_makes_no_sense_ends_the_parser(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
         launch.parse_args(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("horovodrun: ")
 
 
 def test_a_job_of_lsf_says_itself_how_many_processes_it_has(
@@ -112,10 +207,10 @@ def test_a_variable_chooses_the_launcher_where_no_flag_does(
     assert not launch.is_gloo_used(use_mpi=True)
 
 
-def test_check_build_is_the_text_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_program, "find", horovodrun)
+def test_check_build_is_the_text_of_the_program() -> None:
     text = launch.check_build(verbose=False)
-    assert text.startswith("Horovod v") and text.endswith("    [X] Gloo    \n")
+    assert text.startswith("Horovod v")
+    assert "    [X] Gloo    \n\nGPUs:\n" in text
     assert launch.check_build(verbose=True).startswith("\n")
 
 

@@ -44,8 +44,8 @@ from horovod.common._extension import core
 core.init()
 told = {"init": grown()}
 for step in range(5):
-    inputs = [(ctypes.addressof(tensor), (len(tensor),), 7)]
-    handle = core.submit(core.ALLREDUCE, "x", inputs, [inputs[0][0]], tensor)
+    lent = ctypes.addressof(tensor), (len(tensor),), core.DTYPES["float32"], tensor
+    handle = core.submit_tensors(core.Operation(core.ALLREDUCE), "x", lent, lent, None)
     core.wait(handle)
     core.free(handle)
 world = core.world()

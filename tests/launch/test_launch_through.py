@@ -171,7 +171,7 @@ def test_no_mpi_is_an_error_that_says_what_to_do(jobs: Jobs) -> None:
     alone = {"PATH": str(jobs.folder / "bin")}
     missing = jobs.run("--mpi", "-np", "1", "true", env=alone)
     assert missing.code == 2
-    assert "no MPI was found" in missing.err and "--gloo" in missing.err
+    assert "mpirun was not found in PATH" in missing.err and "--gloo" in missing.err
     stand_in(jobs, "mpirun", "echo Some MPI 1.0\n")
     other = jobs.run("--mpi", "-np", "1", "true", env=alone)
     assert other.code == 2
@@ -239,7 +239,7 @@ def test_a_rank_file_that_cannot_be_written_is_not_left_behind(jobs: Jobs) -> No
         pytest.skip(f"no file system can be mounted here: {result.stderr}")
     assert (result.returncode, result.stdout) == (1, "all\n"), result.stderr
     assert f"the rank file {jobs.folder}/full/horovodrun-ranks-" in result.stderr
-    assert "cannot be written: No space left on device; TMPDIR names another" in result.stderr
+    assert "cannot be written: No space left on device; set TMPDIR to another" in result.stderr
 
 
 def test_an_allocation_is_filled_unless_the_user_says_otherwise(jobs: Jobs) -> None:
@@ -263,7 +263,7 @@ def test_jsrun_that_is_not_there_is_an_error(jobs: Jobs) -> None:
     if shutil.which("jsrun"):
         pytest.skip("there is a jsrun here")
     result = jobs.run("--jsrun", "-np", "1", "true", env=LSF)
-    assert result.code == 2 and "no jsrun in PATH" in result.err
+    assert result.code == 2 and "jsrun was not found in PATH" in result.err
 
 
 def test_a_function_from_python_does_not_go_through_jsrun(jobs: Jobs) -> None:

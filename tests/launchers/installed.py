@@ -69,7 +69,7 @@ def library_folder(folder: Path, name: str) -> Path:
 
 
 def debians_mpich() -> Path:
-    """Its library, under the name by which everybody else calls MPICH's."""
+    """Its library, under the name that other distributions use for MPICH's."""
     link = BUILD / "mpich-4" / "libmpi.so.12"
     if not link.is_symlink():
         link.parent.mkdir(parents=True, exist_ok=True)

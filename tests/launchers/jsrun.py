@@ -30,7 +30,7 @@ class ResourceSet:
 
 
 def parse(text: str) -> list[ResourceSet]:
-    """Settings first, then a line a rank in their order. Raises ValueError at anything else."""
+    """Parses settings, then one line per rank in order. Raises ValueError on other text."""
     found: list[ResourceSet] = []
     for line in text.splitlines():
         name, _, value = line.partition(": ")

@@ -19,7 +19,6 @@ from rank_jobs import begin_telling, say_begun, tell
 from horovod.common._extension import core
 from horovod.common.basics import HorovodBasics
 
-NUMBERS = {"int8": 1, "int32": 4, "int64": 5, "float16": 6, "float32": 7, "float64": 8, "bool": 9}
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
 hvd = HorovodBasics(__file__)
@@ -32,6 +31,11 @@ def values_of(rank: int, shape: tuple[int, ...], dtype: str, shift: int = 0) -> 
     return numbers.reshape(shape).astype(dtype)
 
 
+def described(arrays: list[np.ndarray]) -> list[tuple[Any, ...]]:
+    """As the runtime takes them."""
+    return [(one.ctypes.data, one.shape, core.DTYPES[one.dtype.name], one) for one in arrays]
+
+
 class Operation:
     """One that is under way; `finish` returns its outputs."""
 
@@ -41,10 +45,10 @@ class Operation:
         if kind == core.REDUCESCATTER:
             size, rank = core.process_set(options.get("process_set", 0))
             self.outputs = [np.array_split(one, size)[rank].copy() for one in inputs]
-        sent = [(one.ctypes.data, one.shape, NUMBERS[one.dtype.name]) for one in inputs]
         self.gathers = kind in (core.ALLGATHER, core.ALLTOALL)
-        wanted = None if self.gathers else [one.ctypes.data for one in self.outputs]
-        self.handle = core.submit(kind, name, sent, wanted, (inputs, self.outputs), **options)
+        wanted = None if self.gathers else described(self.outputs)
+        operation = core.Operation(kind, **options)
+        self.handle = core.submit_tensors(operation, name, described(inputs), wanted, None)
 
     def finish(self) -> list[np.ndarray]:
         core.wait(self.handle)
@@ -164,6 +168,7 @@ def everything() -> None:
     check_batches(everyone)
     check_what_mpi_has_not(everyone)
     check_sets(everyone)
+    check_messages(everyone)
     check_join(everyone)
     hvd.shutdown()
     assert not hvd.mpi_enabled()
@@ -198,12 +203,26 @@ def check_sets(everyone: list[int]) -> None:
     core.remove_process_set(again)
 
 
+def check_messages(everyone: list[int]) -> None:
+    """From the last rank to the first one: not by MPI, which has no communicator of these two. The
+    group of the two may have the address of one that has been removed."""
+    sender, receiver = everyone[-1], everyone[0]
+    if len(everyone) == 1 or hvd.rank() not in (sender, receiver):
+        return
+    how = core.Operation(core.MESSAGE, root=sender, receiver=receiver)
+    for count in (1, 100_000):
+        memory = np.full(count, float(hvd.rank()))
+        tensors = described([memory])
+        core.finish(core.submit_tensors(how, "message", tensors, tensors, None))
+        expect(memory, np.full(count, float(sender)), "message")
+
+
 def check_join(everyone: list[int]) -> None:
     """The last rank has nothing more to do; the others go on without it."""
     if hvd.rank() != everyone[-1]:
         found = run(core.ALLREDUCE, "without the last", np.full(100, 2.0, np.float32))
         expect(found, np.full(100, 2.0 * (len(everyone) - 1)), "without the last")
-    core.finish(core.submit(core.JOIN, "join", [], [], None))
+    core.finish(core.submit_tensors(core.Operation(core.JOIN), "join", [], None, None))
 
 
 def mpi_loaded() -> list[str]:
@@ -214,7 +233,7 @@ def mpi_loaded() -> list[str]:
 
 
 def without_asking() -> None:
-    """Where nobody asks for MPI, none is loaded."""
+    """MPI is not loaded unless it is requested."""
     hvd.init()
     begin_telling(sys.argv[1], hvd.rank())
     expect(run(core.ALLREDUCE, "x", np.ones(3, np.float32)), np.full(3, hvd.size()), "x")
@@ -223,7 +242,7 @@ def without_asking() -> None:
 
 
 def beside_mpi4py() -> None:
-    """Whoever starts MPI first, both use the same one; and mpi4py works while operations run."""
+    """Either may start MPI first: both use the same one, and mpi4py works while operations run."""
     if os.environ["FIRST"] == "mpi4py":
         importlib.import_module("mpi4py.MPI")
     begin()

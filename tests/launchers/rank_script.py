@@ -3,7 +3,11 @@ job starts in a fraction of a second. Each rank tells where it is and what it ha
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.forkserver
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,19 +22,19 @@ from rank_jobs import begin_telling, say_begun, tell
 from horovod.common._extension import core
 from horovod.common.basics import HorovodBasics
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, _get_process_set_ids_and_ranks
 
-FLOAT32 = 7
-SUM = 1
 ENDED_WITH_THE_OTHERS = 9
+START_METHODS = ("fork", "spawn", "forkserver")
 
 hvd = HorovodBasics(__file__)
 
 
-def allreduce(name: str, value: float) -> float:
+def allreduce(name: str, value: float, process_set: int = 0) -> float:
     values = np.full(1000, value, np.float32)
-    inputs = [(values.ctypes.data, values.shape, FLOAT32)]
-    handle = core.submit(core.ALLREDUCE, name, inputs, [values.ctypes.data], values, SUM)
-    core.finish(handle)
+    tensor = values.ctypes.data, values.shape, core.DTYPES["float32"], values
+    operation = core.Operation(core.ALLREDUCE, process_set=process_set)
+    core.finish(core.submit_tensors(operation, name, tensor, tensor, None))
     assert (values == values[0]).all()
     return float(values[0])
 
@@ -192,6 +196,161 @@ def by_communicator() -> None:
     begin(own, comm=part)
     work()
     tell(everyone.allreduce(1))
+
+
+def sets_by_communicator() -> None:
+    """Sets of a job by communicator: two by one Split, one of some ranks, one by ranks; then the
+    same communicators in one list with that of the job."""
+    from mpi4py import MPI
+
+    own = MPI.COMM_WORLD.Get_rank()
+    halves = MPI.COMM_WORLD.Split(own % 2, key=-own)
+    middle = MPI.COMM_WORLD.Split(0 if own in (1, 2) else MPI.UNDEFINED)
+    sets = [ProcessSet(halves), ProcessSet(middle), ProcessSet({3, 0})]
+    begin(own, comm=MPI.COMM_WORLD, process_sets=iter(sets))
+    tell([about(one) for one in sets])
+    hvd.init(comm=MPI.COMM_WORLD, process_sets=sets[:own])  # asks nobody while it runs
+    MPI.COMM_WORLD.Barrier()
+    hvd.shutdown()
+    tell([(one.process_set_id, one.ranks) for one in sets])
+    hvd.init(comm=[MPI.COMM_WORLD, halves, middle], process_sets=sets[2:])
+    tell(sorted(_get_process_set_ids_and_ranks().items()))
+    MPI.COMM_WORLD.Barrier()
+    hvd.shutdown()
+    mine = ProcessSet(MPI.COMM_SELF)
+    hvd.init(comm=halves, process_sets=[mine])
+    tell(about(mine))
+    MPI.COMM_WORLD.Barrier()
+
+
+def about(one: ProcessSet) -> Any:
+    total = None
+    if one.included():
+        assert one.process_set_id is not None
+        total = allreduce("set", hvd.rank() + 1, one.process_set_id)
+    return one.process_set_id, one.ranks, one.size(), total
+
+
+def sets_that_do_not_fit() -> None:
+    """Every rank is told the same, and can start afterwards."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    own = world.Get_rank()
+    begin_telling(sys.argv[1], own)
+    null, pair = MPI.COMM_NULL, world.Split(own // 2)
+    alone = world.Split(0 if own < 2 else 1)
+    of_all = world.Dup()
+    wrong: list[tuple[Any, list[Any]]] = [
+        (world, [pair] if own else [pair, pair]),
+        (world, [pair, null]),
+        (world, [pair if own else null]),
+        (world, [pair, [own]]),
+        (world, [world.Split(own % 2), [0, 1] if own == 0 else pair]),
+        (world, [pair, alone]),
+        (world, [of_all]),
+        (pair, [world.Split(own % 2)]),
+        (None, [pair]),
+        (null, []),
+        ([world, [0, 1]], []),
+        (pair.Create_intercomm(0, world, 2 - 2 * (own // 2)), []),
+    ]
+    texts = []
+    for comm, sets in wrong:
+        try:
+            hvd.init(comm=comm, process_sets=[ProcessSet(one) for one in sets])
+            hvd.shutdown()
+            texts.append("")
+        except (ValueError, NotImplementedError) as error:
+            texts.append(str(error))
+    tell(texts)
+    hvd.init(comm=world)
+    work()
+
+
+def myself(what: str) -> list[str]:
+    return [sys.executable, __file__, sys.argv[1], what]
+
+
+def wrapper() -> None:
+    """Never calls init; what it starts, in one way after the other, is the rank."""
+    subprocess.run(myself("plain"), check=True)
+    shell = ["bash", "-c", shlex.join(myself("plain")) + "; exit $?"]
+    subprocess.run(shell, check=True, start_new_session=True)
+    orphan = ["bash", "-c", f"setsid {shlex.join(myself('plain'))} &"]
+    subprocess.run(orphan, check=True, stdout=subprocess.PIPE)  # which the orphan has as well
+    for method in ("spawn", "forkserver", "fork"):
+        in_child(method, plain)
+
+
+def children_that_leave() -> None:
+    """Rank 1 is a child, by each method, that ends without shutdown; rank 0 tells what it sees."""
+    for method in START_METHODS:
+        if launchers_rank() == 1:
+            in_child(method, plain)
+        else:
+            in_child("spawn", await_the_end)
+
+
+def await_the_end() -> None:
+    plain()
+    try:
+        allreduce("never", 1)
+    except HorovodInternalError as error:
+        tell(str(error))
+
+
+def in_two_processes() -> None:
+    """The same without more ways than one, for launchers whose start takes longer."""
+    for _ in range(2):
+        subprocess.run(myself("plain"), check=True)
+
+
+def rivals() -> None:
+    """Of two children the second is told which process is the rank."""
+    first = subprocess.Popen(myself("until_told"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert first.stdin is not None and first.stdout is not None
+    first.stdout.readline()
+    begin_telling(sys.argv[1], launchers_rank())
+    tell(first.pid)
+    subprocess.run(myself("refused"), check=True)
+    first.communicate(b"\n")
+    assert first.returncode == 0
+
+
+def until_told() -> None:
+    hvd.init()
+    print("here", flush=True)
+    sys.stdin.readline()
+
+
+def parent() -> None:
+    """Has called init; none of its children is a rank, until it calls shutdown."""
+    multiprocessing.set_start_method("forkserver")
+    multiprocessing.forkserver.ensure_running()  # before there is a rank
+    plain()
+    for method in START_METHODS:
+        in_child(method, refused)
+    subprocess.run(myself("refused"), check=True)
+    subprocess.run(myself("refused"), check=True, close_fds=False)
+    shell = ["bash", "-c", shlex.join(myself("refused")) + "; exit $?"]
+    subprocess.run(shell, check=True, start_new_session=True)
+    tell(allreduce("the rank still works", 1))
+    hvd.shutdown()
+
+
+def parent_before_child() -> None:
+    """The same, and afterwards a child is the rank."""
+    parent()
+    in_child("fork", plain)
+    subprocess.run(myself("plain"), check=True)
+
+
+def in_child(method: str, what: Callable[[], None]) -> None:
+    child = multiprocessing.get_context(method).Process(target=what)  # type: ignore[attr-defined]
+    child.start()
+    child.join()
+    assert child.exitcode == 0, f"{method}: {child.exitcode}"
 
 
 def main() -> None:

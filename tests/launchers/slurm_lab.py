@@ -101,7 +101,9 @@ def write_entrance(folder: Path) -> Path:
 
 
 def munge_command(folder: Path) -> list[str]:
-    """Its folder belongs to its user, who needs to come that far."""
+    """Returns the command of munged. The folder belongs to its user, which must be able to access
+    it.
+    """
     runtime = folder / "munge"
     runtime.mkdir()
     key = runtime / "key"

@@ -15,7 +15,7 @@ GRACE_SECONDS = 10
 
 
 def wait_for(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Returns the first status that is not 0; then nobody has more than a while left."""
+    """Returns the first status that is not 0; the others then have limited time to exit."""
     code = 0
     deadline = None
     while any(process.poll() is None for process in processes):

@@ -75,7 +75,7 @@ def expect_sums(job: Job, hosts: Sequence[int] | None = None) -> None:
 
 
 def expect_end_with_the_dead(job: Job) -> None:
-    """The launcher has failed, and whoever was not ended by it has learnt who died."""
+    """The launcher has failed; the error of each rank that it did not stop names the lost rank."""
     assert job.returncode != 0, job.output
     assert "was killed after" not in job.output
     dead = len(job.told) - 1

@@ -1,5 +1,4 @@
-"""Ranks that somebody started by hand, and jsrun, for which something stands in that sets the same
-variables."""
+"""Ranks that are started by hand, and by jsrun, for which a substitute sets the same variables."""
 
 from __future__ import annotations
 

@@ -95,12 +95,12 @@ def test_without_mpirun_it_says_what_to_do(tmp_path: Path) -> None:
     assert "needs ranks that mpirun has started" in job.told[0][0], job.output
     command = [str(launcher()), "-np", "1"]
     job = start(command, 1, tmp_path / "none", "refused")
-    assert job.returncode != 0 and "add --mpi, or leave the variable away" in job.output
+    assert job.returncode != 0 and "add --mpi, or unset the variable" in job.output
 
 
 def test_what_cannot_be_kept_is_refused(mpi: Mpi, tmp_path: Path) -> None:
     job = start(mpi.command(2), 2, tmp_path, "refused", {"HOROVOD_DETERMINISTIC": "1"})
-    assert "in which order an MPI adds up is its own choice" in job.told[1][0], job.output
+    assert "MPI chooses the order of additions" in job.told[1][0], job.output
 
 
 def test_ranks_of_another_launcher_are_refused(tmp_path: Path) -> None:
@@ -108,4 +108,5 @@ def test_ranks_of_another_launcher_are_refused(tmp_path: Path) -> None:
     pretended = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "x"}
     open_mpi_4()
     job = start([], 1, tmp_path, "refused", pretended)
-    assert "rank 0 of 1, Open MPI's mpirun that it is rank 0 of 2" in job.told[0][0], job.output
+    reported = "rank 0 of 1 for this process, but Open MPI's mpirun reports rank 0 of 2"
+    assert reported in job.told[0][0], job.output

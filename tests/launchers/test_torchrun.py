@@ -1,5 +1,6 @@
-"""torchrun, its older name, and whoever else sets its variables; also with ranks on several hosts,
-who meet in torch's store."""
+"""torchrun, torch.distributed.launch, and other programs that set its variables; also with ranks on
+several hosts, which rendezvous in torch's store.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +46,9 @@ def test_some_ranks_are_a_job_without_the_others() -> None:
     assert [job.told[rank][0]["sum"] for rank in (0, 3)] == [3, 3]
 
 
-@pytest.mark.parametrize("what", ["plain", "beside_torch"])
+@pytest.mark.parametrize("what", ["plain", "beside_torch", "in_two_processes"])
 def test_agents_on_two_hosts_meet_in_the_store_of_torch(what: str) -> None:
-    """They are on one machine here, which nobody is told."""
+    """They are on one machine here, but do not know it."""
     nodes = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
     agents = [{"PET_NODE_RANK": str(node)} for node in range(2)]
     job = begin([*each_with(agents), *torchrun(2, *nodes)], 4, what)

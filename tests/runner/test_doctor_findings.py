@@ -32,9 +32,9 @@ def test_one_rank_of_unknown_number_needs_little() -> None:
 
 TROUBLES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"native_problem": "libstdc++.so.6 is missing"}, "problem",
-     "compiled part of Horovod does not load: libstdc++.so.6 is missing",
+     "compiled library of Horovod does not load: libstdc++.so.6 is missing",
      "/usr/bin/python3 -m pip install --no-cache-dir --force-reinstall horovod"),
-    ({"other_python": "/opt/bin/python"}, "advice", "/opt/bin/python, which `python` means",
+    ({"other_python": "/opt/bin/python"}, "advice", "/opt/bin/python, the `python` of PATH",
      'export PATH="/usr/bin:$PATH"'),
     ({"has_cloudpickle": False}, "advice", "cloudpickle", "pip install cloudpickle"),
     ({"frameworks": []}, "advice", "no framework", 'pip install "torch>=2.1"'),
@@ -55,19 +55,20 @@ TROUBLES: list[tuple[dict[str, Any], str, str, str]] = [
                              at_exit=True)]},
      "advice", "torch 2.9.1: it was killed", "-X faulthandler -c 'import torch, horovod.torch'"),
     ({"frameworks": [TORCH, Framework("mxnet", "1.9.1")]}, "advice",
-     "there is no horovod.mxnet", "keep such scripts"),
+     "there is no horovod.mxnet", "run such scripts"),
     ({"strange_variables": [("HOROVOD_FUSION_TRESHOLD", "HOROVOD_FUSION_THRESHOLD")]}, "advice",
-     "HOROVOD_FUSION_TRESHOLD is set, and nothing reads it",
+     "HOROVOD_FUSION_TRESHOLD is set, but is not read",
      'export HOROVOD_FUSION_THRESHOLD="$HOROVOD_FUSION_TRESHOLD"'),
     ({"strange_variables": [("HOROVOD_MINE", "")]}, "advice", "HOROVOD_MINE", "unset HOROVOD_MINE"),
-    ({"open_files": 256}, "problem", "256 open files, of 288 for a rank among 8", "ulimit -n 4096"),
-    ({"open_files": 256, "open_files_most": 1024}, "problem", "256 open files", "ulimit -n 1024"),
-    ({"open_files": 256, "open_files_most": 256}, "problem", "256 open files", "limits.conf"),
+    ({"open_files": 256}, "problem", "may open 256 files; a rank of 8 needs 288", "ulimit -n 4096"),
+    ({"open_files": 256, "open_files_most": 1024}, "problem", "may open 256 files",
+     "ulimit -n 1024"),
+    ({"open_files": 256, "open_files_most": 256}, "problem", "may open 256 files", "limits.conf"),
     ({"processes": 100}, "problem", "4 ranks on 8 cores may start 192", "ulimit -u 192"),
-    ({"core_quota": 2.5}, "problem", "2.5 cores' time for 4 ranks", "docker run --cpus=4"),
+    ({"core_quota": 2.5}, "problem", "2.5 CPUs for 4 ranks", "docker run --cpus=4"),
     ({"cores": 2}, "advice", "4 ranks share 2 cores", "-H host:2"),
     ({"omp_threads": 8}, "advice", "OMP_NUM_THREADS=8 on each of 4", "export OMP_NUM_THREADS=2"),
-    ({"available_bytes": 12 * MIB}, "problem", "12 MiB of memory, of which the ranks share 8 MiB",
+    ({"available_bytes": 12 * MIB}, "problem", "12 MiB of memory are free; the ranks need 8 MiB",
      "HOROVOD_STAGING_BYTES=65536"),
     ({"available_bytes": 2 * GIB}, "advice", "there are 2.0 GiB of memory for 4", "fewer ranks"),
     ({"memory_limit_bytes": GIB}, "advice", "the container may use 1.0 GiB", "--memory=8g"),
@@ -141,7 +142,7 @@ def test_where_the_compiled_part_does_not_load_no_variable_is_called_strange(
          "another machine"),
         ("import os; os.abort()", "torch 9.9 does not load: it was killed by signal 6 (Aborted) "
          "while loading"),
-        ("import time; time.sleep(60)", "torch 9.9: it had not loaded after 1 s"),
+        ("import time; time.sleep(60)", "torch 9.9: it did not load within 1 s"),
         ("__version__ = '1.13'", "torch 1.13 is too old for horovod.torch: "),
         ("__version__ = '9.8'\nclass Tensor: register_post_accumulate_grad_hook = 1",
          "horovod.torch does not load with torch 9.8: "),
@@ -178,7 +179,7 @@ def test_a_crash_after_all_has_loaded_is_advice_and_no_failure_to_load(
     (found,) = worse(host.findings(replace(HEALTHY, frameworks=[torch])))
     assert found.severity == "advice"
     assert found.what.endswith(
-        "an interpreter had loaded it, and was killed by signal 6 (Aborted) at its end"
+        "an interpreter loaded it, but was killed by signal 6 (Aborted) when it ended"
     )
     assert "import torch, adapter" in found.fix[0]
 

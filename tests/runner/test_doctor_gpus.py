@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from horovod.common import _gpus
+from horovod.common._gpus import Gpu, GpuReport
 from horovod.doctor import collect as collecting
-from horovod.doctor import host, hosts
+from horovod.doctor import gpus, host, hosts
 from horovod.doctor.collect import collect
-from horovod.doctor.facts import Facts, Framework
+from horovod.doctor.facts import GIB, MIB, Facts, Framework, as_json, from_json
 from horovod.doctor.finding import Finding
 
 NCCL = "2.27.3 (/x/libnccl.so.2)"
+H100 = Gpu(0, "H100", "GPU-1", "0000:01:00.0", 80 * GIB, [1])
+REPORT = GpuReport(
+    driver="/usr/lib/libcuda.so.1",
+    cuda="12.4",
+    gpus=[H100, replace(H100, index=1, uuid="GPU-2", bus_id="0000:02:00.0", peers=[0])],
+    nccl=NCCL,
+    nccl_code=22703,
+)
 WITH_GPUS = Facts(
     horovod="1.0",
     frameworks=[Framework("torch", "2.9.1", "horovod.torch")],
     slots=2,
     ranks=4,
-    gpus=["H100", "H100"],
+    has_gpu_files=True,
     gpu_driver="550.54",
-    nccl=NCCL,
+    gpu=REPORT,
     mpi=["MPICH (/usr/bin/mpirun)"],
 )
-IN_HOST_MEMORY = "2 GPUs: this version reduces tensors in host memory only"
+NO_GPU = GpuReport(problem="the library of the driver cannot be loaded", remedy="install it")
+
+
+def with_report(facts: Facts = WITH_GPUS, **changes: Any) -> Facts:
+    return replace(facts, gpu=replace(facts.gpu, **changes))
 
 
 def advised(facts: Facts) -> list[Finding]:
@@ -36,24 +50,41 @@ def advised(facts: Facts) -> list[Finding]:
 # ---- what follows from facts -------------------------------------------------------------------
 
 
-def test_gpus_with_all_that_belongs_to_them_are_told_with_what_this_version_does() -> None:
-    (found,) = advised(WITH_GPUS)
-    assert (found.severity, found.what) == ("advice", IN_HOST_MEMORY)
-    assert any("os.environ['CUDA_VISIBLE_DEVICES'] = ''" in step for step in found.fix)
+def test_gpus_with_all_that_belongs_to_them_are_fine() -> None:
+    assert advised(WITH_GPUS) == []
     said = [one.what for one in host.findings(WITH_GPUS)]
-    assert f"2 x H100, driver 550.54, NCCL {NCCL}" in said
+    assert f"2 x H100 (80 GiB), driver 550.54 for CUDA 12.4, NCCL {NCCL}" in said
+    assert gpus.table(WITH_GPUS) == [
+        "GPU  model  memory  bus id        UUID   P2P with",
+        "0    H100   80 GiB  0000:01:00.0  GPU-1  1",
+        "1    H100   80 GiB  0000:02:00.0  GPU-2  0",
+    ]
 
 
-def test_more_ranks_than_gpus_are_told_besides() -> None:
-    found = advised(replace(WITH_GPUS, slots=4))
-    assert [one.what for one in found] == [IN_HOST_MEMORY, "4 ranks for 2 GPUs"]
+def test_facts_with_gpus_pass_through_json() -> None:
+    assert from_json(as_json(WITH_GPUS)) == WITH_GPUS
 
 
-def test_a_driver_that_does_not_answer_is_a_problem() -> None:
-    (found,) = advised(replace(WITH_GPUS, gpus=[], gpu_problem="No devices were found"))
-    assert found.severity == "problem"
-    assert found.what.endswith("its driver does not answer: No devices were found")
-    assert any("nvidia-smi" in step for step in found.fix)
+def test_more_ranks_than_gpus_are_told() -> None:
+    (found,) = advised(replace(WITH_GPUS, slots=4))
+    assert found.what == "4 ranks for 2 GPUs"
+
+
+def test_gpus_without_direct_access_are_told() -> None:
+    apart = [replace(one, peers=[]) for one in REPORT.gpus]
+    (found,) = advised(with_report(gpus=apart))
+    assert found.severity == "advice"
+    assert found.what == "no direct access (P2P) between GPUs 0 and 1"
+    assert gpus.table(with_report(gpus=apart))[1].endswith("GPU-1  none")
+
+
+def test_a_gpu_whose_driver_cannot_be_used_is_a_problem() -> None:
+    broken = GpuReport(driver="/x/libcuda.so.1", cuda="12.4", problem="broken", remedy="restart")
+    (found,) = advised(replace(WITH_GPUS, gpu=broken))
+    assert found.severity == "problem" and found.fix == ("restart",)
+    assert found.what == "there is a GPU, but broken (driver 550.54 for CUDA 12.4)"
+    (found,) = advised(replace(WITH_GPUS, gpu=broken, has_gpu_files=False))
+    assert found.severity == "advice"  # a driver without a GPU
 
 
 @pytest.mark.parametrize(
@@ -67,29 +98,57 @@ def test_a_driver_that_does_not_answer_is_a_problem() -> None:
 )
 def test_gpus_without_nccl_are_told_with_the_package_that_fits(torch: str, package: str) -> None:
     there = [Framework("torch", torch, "horovod.torch")]
-    found = advised(replace(WITH_GPUS, nccl="", frameworks=there))
-    assert [one.what for one in found][:1] == [IN_HOST_MEMORY]
-    (nccl,) = found[1:]
-    assert nccl.severity == "advice" and nccl.what.startswith("no NCCL is found") and nccl.why
+    (nccl,) = advised(replace(with_report(nccl="", nccl_code=0), frameworks=there))
+    assert nccl.severity == "advice" and nccl.what.startswith("NCCL was found neither") and nccl.why
     assert nccl.fix == (f"/usr/bin/python3 -m pip install {package}",)
 
 
+def test_an_nccl_that_cannot_be_used_is_a_problem() -> None:
+    (old,) = advised(
+        with_report(nccl_problem="NCCL 2.9.6 (/x) is too old: 2.16 or later is needed")
+    )
+    assert old.severity == "problem" and "HOROVOD_NCCL_LIBRARY" in old.fix[0]
+    (newer,) = advised(with_report(nccl_cuda=13))
+    assert newer.what == f"NCCL {NCCL} is for CUDA 13, the driver supports CUDA 12.4"
+    assert newer.severity == "problem" and "driver 580" in newer.why
+    assert advised(with_report(nccl_cuda=13, cuda="13.0")) == []
+
+
+def test_little_shared_memory_is_told_with_nccl_in_mind() -> None:
+    small = {"shm_bytes": 64 * MIB, "shm_free_bytes": 60 * MIB, "frameworks": []}
+    found = [one for one in advised(replace(WITH_GPUS, **small)) if "/dev/shm" in one.what]
+    assert found[0].severity == "problem" and "'unhandled system error'" in found[0].why
+    assert any("--shm-size" in step for step in found[0].fix)
+    found = [
+        one for one in advised(replace(WITH_GPUS, gpu=NO_GPU, **small)) if "/dev/shm" in one.what
+    ]
+    assert found[0].severity == "advice" and "NCCL" not in found[0].why
+
+
+def test_little_locked_memory_is_told() -> None:
+    (found,) = advised(replace(WITH_GPUS, locked_bytes=8 * MIB))
+    assert found.what == "8 MiB of memory may be locked"
+    assert any("--ulimit memlock=-1" in step for step in found.fix)
+
+
 def test_without_gpus_nobody_asks_for_nccl() -> None:
-    assert advised(replace(WITH_GPUS, gpus=[], nccl="")) == []
-    several = {"a": replace(WITH_GPUS, gpus=[], nccl=""), "b": replace(WITH_GPUS, gpus=[])}
+    without = replace(WITH_GPUS, gpu=NO_GPU, has_gpu_files=False)
+    assert advised(without) == []
+    assert gpus.table(without) == []
+    several = {"a": without, "b": with_report(without, nccl=NCCL)}
     assert "NCCL" not in " ".join(one.what for one in hosts.compare(several))
 
 
 def test_versions_of_nccl_that_differ_between_hosts_with_gpus_are_told() -> None:
-    three = {"a": WITH_GPUS, "b": replace(WITH_GPUS, nccl="2.9.6 (libnccl.so.2)")}
-    three["no GPU"] = replace(WITH_GPUS, gpus=[], nccl="")
+    three = {"a": WITH_GPUS, "b": with_report(nccl="2.9.6 (libnccl.so.2)")}
+    three["no GPU"] = replace(WITH_GPUS, gpu=NO_GPU)
     (found,) = [one for one in hosts.compare(three) if one.severity != "ok"]
-    assert (found.severity, found.what) == ("advice", "NCCL differs: 2.27.3 on a; 2.9.6 on b")
+    assert (found.severity, found.what) == ("problem", "NCCL differs: 2.27.3 on a; 2.9.6 on b")
     assert 'pip install "nvidia-nccl-cu12==2.27.3"' in found.fix[0]
-    three["b"] = replace(WITH_GPUS, nccl="")
+    three["b"] = with_report(nccl="")
     (found,) = [one for one in hosts.compare(three) if one.severity != "ok"]
     assert found.what == "NCCL differs: 2.27.3 on a; missing on b"
-    three["b"] = replace(WITH_GPUS, nccl="2.27.3 (/another/libnccl.so.2)")
+    three["b"] = with_report(nccl="2.27.3 (/another/libnccl.so.2)")
     (same,) = hosts.compare(three)
     assert "NCCL 2.27.3" in same.what
 
@@ -97,76 +156,69 @@ def test_versions_of_nccl_that_differ_between_hosts_with_gpus_are_told() -> None
 # ---- how the facts are had ---------------------------------------------------------------------
 
 
-def machine(folder: Path, monkeypatch: pytest.MonkeyPatch, smi: str | None) -> None:
-    """A machine with two devices; `smi`: what its nvidia-smi runs."""
-    for device in ("0000:01:00.0", "0000:02:00.0"):
-        (folder / "root/proc/driver/nvidia/gpus" / device).mkdir(parents=True)
-    (folder / "root/sys/module/nvidia").mkdir(parents=True)
-    (folder / "root/sys/module/nvidia/version").write_text("550.54.14\n")
-    monkeypatch.setattr(collecting, "_ROOT", folder / "root")
-    programs = folder / "bin"
-    programs.mkdir()
-    if smi is not None:
-        (programs / "nvidia-smi").write_text(f"#!/bin/sh\n{smi}\n")
-        (programs / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-
-
-def library(folder: Path, code: int) -> Path:
-    """NCCL as far as one asks for its version."""
-    folder.mkdir(parents=True)
-    (folder / "nccl.c").write_text(
-        f"int ncclGetVersion(int* version) {{ *version = {code}; return 0; }}\n"
-    )
-    made = folder / "libnccl.so.2"
-    subprocess.run(["gcc", "-shared", "-o", made, folder / "nccl.c"], check=True)
+def library(folder: Path, name: str, source: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "library.c").write_text(source)
+    made = folder / name
+    subprocess.run(["gcc", "-shared", "-o", made, folder / "library.c"], check=True)
     return made
 
 
-LISTS = 'echo "NVIDIA H100 80GB HBM3, 550.54.15"; echo "NVIDIA H100 80GB HBM3, 550.54.15"'
-
-
-@pytest.mark.parametrize(("code", "version"), [(22703, "2.27.3"), (2804, "2.8.4")])
-def test_gpus_and_the_nccl_of_a_package_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, version: str
+@pytest.mark.parametrize(
+    ("code", "version", "usable"), [(22703, "2.27.3", True), (2804, "2.8.4", False)]
+)
+def test_the_nccl_of_a_package_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, version: str, usable: bool
 ) -> None:
-    machine(tmp_path, monkeypatch, LISTS)
-    made = library(tmp_path / "packages/nvidia/nccl/lib", code)
-    monkeypatch.syspath_prepend(tmp_path / "packages")
-    facts = collect(1, 1, [])
-    assert facts.gpus == ["NVIDIA H100 80GB HBM3"] * 2
-    assert (facts.gpu_driver, facts.gpu_problem) == ("550.54.15", "")
-    assert facts.nccl == f"{version} ({made})"
+    source = f"int ncclGetVersion(int* version) {{ *version = {code}; return 0; }}\n"
+    made = library(tmp_path / "nvidia/nccl/lib", "libnccl.so.2", source)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    report = _gpus.ask()
+    assert report.nccl == f"{version} ({made})"
+    assert (report.nccl_code, "too old" in report.nccl_problem) == (code * usable, not usable)
 
 
-def test_gpus_without_a_library_are_found_without_one(
+def test_a_library_that_the_user_names_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_NCCL_LIBRARY", "/nowhere/libnccl.so.2")
+    report = _gpus.ask()
+    assert (report.nccl, report.nccl_code) == ("", 0)
+    assert report.nccl_problem == "HOROVOD_NCCL_LIBRARY=/nowhere/libnccl.so.2 cannot be loaded"
+
+
+def test_a_driver_that_lacks_functions_is_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine(tmp_path, monkeypatch, LISTS)
-
-    load = ctypes.CDLL
-
-    def none_there(path: str | None) -> ctypes.CDLL:
-        if path is not None and "nccl" in path:  # this machine may have one
-            raise OSError(f"{path}: cannot open shared object file")
-        return load(path)
-
-    monkeypatch.setattr("ctypes.CDLL", none_there)
-    facts = collect(1, 1, [])
-    assert (len(facts.gpus), facts.nccl) == (2, "")
+    library(tmp_path, "libcuda.so.1", "int cuInit(unsigned flags) { return 0; }\n")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    report = _gpus.ask()
+    assert "the driver is too old" in report.problem and "cuDriverGetVersion" in report.problem
 
 
-@pytest.mark.parametrize(
-    ("smi", "told"),
-    [
-        (None, "nvidia-smi is not in PATH"),
-        ("echo warm up; echo No devices were found; exit 6", "No devices were found"),
-        ("exit 9", "nvidia-smi ended with code 9"),
-    ],
-)
-def test_devices_whose_driver_does_not_answer_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smi: str | None, told: str
+def test_a_driver_that_does_not_return_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine(tmp_path, monkeypatch, smi)
+    source = "#include <unistd.h>\nint cuInit(unsigned flags) { for (;;) pause(); }\n"
+    library(tmp_path, "libcuda.so.1", source)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr(_gpus, "_SECONDS", 1)
+    assert _gpus.ask().problem == "the driver has not answered within 1 s"
+
+
+def test_a_driver_that_ends_the_process_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "#include <stdlib.h>\nint cuInit(unsigned flags) { abort(); }\n"
+    library(tmp_path, "libcuda.so.1", source)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert "asking the driver failed" in _gpus.ask().problem
+
+
+def test_gpu_files_and_the_kernel_module_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia").mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/version").write_text("550.54.14\n")
+    monkeypatch.setattr(collecting, "_ROOT", tmp_path)
     facts = collect(1, 1, [])
-    assert (facts.gpus, facts.gpu_problem, facts.gpu_driver) == ([], told, "550.54.14")
+    assert (facts.has_gpu_files, facts.gpu_driver) == (True, "550.54.14")

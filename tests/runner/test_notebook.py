@@ -29,7 +29,7 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """With three ranks, for tests that leave them as they were."""
     notebook = Notebook(tmp_path_factory.mktemp("three"))
-    assert "3 ranks are there" in notebook.run("%hvd start -np 3").text
+    assert "3 ranks are running" in notebook.run("%hvd start -np 3").text
     notebook.run("%%hvd\nimport os\nrank = int(os.environ['HOROVOD_RANK'])")
     yield notebook
     notebook.close()
@@ -68,7 +68,7 @@ def test_all_that_a_rank_writes_is_in_its_block_in_order(three: Notebook) -> Non
     assert three.run(f"%%hvd --rank 1\n{source}").text == "[1] first\n[1] child\n[1] no end"
     many = three.run("%%hvd --rank 2\nfor i in range(20000): print(i)")
     assert many.text.endswith("[2] 19999")
-    assert "[2] ... 15000 lines are left out\n[2] 15000\n" in many.text
+    assert "[2] ... 15000 lines are omitted\n[2] 15000\n" in many.text
     bar = three.run("%%hvd --rank 0\nfor i in range(5): print(f'{i} of 5', end='\\r')\nprint()")
     assert "4 of 5" in bar.text and "3 of 5" not in bar.text
 
@@ -118,7 +118,7 @@ def test_a_line_that_cannot_be_is_an_error(line: str, three: Notebook) -> None:
 
 def test_status_names_the_ranks_and_a_second_start_is_refused(three: Notebook) -> None:
     assert "3 ranks" in three.run("%hvd status").text and len(three.pids()) == 3
-    assert "there are ranks already" in three.run("%hvd start -np 2").error
+    assert "ranks are running already" in three.run("%hvd start -np 2").error
     assert "%hvd start -np N" in three.run("%hvd what").error
 
 
@@ -132,15 +132,15 @@ def test_ranks_end_when_told_and_begin_anew(notebook: Notebook) -> None:
     pids = notebook.pids()
     assert not notebook.run("%hvd stop").error
     wait_gone(pids)
-    assert "1 ranks are there" in notebook.run("%hvd start -np 1").text
+    assert "1 ranks are running" in notebook.run("%hvd start -np 1").text
     pids = notebook.pids()
     assert not notebook.run("%unload_ext horovod").error
     wait_gone(pids)
 
 
 def test_what_cannot_be_started_is_told(notebook: Notebook) -> None:
-    assert "-np N is needed" in notebook.run("%hvd start").error
-    assert "no flags of horovodrun" in notebook.run("%hvd start -np 1 --what").error
+    assert "-np N is required" in notebook.run("%hvd start").error
+    assert "invalid flags of horovodrun" in notebook.run("%hvd start -np 1 --what").error
     assert "1 available" in notebook.run("%hvd start -np 2 -H localhost:1").error
 
 
@@ -153,7 +153,7 @@ def test_a_rank_that_dies_ends_the_job_and_is_named(notebook: Notebook) -> None:
     )
     assert "rank 1 was killed by signal 9" in found.error and "%hvd start" in found.error
     wait_gone(pids)
-    assert "2 ranks are there" in notebook.run("%hvd start -np 2").text
+    assert "2 ranks are running" in notebook.run("%hvd start -np 2").text
 
 
 @pytest.mark.parametrize("end", ["kill", "shutdown", "restart"])
@@ -198,7 +198,7 @@ def test_an_interrupt_ends_the_cell_and_not_the_ranks(notebook: Notebook, tmp_pa
     notebook.run("%%hvd\nimport os, time\nkept = 5")
     source = "%%hvd\nopen(f'{os.getpid()}.on', 'w').close()\ntime.sleep(600)"
     found = interrupted(notebook, source, tmp_path, 2)
-    assert found.error == "CellInterrupted: interrupted; the ranks are still there"
+    assert found.error == "CellInterrupted: interrupted; the ranks are still running"
     assert "[1] KeyboardInterrupt" in found.text
     assert notebook.run("%%hvd\nkept").text == "[0] 5\n[1] 5"
     assert notebook.pids() == pids
@@ -233,7 +233,7 @@ def test_a_second_interrupt_ends_the_ranks(notebook: Notebook, tmp_path: Path) -
     notebook.manager.interrupt_kernel()
     wait_until((tmp_path / "1.on").exists, "the interrupt")
     notebook.manager.interrupt_kernel()
-    assert "the ranks have been ended" in notebook.take(request).error
+    assert "the ranks were ended" in notebook.take(request).error
     wait_gone(pids)
     assert "no ranks" in notebook.run("%hvd status").text
 

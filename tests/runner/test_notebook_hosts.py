@@ -32,7 +32,7 @@ def notebook(cluster: Cluster, tmp_path: Path) -> Iterator[Notebook]:
 
 def test_cells_run_on_other_hosts(notebook: Notebook) -> None:
     started = notebook.run(f"%hvd start -np 3 -H {hosts(1, 2)}")
-    assert "3 ranks are there" in started.text, started.error
+    assert "3 ranks are running" in started.text, started.error
     found = notebook.run(
         "%%hvd\nimport socket, torch\nimport horovod.torch as hvd\nhvd.init()\n"
         "total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum).item()\n"
@@ -53,7 +53,7 @@ def test_the_notebook_about_scaling_goes_on_to_several_hosts(
     (between,) = [
         index
         for index, cell in enumerate(notebook.cells)
-        if cell.source.startswith("## Look into the ranks")
+        if cell.source.startswith("## Interactive ranks")
     ]
     notebook.cells[between:-1] = []
     (parameters,) = [

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Key = TypeVar("Key")
 
 
 def launcher() -> str | None:
@@ -67,12 +72,67 @@ def run_command(
         os.killpg(job.pid, signal.SIGKILL)
         output, _ = job.communicate()
         output += f"\nthe job was killed after {seconds} s"
-    return Job(job.returncode, output, [_read(folder / f"rank.{rank}") for rank in range(size)])
+    return Job(job.returncode, output, told(folder, size))
+
+
+def told(folder: Path, size: int) -> list[list[Any]]:
+    """What each rank has told below `folder`, in order."""
+    return [_read(folder / f"rank.{rank}") for rank in range(size)]
 
 
 def _read(path: Path) -> list[Any]:
     lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line) for line in lines]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a test in a job of many. `problem`: None when it passed on all ranks."""
+
+    problem: str | None
+    core_seconds: float = 0.0  #: of all ranks
+
+
+def watch(seconds: float) -> None:
+    """Called on a rank: if it is there after so many seconds, it ends with the stacks of all
+    threads. Each call replaces the one before."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+def tell_outcome(body: Callable[[], None], watchdog_seconds: float) -> None:
+    """Called on a rank of a job of many tests: runs one. From here on it is watched, since what
+    comes behind the last test can hang too."""
+    import pytest  # which jobs of one test do without
+
+    watch(watchdog_seconds)
+    begin = time.process_time()
+    try:
+        body()
+        problem = None
+    except pytest.skip.Exception:
+        problem = "skipped"
+    except BaseException:
+        problem = traceback.format_exc()
+    tell([problem, time.process_time() - begin])
+    watch(watchdog_seconds)
+
+
+def outcomes_of(job: Job, tests: Sequence[Key]) -> dict[Key, Outcome]:
+    """Of `tests`, which its ranks ran in this order until the job ended. The one at which it ended
+    has failed, the last one where it ended badly after it; those after it have no outcome."""
+    outcomes: dict[Key, Outcome] = {}
+    for index, test in enumerate(tests):
+        is_told = all(len(told) > index for told in job.told)
+        if not is_told or (index == len(tests) - 1 and job.returncode != 0):
+            ended = f"the job ended here with exit code {job.returncode}"
+            outcomes[test] = Outcome(f"{ended}:\n{job.output[-8000:]}")
+            break
+        found = [told[index][0] for told in job.told]
+        skipped = all(problem == "skipped" for problem in found)
+        problems = [f"rank {rank}:\n{what}" for rank, what in enumerate(found) if what is not None]
+        problem = "skipped" if skipped else "\n".join(problems) or None
+        outcomes[test] = Outcome(problem, sum(told[index][1] for told in job.told))
+    return outcomes
 
 
 def say_begun(folder: str) -> None:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from core_seconds import pytest_runtest_call as pytest_runtest_call
+from core_seconds import pytest_terminal_summary as pytest_terminal_summary
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(Path(__file__).parent))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from slim import lasting
 from tf_ranks import on_jobs
 
 ROWS = 4  #: of each rank in each step
@@ -39,14 +40,16 @@ def on_every_keras(
 ) -> Callable[[Callable[[Any, Any], None]], Callable[..., None]]:
     """As `on_ranks`, once with each Keras that is installed.
 
-    What is decorated is called with each of our packages and its module of Keras.
+    What is decorated is called with each of our packages and its module of Keras on two ranks, and
+    with one of the packages on one rank and on three (decision 41). A test that does not run on two
+    ranks has both everywhere.
     """
     decorate = on_jobs(sizes, kerases(only))
 
     def decorate_two(body: Callable[[Any, Any], None]) -> Callable[..., None]:
         @functools.wraps(body)
         def with_each() -> None:
-            for hvd, keras in bindings():
+            for hvd, keras in some_bindings(sizes):
                 body(hvd, keras)
 
         return decorate(with_each)
@@ -65,15 +68,24 @@ def kerases(only: Sequence[str] = tuple(KERASES)) -> list[Any]:
     return list(found.values())
 
 
+@functools.cache
 def bindings() -> list[tuple[Any, Any]]:
     """The packages that there are here, each with its module of Keras."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    keras = importlib.import_module("horovod.keras._module").keras
-    found = [(importlib.import_module("horovod.keras"), keras)]
-    if backend(keras) == "tensorflow":
-        tf = importlib.import_module("tensorflow")
-        found.append((importlib.import_module("horovod.tensorflow.keras"), tf.keras))
+    with lasting():
+        keras = importlib.import_module("horovod.keras._module").keras
+        found = [(importlib.import_module("horovod.keras"), keras)]
+        if backend(keras) == "tensorflow":
+            tf = importlib.import_module("tensorflow")
+            found.append((importlib.import_module("horovod.tensorflow.keras"), tf.keras))
     return found
+
+
+def some_bindings(sizes: Sequence[int]) -> list[tuple[Any, Any]]:
+    """Those with which a test that runs on `sizes` ranks is called in this job."""
+    found = bindings()
+    size = found[0][0].size()
+    return found if size == 2 or 2 not in sizes else [found[0] if size == 1 else found[-1]]
 
 
 def backend(keras: Any) -> str:
@@ -109,12 +121,33 @@ def model_of(keras: Any, seed: int = 0) -> Any:
     )
 
 
-def train(keras: Any, optimizer: Any, ranks: Any, steps: int = STEPS) -> Any:
+def train(
+    keras: Any, optimizer: Any, ranks: Any, steps: int = STEPS, *, eagerly: bool = False
+) -> Any:
     model = model_of(keras)
-    model.compile(optimizer=optimizer, loss="mse")
+    model.compile(optimizer=optimizer, loss="mse", run_eagerly=eagerly)
     for step in range(steps):
         model.train_on_batch(*rows(step, ranks))
     return [np.asarray(weight) for weight in model.get_weights()]
+
+
+def train_alone(keras: Any, optimizer: Any, ranks: Any, steps: int = STEPS) -> Any:
+    """The same without other ranks, as a reference. TensorFlow compiles nothing for it, which takes
+    more time than these few steps."""
+    return train(keras, optimizer, ranks, steps, eagerly=backend(keras) == "tensorflow")
+
+
+_found: dict[str, Any] = {}
+
+
+def of_one_process(what: str, compute: Callable[[], Any]) -> Any:
+    """What is computed without other ranks, and alike with each of our packages: by rank 0, once
+    for all. `what` says which it is."""
+    if what not in _found:
+        share = importlib.import_module("horovod.common._objects").broadcast_object
+        rank = importlib.import_module("horovod.keras").rank()
+        _found[what] = share(compute() if rank == 0 else None, 0)
+    return _found[what]
 
 
 def same_everywhere(weights: Any) -> None:

@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keras_models import close, is_keras_3, kinds_of_sgd, model_of, on_every_keras, train
+from keras_models import (
+    close,
+    is_keras_3,
+    kinds_of_sgd,
+    model_of,
+    of_one_process,
+    on_every_keras,
+    train,
+    train_alone,
+)
 
 
 def variable(keras: Any, value: Any) -> Any:
@@ -95,6 +104,10 @@ def stepped(around: Any, optimizer: Any, weight: Any, change: Any, **told: Any) 
     return value_of(weight)
 
 
+def steps_of_one_process(keras: Any) -> Any:
+    return of_one_process("steps", lambda: train_alone(keras, keras.optimizers.SGD(0.1), range(2)))
+
+
 def at_once(step: Any) -> Any:
     return step
 
@@ -136,7 +149,7 @@ def test_what_is_made_of_reduced_gradients_is_not_reduced_again(hvd: Any, keras:
         scaled = keras.mixed_precision.LossScaleOptimizer(
             hvd.DistributedOptimizer(kind(0.05), op=hvd.Sum), initial_scale=8.0
         )
-        wanted = train(keras, keras.optimizers.SGD(0.1), range(2))
+        wanted = steps_of_one_process(keras)
         close(train(keras, scaled, [hvd.rank()]), wanted)
 
 
@@ -145,7 +158,7 @@ def test_what_is_made_of_reduced_gradients_is_not_reduced_again(hvd: Any, keras:
 
 @on_every_keras(2)
 def test_an_optimizer_made_of_a_configuration_is_distributed_alike(hvd: Any, keras: Any) -> None:
-    wanted = train(keras, keras.optimizers.SGD(0.1), range(2))
+    wanted = steps_of_one_process(keras)
     for kind in kinds_of_sgd(keras):
         optimizer = hvd.DistributedOptimizer(kind(0.05), op=hvd.Sum)
         again = optimizer.from_config(optimizer.get_config())

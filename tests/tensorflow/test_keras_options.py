@@ -14,11 +14,14 @@ from keras_models import (
     backend,
     close,
     is_keras_3,
+    kinds_of_sgd,
     model_of,
+    of_one_process,
     on_every_keras,
     rows,
     same_everywhere,
     train,
+    train_alone,
 )
 
 
@@ -38,7 +41,7 @@ def operations(keras: Any) -> Iterator[dict[str, Asked]]:
     asked: dict[str, Asked] = {}
     where = {
         "tensorflow": ("horovod.tensorflow._reducer", ("allreduce", "grouped_allreduce")),
-        "torch": ("horovod.torch", ("grouped_allreduce",)),
+        "torch": ("horovod.torch._for_keras", ("grouped_allreduce",)),
         "jax": ("horovod._keras.values", ("allreduce",)),
     }
     module, functions = where[backend(keras)]
@@ -112,7 +115,7 @@ def test_process_sets_train_apart(hvd: Any, keras: Any) -> None:
     halves = [list(range(half)), list(range(half, hvd.size()))]
     sets = [hvd.add_process_set(ranks) for ranks in halves]
     mine = int(hvd.rank() >= half)
-    wanted = train(keras, keras.optimizers.SGD(0.1), halves[mine])
+    wanted = train_alone(keras, keras.optimizers.SGD(0.1), halves[mine])
     optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), process_set=sets[mine])
     close(train(keras, optimizer, [hvd.rank()]), wanted)
     assert all(hvd.remove_process_set(one) for one in sets)
@@ -121,8 +124,8 @@ def test_process_sets_train_apart(hvd: Any, keras: Any) -> None:
 @on_every_keras(1, 2, 3)
 def test_local_layers_step_by_their_own_gradients_scaled_or_not(hvd: Any, keras: Any) -> None:
     before = model_of(keras).get_weights()
-    own = train(keras, keras.optimizers.SGD(0.1), [hvd.rank()], steps=1)
-    wanted = train(keras, keras.optimizers.SGD(0.1), range(hvd.size()), steps=1)
+    own = train_alone(keras, keras.optimizers.SGD(0.1), [hvd.rank()], steps=1)
+    wanted = train_alone(keras, keras.optimizers.SGD(0.1), range(hvd.size()), steps=1)
     for scale in (True, False):
         model = model_of(keras)
         optimizer = hvd.PartialDistributedOptimizer(
@@ -154,6 +157,29 @@ def test_passes_of_a_partial_optimizer(hvd: Any, keras: Any) -> None:
         # Averages over ranks: 1, 2, 3, 4.
         steps = (1.5, 3.5) if average else (3, 7)
         assert seen == [1, 1 - steps[0], 1 - steps[0], 1 - sum(steps)]
+
+
+@on_every_keras(1, 2, only=("keras-2",))
+def test_schedules_of_keras_2_count_passes(hvd: Any, keras: Any) -> None:
+    """In steps of two passes the rate is that of the pass that ends the step."""
+    tf = importlib.import_module("tensorflow")
+    for kind in kinds_of_sgd(keras):
+        for wrap in (lambda function: function, tf.function):
+            rates = keras.optimizers.schedules.PiecewiseConstantDecay(
+                [0, 2, 4], [8.0, 4.0, 2.0, 1.0]
+            )
+            optimizer = hvd.PartialDistributedOptimizer(kind(rates), backward_passes_per_step=2)
+            weight = tf.Variable([0.0])
+
+            def one_pass(optimizer: Any = optimizer, weight: Any = weight) -> None:
+                optimizer.apply_gradients([(tf.constant([-0.5]), weight)])
+
+            run = wrap(one_pass)
+            seen = []
+            for _ in range(6):
+                run()
+                seen.append((int(optimizer.iterations), float(weight[0])))
+            assert seen == [(1, 0), (2, 4), (3, 4), (4, 6), (5, 6), (6, 7)]
 
 
 # ---- embeddings
@@ -193,7 +219,9 @@ def test_embeddings_step_like_those_of_one_process_with_all_data(hvd: Any, keras
         "adam": lambda: keras.optimizers.Adam(0.05, epsilon=1e-3),
     }
     for name, make in kinds.items():
-        wanted = train_embedding(keras, make(), range(hvd.size()))
+        wanted = of_one_process(
+            f"embeddings by {name}", lambda m=make: train_embedding(keras, m(), range(hvd.size()))
+        )
         # Adam leaves rows without a gradient alone, and dense gradients have all rows.
         for dense in (False, True) if name == "sgd" else (False,):
             optimizer = hvd.DistributedOptimizer(make(), sparse_as_dense=dense)

@@ -19,12 +19,14 @@ from keras_models import (
     kinds_of_sgd,
     model_of,
     objects,
+    of_one_process,
     on_every_keras,
     rows,
     same_everywhere,
     train,
+    train_alone,
 )
-from tf_ranks import run_job, tell
+from tf_ranks import run_alone, tell
 
 
 def optimizers(keras: Any) -> dict[str, Any]:
@@ -49,7 +51,8 @@ def legacy(keras: Any) -> dict[str, Any]:
 def test_steps_are_those_of_one_process_with_all_data(hvd: Any, keras: Any) -> None:
     everyone = range(hvd.size())
     for name, make in {**optimizers(keras), **legacy(keras)}.items():
-        alone = train(keras, make(), everyone)
+        what = f"steps of {name}"
+        alone = of_one_process(what, lambda m=make: train_alone(keras, m(), everyone))
         wrapped = hvd.DistributedOptimizer(make())
         assert type(wrapped).__name__ == type(make()).__name__
         assert isinstance(wrapped, type(make()))
@@ -79,6 +82,7 @@ def scale_of(optimizer: Any) -> float:
 
 @on_every_keras(2, 3)
 def test_an_infinite_gradient_of_one_rank_skips_the_step_on_all(hvd: Any, keras: Any) -> None:
+    sgd, everyone = keras.optimizers.SGD, range(hvd.size())
     for optimizer in scales(hvd, keras):
         model = model_of(keras)
         model.compile(optimizer, "mse")
@@ -93,7 +97,7 @@ def test_an_infinite_gradient_of_one_rank_skips_the_step_on_all(hvd: Any, keras:
             same_everywhere(seen[-1])
         assert scale_of(optimizer) == 4
         close(seen[1], seen[0], 0, 0)
-        alone = train(keras, keras.optimizers.SGD(0.1), range(hvd.size()), steps=1)
+        alone = of_one_process("a step", lambda: train_alone(keras, sgd(0.1), everyone, 1))
         close(seen[0], alone)
         assert not np.allclose(seen[2][0], seen[1][0])
 
@@ -115,6 +119,8 @@ def test_infinite_gradients_in_a_loop_of_ones_own(hvd: Any, keras: Any) -> None:
             many = hvd.DistributedOptimizer(kind(1.0), backward_passes_per_step=2)
             with pytest.raises(ValueError, match=r"backward_passes_per_step.*LossScaleOptimizer"):
                 scale(many).apply_gradients([(tf.constant([1.0]), weight)])
+            with pytest.raises(ValueError, match=r"backward_passes_per_step.*LossScaleOptimizer"):
+                hvd.DistributedOptimizer(scale(kind(1.0)), backward_passes_per_step=2)
 
 
 @on_every_keras(1, only=("tensorflow",))
@@ -216,6 +222,8 @@ def test_passes_are_added_before_they_are_sent(hvd: Any, keras: Any) -> None:
     model.train_on_batch(*rows(0, [hvd.rank()]))
     close(model.get_weights(), before, 0, 0)
     model.train_on_batch(*rows(1, [hvd.rank()]))
+    # Keras 3 counts steps, as with passes of its own.
+    assert int(np.asarray(optimizer.iterations)) == (1 if is_keras_3(keras) else 2)
     alone = model_of(keras)
     alone.compile(keras.optimizers.SGD(0.1), "mse")
     both = [rows(step, everyone) for step in range(2)]
@@ -235,7 +243,7 @@ def test_local_layers_and_groups(hvd: Any, keras: Any) -> None:
     every = objects((local[0].tolist(), shared[0].tolist()))
     assert all(one[1] == every[0][1] for one in every)
     assert hvd.size() == 1 or every[0][0] != every[1][0]
-    wanted = train(keras, keras.optimizers.SGD(0.1), range(hvd.size()), steps=1)
+    wanted = train_alone(keras, keras.optimizers.SGD(0.1), range(hvd.size()), steps=1)
     for cut in (lambda _: 2, lambda variables: [variables[:2], variables[3:]]):
         grouped = model_of(keras)
         groups = cut(grouped.trainable_variables)
@@ -263,7 +271,7 @@ def test_schedules_of_ones_own_stay_what_they_are(hvd: Any, keras: Any) -> None:
         def get_config(self) -> dict[str, Any]:
             return {}
 
-    wanted = train(keras, keras.optimizers.SGD(Halving()), range(hvd.size()))
+    wanted = train_alone(keras, keras.optimizers.SGD(Halving()), range(hvd.size()))
     wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(Halving()))
     close(train(keras, wrapped, [hvd.rank()]), wanted)
 
@@ -281,6 +289,41 @@ def test_values_are_reduced_and_gathered(hvd: Any, keras: Any) -> None:
         assert hvd.broadcast(np.full((2, 3), rank + 7, dtype), size - 1)[1, 2] == size + 6
     with pytest.raises(ValueError, match="scalar"):
         hvd.reducescatter(1.0)
+    assert hvd.broadcast("ab" * (rank + 1), size - 1) == "ab" * size
+    found = hvd.broadcast(np.array(["x" * (rank + 1), "y"]), 0)
+    assert found.tolist() == ["x", "y"]
+
+
+def as_tensors(keras: Any, array: Any) -> list[Any]:
+    """What Keras calculates with: tensors, and variables."""
+    if is_keras_3(keras):
+        return [keras.ops.convert_to_tensor(array), keras.Variable(array)]
+    tf = importlib.import_module("tensorflow")
+    return [tf.constant(array), tf.Variable(array)]
+
+
+@on_every_keras(1, 2)
+def test_tensors_stay_tensors(hvd: Any, keras: Any) -> None:
+    rank, size = hvd.rank(), hvd.size()
+    for value in as_tensors(keras, np.full(2, float(rank), np.float32)):
+        kind = type(as_tensors(keras, np.zeros(2, np.float32))[0])
+        results = {
+            "allreduce": (hvd.allreduce(value, op=hvd.Sum), [sum(range(size))] * 2),
+            "allgather": (hvd.allgather(value), np.repeat(range(size), 2).tolist()),
+            "broadcast": (hvd.broadcast(value, size - 1), [size - 1] * 2),
+            "reducescatter": (hvd.reducescatter(value, op=hvd.Sum), None),
+        }
+        for name, (found, wanted) in results.items():
+            assert type(found) is kind, name
+            array = np.asarray(found)
+            assert array.dtype == np.float32
+            assert wanted is None or array.tolist() == wanted, name
+        assert not isinstance(hvd.allreduce(np.ones(2)), kind)
+    if backend(keras) == "tensorflow":
+        tf = importlib.import_module("tensorflow")
+        mean = tf.function(lambda: hvd.allreduce(tf.constant([float(rank)]), name="mean"))
+        assert mean().numpy().tolist() == [(size - 1) / 2]
+        assert hvd.broadcast(tf.constant(["z" * rank]), 0).numpy().tolist() == [b""]
 
 
 @on_every_keras(2)
@@ -391,7 +434,8 @@ def surviving() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def begin_alone() -> None:
-        for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+        of_launcher = [name for name in os.environ if name.startswith("HOROVOD_")]
+        for name in [*of_launcher, "RANK", "WORLD_SIZE"]:
             del os.environ[name]
         hvd.shutdown()
         hvd.init()
@@ -421,5 +465,5 @@ def surviving() -> None:
 
 @pytest.mark.parametrize("env", kerases())
 def test_a_rank_that_dies_in_fit_leaves_the_others_training(env: Any) -> None:
-    job = run_job(2, surviving, **dict(env))
+    job = run_alone(2, surviving, **dict(env))
     assert job.told == [["survived"], []], job.output

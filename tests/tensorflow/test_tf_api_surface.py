@@ -167,7 +167,7 @@ SURFACE: dict[str, dict[str, str | None]] = {
         name: OPERATIONS[name]
         for name in ("allgather", "broadcast", "alltoall", "join", "rank_op", "size_op")
     },
-    "tensorflow.util": {"vars_to_refs": "vars", "refs_to_vars": "refs"},
+    "tensorflow.util": {"vars_to_refs": "vars", "refs_to_vars": "refs", "_executing_eagerly": ""},
     "tensorflow.functions": {
         name: TENSORFLOW[name] for name in TENSORFLOW if "broadcast_" in name or "object" in name
     },
@@ -248,9 +248,19 @@ REGISTERED = [
     "Rank",
     "LocalRank",
 ]
+#: Not documented, but scripts import them.
+BESIDES: dict[str, dict[str, str | None]] = {
+    "tensorflow": {
+        "_executing_eagerly": "",
+        "check_extension": "ext_name, ext_env_var, pkg_path, *args",
+        "gpu_available": None,
+        "split_list": "l, n",
+    },
+    "common.util": {"_cache": "f"},
+}
 ROWS = [
     pytest.param(module, name, signature, id=f"{module}.{name}")
-    for module, names in SURFACE.items()
+    for module, names in [*SURFACE.items(), *BESIDES.items()]
     for name, signature in names.items()
 ]
 
@@ -324,6 +334,14 @@ def test_reductions_are_plain_numbers_and_no_name_is_missing_here(module: str) -
     for name, number in NUMBERS.items():
         assert getattr(found, name) == number and type(getattr(found, name)) is int
     assert set(found.__all__) == set(SURFACE[module]) | set(NUMBERS)
+
+
+def test_what_runs_eagerly_is_known() -> None:
+    hvd = importlib.import_module("horovod.tensorflow")
+    tf = importlib.import_module("tensorflow")
+    seen = [hvd._executing_eagerly()]
+    tf.function(lambda: seen.append(hvd._executing_eagerly()))()
+    assert seen == [True, False]
 
 
 @pytest.mark.parametrize("name", REGISTERED)

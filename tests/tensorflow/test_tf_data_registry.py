@@ -1,4 +1,4 @@
-"""The registry of tf.data's service: who may call it, and what strangers can do to it."""
+"""The registry of tf.data's service: its clients, and connections without the key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from horovod.common import _gate
 from horovod.common._channel import secret_of
 from horovod.common.exceptions import HorovodInternalError
 from horovod.tensorflow.data import _registry
-from horovod.tensorflow.data._registry import Client, Registry, Server, serve
+from horovod.tensorflow.data._registry import Client, Registry, Server, serving
 
 KEY = b"k" * 32
 
@@ -116,7 +116,7 @@ def test_only_what_is_offered_can_be_called(server: Server, name: str) -> None:
 def test_another_key_calls_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horovod.common._dial._PAUSE_SECONDS", 0)
     with pytest.raises(HorovodInternalError, match="the compute service does not answer: lo 127"):
-        client(server, b"other")
+        client(server, b"other").shutdown()
     client(server).shutdown()
 
 
@@ -124,15 +124,28 @@ def test_one_that_is_gone_is_an_internal_error(server: Server) -> None:
     one = client(server)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         one._place = nobody.getsockname()
-    with pytest.raises(HorovodInternalError, match=r"end_dispatcher: .* does not answer"):
+    with pytest.raises(HorovodInternalError, match=r"register_dispatcher: .* does not answer"):
+        one.register_dispatcher(0, "here")
+
+
+def test_who_says_that_training_is_over_needs_nobody_who_hears_it() -> None:
+    """The compute job may have ended by then; the client may be new or have called before."""
+    with serving(Registry(1, 1), KEY) as addresses:
+        before = Client(addresses, KEY)
+        before.register_dispatcher(0, "here")
+        new = Client(addresses, KEY)
+    for one in (before, new):
         one.end_dispatcher(0)
+        one.shutdown()
+        with pytest.raises(HorovodInternalError, match="does not answer"):
+            one.wait_for_shutdown()
 
 
 # ---- strangers ---------------------------------------------------------------------------------
 
 
 class Trap:
-    """Runs code in whoever unpickles it."""
+    """Runs code in the process that unpickles it."""
 
     ran = False
 
@@ -174,7 +187,7 @@ def test_a_relay_without_the_key_runs_no_code_in_the_client(
     thread = threading.Thread(target=relay, args=(listener, server.port, change), daemon=True)
     thread.start()
     with pytest.raises(HorovodInternalError, match="does not answer"):
-        Client({"lo": [listener.getsockname()]}, KEY)
+        Client({"lo": [listener.getsockname()]}, KEY).shutdown()
     assert not Trap.ran
     listener.close()
     client(server).shutdown()
@@ -208,12 +221,12 @@ def test_the_registry_is_served_on_the_chosen_interface_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOROVOD_GLOO_IFACE", "lo")
-    addresses = serve(Registry(1, 1), KEY)
-    ((host, port),) = addresses["host"]
-    assert [*addresses] == ["host"] and host == "127.0.0.1"
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.2", port), 5)
-    Client(addresses, KEY).shutdown()
+    with serving(Registry(1, 1), KEY) as addresses:
+        ((host, port),) = addresses["host"]
+        assert [*addresses] == ["host"] and host == "127.0.0.1"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), 5)
+        Client(addresses, KEY).shutdown()
 
 
 def test_the_file_of_another_or_a_pipe_is_refused(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from tf_ranks import on_ranks, run_job, tell
+from tf_ranks import on_ranks, run_alone, tell
 from tf_reference import MODES, disagree, process_sets
 
 import horovod.tensorflow as hvd
@@ -99,6 +100,28 @@ def test_mismatches_end_graphs_and_sessions_alike() -> None:
     assert hvd.allreduce(tf.ones(1), op=hvd.Sum).numpy() == 2
 
 
+#: Arguments that no rank can use, refused when a node is made; the messages are those of PyTorch.
+REFUSED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda x: hvd.allreduce(x, op=9), "op must be one of hvd.Average"),
+    (lambda x: hvd.allreduce(x, average="x"), "average must be True"),
+    (lambda x: hvd.allreduce(x, compression=3), "allreduce: compression must be"),
+    (lambda x: hvd.grouped_allreduce([x], prescale_factor="2"), "prescale_factor must be a number"),
+    (lambda x: hvd.grouped_allreduce(3), "grouped_allreduce: tensors must be a list"),
+    (lambda x: hvd.reducescatter(x, op=True), "op must be one of hvd.Average"),
+    (lambda x: hvd.broadcast(x, "0"), "broadcast: root_rank must be"),
+    (lambda x: hvd.allgather(x, name=3), "name must be a str"),
+]
+
+
+@on_ranks(1, 2)
+def test_arguments_that_cannot_be_used_are_refused_before_anything_is_sent() -> None:
+    x = tf.ones([3])
+    for call, text in REFUSED:
+        with pytest.raises(ValueError, match=text):
+            call(x)
+    assert hvd.allreduce(x, op=hvd.Sum).numpy().tolist() == [hvd.size()] * 3
+
+
 @on_ranks(1, 2)
 def test_misuse_of_one_rank_is_an_invalid_argument() -> None:
     x = tf.ones([3])
@@ -163,7 +186,7 @@ def before_init() -> None:
 
 
 def test_before_init_is_an_error_and_again_works() -> None:
-    job = run_job(2, before_init)
+    job = run_alone(2, before_init)
     assert job.returncode == 0, job.output
     assert job.told == [["done"], ["done"]]
 
@@ -196,7 +219,7 @@ def dying() -> None:
 
 def test_a_rank_that_dies_in_a_step_ends_the_others_with_an_error() -> None:
     for size in (2, 4):
-        job = run_job(size, dying)
+        job = run_alone(size, dying)
         expected = [[] if rank == 1 else ["survived"] for rank in range(size)]
         assert job.told == expected, job.output
 
@@ -224,7 +247,7 @@ def dying_in_a_session() -> None:
 
 
 def test_a_rank_that_dies_in_a_step_of_a_session_ends_the_others_with_an_error() -> None:
-    job = run_job(2, dying_in_a_session)
+    job = run_alone(2, dying_in_a_session)
     assert job.told == [["survived"], []], job.output
 
 
@@ -240,6 +263,6 @@ def leaving() -> None:
 
 
 def test_a_shutdown_of_one_rank_ends_operations_of_others_with_an_error() -> None:
-    job = run_job(2, leaving)
+    job = run_alone(2, leaving)
     assert job.returncode == 0, job.output
     assert job.told == [["done"], ["done"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 from test_tf_pending import in_session
-from tf_ranks import run_job, tell
+from tf_ranks import run_alone, tell
 
 import horovod.tensorflow as hvd
 from horovod.tensorflow import _library
@@ -19,6 +20,7 @@ from horovod.tensorflow import _library
 
 def end_with_threads_that_wait() -> None:
     """Each waits for what the other rank never does."""
+    gc.unfreeze()  # so that it exits as any process does
     hvd.init()
     x, me = tf.ones(3), hvd.rank()
     in_function = tf.function(lambda t: hvd.allreduce(t, name=f"function {me}"), autograph=False)
@@ -37,7 +39,7 @@ def end_with_threads_that_wait() -> None:
 
 
 def test_daemon_threads_that_wait_leave_the_exit_code_alone() -> None:
-    job = run_job(2, end_with_threads_that_wait)
+    job = run_alone(2, end_with_threads_that_wait)
     assert job.returncode == 3, job.output
     assert job.told == [["end"]] * 2, job.output
 
@@ -71,6 +73,6 @@ def fork_while_a_node_is_at_work() -> None:
 
 
 def test_a_child_that_is_forked_while_a_node_is_at_work_does_not_wait_for_it() -> None:
-    job = run_job(2, fork_while_a_node_is_at_work)
+    job = run_alone(2, fork_while_a_node_is_at_work)
     assert job.returncode == 0, job.output
     assert job.told == [["done"]] * 2, job.output

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tf_ranks import EVERYWHERE, on_ranks
-from tf_reference import every, expected, my_groups, process_sets, same, value
+from tf_reference import (
+    every,
+    expected,
+    my_groups,
+    process_sets,
+    same,
+    same_in_every_mode,
+    value,
+)
 
 import horovod.tensorflow as hvd
 from horovod.tensorflow.mpi_ops import _grouped_broadcast
@@ -147,6 +155,60 @@ def test_gradients_of_other_ops_are_reduced_by_the_same_op() -> None:
 
             same(gradient_of(loss, mine), wanted, op)
             same(tf.function(lambda t, of=loss: gradient_of(of, t))(mine), wanted, op)
+
+
+def losses(outputs: Any) -> Any:
+    """A sum of products, of outputs of any floating types, or of some rows of them."""
+    return tf.add_n(
+        [
+            tf.reduce_sum(tf.cast(output, tf.float64) * weights((2,), salt))
+            + tf.reduce_sum(tf.gather(tf.cast(output, tf.float64), [0]))
+            for salt, output in enumerate(outputs)
+            if output.dtype.is_floating
+        ]
+    )
+
+
+#: Each operation for several tensors, and the one for a tensor alone.
+GROUPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "allreduce": (hvd.grouped_allreduce, hvd.allreduce),
+    "sum": (
+        lambda x: hvd.grouped_allreduce(x, op=hvd.Sum, prescale_factor=0.5),
+        lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5),
+    ),
+    "allgather": (hvd.grouped_allgather, hvd.allgather),
+    "reducescatter": (hvd.grouped_reducescatter, hvd.reducescatter),
+    "scattered sum": (
+        lambda x: hvd.grouped_reducescatter(x, op=hvd.Sum, postscale_factor=0.5),
+        lambda x: hvd.reducescatter(x, op=hvd.Sum, postscale_factor=0.5),
+    ),
+    "broadcast": (lambda x: _grouped_broadcast(x, 0), lambda x: hvd.broadcast(x, 0)),
+    "alltoall": (lambda x: [hvd.alltoall(one) for one in x], hvd.alltoall),
+}
+
+
+@on_ranks(*EVERYWHERE)
+def test_gradients_of_groups_of_several_types_are_those_of_single_operations() -> None:
+    types = [tf.float32, tf.int32, tf.float64, tf.float16, tf.float32, tf.bfloat16, tf.int64]
+    given = [value(hvd.rank(), (2 * hvd.size(), 2), dtype, 5) for dtype in types]
+    floats = [place for place, dtype in enumerate(types) if dtype.is_floating]
+
+    def gradients(operation: Callable[[list[Any]], list[Any]], *x: Any) -> list[Any]:
+        inputs = [x[place] for place in floats]
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            return list(tf.gradients(losses(operation(list(x))), inputs))
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = losses(operation(list(x)))
+        return list(tape.gradient(loss, inputs))
+
+    for name, (grouped, single) in GROUPED.items():
+        outputs = grouped([tf.constant(one) for one in given])
+        assert [output.dtype for output in outputs] == types, name
+        wanted = gradients(lambda x, op=single: [op(one) for one in x], *map(tf.constant, given))
+        same_in_every_mode(
+            lambda *x, op=grouped: gradients(op, *x), given, [one.numpy() for one in wanted], name
+        )
 
 
 @on_ranks(*EVERYWHERE)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_ranks import on_ranks, run_job, tell
+from tf_ranks import on_ranks, run_alone, tell
 
 import horovod.tensorflow as hvd
 
@@ -182,7 +182,7 @@ def replicas() -> None:
 
 
 def test_replicas_of_one_process_are_paired() -> None:
-    job = run_job(2, replicas)
+    job = run_alone(2, replicas)
     assert job.told == [[[[0.0] * 3, [2.0] * 3]] * 6] * 2, job.output
 
 
@@ -211,13 +211,15 @@ def threads_on_one_function() -> None:
     step(tf.ones(100_000))
     problems = [str(error) for error in two_at_a_time(step)]
     tell(any('"shared" was run again on rank' in problem for problem in problems))
-    while hvd.is_initialized():  # the job ends on every rank
+    # The job ends on every rank: by its own second run, or since another rank has ended it.
+    was_told = any("has shut the job down" in problem for problem in problems)
+    while hvd.is_initialized() and not was_told:
         time.sleep(0.01)
     tell("ended")
 
 
 def test_a_function_that_two_threads_run_at_a_time_ends_the_job_with_the_reason() -> None:
-    job = run_job(2, threads_on_one_function)
+    job = run_alone(2, threads_on_one_function)
     assert [told[1:] for told in job.told] == [["ended"]] * 2, job.output
     assert any(told[0] for told in job.told), job.output
 
@@ -227,11 +229,13 @@ def function_in_a_loop_of_a_session() -> None:
     hvd.init()
     with pytest.raises(tf.errors.OpError) as caught:
         in_session(in_a_function)
-    tell("was run again" in str(caught.value))
+    # Of several nodes that fail, a session reports one: also a function that it has not started.
+    reported = ("was run again", "cancelled before it was started")
+    tell(any(text in str(caught.value) for text in reported))
 
 
 def test_a_function_in_a_loop_of_a_session_ends_the_job_with_the_reason() -> None:
-    job = run_job(2, function_in_a_loop_of_a_session)
+    job = run_alone(2, function_in_a_loop_of_a_session)
     assert [True] in job.told and all(job.told), job.output
 
 
@@ -308,5 +312,5 @@ def unseen_in_a_dataset() -> None:
 
 
 def test_a_dataset_that_runs_a_node_twice_at_a_time_ends_the_job_and_does_not_hang() -> None:
-    job = run_job(2, unseen_in_a_dataset)
+    job = run_alone(2, unseen_in_a_dataset)
     assert [True] in job.told and all(job.told), job.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import functools
 import gc
 from collections.abc import Callable
@@ -11,15 +10,15 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from rank_jobs import Job
-from tf_ranks import run_job, tell
+from rank_jobs import Job, watch
+from tf_ranks import run_alone, tell
 
 import horovod.tensorflow as hvd
 import horovod.tensorflow.keras as hvd_keras
 
 PAGE_BYTES = 4096
 #: Tables and caches of limited size (1024 names) are full after these.
-WARM_UP = 2000
+WARM_UP = 1100
 #: In place of that of tf_rank_main.
 WATCHDOG_SECONDS = 850
 #: Of a kernel that stays for each name it would be 37,000.
@@ -97,7 +96,7 @@ def bytes_per_call(call: Callable[[int], None], count: int) -> float:
 
 
 def tell_growth(calls: list[Callable[[int], None]], count: int) -> None:
-    faulthandler.dump_traceback_later(WATCHDOG_SECONDS, exit=True)
+    watch(WATCHDOG_SECONDS)
     hvd.init()
     for call in calls:
         tell([call.__name__, bytes_per_call(call, count)])
@@ -119,9 +118,9 @@ def check(job: Job, count: int, most: float) -> None:
 
 
 def test_fresh_names_and_factors_leave_nothing_behind() -> None:
-    check(run_job(2, short), len(EVERY_WAY), MOST_BYTES_PER_OPERATION)
+    check(run_alone(2, short), len(EVERY_WAY), MOST_BYTES_PER_OPERATION)
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_fresh_names_leave_nothing_behind() -> None:
-    check(run_job(2, long), 3, MOST_BYTES_PER_OPERATION / 16)
+    check(run_alone(2, long), 3, MOST_BYTES_PER_OPERATION / 16)

@@ -59,7 +59,7 @@ def test_a_function_that_is_missing_is_named(tmp_path: Path) -> None:
     assert "HorovodVersionMismatchError: Horovod does not fit the installed tensorflow 99.0: " in (
         sentence
     )
-    assert f"{framework} has no function TF_NewStatus, nor " in sentence
+    assert str(framework) in sentence and "TF_NewStatus" in sentence
     assert sentence.endswith(
         "; install a tensorflow that fits, of those from 2.15 on, or reinstall Horovod: "
         "pip install --no-cache-dir --force-reinstall horovod"

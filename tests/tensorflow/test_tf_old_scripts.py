@@ -20,7 +20,7 @@ from keras_models import (
     same_everywhere,
     train,
 )
-from tf_ranks import launcher, on_ranks, run_job, tell
+from tf_ranks import launcher, on_ranks, run_alone, tell
 
 import horovod.tensorflow as hvd_tf
 
@@ -149,5 +149,5 @@ def keras_without_eager() -> None:
 @pytest.mark.skipif(launcher() is None, reason="not built")
 @pytest.mark.parametrize("env", kerases(["keras-2"]))
 def test_keras_2_fits_without_eager_execution(env: Any) -> None:
-    job = run_job(2, keras_without_eager, **dict(env))
+    job = run_alone(2, keras_without_eager, **dict(env))
     assert job.told == [["done"], ["done"]], job.output

@@ -19,7 +19,6 @@ from tf_reference import (
     SHAPES,
     every,
     expected,
-    my_groups,
     my_rows,
     process_sets,
     same,
@@ -198,38 +197,6 @@ def test_reducescatter_takes_every_type_that_can_be_added() -> None:
             )
     average = my_rows(expected(every((5,)), hvd.Average))
     same(hvd.reducescatter(tf.constant(value(hvd.rank(), (5,)))), average)
-
-
-def as_parts(slices: Any) -> list[Any]:
-    return [slices.values, slices.indices]
-
-
-@on_ranks(*EVERYWHERE)
-def test_sparse_slices_are_gathered() -> None:
-    with my_groups() as groups:
-        for group in groups:
-            mine = value(hvd.rank(), (hvd.rank() + 1, 2))
-            every_rows = [value(rank, (rank + 1, 2)) for rank in group.ranks]
-            every_place = [np.arange(rank, 2 * rank + 1) for rank in group.ranks]
-            for op, divisor in ((hvd.Sum, 1), (hvd.Average, group.size())):
-                same_in_every_mode(
-                    lambda rows, places, op=op, group=group: as_parts(
-                        hvd.allreduce(
-                            tf.IndexedSlices(rows, places, tf.constant([8, 2])),
-                            op=op,
-                            process_set=group,
-                        )
-                    ),
-                    [mine, np.arange(hvd.rank(), 2 * hvd.rank() + 1)],
-                    [np.concatenate(every_rows) / np.float32(divisor), np.concatenate(every_place)],
-                    (op, group),
-                )
-    rank, size = hvd.rank(), hvd.size()
-    whole = tf.IndexedSlices(tf.constant([[-3, 3]]), tf.constant([rank]), tf.constant([8, 2]))
-    same(hvd.allreduce(whole).values, np.trunc([[-3 / size, 3 / size]] * size).astype(np.int32))
-    for refused in ({"op": hvd.Max}, {"op": hvd.Sum, "prescale_factor": 2.0}):
-        with pytest.raises(NotImplementedError):
-            hvd.allreduce(whole, **refused)
 
 
 @on_ranks(*EVERYWHERE)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tf_ranks import run_job, tell
+from tf_ranks import run_alone, tell
 
 import horovod.tensorflow as hvd
 
@@ -45,7 +45,7 @@ inner = tf.function(lambda t: hvd.allreduce(t, name="inner", op=hvd.Sum), autogr
 
 
 def waits_for_a_function(x: Any) -> Any:
-    """The same by a function, whose operation nobody drives while it is waited for."""
+    """A py_function runs a function: no thread drives its operation while it is waited for."""
     first = hvd.allreduce(x, name="before", op=hvd.Sum)
     second = tf.py_function(inner, [first], tf.float32)
     return hvd.allreduce(tf.ensure_shape(second, x.shape), name="after", op=hvd.Sum)
@@ -131,5 +131,5 @@ def every_way() -> None:
 
 
 def test_a_hundred_are_pending_with_one_thread_and_with_none() -> None:
-    job = run_job(2, every_way)
+    job = run_alone(2, every_way)
     assert job.told == [["done"]] * 2, job.output

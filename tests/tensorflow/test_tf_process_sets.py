@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_ranks import EVERYWHERE, on_ranks
 from tf_reference import (
@@ -22,6 +23,7 @@ from tf_reference import (
 )
 
 import horovod.tensorflow as hvd
+from horovod.common import process_sets as common_sets
 
 
 def everything_on(group: Any, x: Any) -> dict[str, Any]:
@@ -75,6 +77,37 @@ def test_operations_run_on_every_process_set() -> None:
             assert hvd.process_set_included_op(one.process_set_id).numpy() == (hvd.rank() == 0)
 
 
+@on_ranks(1, 2)
+def test_an_unknown_id_is_a_value_error_when_a_node_is_made() -> None:
+    x = tf.ones([2, 2])
+    lost = hvd.ProcessSet([0])
+    lost.process_set_id = 77
+    where: Any = {"process_set": lost}
+    slices = tf.IndexedSlices(x, tf.constant([0, 1]))
+    sgd = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    for call in (
+        *(lost.size, lost.rank, lost.included),
+        *(lambda: hvd.size_op(77), lambda: hvd.process_set_included_op(77)),
+        *(lambda op=op: op(x, **where) for op in (hvd.allreduce, hvd.allgather, hvd.alltoall)),
+        *(lambda: hvd.reducescatter(x, **where), lambda: hvd.broadcast(x, 0, **where)),
+        lambda: hvd.allreduce(slices, **where),
+        *(
+            lambda op=op: op([x, x], **where)
+            for op in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter)
+        ),
+        lambda: hvd.barrier(**where),
+        lambda: hvd.broadcast_variables([tf.Variable(x)], 0, **where),
+        *(lambda: hvd.broadcast_object(1, **where), lambda: hvd.allgather_object(1, **where)),
+        lambda: hvd.DistributedGradientTape(tf.GradientTape(), **where),
+        lambda: hvd.DistributedOptimizer(sgd, **where),
+        lambda: hvd.remove_process_set(lost),
+    ):
+        with pytest.raises(ValueError, match="no process set has the id 77"):
+            call()
+        with pytest.raises(ValueError, match="no process set has the id 77"):
+            tf.function(call, autograph=False)()
+
+
 def barrier_in_a_function(group: Any) -> None:
     @tf.function
     def wait() -> None:
@@ -104,3 +137,13 @@ def test_a_barrier_waits_for_its_process_set_in_every_mode() -> None:
     hvd.barrier()
     if hvd.rank() == 0:
         shutil.rmtree(folder)
+
+
+@on_ranks(2)
+def test_registered_sets_are_listed_with_their_ranks() -> None:
+    with process_sets([0], [1]) as groups:
+        listed = hvd.mpi_ops._basics._get_process_set_ids_and_ranks()
+        assert listed[0] == [0, 1]
+        assert [listed[group.process_set_id] for group in groups] == [[0], [1]]
+        assert common_sets._get_process_set_ids_and_ranks() == listed
+    assert [0] not in hvd.mpi_ops._basics._get_process_set_ids_and_ranks().values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from typing import Any
 
@@ -13,6 +14,8 @@ from tf_reference import process_sets
 
 import horovod.tensorflow as hvd
 from horovod.common.exceptions import HorovodInternalError
+
+v1 = tf.compat.v1
 
 
 @on_ranks(*EVERYWHERE)
@@ -31,6 +34,78 @@ def test_broadcast_variables_takes_every_type() -> None:
     first, second = tf.Variable([rank]), tf.Variable([rank + 1])
     values = hvd.broadcast_([first, second], 0, name="pair")
     assert [int(v[0]) for v in values] == [0, 1] and first.numpy() == 0
+
+
+def texts(rank: int) -> list[Any]:
+    """Of other lengths on each rank: empty ones, with a zero byte, and no string at all."""
+    some = tf.constant([b"a" * rank, b"", b"\0b\0"])
+    return [some, tf.constant(f"on {rank}" * (rank + 1)), tf.zeros([0, 2], tf.string)]
+
+
+@on_ranks(*EVERYWHERE)
+def test_broadcast_variables_takes_strings_in_every_mode() -> None:
+    rank, root = hvd.rank(), hvd.size() - 1
+
+    def check(values: Any) -> None:
+        some, one, none, number = values
+        assert some.tolist() == [b"a" * root, b"", b"\0b\0"] and none.shape == (0, 2)
+        assert one == b"on %d" % root * (root + 1) and number == root
+
+    def variables() -> list[Any]:
+        return [tf.Variable(text) for text in [*texts(rank), tf.constant(float(rank))]]
+
+    eager, called = variables(), variables()
+    hvd.broadcast_variables(eager, root)
+    check([one.numpy() for one in eager])
+    check([one.numpy() for one in hvd.broadcast_(variables(), root)])
+
+    @tf.function
+    def send() -> None:
+        hvd.broadcast_variables(called, root)
+
+    send()
+    check([one.numpy() for one in called])
+    with tf.Graph().as_default(), v1.Session() as session:
+        made = variables()
+        session.run(v1.global_variables_initializer())
+        session.run(hvd.broadcast_global_variables(root))
+        check(session.run(made))
+    odd = tf.Variable(tf.cast([1], "int4"), name="odd")
+    with pytest.raises(ValueError, match=r"odd.* is of type int4, which cannot be sent"):
+        hvd.broadcast_variables([odd], root)
+
+
+@on_ranks(2)
+def test_shapes_of_string_variables_are_equal_unless_they_are_open() -> None:
+    rank, root = hvd.rank(), hvd.size() - 1
+    same = tf.Variable(["kept"])
+    differs = tf.Variable(["a"] * (1 + rank))
+    for run in (lambda f: f, tf.function):
+        send = run(lambda: hvd.broadcast_([same, differs], root, name="texts"))
+        with pytest.raises(tf.errors.FailedPreconditionError) as error:
+            send()
+        assert "texts_string_shapes" in str(error.value)
+        assert "tensor 3 of 3: rank 0 has [1], rank 1 has [2]" in str(error.value)
+    assert same.numpy().tolist() == [b"kept"]
+    for run in (lambda f: f, tf.function):
+        texts_of_all = tf.Variable([["b", f"{rank}"]] * (1 + rank), shape=[None, 2])
+        whatever = tf.Variable(tf.fill([rank], f"{rank}"), shape=tf.TensorShape(None))
+        send = run(lambda v=(texts_of_all, whatever): hvd.broadcast_(v, root))
+        send()
+        assert texts_of_all.numpy().tolist() == [[b"b", b"1"]] * (1 + root)
+        assert whatever.numpy().tolist() == [b"1"] * root
+
+
+@on_ranks(2)
+def test_long_strings_take_little_more_memory_than_their_bytes() -> None:
+    length = 1 << 24
+    for run in (lambda f: f, tf.function):
+        text = tf.Variable(bytes(range(256)) * (length // 256 if hvd.rank() == 0 else 0))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        run(lambda text=text: tf.shape(hvd.broadcast_([text], 0)[0]))()
+        more = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        assert text.numpy() == bytes(range(256)) * (length // 256)
+        assert more < 16 * length, more
 
 
 @on_ranks(*EVERYWHERE)

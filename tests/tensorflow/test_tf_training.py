@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from tf_ranks import EVERYWHERE, on_ranks
 from tf_reference import process_sets
 
 import horovod.tensorflow as hvd
-from horovod._keras.reducers import How
+from horovod.common._gradients import How
+from horovod.common._reductions import name_of_places
 
 v1 = tf.compat.v1
 STEPS = 3
@@ -208,20 +210,55 @@ def test_tapes_leave_local_sources_alone() -> None:
         own = (rank + 1.0) / (size if scale else 1)
         found = wrapped.gradient(loss, {"shared": shared, "local": local})
         assert float(found["shared"][0]) == mean and float(found["local"][0]) == own
-        local_grads, local_vars, grads, variables = wrapped.get_local_and_global_gradients(
-            loss, [shared, local]
-        )
-        assert local_vars == [local] and variables == [shared]
-        assert float(local_grads[0][0]) == own and float(grads[0][0]) == mean
+        apart = wrapped.get_local_and_global_gradients(loss, [shared, local])
+        ((of_local, alone),), ((of_shared, reduced),) = apart
+        assert of_local is local and of_shared is shared
+        assert float(alone[0]) == own and float(reduced[0]) == mean
     layer = tf.keras.layers.Dense(1)
     layer.build((None, 2))
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer(tf.ones([1, 2]))) * (rank + 1.0)
     partial = hvd.PartialDistributedGradientTape(tape, local_layers=layer)
-    found = partial.gradient(loss, layer.trainable_variables)
-    assert float(found[1][0]) == (rank + 1.0) / size
+    pairs, none = partial.get_local_and_global_gradients(loss, layer.trainable_variables)
+    assert [source for source, _ in pairs] == layer.trainable_variables and none == []
+    assert float(pairs[1][1][0]) == (rank + 1.0) / size
     with pytest.raises(ValueError, match="layers"):
         hvd.PartialDistributedGradientTape(tape, local_layers=[3])
+
+
+@on_ranks(1)
+def test_gradients_at_other_places_have_other_names() -> None:
+    assert [name_of_places(some) for some in ([2], [0, 1, 2, 3], [0, 1, 3], [3, 1])] == [
+        *("2", "0_to_3", "0_to_1_and_3", "3_and_1")
+    ]
+    odd, even = name_of_places([0, *range(1, 10, 2), 11]), name_of_places([0, *range(2, 11, 2), 11])
+    assert odd != even and odd.startswith("0_to_11_") and even.startswith("0_to_11_")
+
+
+@on_ranks(2)
+def test_eager_gradients_at_other_places_do_not_meet() -> None:
+    """Two steps at once, in another order on each rank; in each another gradient is missing."""
+    variables = [tf.Variable([1.0]) for _ in range(12)]
+    found: dict[range, list[Any]] = {}
+
+    def step(missing: range) -> None:
+        with tf.GradientTape() as tape:
+            used = [v for place, v in enumerate(variables) if place not in missing]
+            loss = tf.add_n(used) * (missing.start * (hvd.rank() + 1.0))
+        found[missing] = hvd.DistributedGradientTape(tape).gradient(loss, variables)
+
+    for steps in ((range(1, 2), range(2, 3)), (range(1, 11, 2), range(2, 11, 2))):
+        threads = [threading.Thread(target=step, args=(missing,)) for missing in steps]
+        for thread in threads if hvd.rank() == 0 else reversed(threads):
+            thread.start()
+            thread.join(0.3)  # named by first and last it would end now, with another's values
+        for thread in threads:
+            thread.join()
+        for missing in steps:
+            mean = missing.start * 1.5
+            for place, gradient in enumerate(found[missing]):
+                assert (gradient is None) == (place in missing)
+                assert gradient is None or float(gradient[0]) == mean
 
 
 @on_ranks(1, 2)
@@ -239,7 +276,7 @@ def test_generic_names_serve_ranks_whose_variables_and_local_sources_differ() ->
             for variable in local:
                 wrapped.register_local_source(variable)
             found = wrapped.get_local_and_global_gradients(loss, [*local, *shared], None, True)
-            return found[0], found[2]
+            return [[gradient for _, gradient in pairs] for pairs in found]
 
         for run in (compute, tf.function(compute)):
             mine, reduced = run()
@@ -264,7 +301,7 @@ def test_a_set_that_is_not_registered_is_an_error_and_not_a_step_alone() -> None
     for call in (
         lambda: hvd.DistributedGradientTape(tape, process_set=removed),
         lambda: hvd.DistributedOptimizer(V1["sgd"](), process_set=removed),
-        lambda: How("other backends", None, hvd.Average, 1.0, None, removed).is_distributed(),
+        lambda: How(None, hvd.Average, 1.0, False, removed).is_distributed(),
         lambda: hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), process_set=removed),
     ):
         with pytest.raises(ValueError, match="not registered"):

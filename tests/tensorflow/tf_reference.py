@@ -145,8 +145,11 @@ def _numpy(tensor: Any) -> Any:
 def same_in_every_mode(
     body: Callable[..., Any], arrays: Sequence[Any], wanted: Any, about: object = ""
 ) -> None:
-    """`wanted`: in the structure of what `body` gives."""
-    for mode, run in MODES.items():
+    """`wanted`: in the structure of what `body` gives. How TensorFlow runs an op does not depend on
+    the number of ranks: more than two, which share few cores, take the modes that differ most."""
+    modes = list(MODES) if hvd.size() <= 2 else ["eager", "unknown_shapes"]
+    for mode in modes:
+        run = MODES[mode]
         found = run(body, *arrays)
         flat = tf.nest.flatten(found)
         right = tf.nest.flatten(wanted)
@@ -179,7 +182,7 @@ def my_groups() -> Iterator[list[Any]]:
 
 
 def disagree(usual: Callable[[], Any], odd: Callable[[], Any], *values: str) -> None:
-    """The last rank does something else. Everyone must learn who, and both values."""
+    """The last rank does something else. All ranks must report that rank and both values."""
     last = hvd.size() - 1
     with pytest.raises(tf.errors.FailedPreconditionError) as caught:
         odd() if hvd.rank() == last else usual()

@@ -10,16 +10,36 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from core_seconds import pytest_runtest_call as pytest_runtest_call
+from core_seconds import pytest_terminal_summary as pytest_terminal_summary
 
 if importlib.util.find_spec("horovod._core") is None:
     # Not built: what needs only the double can still be tested, the rest is skipped (ranks.py).
     stub: Any = types.ModuleType("horovod._core")
     stub.reader = lambda *arguments: None
     stub.borrower_of = lambda owner: None
+    stub.DTYPES = {
+        name: number
+        for number, name in enumerate(
+            [
+                "uint8",
+                "int8",
+                "uint16",
+                "int16",
+                "int32",
+                "int64",
+                "float16",
+                "float32",
+                "float64",
+                "bool",
+                "bfloat16",
+            ]
+        )
+    }
     sys.modules["horovod._core"] = stub
 
 import ranks
-from core_double import Double, GradientNotes
+from core_double import Double, GradientNotes, Operation
 
 import horovod.torch as hvd
 from horovod.common import basics
@@ -27,6 +47,7 @@ from horovod.common._extension import core
 
 if not hasattr(core, "GradientNotes"):
     core.GradientNotes = GradientNotes
+    core.Operation = Operation
 
 
 def pytest_configure(config: pytest.Config) -> None:

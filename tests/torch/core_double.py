@@ -37,17 +37,33 @@ _numbers = itertools.count(1000)
 
 
 class Operation(NamedTuple):
+    """What the native module has under this name, for where it is not built."""
+
     kind: int
+    op: int = 1
+    prescale: float = 1.0
+    postscale: float = 1.0
+    root: int = 0
+    process_set: int = 0
+    splits: list[int] | None = None
+    receiver: int = 0
+    timeout: float = 0.0
+
+
+class Submitted(NamedTuple):
     name: str
     inputs: list[tuple[int, tuple[int, ...], int]]
     outputs: list[int] | None
-    owner: Any
-    op: int
-    prescale: float
-    postscale: float
-    root: int
-    process_set: int
-    splits: list[int] | None = None
+    owners: Any
+    how: Any  # an Operation
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.how, name)
+
+    @property
+    def count(self) -> int:
+        """Of the tensors that have elements."""
+        return sum(0 not in shape for _, shape, _ in self.inputs)
 
 
 def view(address: int, shape: tuple[int, ...], number: int) -> torch.Tensor:
@@ -63,34 +79,53 @@ def view(address: int, shape: tuple[int, ...], number: int) -> torch.Tensor:
 class GradientNotes:
     """What the native module has under this name, for where it is not built."""
 
-    def __init__(self, reader: Any, begin: Any, enough: Any, too_often: Any, least: int) -> None:
-        self.begin, self.enough, self.too_often, self.least = begin, enough, too_often, least
+    def __init__(
+        self, reader: Any, begin: Any, enough: Any, unexpected: Any, on_stream: Any, least: int
+    ) -> None:
+        self.begin, self.enough, self.unexpected, self.least = begin, enough, unexpected, least
         self.left: list[int] = []
+        self.flags: list[bool] = []
         self.noted: list[tuple[int, Any, int, int]] = []
         self.is_begun = False
+        self.latest = -1
 
     def hook(self, bytes: int, passes: int) -> Any:
         self.left.append(passes)
+        self.flags.append(True)
         return functools.partial(self.on_gradient, len(self.left) - 1, bytes)
+
+    def expect(self, flags: list[bool]) -> None:
+        self.flags = list(flags)
+
+    def last(self) -> int:
+        return self.latest
 
     def on_gradient(self, index: int, bytes: int, parameter: Any) -> None:
         if not self.is_begun:
+            self.begin(index)
             self.is_begun = True
-            self.begin()
+        if not self.flags[index]:
+            self.unexpected(index)
+            self.flags[index] = True
         if self.left[index] == 0:
-            self.too_often(index)
+            self.unexpected(index)
             return
+        self.latest = index
         self.left[index] -= 1
         if self.left[index] > 0:
             return
         gradient = parameter.grad
         self.noted.append((index, gradient, getattr(gradient, "_version", None), bytes))
-        if not any(self.left) or sum(entry[3] for entry in self.noted) >= self.least:
+        is_complete = not any(n for n, flag in zip(self.left, self.flags, strict=True) if flag)
+        if is_complete or sum(entry[3] for entry in self.noted) >= self.least:
             self.enough()
 
     def restart(self, passes: int) -> None:
         self.left = [passes] * len(self.left)
         self.is_begun = False
+
+    def forget_streams(self) -> None:
+        pass
 
     def begin_pass(self) -> None:
         self.is_begun = False
@@ -110,16 +145,18 @@ class GradientNotes:
 class Double:
     """Has the functions of `horovod._core`."""
 
-    ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN = range(7)
+    ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN, MESSAGE = range(8)
+    HOST, CUDA, ROCM = range(3)
     World = World
 
     def __init__(self, size: int = 1) -> None:
         self.size = size
-        self.log: list[Operation] = []
-        self.pending: dict[int, Operation] = {}
+        self.log: list[Submitted] = []
+        self.pending: dict[int, Submitted] = {}
         self.outputs: dict[int, list[torch.Tensor]] = {}
         self.running = False
         self.error: Exception | None = None
+        self.errors: dict[int, Exception] = {}  # of operations that have ended with one
 
     def version(self) -> str:
         return "double"
@@ -153,61 +190,67 @@ class Double:
             raise ValueError(f"no process set has the id {number}")
         return self.world().size, self.world().rank
 
-    def submit(
+    def submit_tensors(
         self,
-        kind: int,
-        name: str,
+        operation: Any,
+        names: Any,
         inputs: Any,
         outputs: Any,
-        owner: Any,
-        op: int = 1,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
-        root: int = 0,
-        process_set: int = 0,
-        splits: list[int] | None = None,
-    ) -> int:
+        reader: Any,
+        allocate: Any = None,
+    ) -> Any:
+        """Leaves all but the plainest tensors to descriptions, like the native module."""
         self.world()
+        if isinstance(names, str):
+            return (self.submitted(operation, [names], [inputs], [outputs]) or [0])[0]
+        if not isinstance(names, list):
+            raise TypeError("a name is a str; several are a list, as are their tensors")
+        return self.submitted(operation, names, inputs, outputs or [None] * len(names))
+
+    def submitted(
+        self, how: Any, names: list[str], inputs: list[Any], outputs: list[Any]
+    ) -> list[int] | None:
+        taken = []
+        for name, *lists in zip(names, inputs, outputs, strict=True):
+            sent, wanted = [item if isinstance(item, list) else [item] for item in lists]
+            wanted = [] if wanted == [None] else wanted
+            if not all(map(self.is_described, [*sent, *wanted])) and not self.are_plain(
+                [*sent, *wanted], how.kind in (self.ALLREDUCE, self.REDUCESCATTER)
+            ):
+                return None
+            both = [[self.described(item) for item in items] for items in (sent, wanted)]
+            addresses = [item[0] for item in both[1]] if wanted or sent == [] else None
+            taken.append(
+                Submitted(name, [item[:3] for item in both[0]], addresses, (lists, both), how)
+            )
+        for name in names:
+            self.refuse_if_in_flight(name)
+        self.log += taken
+        handles = [next(_numbers) for _ in taken]
+        self.pending.update(zip(handles, taken, strict=True))
+        return handles
+
+    def refuse_if_in_flight(self, name: str) -> None:
         if any(other.name == name for other in self.pending.values()):
             raise ValueError(f"{name} is already in flight")
-        operation = Operation(
-            *(kind, name, list(inputs), outputs, owner),
-            *(op, prescale, postscale, root, process_set, splits),
-        )
-        self.log.append(operation)
-        handle = next(_numbers)
-        self.pending[handle] = operation
-        return handle
 
-    def reduce(self, reader: Any, name: str, inputs: Any, outputs: Any, *how: Any) -> int:
-        """Leaves all but the plainest tensors to `submit`, like the native module."""
-        *arguments, process_set = how
-        inputs = inputs if isinstance(inputs, list) else [inputs]
-        outputs = outputs if isinstance(outputs, list) else [outputs]
-        dtypes = {tensor.dtype for tensor in [*inputs, *outputs]}
-        if not all(map(self.is_plain, [*inputs, *outputs])) or len(dtypes) != 1:
-            return 0
-        return self.submit(
-            self.ALLREDUCE,
-            name,
-            [(t.data_ptr(), tuple(t.shape), DTYPES[t.dtype]) for t in inputs],
-            [t.data_ptr() for t in outputs],
-            (inputs, outputs),
-            *arguments,
-            process_set=process_set,
-        )
+    @staticmethod
+    def is_described(item: Any) -> bool:
+        return isinstance(item, tuple)
 
-    def reduce_all(
-        self, reader: Any, names: list[str], tensors: list[Any], *how: Any
-    ) -> list[int] | None:
-        lists = [item if isinstance(item, list) else [item] for item in tensors]
-        for group in lists:
-            if not all(map(self.is_plain, group)) or len({t.dtype for t in group}) != 1:
-                return None
-        return [
-            self.reduce(reader, name, group, group, *how)
-            for name, group in zip(names, lists, strict=True)
-        ]
+    @classmethod
+    def described(cls, item: Any) -> Any:
+        if cls.is_described(item):
+            return item
+        return item.data_ptr(), tuple(item.shape), DTYPES[item.dtype], item
+
+    @classmethod
+    def are_plain(cls, tensors: list[Any], are_reduced: bool) -> bool:
+        if not all(map(cls.is_plain, tensors)):
+            return False
+        dtypes = {tensor.dtype for tensor in tensors}
+        of_few_ops = {torch.bool, getattr(torch, "uint16", torch.bool)}
+        return not are_reduced or (len(dtypes) == 1 and not dtypes & of_few_ops)
 
     def addresses(self, reader: Any, items: list[Any]) -> bytes:
         lists = [item if isinstance(item, list) else [item] for item in items]
@@ -221,7 +264,6 @@ class Double:
             and tensor.is_contiguous()
             and tensor.is_cpu
             and tensor.dtype in DTYPES
-            and tensor.dtype not in (torch.bool, getattr(torch, "uint16", torch.bool))
             and not tensor.is_neg()
             and not tensor.is_nested
             and has_memory(tensor)
@@ -233,7 +275,7 @@ class Double:
         finally:
             self.free(handle)
 
-    def finish_all(self, handles: list[int]) -> None:
+    def finish_all(self, handles: list[int], stream: int | None = None) -> None:
         errors = []
         for handle in handles:
             try:
@@ -251,8 +293,13 @@ class Double:
         return handle not in self.pending
 
     def wait(self, handle: int) -> None:
-        operation = self.pending.pop(handle)
+        operation = self.pending.pop(handle, None)
+        if operation is None:  # it has ended already
+            if handle in self.errors:
+                raise self.errors[handle]
+            return
         if self.error is not None:
+            self.errors[handle] = self.error
             raise self.error
         if operation.kind == self.ALLGATHER:
             self.outputs[handle] = [
@@ -272,7 +319,7 @@ class Double:
             for tensor, output in zip(operation.inputs, operation.outputs or [], strict=True):
                 view(output, *tensor[1:]).copy_(view(*tensor).clone())
 
-    def reduced(self, tensor: torch.Tensor, operation: Operation) -> torch.Tensor:
+    def reduced(self, tensor: torch.Tensor, operation: Submitted) -> torch.Tensor:
         value = tensor.double() * operation.prescale
         if operation.op in (AVERAGE, SUM):
             value = value * self.size

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import faulthandler
+import functools
 import importlib
 import sys
-import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -13,31 +13,50 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import rank_jobs
 import ranks
+import slim
+import warm_jobs
 
 
-def run_all(wanted: list[str]) -> None:
-    import horovod.torch as hvd
+def run_all(wanted: list[str], fresh: bool) -> None:
+    tests = [tuple(one.split(":")) for one in wanted]
+    with slim.lasting():
+        import horovod.torch as hvd
 
-    hvd.init(process_sets="dynamic")
-    for one in wanted:
-        module, name = one.split(":")
-        importlib.import_module(module)
-        faulthandler.dump_traceback_later(ranks.WATCHDOG_SECONDS, exit=True)
+        for module in dict.fromkeys(module for module, _ in tests):
+            importlib.import_module(module)
+
+    def run_and_shut_down(body: Callable[[], None]) -> None:
         try:
-            ranks.bodies[module, name]()
-            problem = None
-        except BaseException:
-            problem = traceback.format_exc()
-        rank_jobs.tell(problem)
-        faulthandler.cancel_dump_traceback_later()
+            body()
+            if hvd.is_initialized():
+                hvd.barrier()  # the first to shut down would be too early for the others
+        finally:
+            hvd.shutdown()
+
+    if not fresh:
+        hvd.init(process_sets="dynamic")
+    for module, name in tests:
+        body = ranks.bodies[module, name]
+        whole = functools.partial(run_and_shut_down, body) if fresh else body
+        rank_jobs.tell_outcome(whole, ranks.WATCHDOG_SECONDS)
     hvd.shutdown()
+
+
+def run(folder: str, what: str, arguments: list[str]) -> None:
+    rank_jobs.begin_telling(folder)
+    rank_jobs.watch(ranks.WATCHDOG_SECONDS)
+    if what in ("all", "fresh"):
+        run_all(arguments, what == "fresh")
+    else:
+        with slim.uncollected():
+            module = importlib.import_module(arguments[0])
+        getattr(module, arguments[1])()
 
 
 if __name__ == "__main__":
     folder, what, *arguments = sys.argv[1:]
-    rank_jobs.begin_telling(folder)
-    if what == "all":
-        run_all(arguments)
-    else:
-        faulthandler.dump_traceback_later(ranks.WATCHDOG_SECONDS, exit=True)
-        getattr(importlib.import_module(arguments[0]), arguments[1])()
+    if what == "warm":
+        with slim.uncollected():
+            import torch  # noqa: F401
+        folder, (what, *arguments) = warm_jobs.serve(Path(folder))
+    run(folder, what, arguments)

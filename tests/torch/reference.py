@@ -120,7 +120,7 @@ def my_groups() -> Iterator[list[hvd.ProcessSet]]:
 
 
 def disagree(usual: Callable[[], Any], odd: Callable[[], Any], *values: str) -> None:
-    """The last rank does something else. Everyone must learn who, and both values."""
+    """The last rank does something else. All ranks must report that rank and both values."""
     last = hvd.size() - 1
     with pytest.raises(HorovodMismatchError) as caught:
         odd() if hvd.rank() == last else usual()

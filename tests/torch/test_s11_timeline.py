@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import needs_job, run_job, tell
+from ranks import needs_job, run_alone, tell
 
 import horovod.torch as hvd
+from horovod import _core
 
 pytestmark = needs_job
 
@@ -82,6 +83,7 @@ def one_of_each() -> None:
     hvd.alltoall(torch.ones(3), splits=[1, 2], name="parts")
     hvd.reducescatter(torch.ones(4), name="share")
     hvd.allreduce(torch.ones(3), op=hvd.Adasum, name="delta")
+    hvd.send(torch.ones(3), 1) if rank == 0 else hvd.recv(torch.ones(3), 0)
     hvd.join()
     hvd.shutdown()
     tell(sorted(path.name for path in folder().iterdir()))
@@ -90,7 +92,7 @@ def one_of_each() -> None:
 def test_s11_every_rank_writes_a_trace_of_its_own(tmp_path: Path) -> None:
     """A name with the rank; processes, spans in order, shapes at the end; no cycle marks."""
     path = tmp_path / "trace.json"
-    job = run_job(2, one_of_each, TRACES=str(tmp_path), HOROVOD_TIMELINE=str(path))
+    job = run_alone(2, one_of_each, TRACES=str(tmp_path), HOROVOD_TIMELINE=str(path))
     assert job.returncode == 0, job.output
     for rank, file in enumerate([path, tmp_path / "trace.rank1.json"]):
         assert file.read_text().startswith("[\n") and file.read_text().endswith("]")
@@ -110,6 +112,8 @@ def test_s11_every_rank_writes_a_trace_of_its_own(tmp_path: Path) -> None:
         assert story(trace, "reducescatter.share") == scattered
         combined = operation(rank, "ADASUM", "GLOO_ADASUM_ALLREDUCE")
         assert story(trace, "allreduce.delta") == combined
+        sent = operation(rank, "MESSAGE", "GLOO_MESSAGE")
+        assert story(trace, "message.0-1.0.noname.0") == sent
         assert story(trace, "join")[:2] == ["B NEGOTIATE_JOIN", f"X {rank}"]
         assert list(ends(trace, "ALLGATHER")) == [{"dtype": "int64", "shape": f"[{rank + 1}, 2]"}]
         reduced = [{"dtype": "float32", "shape": shape} for shape in ("[4, 2]", "[2], [5]")]
@@ -131,7 +135,7 @@ def read_while_working() -> None:
 
 def test_s11_the_trace_is_valid_and_current_while_the_job_runs(tmp_path: Path) -> None:
     timeline = str(tmp_path / "t")
-    job = run_job(2, read_while_working, TRACES=str(tmp_path), HOROVOD_TIMELINE=timeline)
+    job = run_alone(2, read_while_working, TRACES=str(tmp_path), HOROVOD_TIMELINE=timeline)
     assert job.told == [["seen"], ["seen"]], job.output
 
 
@@ -144,7 +148,7 @@ def reduce_once() -> None:
 
 def test_s11_cycles_are_marked_when_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    job = run_job(1, reduce_once, HOROVOD_TIMELINE=str(path), HOROVOD_TIMELINE_MARK_CYCLES="1")
+    job = run_alone(1, reduce_once, HOROVOD_TIMELINE=str(path), HOROVOD_TIMELINE_MARK_CYCLES="1")
     assert job.returncode == 0, job.output
     marks = cycles(json.loads(path.read_bytes()))
     assert marks and all(set(mark) == {"ph", "name", "ts", "s"} for mark in marks)
@@ -152,7 +156,7 @@ def test_s11_cycles_are_marked_when_asked_for(tmp_path: Path) -> None:
 
 
 def test_s11_a_trace_that_cannot_be_written_is_told_of_and_the_job_goes_on(tmp_path: Path) -> None:
-    job = run_job(1, reduce_once, HOROVOD_TIMELINE=str(tmp_path / "none" / "t.json"))
+    job = run_alone(1, reduce_once, HOROVOD_TIMELINE=str(tmp_path / "none" / "t.json"))
     assert job.told == [["done"]] and job.returncode == 0, job.output
     assert "none/t.json" in job.output and "No such file or directory" in job.output
 
@@ -188,13 +192,13 @@ def start_and_stop() -> None:
 
 
 def test_s11_a_script_may_start_stop_and_start_again_with_another_file(tmp_path: Path) -> None:
-    job = run_job(2, start_and_stop, TRACES=str(tmp_path), HOROVOD_TIMELINE="DYNAMIC")
+    job = run_alone(2, start_and_stop, TRACES=str(tmp_path), HOROVOD_TIMELINE="DYNAMIC")
     assert job.told == [["done"], ["done"]], job.output
 
 
 def start_without_asking() -> None:
     hvd.init()
-    with pytest.raises(ValueError, match=r"HOROVOD_TIMELINE=DYNAMIC"):
+    with pytest.raises(ValueError, match=r"HOROVOD_TIMELINE was set at init, to DYNAMIC"):
         hvd.start_timeline("never.json")
     hvd.stop_timeline()
     tell(os.path.exists("never.json"))
@@ -202,7 +206,7 @@ def start_without_asking() -> None:
 
 
 def test_s11_a_job_without_a_timeline_cannot_start_one() -> None:
-    job = run_job(1, start_without_asking)
+    job = run_alone(1, start_without_asking)
     assert job.told == [[False]], job.output
 
 
@@ -210,13 +214,23 @@ def disagree() -> None:
     hvd.init()
     with pytest.raises(ValueError, match=r"shape"):
         hvd.allreduce(torch.ones(2 + hvd.rank()), name="x")
+    hvd.allreduce(torch.ones(3), name="y")
+    tell(_core.counters())
     hvd.shutdown()
+    with pytest.raises(ValueError, match=r"init"):
+        _core.counters()
 
 
 def test_s11_an_operation_that_fails_ends_with_its_agreement(tmp_path: Path) -> None:
+    """The counters distinguish it from other operations. All are listed in docs/counters.md."""
     path = tmp_path / "trace.json"
-    job = run_job(2, disagree, HOROVOD_TIMELINE=str(path))
+    job = run_alone(2, disagree, HOROVOD_TIMELINE=str(path))
     assert job.returncode == 0, job.output
+    listed = (Path(__file__).parents[2] / "docs" / "counters.md").read_text()
+    for [counted] in job.told:
+        assert counted["failed_operations"] == 1
+        assert counted["operations.allreduce"] == 1 and counted["bytes.allreduce"] == 12
+        assert {name for name in counted if f"`{name.split('.')[0]}" not in listed} == set()
     told = story(json.loads(path.read_bytes()), "allreduce.x")
     assert told == ["B NEGOTIATE_ALLREDUCE", "X 0", "E NEGOTIATE_ALLREDUCE"]
 
@@ -235,7 +249,7 @@ def die() -> None:
 
 def test_s11_the_trace_of_a_rank_that_is_killed_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    run_job(2, die, TRACES=str(tmp_path), HOROVOD_TIMELINE=str(path))
+    run_alone(2, die, TRACES=str(tmp_path), HOROVOD_TIMELINE=str(path))
     for rank, file in enumerate([path, tmp_path / "trace.rank1.json"]):
         trace = json.loads(file.read_bytes())
         assert story(trace, "allreduce.x") == operation(rank, "ALLREDUCE", "GLOO_ALLREDUCE")
@@ -259,7 +273,7 @@ def fork_while_tracing() -> None:
 
 def test_s11_a_forked_child_leaves_the_trace_alone(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    job = run_job(1, fork_while_tracing, TRACES=str(tmp_path), HOROVOD_TIMELINE=str(path))
+    job = run_alone(1, fork_while_tracing, TRACES=str(tmp_path), HOROVOD_TIMELINE=str(path))
     assert job.told == [["done"]], job.output
     found = names(json.loads(path.read_bytes())).values()
     assert list(found) == ["allreduce.before", "allreduce.after"]

@@ -6,14 +6,15 @@ import os
 
 import pytest
 import torch
-from ranks import needs_job, run_job, tell
+from ranks import needs_job, on_ranks, run_alone, tell
 
 import horovod.torch as hvd
 
 pytestmark = needs_job
 
 
-def fail_to_init_and_try_again() -> None:
+@on_ranks(3, fresh=True)
+def test_s1_a_failed_init_leaves_the_process_fit_for_another() -> None:
     me = int(os.environ["HOROVOD_RANK"])
     with pytest.raises(ValueError, match=r"process_sets|process set"):
         hvd.init(process_sets=[hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 0])])
@@ -21,38 +22,31 @@ def fail_to_init_and_try_again() -> None:
     with pytest.raises(ValueError, match="same on every rank"):
         hvd.init(process_sets=[hvd.ProcessSet([me])])
     assert not hvd.is_initialized()
-    os.environ["HOROVOD_FUSION_THRESHOLD"] = "many"
-    with pytest.raises(ValueError, match="HOROVOD_FUSION_THRESHOLD"):
-        hvd.init()
-    os.environ["HOROVOD_FUSION_THRESHOLD"] = "1024"
-    hvd.init(process_sets=[hvd.ProcessSet([0])])
-    tell(hvd.allreduce(torch.ones(1), op=hvd.Sum).item())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROVOD_FUSION_THRESHOLD", "many")
+        with pytest.raises(ValueError, match="HOROVOD_FUSION_THRESHOLD"):
+            hvd.init()
+        patch.setenv("HOROVOD_FUSION_THRESHOLD", "1024")
+        hvd.init(process_sets=[hvd.ProcessSet([0])])
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == 3
 
 
-def test_s1_a_failed_init_leaves_the_process_fit_for_another() -> None:
-    job = run_job(3, fail_to_init_and_try_again)
-    assert job.told == [[3.0]] * 3, job.output
-    assert job.returncode == 0, job.output
-
-
-def init_with_other_variables() -> None:
-    for transport in ("tcp", "shm", "tcp"):
-        os.environ["HOROVOD_TRANSPORT"] = transport
-        hvd.init()
-        assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == 2
-        # Only a job in shared memory has its staging mapped.
-        with open("/proc/self/maps") as maps:
-            tell("memfd:" in maps.read())
-        hvd.barrier()
-        hvd.shutdown()
-
-
+@on_ranks(2, fresh=True)
 def test_s1_init_reads_the_variables_anew() -> None:
-    job = run_job(2, init_with_other_variables)
-    assert job.told == [[False, True, False]] * 2, job.output
+    with pytest.MonkeyPatch.context() as patch:
+        for transport in ("tcp", "shm", "tcp"):
+            patch.setenv("HOROVOD_TRANSPORT", transport)
+            hvd.init()
+            assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == 2
+            # Only a job in shared memory has its staging mapped.
+            with open("/proc/self/maps") as maps:
+                assert ("memfd:" in maps.read()) == (transport == "shm")
+            hvd.barrier()
+            hvd.shutdown()
 
 
-def shut_down_with_operations_pending_everywhere() -> None:
+@on_ranks(3, fresh=True)
+def test_s1_shutdown_by_any_rank_fails_the_pending_operations_of_every_set() -> None:
     sets = [hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 2])]
     hvd.init(process_sets=sets)
     me = hvd.rank()
@@ -66,20 +60,13 @@ def shut_down_with_operations_pending_everywhere() -> None:
     hvd.barrier()
     if me == 2:
         hvd.shutdown()
-        tell("ended it")
         return
     for handle in handles:
         with pytest.raises(hvd.HorovodInternalError, match="rank 2 has shut the job down"):
             hvd.synchronize(handle)
     with pytest.raises((ValueError, hvd.HorovodInternalError)):
         hvd.allreduce(torch.ones(1))
-    tell("told")
-
-
-def test_s1_shutdown_by_any_rank_fails_the_pending_operations_of_every_set() -> None:
-    job = run_job(3, shut_down_with_operations_pending_everywhere)
-    assert job.told == [["told"], ["told"], ["ended it"]], job.output
-    assert job.returncode == 0, job.output
+    hvd.shutdown()
 
 
 def lose_a_rank_with_operations_pending_in_a_set_without_it() -> None:
@@ -95,6 +82,6 @@ def lose_a_rank_with_operations_pending_in_a_set_without_it() -> None:
 
 
 def test_s1_a_lost_rank_ends_also_what_sets_without_it_wait_for() -> None:
-    job = run_job(3, lose_a_rank_with_operations_pending_in_a_set_without_it)
+    job = run_alone(3, lose_a_rank_with_operations_pending_in_a_set_without_it)
     assert job.told[:2] == [["told"], ["told"]], job.output
     assert job.returncode == 3, job.output

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import needs_job, run_job, tell
+from ranks import needs_job, run_alone, tell
 
 import horovod.torch as hvd
 
@@ -51,7 +51,7 @@ def leave_eight_names_to_wait() -> None:
 def test_s9_a_report_lists_six_names_of_a_missing_rank_and_what_it_does_instead(
     tmp_path: Path,
 ) -> None:
-    job = run_job(3, leave_eight_names_to_wait, STALL_LOG=str(tmp_path / "log"), **PERIOD)
+    job = run_alone(3, leave_eight_names_to_wait, STALL_LOG=str(tmp_path / "log"), **PERIOD)
     assert job.returncode == 0, job.output
     (report,) = job.told[2]
     line = next(line for line in report.splitlines() if line.startswith("2: ["))
@@ -70,7 +70,7 @@ def wait_for_one_while_another_has_joined() -> None:
 
 
 def test_s9_joined_ranks_are_not_missing(tmp_path: Path) -> None:
-    job = run_job(
+    job = run_alone(
         3, wait_for_one_while_another_has_joined, STALL_LOG=str(tmp_path / "log"), **PERIOD
     )
     assert job.returncode == 0, job.output
@@ -83,17 +83,24 @@ def wait_in_a_set() -> None:
     some = hvd.ProcessSet([0, 2])
     me = init_and_keep_the_log(some)
     if me != 0:  # a barrier of rank 1 meanwhile would be reported too
-        tell(wait_for_report("broadcast.x"))
+        tell(wait_for_report("broadcast.x", "message"))
+    if me == 0:
+        sent = hvd.send_async(torch.ones(1), 2, tag=7)
     if some.included():
         hvd.broadcast(torch.ones(1), 0, name="x", process_set=some)
+    if me == 2:
+        hvd.recv(torch.ones(1), 0, tag=7)
     hvd.barrier()
+    if me == 0:
+        hvd.synchronize(sent)
 
 
-def test_s9_a_set_waits_for_its_members_only(tmp_path: Path) -> None:
-    job = run_job(3, wait_in_a_set, STALL_LOG=str(tmp_path / "log"), **PERIOD)
+def test_s9_a_set_and_a_message_wait_for_their_members_only(tmp_path: Path) -> None:
+    job = run_alone(3, wait_in_a_set, STALL_LOG=str(tmp_path / "log"), **PERIOD)
     assert job.returncode == 0, job.output
     (report,) = job.told[2]
-    assert "\n2: [broadcast.x]" in report and "\n1: " not in report, report
+    missing = [line for line in report.splitlines() if line[:3] in ("0: ", "1: ", "2: ")]
+    assert missing == ["2: [message.0-2.7.noname.0, broadcast.x]"], report
 
 
 def never_submit_on_one_rank() -> None:
@@ -110,7 +117,7 @@ def test_s9_beyond_the_shutdown_time_the_job_ends_and_every_error_has_the_report
     tmp_path: Path,
 ) -> None:
     limits = {**PERIOD, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
-    job = run_job(3, never_submit_on_one_rank, STALL_LOG=str(tmp_path / "log"), **limits)
+    job = run_alone(3, never_submit_on_one_rank, STALL_LOG=str(tmp_path / "log"), **limits)
     assert job.told[0] == job.told[2] == ["explained"], job.output
     assert len(job.told[1]) == 1, job.output
 
@@ -126,5 +133,5 @@ def wait_for_three_periods() -> None:
 
 def test_s9_the_check_can_be_switched_off(tmp_path: Path) -> None:
     off = {**PERIOD, "HOROVOD_STALL_CHECK_DISABLE": "1"}
-    job = run_job(2, wait_for_three_periods, STALL_LOG=str(tmp_path / "log"), **off)
+    job = run_alone(2, wait_for_three_periods, STALL_LOG=str(tmp_path / "log"), **off)
     assert job.returncode == 0 and job.told[0] == [""], job.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from core_double import Double
+from rank_jobs import watch
 from ranks import on_ranks
 from reference import EVERYWHERE, same
 
@@ -135,7 +135,7 @@ def test_compiled_to_machine_code_they_compute_the_same() -> None:
     """All ranks share a cache of compiled graphs; the second time they find each other's there."""
     if not shutil.which(os.environ.get("CXX", "g++")):
         return
-    faulthandler.dump_traceback_later(300, exit=True)
+    watch(300)
     folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     for _ in range(2):

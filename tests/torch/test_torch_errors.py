@@ -128,7 +128,7 @@ def test_s2_a_name_in_flight_is_refused_and_the_first_goes_on() -> None:
     if hvd.rank() == 0:
         first = hvd.allreduce_async(torch.ones(2), name="d", op=hvd.Sum)
         with pytest.raises(ValueError, match=r"allreduce\.d"):
-            hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="d", op=hvd.Sum))
+            hvd.allreduce_async(torch.ones(2), name="d", op=hvd.Sum)
         hvd.barrier()
     else:
         hvd.barrier()
@@ -137,6 +137,26 @@ def test_s2_a_name_in_flight_is_refused_and_the_first_goes_on() -> None:
     assert isinstance(found, torch.Tensor)
     assert found.tolist() == [hvd.size()] * 2
     assert hvd.allreduce(torch.ones(1), name="d", op=hvd.Sum) == hvd.size()
+
+
+@on_ranks(2, 3)
+def test_s2_a_sparse_operation_of_which_one_half_is_refused_leaves_nothing_in_flight() -> None:
+    sparse = torch.eye(2).to_sparse()
+    for taken, text in (("s.indices", r"allgather\.s\.indices"), ("s.values", r"s\.values")):
+        if hvd.rank() == 0:
+            first = hvd.allgather_async(torch.ones(1), taken)
+            with pytest.raises(ValueError, match=rf"{text}.* in flight on rank 0"):
+                hvd.sparse_allreduce_async(sparse, "s", hvd.Sum)
+            hvd.barrier()
+        else:
+            hvd.barrier()
+            first = hvd.allgather_async(torch.ones(1), taken)
+        hvd.synchronize(first)
+        found = hvd.sparse_allreduce_async(sparse, "s", hvd.Sum)()
+        assert torch.equal(found.to_dense(), hvd.size() * torch.eye(2))
+    with pytest.raises(ValueError, match="longer than"):  # of the longer name alone
+        hvd.sparse_allreduce_async(sparse, "n" * (4096 - len("allgather..values")), hvd.Sum)
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
 
 
 @on_ranks(1, 2)

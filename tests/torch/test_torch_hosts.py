@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import torch
-from ranks import needs_job, run_job, tell
+from ranks import needs_job, run_alone, tell
 
 import horovod.torch as hvd
 
@@ -49,7 +49,7 @@ def operate_on_unequal_hosts() -> None:
 
 @needs_job
 def test_operations_in_levels_give_what_they_give_without() -> None:
-    job = run_job(4, operate_on_two_hosts, **IN_LEVELS)
+    job = run_alone(4, operate_on_two_hosts, **IN_LEVELS)
     assert job.returncode == 0, job.output
     assert job.told == [["done"]] * 4, job.output
     assert "has no effect" not in job.output
@@ -57,7 +57,7 @@ def test_operations_in_levels_give_what_they_give_without() -> None:
 
 @needs_job
 def test_s13_unequal_hosts_are_warned_of_once_and_run_without_levels() -> None:
-    job = run_job(4, operate_on_unequal_hosts, **IN_LEVELS)
+    job = run_alone(4, operate_on_unequal_hosts, **IN_LEVELS)
     assert job.returncode == 0, job.output
     assert job.told == [["done"]] * 4, job.output
     assert job.output.count("has no effect on the world") == 1

@@ -1,5 +1,6 @@
-"""The memory of tensors: who keeps it while an operation uses it, and tensors whose memory does not
-hold their values."""
+"""The memory of tensors: its lifetime during operations, and tensors whose memory does not hold
+their values.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -10,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
+from rank_jobs import watch
+from ranks import NARROW, on_ranks
 from reference import EVERYWHERE, FLOATS, INTEGERS, OPS, SHAPES, every, expected, same, value
 
 import horovod.torch as hvd
+from horovod.common.exceptions import HorovodMismatchError
 
 
 def check_reduction(dtype: torch.dtype, op: int) -> None:
@@ -153,6 +154,57 @@ def test_s6_broadcast_from_every_root() -> None:
                 assert torch.equal(mine, before)
                 assert hvd.broadcast_(mine, root) is mine
                 assert torch.equal(mine, wanted), (root, dtype, shape)
+
+
+@on_ranks(2, 3, NARROW)
+def test_messages_go_round_in_the_order_of_their_tags() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for dtype in [*FLOATS, *INTEGERS, torch.bool]:
+        for shape in SHAPES:
+            sent = value(rank, shape, dtype)
+            sending = [hvd.send_async(sent, after, tag) for tag in range(2)]
+            later = hvd.recv_async(torch.empty(shape, dtype=dtype), before, tag=1)
+            target = torch.empty(shape, dtype=dtype)
+            assert hvd.recv(target, before) is target
+            wanted = value(before, shape, dtype)
+            assert torch.equal(target, wanted), (dtype, shape)
+            assert torch.equal(hvd.synchronize(later), wanted)
+            assert [hvd.synchronize(handle) for handle in sending] == [None, None]
+            assert torch.equal(sent, value(rank, shape, dtype))
+
+
+@on_ranks(2, 3)
+def test_messages_of_two_ranks_arrive_in_order_and_need_no_other_rank() -> None:
+    large = torch.arange(1_000_000.0)
+    if hvd.rank() == 0:
+        for number in range(10):
+            hvd.send(large[number:], 1)
+        hvd.send(torch.ones(3), 1)
+    elif hvd.rank() == 1:
+        for number in range(10):
+            found = hvd.recv(torch.empty(1_000_000 - number), 0)
+            assert torch.equal(found, large[number:])
+        hvd.recv(torch.empty(3), 0)
+    hvd.barrier()
+
+
+@on_ranks(2, 3)
+def test_messages_that_do_not_fit_are_refused_on_both_ranks() -> None:
+    if hvd.rank() < 2:
+        text = r"message.*shape: rank 0 has \[2\], rank 1 has \[3\]"
+        with pytest.raises(HorovodMismatchError, match=text):
+            hvd.send(torch.ones(2), 1) if hvd.rank() == 0 else hvd.recv(torch.ones(3), 0)
+    with pytest.raises(ValueError, match=f"rank {hvd.rank()} cannot send to itself"):
+        hvd.send(torch.ones(1), hvd.rank())
+    with pytest.raises(ValueError, match=r"rank 99 is outside the job"):
+        hvd.recv(torch.ones(1), 99)
+    with pytest.raises(ValueError, match="tag must be a number from 0 on, got -1"):
+        hvd.recv(torch.ones(1), 0, tag=-1)
+    with pytest.raises(ValueError, match="recv: the tensor must be contiguous"):
+        hvd.recv(torch.ones(2, 3).t(), 0)
+    with pytest.raises(ValueError, match="dst must be the number of a rank, got 'x'"):
+        hvd.send(torch.ones(1), "x")  # type: ignore[arg-type]
 
 
 @on_ranks(*EVERYWHERE)
@@ -373,7 +425,7 @@ LARGE = 5 * 2**29  # bytes: 2.5 GiB
 @pytest.mark.slow
 @on_ranks(2)
 def test_s6_more_than_two_gib() -> None:
-    faulthandler.dump_traceback_later(300, exit=True)
+    watch(300)
     if hvd.rank() == 0:
         thing = bytes(LARGE + 5)
     found = hvd.broadcast_object(thing if hvd.rank() == 0 else None, 0)

@@ -20,13 +20,27 @@ from horovod.torch import _reducer
 Begin = Callable[[int], Double]
 
 
+@pytest.mark.parametrize("groups", [True, -1, "x", ["x"], [[torch.ones(1), 3]]])
+def test_groups_are_a_number_or_lists_of_parameters(double: Begin, groups: Any) -> None:
+    double(2)
+    with pytest.raises(ValueError, match="non-negative int or a list of lists of parameters"):
+        wrapped(make_model(), groups=groups)
+
+
+def test_no_parameter_is_in_two_groups(double: Begin) -> None:
+    double(2)
+    model = make_model()
+    with pytest.raises(ValueError, match="a parameter twice"):
+        wrapped(model, groups=[list(model.parameters()), list(model.parameters())])
+
+
 def test_groups_travel_together_when_all_members_are_ready(double: Begin) -> None:
     core = double(2)
     model = make_model()
     optimizer = wrapped(model, groups=2)
     assert core.names() == ["broadcast.optimizer_groups.sz", "broadcast.optimizer_groups.t"]
     loss_of(model).backward()
-    assert [(op.name, len(op.inputs)) for op in core.log] == [
+    assert [(op.name, op.count) for op in core.log] == [
         ("grouped_allreduce.2.weight", 2),
         ("grouped_allreduce.0.weight", 2),
     ]
@@ -89,7 +103,8 @@ def test_s14_sparse_gradients_travel_as_indices_and_values(
     optimizer, embedding = sparse_embedding(op, groups=groups)
     core.names()
     embedding(torch.tensor([1, 3, 3])).sum().backward()
-    assert sorted(core.names()) == ["allgather.e.indices", "allgather.e.values"]
+    assert [op.count for op in core.log if op.name == "allreduce.e"] == [0]  # for the mark alone
+    assert sorted(core.names()) == ["allgather.e.indices", "allgather.e.values", "allreduce.e"]
     gradient = embedding.weight.grad
     assert gradient is not None and gradient.is_sparse
     assert gradient.to_dense()[:, 0].tolist() == [0, factor, 0, 2 * factor, 0]
@@ -120,7 +135,7 @@ def test_a_group_of_sparse_and_dense_gradients_is_one_unit(double: Begin) -> Non
     parameters = [embedding.weight, linear.weight, linear.bias]
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), groups=[parameters])
     linear(embedding(torch.tensor([1]))).sum().backward()
-    assert [(operation.name, len(operation.inputs)) for operation in core.log] == [
+    assert [(operation.name, operation.count) for operation in core.log] == [
         ("allgather.noname.0.0.values", 1),
         ("allgather.noname.0.0.indices", 1),
         ("grouped_allreduce.noname.0.0", 2),
@@ -171,13 +186,13 @@ def test_gradients_go_in_bundles_once_there_are_enough(
     monkeypatch.setattr(_reducer, "BUNDLE_BYTES", 30)
     optimizer = wrapped(model)
     bundles = []
-    reduce_all = core.reduce_all
+    submit = core.submit_tensors
 
-    def recorded(reader: Any, names: list[str], *rest: Any) -> Any:
+    def recorded(operation: Any, names: list[str], *rest: Any) -> Any:
         bundles.append(names)
-        return reduce_all(reader, names, *rest)
+        return submit(operation, names, *rest)
 
-    monkeypatch.setattr(native, "reduce_all", recorded)
+    monkeypatch.setattr(native, "submit_tensors", recorded)
     loss_of(model).backward()
     assert [name for names in bundles for name in names] == core.names()
     assert len(bundles) == 2
@@ -259,7 +274,12 @@ def test_what_the_native_module_cannot_take_at_once_goes_one_by_one(
     double: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core = double(2)
-    monkeypatch.setattr(native, "reduce_all", lambda *arguments: None)
+    submit = core.submit_tensors
+
+    def only_one(operation: Any, names: Any, *rest: Any) -> Any:
+        return None if isinstance(names, list) else submit(operation, names, *rest)
+
+    monkeypatch.setattr(native, "submit_tensors", only_one)
     model, alone = make_model(), make_model()
     optimizer = wrapped(model, op=hvd.Sum, groups=[list(model[0].parameters())])
     loss_of(model).backward()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import needs_job, run_job, tell
+from ranks import needs_job, on_ranks
 
 import horovod.torch as hvd
 
@@ -61,7 +61,8 @@ def train_and_compare(process_set: Any, make: Any = make_model, **options: Any) 
         torch.testing.assert_close(ours, theirs)
 
 
-def train_on_sets() -> None:
+@on_ranks(3, fresh=True)
+def test_s14_members_of_a_set_train_together_and_the_others_alone() -> None:
     sets = [hvd.ProcessSet(ranks) for ranks in SETS]
     hvd.init(process_sets=sets)
     for process_set in (*sets, hvd.global_process_set):
@@ -71,16 +72,10 @@ def train_on_sets() -> None:
         train_and_compare(process_set, backward_passes_per_step=1, groups=2)
         train_and_compare(process_set, make_sparse_model)
         train_and_compare(process_set, make_sparse_model, sparse_as_dense=True)
-    hvd.barrier()  # who ends first would end the others
-    tell("done")
 
 
-def test_s14_members_of_a_set_train_together_and_the_others_alone() -> None:
-    job = run_job(3, train_on_sets)
-    assert job.told == [["done"]] * 3, job.output
-
-
-def train_on_sets_at_the_same_time() -> None:
+@on_ranks(3, fresh=True)
+def test_overlapping_sets_train_side_by_side() -> None:
     """Rank 2 is in both sets; each has a model, trained in turn."""
     sets = [hvd.ProcessSet(ranks) for ranks in SETS]
     hvd.init(process_sets=sets)
@@ -99,16 +94,11 @@ def train_on_sets_at_the_same_time() -> None:
         for parameter in model.parameters():
             rows = hvd.allgather(parameter.detach().unsqueeze(0), process_set=process_set)
             assert len(rows) == 2 and torch.equal(rows[0], rows[1])
-    hvd.barrier()  # who ends first would end the others
-    tell("done")
 
 
-def test_overlapping_sets_train_side_by_side() -> None:
-    job = run_job(3, train_on_sets_at_the_same_time)
-    assert job.told == [["done"]] * 3, job.output
-
-
-def combine_steps_on_a_set() -> None:
+@on_ranks(3, fresh=True)
+def test_s12_adasum_on_a_set_of_a_power_of_two() -> None:
+    """Orthogonal steps add up in the set; rank 1 is not in it."""
     pair, all_three = hvd.ProcessSet([0, 2]), hvd.global_process_set
     hvd.init(process_sets=[pair])
     with pytest.raises(NotImplementedError, match="power of two"):
@@ -119,12 +109,4 @@ def combine_steps_on_a_set() -> None:
     )
     parameter[hvd.rank()].backward()
     optimizer.step()
-    hvd.barrier()
-    tell(parameter.tolist())
-
-
-def test_s12_adasum_on_a_set_of_a_power_of_two() -> None:
-    """Orthogonal steps add up in the set; rank 1 is not in it."""
-    job = run_job(3, combine_steps_on_a_set)
-    together = [-1.0, 0.0, -1.0]
-    assert job.told == [[together], [[0.0, -1.0, 0.0]], [together]], job.output
+    assert parameter.tolist() == ([0, -1, 0] if hvd.rank() == 1 else [-1, 0, -1])

@@ -3,6 +3,7 @@ torch.compile. Against the double, in one process."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 
@@ -32,7 +33,8 @@ def test_learning_rate_schedules_work_before_and_after_wrapping(double: Begin) -
     optimizer.step()
     late.step()
     assert optimizer.param_groups[0]["lr"] == 0.5
-    with pytest.warns(UserWarning, match="lr_scheduler"):  # it has not seen the inner step
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         early.step()
     assert optimizer.param_groups[0]["lr"] == 0.25
 
@@ -190,7 +192,10 @@ def test_optimizer_state_of_the_root_comes_with_its_types(double: Begin) -> None
     )
     parameters = [parameter.detach().clone() for parameter in model.parameters()]
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    assert core.names() == ["broadcast.optimizer_state.sz", "broadcast.optimizer_state.t"]
+    assert core.names() == [
+        *("broadcast.optimizer_state.sz", "broadcast.optimizer_state.t"),
+        *("allgather.optimizer_state.sz", "allgather.optimizer_state.t"),  # of the groups
+    ]
     assert all(map(torch.equal, parameters, model.parameters()))
     loss_of(model).backward()
     optimizer.step()
@@ -198,7 +203,51 @@ def test_optimizer_state_of_the_root_comes_with_its_types(double: Begin) -> None
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     names = core.names()
     assert "broadcast.exp_avg.1" in names and "broadcast.exp_avg_sq.4" in names
-    assert len([name for name in names if name.endswith(".t")]) == 1
+    assert len([name for name in names if re.fullmatch(r"broadcast.*\.t", name)]) == 1
     assert optimizer.param_groups[0]["betas"] == (0.5, 0.25)
     with pytest.raises(ValueError, match="LBFGS"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)
+
+
+def test_a_closure_that_synchronizes_outside_skip_synchronize_warns(double: Begin) -> None:
+    double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.synchronize()
+        return loss
+
+    with pytest.warns(UserWarning, match="skip_synchronize") as caught:
+        optimizer.step(closure)
+    assert len(caught) == 1
+
+
+def test_a_complete_pass_may_be_followed_by_a_step_that_skips_the_reduction(double: Begin) -> None:
+    core = double(2)
+    model = make_model()
+    optimizer = wrapped(model)
+    for _ in range(2):
+        loss_of(model).backward()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        optimizer.zero_grad()
+        assert len(core.names()) == 4
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_gradients_that_are_not_reduced_are_refused_by_skip_synchronize(
+    double: Begin, passes: int
+) -> None:
+    double(2)
+    model = make_model()
+    optimizer = wrapped(model, backward_passes_per_step=passes)
+    (loss_of(model) if passes == 2 else model[0](torch.ones(1, 3)).sum()).backward()
+    with optimizer.skip_synchronize():
+        with pytest.raises(AssertionError, match=r"not reduced.*'2.weight'.*call synchronize"):
+            optimizer.step()
+        optimizer.synchronize()
+        optimizer.step()

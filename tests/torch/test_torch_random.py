@@ -16,7 +16,7 @@ import pytest
 import torch
 from cases import EVERY_CASE, MOVING, REDUCING
 from cases import check as check_case
-from ranks import MANY, NARROW, needs_job, on_ranks, run_job, tell
+from ranks import MANY, NARROW, needs_job, on_ranks, run_alone, tell
 from reference import EVERY_TYPE, FLOATS, INTEGERS, every, expected, same, value
 
 import horovod.torch as hvd
@@ -239,6 +239,6 @@ def threads_outlive_main() -> None:
 
 @needs_job
 def test_threads_that_outlive_main_go_on_with_their_operations() -> None:
-    job = run_job(2, threads_outlive_main)
+    job = run_alone(2, threads_outlive_main)
     assert job.returncode == 0, job.output
     assert job.told == [["None", "None"]] * 2, job.told

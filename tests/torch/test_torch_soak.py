@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import gc
 import os
 from collections.abc import Callable
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from ranks import WATCHDOG_SECONDS, needs_job, run_job, tell
+from rank_jobs import watch
+from ranks import WATCHDOG_SECONDS, needs_job, run_alone, tell
 
 import horovod.torch as hvd
 
@@ -62,7 +62,7 @@ def tell_growth(count: int) -> None:
     run_operations(0, WARM_UP)
     before = resident_bytes()
     for first in range(WARM_UP, WARM_UP + count, WARM_UP):
-        faulthandler.dump_traceback_later(WATCHDOG_SECONDS, exit=True)
+        watch(WATCHDOG_SECONDS)
         run_operations(first, WARM_UP)
     tell((resident_bytes() - before) / count)
     hvd.shutdown()
@@ -81,7 +81,7 @@ def many_operations() -> None:
     "body", [few_operations, pytest.param(many_operations, marks=pytest.mark.slow)]
 )
 def test_operations_under_fresh_names_leave_no_memory_behind(body: Callable[[], None]) -> None:
-    job = run_job(2, body)
+    job = run_alone(2, body)
     assert job.returncode == 0, job.output
     for (left,) in job.told:
         assert left < LEFT_BYTES, job.told

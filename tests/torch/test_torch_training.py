@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from ranks import MANY, NARROW, on_ranks
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import horovod.torch as hvd
 
@@ -398,6 +398,32 @@ def test_data_loaders_with_workers_feed_training() -> None:
             mean_square(model, inputs, targets).backward()
             optimizer.step()
     assert_bit_equal_everywhere(model.parameters())
+
+
+class InitAgain(Dataset[str]):
+    """Its one sample is what a worker is told that calls init, as one that imports the script
+    again does."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> str:
+        try:
+            hvd.init()
+        except ValueError as error:
+            return str(error)
+        return "a rank"
+
+
+@on_ranks(2)
+def test_a_worker_of_a_data_loader_that_calls_init_is_told_that_it_is_no_rank() -> None:
+    for context in ("fork", "spawn"):
+        loader = DataLoader(
+            InitAgain(), batch_size=None, num_workers=1, multiprocessing_context=context
+        )
+        (told,) = loader
+        assert f"this process is a child of rank {hvd.rank()}, not a rank" in told
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
 
 
 @on_ranks(1, 2)

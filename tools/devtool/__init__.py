@@ -1,8 +1,11 @@
-"""What `./dev` is made of. Standard library only: it runs before anything is installed.
+"""The parts of `./dev`. Standard library only: it runs before anything is installed.
 
-paths.py    where things are
-process.py  running a command with a log, a deadline and one line on the screen
-setup.py    Debian packages, the virtual environment, the builds
-suites.py   the tests: what belongs to a suite, how its cases are counted
+paths.py    paths of the tree
+process.py  runs a command with a log, a deadline and one line on the screen
+setup.py    Debian packages, the virtual environment, the builds for it
+builds.py   all builds by name
+wheel.py    portable wheels: what is built, and the commands for it
+toolchain.py, libraries.py, binaries.py, bill.py  parts of that
+suites.py   the test suites and how their cases are counted
 main.py     the command line
 """

@@ -6,34 +6,39 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from devtool import paths, setup, suites
+from devtool import changed, gpu, kernels, lanes, paths, setup, suites, wheel
 from devtool.process import Failed, must, say, show, step
 
 USAGE = """\
 usage: ./dev COMMAND
 
   demo                    set up, build, and train a small network on Fashion-MNIST with 2 processes
-  test [NAME...] [--all]  set up, build, and run the tests (all suites, or those named)
+  test [NAME...] [--all]  set up, build, and run the tests (all suites, or the named ones)
+  test --changed          run the tests affected by differences from main, with reasons
   build                   set up and build; installs the package into .venv
-  sim [SEED]              the simulator's tests, from one seed when given
-  bench                   all of the following but kernel, and docs/performance.md
-  bench allreduce         beside every peer, by blocking calls: float32, in shared memory or TCP
-  bench half              the same for float16 and bfloat16
+  wheel [--python 3.11]   build the wheels that run on other systems, in dist/
+  sim [SEED]              run the simulator's tests; with SEED, from that seed only
+  bench                   run all benchmarks below except kernel, and write the report
+  bench allreduce         allreduce of float32, compared with all peers, over shm or TCP
+  bench half              allreduce of float16 and bfloat16
   bench collectives       allgather, broadcast, alltoall, reducescatter
-  bench net               between network namespaces with a wire each
-  bench step              the gradients of whole networks from torch, beside DDP
-  bench train             a training to the same loss, beside DDP
-  bench overhead          of our optimizer at one process; of the smallest allreduce
-  bench start             horovodrun beside mpirun and torchrun; the memory that it takes
-  bench faults            kill -9 in the middle of an allreduce: time to the error on the survivors
-  bench kernel            reducing on one core, by type and size; an allreduce without a library
-  bench report            docs/performance.md from what the above have stored by --json
+  bench net               allreduce between network namespaces with one link each
+  bench step              gradients of whole networks from torch, compared with DDP
+  bench train             training to the same loss, compared with DDP
+  bench overhead          cost of the optimizer with one process, and of the smallest allreduce
+  bench start             start-up time and memory of horovodrun, mpirun and torchrun
+  bench faults            time from kill -9 during an allreduce to the error on survivors
+  bench kernel            reduction on one core, by type and size; a minimal allreduce
+  bench report            write docs/performance.md from stored results; --tables: all tables
   fmt                     format C++ and Python
   docs                    write docs/knobs.md from the knob table
-  help                    this text
+  kernels                 compile the GPU kernels to PTX; needs clang-19
+  gpu --python PYTHON     build, test and measure on an NVIDIA GPU, with the torch of PYTHON
+  help                    print this text
 
 A bench takes further arguments; `./dev bench NAME --help` lists them.
-The first run installs Debian packages and makes .venv: it needs root or sudo, and the network."""
+The first run installs Debian packages and makes .venv: it needs root or sudo, and the network. demo
+installs only a part of them."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,18 +47,21 @@ def main(arguments: Sequence[str]) -> int:
         "demo": demo,
         "test": test,
         "build": build,
+        "wheel": portable,
         "sim": sim,
         "bench": bench,
         "fmt": fmt,
         "docs": docs,
+        "kernels": gpu_kernels,
+        "gpu": gpu.main,
     }
     if command in ("help", "-h", "--help"):
         say(USAGE)
         return 0
     if command not in commands:
-        say(f"./dev: there is no command {command!r}\n\n{USAGE}")
+        say(f"./dev: unknown command {command!r}\n\n{USAGE}")
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends with us
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # child processes end with this one
     try:
         return commands[command](rest)
     except Failed as failure:
@@ -64,8 +72,8 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
-def prepare(*builds: str) -> None:
-    setup.set_up()
+def prepare(*builds: str, with_package: bool = False) -> None:
+    setup.set_up(setup.FOR_TESTS, with_package=with_package)
     if builds:
         say("build")
     for name in builds:
@@ -73,42 +81,60 @@ def prepare(*builds: str) -> None:
 
 
 def demo(rest: list[str]) -> int:
-    prepare("package")
+    begin = time.monotonic()
+    setup.set_up(setup.FOR_DEMO, with_package=True)
     say("demo: 2 processes train a small network on Fashion-MNIST")
     program = [paths.venv_program("horovodrun"), "-np", "2", paths.venv_program("python")]
-    return show([*program, "examples/pytorch/fashion_mnist.py", "--epochs", "2", *rest])
+    code = show([*program, "examples/pytorch/fashion_mnist.py", "--epochs", "2", *rest])
+    say(total_time(begin))
+    return code
+
+
+def total_time(begin: float) -> str:
+    minutes = (time.monotonic() - begin) / 60
+    return f"  {'everything':<14}{minutes:6.1f} min, set-up and builds included"
 
 
 def test(rest: list[str]) -> int:
-    # A shell has what it runs in the background ignore it, and so would all that tests start.
+    # A shell starts background commands with SIGINT ignored, which all tests would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     everything = "--all" in rest
-    names = [name for name in rest if name != "--all"]
+    names = [name for name in rest if name not in ("--all", "--changed")]
     known = suites.all_suites(everything)
     unknown = [name for name in names if name not in [suite.name for suite in known]]
     if unknown:
         say(f"no suite {', '.join(unknown)}; there are: {', '.join(suite.name for suite in known)}")
         return 2
+    if "--changed" in rest:
+        choice = changed.choose(paths.ROOT)
+        say("\n".join(choice.why))
+        known = suites.all_suites(everything, choice.only)
     begin = time.monotonic()
     chosen = [
         suite for suite in known if (suite.name in names if names else everything or not suite.slow)
     ]
     total = suites.Count()
     try:
-        setup.set_up()
-        total.add(suites.run_suites(chosen))
+        needs_package = any(suite.needs == "package" for suite in chosen)
+        setup.set_up(setup.FOR_TESTS, with_package=needs_package)
+        total.add(lanes.run_suites(chosen))
     except Failed as failure:
         say(str(failure))
         total.fail("set-up")
-    minutes = (time.monotonic() - begin) / 60
-    say(f"  {'everything':<14}{minutes:6.1f} min, set-up and builds included")
+    say(total_time(begin))
     say(f"{total.passed} passed, {total.failed} failed")
     return 1 if total.failed else 0
 
 
 def build(rest: list[str]) -> int:
-    prepare("package", "release")
+    prepare("release", with_package=True)
     return 0
+
+
+def portable(rest: list[str]) -> int:
+    chosen = wheel.options(rest)
+    setup.set_up(setup.FOR_WHEEL)
+    return wheel.main(chosen)
 
 
 def sim(rest: list[str]) -> int:
@@ -125,14 +151,22 @@ def bench(rest: list[str]) -> int:
         there = ", ".join(path.stem for path in sorted((paths.ROOT / "bench").glob("*.py")))
         say(f"./dev bench takes one of: {there}")
         return 2
-    # What runs is built already, or nothing runs.
+    # Everything that runs is built first.
     elsewhere = rest[0] == "report" or {"--ours", "--help", "-h", "--list"} & set(rest)
-    prepare(*[] if elsewhere else ["package", "bench"])
+    if elsewhere:
+        prepare()
+    else:
+        prepare("bench", with_package=True)
     return show([paths.venv_program("python"), str(script), *rest[1:]])
 
 
+def gpu_kernels(rest: list[str]) -> int:
+    kernels.PTX.write_text(kernels.compiled())
+    return 0
+
+
 def fmt(rest: list[str]) -> int:
-    setup.set_up()
+    setup.set_up(setup.FOR_TESTS)
     cpp = [str(path) for path in paths.cpp_files()]
     python = [str(path) for path in paths.python_files()]
     must(["clang-format", "-i", *cpp], "fmt-cpp")
@@ -142,7 +176,7 @@ def fmt(rest: list[str]) -> int:
 
 
 def docs(rest: list[str]) -> int:
-    """The tests that compare generated pages with the tree write them when told to."""
+    """The tests that compare generated pages with the tree write them if told to."""
     prepare("release")
     ctest = ["ctest", "--test-dir", "build/release", "-R", "^base$"]
     return show(ctest, {"HVD_UPDATE_GOLDEN": "1"})

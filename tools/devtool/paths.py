@@ -1,4 +1,4 @@
-"""Where things are, from the root of the checkout."""
+"""Paths, relative to the root of the checkout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOGS = BUILD / "logs"
 VENV = ROOT / ".venv"
 
 CPP_SUFFIXES = {".cc", ".cpp", ".h", ".hpp", ".c"}
-CPP_FOLDERS = ("core", "include", "job", "python", "adapters", "bench", "tests", "examples")
+CPP_FOLDERS = ("core", "include", "launcher", "python", "adapters", "bench", "tests", "examples")
 PYTHON_FOLDERS = ("python", "examples", "bench", "tests", "tools")
 
 
@@ -20,7 +20,7 @@ def venv_program(name: str, venv: Path = VENV) -> str:
 
 
 def files_below(*folders: str) -> Iterator[Path]:
-    """Source files below `folders` (a folder that is not there has none), in a fixed order."""
+    """Returns source files below `folders`, in a fixed order. A missing folder has none."""
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from devtool.paths import LOGS, ROOT
 
 LINES_SHOWN_ON_FAILURE = 40
+LOWEST = 19  #: priority in the scale of `nice`
 
 
 class Failed(Exception):
-    """A step did not work; the text has been made for the reader of the screen."""
+    """A step failed. The text is shown to the user."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Ended:
     code: int
     timed_out: bool
     log: Path
+    core_seconds: float = 0.0  #: of the command and of the descendants that were waited for
 
 
 def say(text: str) -> None:
@@ -37,13 +42,14 @@ def tail(log: Path, lines: int = LINES_SHOWN_ON_FAILURE) -> str:
 
 
 def first_errors(log: Path) -> str:
-    """What a compiler complained of first, if it did; the rest mostly follows from that."""
+    """Returns the first errors of a compiler, if any; later ones mostly follow from them."""
     lines = log.read_text(errors="replace").splitlines()
     found = [line for line in lines if "error:" in line or line.startswith("FAILED:")]
     return "\n".join(found[:LINES_SHOWN_ON_FAILURE]) or tail(log)
 
 
-_running: set[subprocess.Popen[bytes]] = set()  #: what other threads wait for, too
+_running: set[subprocess.Popen[bytes]] = set()  #: processes that other threads wait for
+_interrupted = threading.Event()  #: no further process may be started
 
 
 def run_logged(
@@ -52,8 +58,10 @@ def run_logged(
     *,
     deadline_s: float,
     env: Mapping[str, str] | None = None,
+    in_background: bool = False,
 ) -> Ended:
-    """Runs `command` from the root of the checkout; ends it and its children at the deadline."""
+    """Runs `command` from the root of the checkout; ends it and its children at the deadline. In
+    the background it uses only idle cores. Raises Failed after end_what_runs()."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{log_name}.log"
     with log.open("wb") as output:
@@ -66,9 +74,14 @@ def run_logged(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        if in_background:
+            give_way(process.pid)
         _running.add(process)
         try:
-            return Ended(process.wait(deadline_s), False, log)
+            if _interrupted.is_set():
+                raise Failed(f"`{' '.join(command)}` was not run: interrupted")
+            core_seconds = wait_for(process, deadline_s)
+            return Ended(process.returncode, False, log, core_seconds)
         except subprocess.TimeoutExpired:
             return Ended(124, True, log)
         finally:
@@ -76,15 +89,57 @@ def run_logged(
             end_session(process)
 
 
+def give_way(leader: int) -> None:
+    """Lowers the priority of a new session, and of all processes that it will start. If Linux
+    schedules by session (autogroup), the priority of its processes counts only within the
+    session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.setpriority(os.PRIO_PGRP, leader, LOWEST)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{leader}/autogroup").write_text(str(LOWEST))
+
+
+def wait_for(process: subprocess.Popen[bytes], deadline_s: float) -> float:
+    """Waits like `process.wait`. Returns the seconds of CPU time that it used."""
+    watch = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(watch, select.POLLIN)
+        if not poll.poll(deadline_s * 1000):
+            raise subprocess.TimeoutExpired(process.args, deadline_s)
+    finally:
+        os.close(watch)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_utime + usage.ru_stime
+
+
 def end_what_runs() -> None:
-    """Ends what run_logged() waits for in other threads, where this one was interrupted."""
+    """Ends the processes that run_logged() waits for in other threads after an interrupt of this
+    one, and prevents these threads from starting more."""
+    _interrupted.set()
     for process in list(_running):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
 
 
+@contextlib.contextmanager
+def side_by_side(most: int) -> Iterator[ThreadPoolExecutor]:
+    """Runs threads that wait for commands. On an exception, such as an interrupt, ends these
+    commands."""
+    pool = ThreadPoolExecutor(most)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_what_runs()
+        raise
+    finally:
+        pool.shutdown()
+
+
 def end_session(process: subprocess.Popen[bytes]) -> None:
-    """Leaves nothing of `process` behind: SIGTERM while it runs, then SIGKILL to the rest."""
+    """Ends `process` and all its children: SIGTERM while it runs, then SIGKILL for the rest."""
     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -100,7 +155,7 @@ def show(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
 
 
 def step(title: str, work: Callable[[], str]) -> None:
-    """One line: what is done, what `work` says of it, and the seconds it took."""
+    """Prints one line: the title, the result of `work`, and the seconds it took."""
     begin = time.monotonic()
     print(f"  {title:<18}", end="", flush=True)
     try:
@@ -112,7 +167,7 @@ def step(title: str, work: Callable[[], str]) -> None:
 
 
 def done_step(title: str, work: Callable[[], str]) -> str:
-    """The same line when all is done, for work beside which others print."""
+    """Returns the same line at the end, for work during which other threads print."""
     begin = time.monotonic()
     result = work()
     return f"  {title:<18}{result:<52}{time.monotonic() - begin:7.1f} s"
@@ -124,10 +179,15 @@ def must(
     *,
     deadline_s: float = 1800,
     env: Mapping[str, str] | None = None,
+    in_background: bool = False,
 ) -> None:
-    """As run_logged; raises Failed with the end of the log when the command does not succeed."""
-    ended = run_logged(command, log_name, deadline_s=deadline_s, env=env)
+    """Like run_logged, but raises Failed with the end of the log if the command fails."""
+    ended = run_logged(
+        command, log_name, deadline_s=deadline_s, env=env, in_background=in_background
+    )
     if ended.code == 0:
         return
-    how = f"ran over {deadline_s:.0f} s" if ended.timed_out else f"ended with {ended.code}"
-    raise Failed(f"`{' '.join(command)}` {how}:\n{first_errors(ended.log)}\nAll of it: {ended.log}")
+    how = f"ran over {deadline_s:.0f} s" if ended.timed_out else f"exited with code {ended.code}"
+    raise Failed(
+        f"`{' '.join(command)}` {how}:\n{first_errors(ended.log)}\nComplete log: {ended.log}"
+    )

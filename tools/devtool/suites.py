@@ -1,30 +1,41 @@
-"""The test suites: how each is run, and how its single test cases are counted. A suite that does
-not build, crashes, hangs or has no tests counts as one failure more than its cases say."""
+"""The test suites: how each is run, and how its test cases are counted. A suite that does not
+build, crashes, hangs or has no tests counts as one additional failure."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import re
 import subprocess
-import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from devtool import emulated
 from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
-from devtool.process import Ended, Failed, done_step, end_what_runs, run_logged, say, tail
-from devtool.setup import BUILDS, OLDEST, OLDEST_TENSORFLOW, THREADED, cores
+from devtool.process import Ended, Failed, run_logged, say, side_by_side, tail
+from devtool.setup import (
+    OLDEST,
+    OLDEST_TENSORFLOW,
+    ON_STAND_INS,
+    THREADED,
+    TRAINERS,
+    cores,
+)
+from devtool.threads import threaded_cases
 
 RESULTS = BUILD / "results"
-#: What the suite `sim` runs, and under how many seeds.
+#: The programs of the suite `sim`, each with its number of seeds.
 MANY_SEEDS = {"NegotiationSim.EveryRank*": 100_000, "WorldProgram.Every*": 50_000}
-FUZZ_TARGETS = ("agreement", "frames", "handshake", "meeting", "store")
+#: The files of tests/launch that cover most of the launcher: its loop, supervisors, agents.
+LAUNCHER_TESTS = tuple(
+    f"tests/launch/test_{name}.py"
+    for name in ("launch_signals", "launch_ending", "launch_output", "host_tree")
+)
+FUZZ_TARGETS = ("agent", "agreement", "frames", "handshake", "rendezvous", "store")
 
 
 @dataclass
@@ -32,6 +43,7 @@ class Count:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    core_seconds: float = 0.0  #: used by the programs, as far as known
     failures: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)  #: why cases were skipped
 
@@ -39,6 +51,7 @@ class Count:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.core_seconds += other.core_seconds
         self.failures += other.failures
         self.reasons += other.reasons
 
@@ -51,27 +64,14 @@ class Count:
 class Suite:
     name: str
     what: str
-    needs: str  #: what is built before, of setup.BUILDS
+    needs: str  #: the build that it needs, from builds.BUILDS
     run: Callable[[], Count]
-    slow: bool = False  #: only with --all or by name
-
-
-@contextlib.contextmanager
-def side_by_side(most: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that wait for commands. An exception, as of an interrupt, ends what they wait for."""
-    pool = ThreadPoolExecutor(most)
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        end_what_runs()
-        raise
-    finally:
-        pool.shutdown()
+    slow: bool = False  #: runs only with --all or by name
+    empty: bool = False  #: no part of it is selected
 
 
 def count_gtest(report: Path) -> Count:
-    """Cases of a GoogleTest JSON report."""
+    """Counts the cases of a GoogleTest JSON report."""
     count = Count()
     for suite in json.loads(report.read_text())["testsuites"]:
         for case in suite["testsuite"]:
@@ -85,7 +85,7 @@ def count_gtest(report: Path) -> Count:
 
 
 def count_junit(report: Path) -> Count:
-    """Cases of pytest's XML report."""
+    """Counts the cases of pytest's XML report."""
     count = Count()
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
@@ -99,17 +99,18 @@ def count_junit(report: Path) -> Count:
 
 
 def counted(name: str, ended: Ended, report: Path, read: Callable[[Path], Count]) -> Count:
-    """The cases of one program, and whether it came to its own end."""
+    """Counts the cases of one program, and a failure if it did not end by itself."""
     count = read(report) if report.is_file() else Count()
+    count.core_seconds = ended.core_seconds
     if ended.timed_out:
-        count.fail(f"{name}: the watchdog ended it")
+        count.fail(f"{name}: ended by the watchdog")
     elif ended.code != 0 and count.failed == 0:
-        count.fail(f"{name}: ended with {ended.code}")
+        count.fail(f"{name}: exited with code {ended.code}")
     elif count.passed + count.failed == 0:
         count.fail(f"{name}: has no tests")
     if count.failed:
         say(tail(ended.log, 60))
-        say(f"  the whole output: {ended.log.relative_to(ROOT)}")
+        say(f"  complete output: {ended.log.relative_to(ROOT)}")
     return count
 
 
@@ -121,11 +122,11 @@ def fresh_report(name: str) -> Path:
 
 
 def test_programs(preset: str) -> list[dict[str, Any]]:
-    """What CTest knows, each with a name and a command."""
+    """Returns the tests that CTest lists, each with a name and a command."""
     command = ["ctest", "--test-dir", str(BUILD / preset), "--show-only=json-v1"]
     listing = subprocess.run(command, capture_output=True, text=True)
     if listing.returncode != 0:
-        raise Failed(f"`{' '.join(command)}` says: {listing.stderr}")
+        raise Failed(f"`{' '.join(command)}` failed: {listing.stderr}")
     programs: list[dict[str, Any]] = json.loads(listing.stdout)["tests"]
     return programs
 
@@ -136,14 +137,21 @@ def cpp(
     deadline_s: float,
     only: str = "*",
     folders: Sequence[str] = (),
+    without: Sequence[str] = (),
+    with_threads: bool = False,
 ) -> Count:
-    """Runs the test programs of a preset, as many at once as there are cores: those of `folders`
-    (none: all), and of them the cases that match `only`."""
+    """Runs the test programs of a preset in `folders` (empty: all but `without`), one per core in
+    parallel. Limited to the cases that match `only`, or that use threads."""
     count = Count()
-    programs = [test for test in test_programs(preset) if not folders or test["name"] in folders]
+    programs = [
+        test
+        for test in test_programs(preset)
+        if (test["name"] in folders if folders else test["name"] not in without)
+    ]
     with side_by_side(cores()) as several:
+        choose = threaded_cases if with_threads else lambda command: only
         runs = [
-            several.submit(cpp_program, preset, test, env, deadline_s, only) for test in programs
+            several.submit(cpp_program, preset, test, env, deadline_s, choose) for test in programs
         ]
         for run in runs:
             count.add(run.result())
@@ -151,15 +159,21 @@ def cpp(
 
 
 def cpp_program(
-    preset: str, test: Mapping[str, Any], env: Mapping[str, str], deadline_s: float, only: str
+    preset: str,
+    test: Mapping[str, Any],
+    env: Mapping[str, str],
+    deadline_s: float,
+    choose: Callable[[Sequence[str]], str],
 ) -> Count:
-    """Runs one test program, unless it has no case that matches `only`."""
+    """Runs the cases of one test program that match the filter from `choose` for its command, if
+    there are any."""
     count = Count()
-    name = f"{preset}-{test['name']}"
+    name = f"{preset.replace('/', '-')}-{test['name']}"
     if "command" not in test:
         count.fail(f"{name}: was not built")
         return count
-    if only != "*" and not has_cases(test["command"], only):
+    only = choose(test["command"])
+    if only != "*" and not (only and has_cases(test["command"], only)):
         return count
     report = fresh_report(f"{name}.json")
     options = [f"--gtest_output=json:{report}", f"--gtest_filter={only}", "--gtest_brief=1"]
@@ -173,17 +187,24 @@ def has_cases(command: Sequence[str], only: str) -> bool:
     return "  " in subprocess.run(listing, capture_output=True, text=True).stdout
 
 
-def python(name: str, folder: str, deadline_s: float, slow: bool, venv: Path = VENV) -> Count:
-    """Runs the pytest cases of one folder; with `slow`, those so marked as well."""
+def python(
+    name: str,
+    where: Sequence[str],
+    deadline_s: float,
+    slow: bool,
+    venv: Path = VENV,
+    env: Mapping[str, str] | None = None,
+) -> Count:
+    """Runs the pytest cases of folders or files; with `slow`, also the cases marked as slow."""
     report = fresh_report(f"{name}.xml")
-    command = [venv_program("python", venv), "-m", "pytest", folder, f"--junitxml={report}"]
+    command = [venv_program("python", venv), "-m", "pytest", *where, f"--junitxml={report}"]
     command += [] if slow else ["-m", "not slow"]
-    ended = run_logged(command, f"test-{name}", deadline_s=deadline_s)
+    ended = run_logged(command, f"test-{name}", deadline_s=deadline_s, env=env)
     return counted(name, ended, report, count_junit)
 
 
 def many_seeds() -> Count:
-    """Agreement, and whole jobs, under many seeds; shows what the runs were made of."""
+    """Runs negotiation and whole jobs under many seeds; prints what the runs consisted of."""
     count = Count()
     for cases, seeds in MANY_SEEDS.items():
         count.add(cpp("release", {"HVD_SIM_SEEDS": str(seeds)}, 7200, cases))
@@ -192,23 +213,24 @@ def many_seeds() -> Count:
 
 
 def fuzz(seconds: int) -> Count:
-    """Each target for `seconds`, as many at once as there are cores."""
+    """Runs each target for `seconds`, one per core in parallel."""
     count = Count()
     with side_by_side(cores()) as several:
         runs = [(target, several.submit(fuzz_one, target, seconds)) for target in FUZZ_TARGETS]
         for target, run in runs:
             ended = run.result()
             say(f"  {target}: {executions(ended.log)} executions")
+            count.core_seconds += ended.core_seconds
             if ended.code == 0:
                 count.passed += 1
             else:
-                count.fail(f"fuzz.{target}: ended with {ended.code}")
+                count.fail(f"fuzz.{target}: exited with code {ended.code}")
                 say(tail(ended.log))
     return count
 
 
 def fuzz_one(target: str, seconds: int) -> Ended:
-    """From the corpus that is kept; what is found stays in build/."""
+    """Starts from the stored corpus. New inputs stay in build/."""
     found = BUILD / "fuzz" / "found" / target
     found.mkdir(parents=True, exist_ok=True)
     limits = [f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048"]
@@ -221,111 +243,154 @@ def fuzz_one(target: str, seconds: int) -> Ended:
 
 
 def executions(log: Path) -> int:
-    """As libFuzzer counts them at its end; 0 when it did not come that far."""
+    """Returns the number that libFuzzer prints at its end; 0 if it ended earlier."""
     found = re.search(r"number_of_executed_units: (\d+)", log.read_text(errors="replace"))
     return int(found[1]) if found else 0
 
 
-def all_suites(everything: bool) -> list[Suite]:
-    """In the order in which they run: what fails soonest comes first."""
-    asan = {"HVD_SIM_PERCENT": "10", "ASAN_OPTIONS": "detect_stack_use_after_return=1"}
-    tsan = {"HVD_SIM_PERCENT": "5", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
-    deadline = 7200 if everything else 1800  # seconds, on a machine that does other work too
+ASAN = {"HVD_SIM_PERCENT": "10", "ASAN_OPTIONS": "detect_stack_use_after_return=1"}
+TSAN = {"HVD_SIM_PERCENT": "5", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
 
-    def folder(name: str, what: str, needs: str = "package") -> Suite:
-        run = functools.partial(python, name, f"tests/{name}", deadline, everything)
-        return Suite(name, what, needs, run)
+
+@dataclass(frozen=True)
+class Wanted:
+    """Makes the suites. `only` selects the files per folder, and the programs of the suite `cpp`;
+    None selects all. `everything` includes the slow cases."""
+
+    everything: bool
+    only: Mapping[str, Sequence[str]] | None = None
+
+    @property
+    def deadline_s(self) -> float:
+        """Deadline of a suite. Generous, for a machine that also does other work."""
+        return 7200 if self.everything else 2700
+
+    def parts(self, suite: str, all_of_it: Sequence[str]) -> list[str]:
+        """Returns the selected parts of a suite."""
+        return list(all_of_it) if self.only is None else list(self.only.get(suite, []))
+
+    def folder(self, name: str, what: str, needs: str = "package") -> Suite:
+        where = self.parts(name, [f"tests/{name}"])
+        run = functools.partial(python, name, where, self.deadline_s, self.everything)
+        return Suite(name, what, needs, run, empty=not where)
 
     def compiled(
-        name: str, what: str, preset: str, env: Mapping[str, str], folders: Sequence[str] = ()
+        self,
+        name: str,
+        what: str,
+        preset: str,
+        env: Mapping[str, str],
+        folders: Sequence[str] = (),
+        without: Sequence[str] = (),
+        with_threads: bool = False,
+        slow: bool = False,
     ) -> Suite:
-        run = functools.partial(cpp, preset, env, deadline, folders=folders)
-        return Suite(name, what, preset, run)
+        """The test programs of `folders` (empty: all but `without`); with `with_threads`, only
+        cases that use threads."""
+        programs = self.parts("cpp", folders)
+        if folders:
+            programs = [one for one in programs if one in folders]
+        programs = [one for one in programs if one not in without]
+        run = functools.partial(
+            cpp,
+            preset,
+            env,
+            self.deadline_s,
+            folders=programs,
+            without=without,
+            with_threads=with_threads,
+        )
+        empty = self.only is not None and not programs
+        return Suite(name, what, preset, run, slow=slow, empty=empty)
 
-    fuzz_for = functools.partial(fuzz, 300 if everything else 10)
-    oldest = functools.partial(python, "torch-oldest", "tests/torch", deadline, False, OLDEST)
-    oldest_tensorflow = functools.partial(
-        python, "tensorflow-2.15", "tests/tensorflow", deadline, False, OLDEST_TENSORFLOW
-    )
-    return [
-        folder("house", "the tree itself: layers, bans, format, types"),
-        compiled("cpp", "the C++ tests, release", "release", {}),
-        folder("launch", "horovodrun"),
-        folder("runner", "horovod.run, and notebooks"),
-        folder("launchers", "mpirun, srun, torchrun and others"),
-        folder("deploy", "images, manifests and batch scripts"),
-        folder("common", "what all bindings share, without a framework"),
-        folder("torch", "horovod.torch under horovodrun"),
-        folder("tensorflow", "horovod.tensorflow and Keras under horovodrun"),
-        folder("examples", "the examples, shortened"),
-        folder(
+    def gpu(self) -> Suite:
+        """What runs on the stand-ins: test programs, and Python."""
+        programs = self.compiled("gpu", "", "release", {}, ON_STAND_INS)
+        scripts = self.folder("gpu", "")
+
+        def run() -> Count:
+            count = Count()
+            for one in (programs, scripts):
+                if not one.empty:
+                    count.add(one.run())
+            return count
+
+        empty = programs.empty and scripts.empty
+        return Suite("gpu", "GPUs and NCCL, on stand-ins", "gpu", run, empty=empty)
+
+    def launcher_asan(self) -> Suite:
+        chosen = self.parts("launch", LAUNCHER_TESTS)
+        tests = [test for test in LAUNCHER_TESTS if test in chosen]
+        env = {**ASAN, "HOROVODRUN": str(BUILD / "asan" / "launcher" / "horovodrun")}
+        name = "launcher-asan"
+        run = functools.partial(python, name, tests, self.deadline_s, False, env=env)
+        return Suite(name, "horovodrun, ASan and UBSan", name, run, empty=not tests)
+
+    def fuzzed(self) -> Suite:
+        run = functools.partial(fuzz, 300 if self.everything else 10)
+        empty = self.only is not None and "fuzz" not in self.only
+        return Suite("fuzz", "parsers of untrusted bytes", "fuzz", run, empty=empty)
+
+    def apart(self, name: str, what: str, needs: str, tests: str, venv: Path) -> Suite:
+        """In an environment of its own."""
+        run = functools.partial(python, name, [tests], self.deadline_s, False, venv)
+        return Suite(name, what, needs, run, slow=True)
+
+
+def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None) -> list[Suite]:
+    """Returns the suites in the order in which lanes take them: long ones early, beside suites that
+    mostly wait for processes. `only`: see Wanted; suites without selected parts are left out."""
+    make = Wanted(everything, only)
+    suites = [
+        make.folder("house", "the tree itself: layers, bans, format, types"),
+        make.folder("tensorflow", "horovod.tensorflow and Keras under horovodrun"),
+        make.compiled("cpp", "the C++ tests, release", "release", {}, without=ON_STAND_INS),
+        make.folder("launch", "horovodrun"),
+        make.folder("runner", "horovod.run, and notebooks"),
+        make.folder("launchers", "mpirun, srun, torchrun and others"),
+        make.folder("deploy", "images, manifests and batch scripts"),
+        make.gpu(),
+        make.folder("common", "common parts of all bindings, without a framework"),
+        make.folder(
             "interface", "the C and the C++ interface, installed and from the wheel", "installed"
         ),
-        compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", asan),
-        compiled("cpp-tsan", "the C++ tests with threads, TSan", "tsan", tsan, THREADED),
-        Suite("fuzz", "what reads bytes from outside", "fuzz", fuzz_for),
+        make.folder("torch", "horovod.torch under horovodrun"),
+        make.folder("wheel", "portable wheels: what is in them, and what they need", "wheel"),
+        make.folder("examples", "the examples, shortened"),
+        make.compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", ASAN),
+        make.launcher_asan(),
+        make.compiled(
+            "cpp-tsan",
+            "the C++ tests with threads, TSan",
+            "tsan",
+            TSAN,
+            THREADED,
+            with_threads=True,
+        ),
+        make.fuzzed(),
+        make.compiled(
+            emulated.TARGET.cpu,
+            f"the C++ tests of SIMD and bytes, {emulated.TARGET.cpu} under qemu-user",
+            emulated.TESTS,
+            {"HVD_SIM_PERCENT": "1"},
+            emulated.TESTED,
+            slow=True,
+        ),
         Suite("sim", "agreement and whole jobs under many seeds", "release", many_seeds, slow=True),
-        Suite("torch-oldest", "horovod.torch, oldest torch", "oldest", oldest, slow=True),
-        Suite(
+        make.apart("torch-oldest", "horovod.torch, oldest torch", "oldest", "tests/torch", OLDEST),
+        make.apart(
             "tensorflow-2.15",
             "horovod.tensorflow, oldest TensorFlow",
             "oldest-tensorflow",
-            oldest_tensorflow,
-            slow=True,
+            "tests/tensorflow",
+            OLDEST_TENSORFLOW,
+        ),
+        make.apart(
+            "trainers",
+            "Lightning, Accelerate and Transformers on the backend of torch.distributed",
+            "trainers",
+            "tests/trainers",
+            TRAINERS,
         ),
     ]
-
-
-class Builds:
-    """Builds what suites need, one after another in a thread, while suites run that have theirs."""
-
-    def __init__(self, suites: Sequence[Suite], worker: ThreadPoolExecutor) -> None:
-        needs = dict.fromkeys(suite.needs for suite in suites)
-        self._builds = {need: worker.submit(self._build, need) for need in needs}
-
-    def has(self, need: str) -> bool:
-        """Whether `need` was built; waits for it."""
-        return self._builds[need].result()
-
-    @staticmethod
-    def _build(need: str) -> bool:
-        try:
-            say(done_step(f"built {need}", BUILDS[need]))
-        except Failed as reason:
-            say(f"  {need} could not be built: {reason}")
-            return False
-        return True
-
-
-def run_suites(suites: Sequence[Suite]) -> Count:
-    """Runs them one after another; prints the minutes of each and what failed."""
-    total = Count()
-    lines = []
-    with side_by_side(1) as worker:
-        builds = Builds(suites, worker)
-        for suite in suites:
-            is_built = builds.has(suite.needs)
-            say(f"{suite.name}: {suite.what}")
-            begin = time.monotonic()
-            count = Count()
-            if is_built:
-                count = suite.run()
-            else:
-                count.fail(f"{suite.name}: did not build")
-            minutes = (time.monotonic() - begin) / 60
-            lines.append(suite_line(suite.name, minutes, count))
-            say(lines[-1])
-            total.add(count)
-    say("\nsuites")
-    for line in lines:
-        say(line)
-    for reason, cases in total.reasons.items():
-        say(f"  skipped: {cases}: {reason}")
-    for failure in total.failures:
-        say(f"  failed: {failure}")
-    return total
-
-
-def suite_line(name: str, minutes: float, count: Count) -> str:
-    skipped = f", {count.skipped} skipped" if count.skipped else ""
-    return f"  {name:<14}{minutes:6.1f} min  {count.passed} passed, {count.failed} failed{skipped}"
+    return [suite for suite in suites if not suite.empty]

@@ -1,10 +1,10 @@
-// Adasum in levels of pairs: rank and rank ^ 1, then rank ^ 2, rank ^ 4, ...
+// Adasum by pairs in levels: rank and rank ^ 1, then rank ^ 2, rank ^ 4, ...
 #include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "core/backend/host/batch_memory.h"
-#include "core/backend/host/passes.h"
+#include "core/backend/host/pass_sequence.h"
 #include "core/backend/host/runs.h"
 #include "core/base/assert.h"
 #include "core/collective/adasum.h"
@@ -13,16 +13,16 @@
 namespace hvd {
 namespace {
 
-// Arithmetic of a call of advance(). Products add up block by block from the start of a stretch, so
-// that a tensor's bits do not depend on what else is in the batch.
+// Limits the arithmetic per call of advance(). Products are summed block by block from the start of
+// a stretch, so the result of a tensor does not depend on the other tensors of the batch.
 constexpr size_t kBlockElements = 16 * 1024;
 constexpr size_t kElementsPerCall = 4 * kBlockElements;
 
-/// Visits stretches of tensors block by block, some blocks a call.
+/// Visits stretches of tensors block by block, some blocks per call.
 class BlockWalk {
  public:
-  /// Calls `visit(tensor, begin, count)`, where `begin` counts from the start of
-  /// `stretches[tensor]`. True when everything has been visited; then it can begin again.
+  /// Calls `visit(tensor, begin, count)` with `begin` relative to the start of
+  /// `stretches[tensor]`. Returns true after the last block; the next call starts again.
   template <class Visit>
   bool advance(const std::vector<Stretch>& stretches, Visit visit) {
     for (size_t elements = 0; elements < kElementsPerCall;) {
@@ -52,12 +52,12 @@ class AdasumRun final : public Run {
   AdasumRun(Plans& plans, Group& group, const Batch& batch)
       : plans_(plans),
         group_(group),
-        dtype_(batch.dtype),
-        prescale_(batch.prescale),
-        postscale_(batch.postscale),
+        dtype_(batch.operation.dtype),
+        prescale_(batch.operation.prescale),
+        postscale_(batch.operation.postscale),
         tensors_(batch),
         levels_(std::countr_zero(static_cast<unsigned>(group.size()))),
-        passes_(batch.sequence, 2 * static_cast<uint32_t>(levels_) + 1) {
+        passes_(batch, 2 * static_cast<uint32_t>(levels_) + 1) {
     HVD_ASSERT(levels_ > 0 && std::has_single_bit(static_cast<unsigned>(group.size())));
     HVD_ASSERT(is_floating(dtype_));
     kept_ = stretches_of(group.rank(), 0);
@@ -85,18 +85,18 @@ class AdasumRun final : public Run {
   }
 
  private:
-  /// copy, then for each level exchange to combine, then gather.
+  /// copy; then exchange, multiply, add_up and combine for each level; then gather.
   enum class Step : uint8_t { copy, exchange, multiply, add_up, combine, gather };
 
   bool is_lower() const { return (group_.rank() >> level_ & 1) == 0; }
-  /// What `rank` holds of every tensor.
+  /// The part of every tensor that `rank` holds after `levels` levels.
   std::vector<Stretch> stretches_of(int rank, int levels) const {
     std::vector<Stretch> stretches;
     for (const auto& tensor : tensors_.tensors)
       stretches.push_back(adasum_stretch(rank, levels, tensor.bytes / element_bytes(dtype_)));
     return stretches;
   }
-  /// Of the vector that is worked on, which lies in the outputs.
+  /// An element of the current vector, which is stored in the outputs.
   std::byte* element(size_t tensor, size_t index) const {
     return tensors_.tensors[tensor].output + index * element_bytes(dtype_);
   }
@@ -114,7 +114,7 @@ class AdasumRun final : public Run {
     });
   }
 
-  /// The partner gets what it keeps of our vector; we get what we keep of its.
+  /// Exchanges halves: each rank of the pair receives the part that it keeps of the other's vector.
   void begin_level() {
     step_ = Step::exchange;
     products_.assign(tensors_.tensors.size(), {});
@@ -144,7 +144,7 @@ class AdasumRun final : public Run {
     return Progress::moved;
   }
 
-  /// Visits what this rank keeps: `visit(tensor, ours, theirs, count)`.
+  /// Visits the part that this rank keeps: `visit(tensor, ours, theirs, count)`.
   template <class Visit>
   bool walk_kept(Visit visit) {
     const bool done = walk_.advance(kept_, [&](size_t tensor, size_t begin, size_t count) {
@@ -170,13 +170,13 @@ class AdasumRun final : public Run {
       if (last) kernel::scale(dtype_, ours, ours, {.factor = postscale_}, count);
     });
   }
-  /// a is the vector of the lower ranks, so that all who share the two mean the same by it.
+  /// Returns the vector of the lower ranks first, so that all ranks use the same order.
   std::pair<std::byte*, std::byte*> in_order(std::byte* ours, std::byte* theirs) const {
     return is_lower() ? std::pair(ours, theirs) : std::pair(theirs, ours);
   }
 
-  /// The ranks that share the two vectors stand side by side. By recursive doubling all of them get
-  /// the same bits, over shared memory and links alike.
+  /// Sums the products over the ranks that share the two vectors, which have consecutive numbers.
+  /// Recursive doubling gives all of them identical bits, over shared memory and links.
   void add_products_up() {
     step_ = Step::add_up;
     const int sharing = 2 << level_;
@@ -213,12 +213,12 @@ class AdasumRun final : public Run {
   int levels_;
   Step step_ = Step::copy;
   int level_ = 0;
-  std::vector<Stretch> kept_;  // [tensor] what this rank holds, and after an exchange combines
-  AlignedBuffer received_;     // the other vector's stretches, end to end
+  std::vector<Stretch> kept_;             // [tensor] the part that this rank holds or combines
+  AlignedBuffer received_;                // stretches of the other vector, contiguous
   std::vector<AdasumProducts> products_;  // [tensor]
   BlockWalk walk_;
   size_t walked_bytes_ = 0;  // of received_
-  Passes passes_;            // ends first: links may still hold what it has lent of the above
+  PassSequence passes_;      // destroyed first: links may still send from the memory above
 };
 
 }  // namespace

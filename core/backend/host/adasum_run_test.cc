@@ -1,4 +1,4 @@
-// Adasum against one process that combines whole vectors in double.
+// Compares Adasum with a single process that combines whole vectors in double precision.
 #include <gtest/gtest.h>
 
 #include <cfloat>
@@ -7,7 +7,7 @@
 
 #include "core/backend/host/testing.h"
 
-namespace hvd::testing {
+namespace hvd::test {
 namespace {
 
 Numbers combined(const Numbers& a, const Numbers& b) {
@@ -52,7 +52,7 @@ ByteVector input_of(const Case& c, int rank, size_t elements) {
   return bytes_of(c.dtype, numbers);
 }
 
-/// [rank, tensor]; of a rank that has joined nothing.
+/// [rank, tensor]; empty for a rank that has joined.
 using Outputs = std::vector<std::vector<ByteVector>>;
 
 Outputs run(const JobOptions& options, const Case& c) {
@@ -62,10 +62,10 @@ Outputs run(const JobOptions& options, const Case& c) {
   std::vector<std::vector<Batch>> batches(size);
   for (int rank = 0; rank < job.size(); ++rank) {
     Batch batch{.sequence = 1,
-                .dtype = c.dtype,
-                .op = ReduceOp::adasum,
-                .prescale = c.prescale,
-                .postscale = c.postscale};
+                .operation = {.dtype = c.dtype,
+                              .op = ReduceOp::adasum,
+                              .prescale = c.prescale,
+                              .postscale = c.postscale}};
     for (const size_t elements : c.sizes) {
       const ByteVector input = input_of(c, rank, elements);
       inputs[rank].push_back(input);
@@ -157,4 +157,4 @@ TEST(AdasumRun, ATensorsBitsDependNeitherOnItsBatchNorOnWhereTheRanksAre) {
 }
 
 }  // namespace
-}  // namespace hvd::testing
+}  // namespace hvd::test

@@ -1,10 +1,9 @@
-// Alltoall: the ranks tell each other how many rows they send to whom, the outputs are allocated,
-// then data moves.
+// Alltoall: the ranks exchange their numbers of rows, allocate the outputs, then move the data.
 #include <algorithm>
 #include <utility>
 
 #include "core/backend/host/batch_memory.h"
-#include "core/backend/host/passes.h"
+#include "core/backend/host/pass_sequence.h"
 #include "core/backend/host/runs.h"
 #include "core/backend/host/sized_run.h"
 
@@ -14,7 +13,7 @@ namespace {
 class AlltoallRun final : public SizedRun {
  public:
   AlltoallRun(Plans& plans, Group& group, Batch batch)
-      : SizedRun(batch.sequence, kPasses,
+      : SizedRun(batch, kPasses,
                  batch.tensors.size() * static_cast<size_t>(group.size() * group.size())),
         plans_(plans),
         group_(group),
@@ -33,7 +32,7 @@ class AlltoallRun final : public SizedRun {
   size_t ranks() const { return static_cast<size_t>(group_.size()); }
   size_t rank() const { return static_cast<size_t>(group_.rank()); }
   size_t tensors() const { return batch_.tensors.size(); }
-  /// What `from` sends to `to` of a tensor. rows_: [from, tensor, to].
+  /// The number of rows of a tensor that `from` sends to `to`. rows_: [from, tensor, to].
   int64_t& rows(size_t from, size_t tensor, size_t to) {
     return rows_[(from * tensors() + tensor) * ranks() + to];
   }
@@ -58,7 +57,7 @@ class AlltoallRun final : public SizedRun {
     work.dtype = DType::int64;
     work.output.add(all, rows_.size() * sizeof(int64_t));
     work.input = only_block(blocks, rank(), work.output.part(rank() * blocks[0], blocks[0]));
-    passes_.add(plans_, group_, {Transfer::allgather}, blocks, std::move(work));
+    passes_.add(plans_, group_, {OperationKind::allgather}, blocks, std::move(work));
   }
 
   void allocate_outputs() override {
@@ -67,7 +66,7 @@ class AlltoallRun final : public SizedRun {
       if (!needs_output(batch_.tensors[i])) continue;
       int64_t sum = 0;
       for (size_t from = 0; from < ranks(); ++from) sum += rows(from, i, rank());
-      allocate_output(batch_.tensors[i], sum, batch_.dtype);
+      allocate_output(batch_.tensors[i], sum, batch_.operation.dtype);
     }
   }
 
@@ -81,14 +80,15 @@ class AlltoallRun final : public SizedRun {
       splits[from] = static_cast<int32_t>(rows(from, i, rank()));
   }
 
-  // Block from * ranks + to holds, tensor by tensor, what `from` sends to `to`.
+  // Block from * ranks + to holds the data that `from` sends to `to`, tensor by tensor.
   void move_data() override {
     activity_ = Activity::data;
     SmallVector<size_t, 1> row(tensors()), sent(tensors()), filled(tensors());
-    for (size_t i = 0; i < tensors(); ++i) row[i] = row_bytes(batch_.tensors[i], batch_.dtype);
+    for (size_t i = 0; i < tensors(); ++i)
+      row[i] = row_bytes(batch_.tensors[i], batch_.operation.dtype);
     Blocks blocks(ranks() * ranks());
     Work work;
-    work.dtype = batch_.dtype;
+    work.dtype = batch_.operation.dtype;
     for (size_t block = 0; block < blocks.size(); ++block) {
       const size_t from = block / ranks(), to = block % ranks();
       for (size_t i = 0; i < tensors(); ++i) {
@@ -105,10 +105,10 @@ class AlltoallRun final : public SizedRun {
           work.output.add_absent(bytes);
       }
     }
-    passes_.add(plans_, group_, {Transfer::alltoall}, blocks, std::move(work));
+    passes_.add(plans_, group_, {OperationKind::alltoall}, blocks, std::move(work));
   }
 
-  /// The piece behind the `done` bytes, and `done` after it.
+  /// Returns the piece after the first `done` bytes and advances `done` by `bytes`.
   template <class Byte>
   static Byte* advance_by(Byte* data, size_t& done, size_t bytes) {
     Byte* piece = data + done;

@@ -24,15 +24,15 @@ Rows rows_of(size_t rows, int rank, int size) {
 }
 
 size_t output_bytes(const Batch& batch, const BatchTensor& tensor, int rank, int size) {
-  const size_t bytes = tensor_bytes(tensor, batch.dtype);
-  if (batch.transfer == Transfer::allgather) return bytes * static_cast<size_t>(size);
-  if (batch.transfer != Transfer::reducescatter) return bytes;
+  const size_t bytes = tensor_bytes(tensor, batch.operation.dtype);
+  if (batch.operation.kind == OperationKind::allgather) return bytes * static_cast<size_t>(size);
+  if (batch.operation.kind != OperationKind::reducescatter) return bytes;
   return rows_of(static_cast<size_t>(tensor.shape[0]), rank, size).count *
-         row_bytes(tensor, batch.dtype);
+         row_bytes(tensor, batch.operation.dtype);
 }
 
 void add_input(GatherList& list, const std::byte* data, size_t bytes) {
-  list.add(const_cast<std::byte*>(data), bytes);  // the executor only reads inputs
+  list.add(const_cast<std::byte*>(data), bytes);  // the executor does not write to inputs
 }
 
 bool needs_output(const BatchTensor& tensor) {
@@ -51,11 +51,11 @@ ReducedTensors::ReducedTensors(const Batch& batch) {
   tensors.reserve(batch.tensors.size());
   for (const BatchTensor& tensor : batch.tensors) {
     Tensor& made = tensors.emplace_back();
-    made = {tensor.input, tensor.output, tensor_bytes(tensor, batch.dtype)};
+    made = {tensor.input, tensor.output, tensor_bytes(tensor, batch.operation.dtype)};
     if (tensor.output == nullptr) {
       const AlignedBuffer& stand_in = stand_ins.emplace_back(made.bytes);
-      kernel::fill_neutral(batch.op, batch.dtype, stand_in.data(),
-                           made.bytes / element_bytes(batch.dtype));
+      kernel::fill_neutral(batch.operation.op, batch.operation.dtype, stand_in.data(),
+                           made.bytes / element_bytes(batch.operation.dtype));
       made.input = made.output = stand_in.data();
     }
     add_input(inputs, made.input, made.bytes);

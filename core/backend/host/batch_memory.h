@@ -1,5 +1,4 @@
-// The tensors of a batch as memory: what a reduction reads and writes, also on a rank that has
-// joined. Owned by a Run.
+// The memory of the tensors of a batch, including the memory that a joined rank uses.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@
 namespace hvd {
 
 size_t tensor_bytes(const BatchTensor& tensor, DType dtype);
-/// Of one row of dim 0.
+/// Returns the bytes of one row of dim 0.
 size_t row_bytes(const BatchTensor& tensor, DType dtype);
 
 /// The rows of dim 0 that `rank` of `size` gets of `rows`: the first rows % size ranks get one
@@ -23,20 +22,20 @@ struct Rows {
 };
 Rows rows_of(size_t rows, int rank, int size);
 
-/// Of the output that the caller gives, on `rank` of `size`.
+/// Returns the bytes of an output provided by the caller, on `rank` of `size`.
 size_t output_bytes(const Batch& batch, const BatchTensor& tensor, int rank, int size);
 
-/// Appends `bytes` at `data` to what is only read.
+/// Appends `bytes` at `data` to a list that is only read.
 void add_input(GatherList& list, const std::byte* data, size_t bytes);
 
-/// Allgather, alltoall: whether the size of the output must be asked for. Agreed, like all facts of
-/// a batch.
+/// Returns whether the run must allocate the output of an allgather or alltoall, and exchange row
+/// counts first. Equal on all ranks.
 bool needs_output(const BatchTensor& tensor);
-/// Allocates the output, of `rows` rows. Throws std::bad_alloc.
+/// Allocates an output of `rows` rows. Throws std::bad_alloc.
 void allocate_output(BatchTensor& tensor, int64_t rows, DType dtype);
 
-/// What a reduction reads and writes, also on a rank that has joined: that one reads the neutral
-/// element, and nobody looks at its result.
+/// The memory that a reduction reads and writes. On a rank that has joined, inputs hold the neutral
+/// element and results are dropped.
 struct ReducedTensors {
   struct Tensor {
     const std::byte* input = nullptr;
@@ -48,8 +47,8 @@ struct ReducedTensors {
   explicit ReducedTensors(const Batch& batch);
 
   std::vector<Tensor> tensors;
-  GatherList inputs, outputs;            ///< the tensors end to end
-  std::vector<AlignedBuffer> stand_ins;  ///< what they point to on a rank that has joined
+  GatherList inputs, outputs;            ///< the tensors, concatenated
+  std::vector<AlignedBuffer> stand_ins;  ///< memory of the tensors on a rank that has joined
 };
 
 }  // namespace hvd

@@ -1,6 +1,6 @@
-// Another way than the Executor for the bytes of a pass, such as a library of collectives. The runs
-// of the host backend stay what they are: they say what a pass does, a Carrier does it. Owned by
-// the Context, and shared by all groups of a job.
+// Replaces the Executor for the passes of the host backend, e.g. by a library of collectives. The
+// runs of the host backend describe each pass, and a Carrier performs it. Owned by the Context and
+// shared by all groups of a job.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,15 @@
 
 namespace hvd {
 
-/// enter() and start() are for the holder of the driver token.
+/// Only the holder of the progress token may call enter() and start().
 class Carrier {
  public:
   virtual ~Carrier() = default;
-  /// There is a group of these global ranks, ascending; it may be where one was that is no more.
+  /// Announces the group of these global ranks (ascending). Its address may be that of a former
+  /// group.
   virtual void enter(const Group& group, const std::vector<int>& ranks) = 0;
-  /// A pass of `kind` over the blocks, on a group that has been entered. Nothing happens before
-  /// the first advance() of what is returned. `work` has no plan. The memory it lists outlives the
+  /// Prepares a pass of `kind` over `blocks` on a group that has been entered. The pass starts with
+  /// the first advance() of the Run. `work` has no plan. The memory listed in it must outlive the
   /// Run.
   virtual std::unique_ptr<Run> start(const Group& group, const PassKind& kind, const Blocks& blocks,
                                      Work work) = 0;

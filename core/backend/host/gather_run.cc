@@ -1,31 +1,29 @@
-// Allgather: the ranks tell each other their first dimensions, the outputs are allocated, then data
-// moves.
+// Allgather: the ranks exchange their first dimensions, allocate the outputs, then move the data.
 #include <algorithm>
 #include <utility>
 
 #include "core/backend/host/batch_memory.h"
-#include "core/backend/host/passes.h"
+#include "core/backend/host/pass_sequence.h"
 #include "core/backend/host/runs.h"
 #include "core/backend/host/sized_run.h"
 
 namespace hvd {
 namespace {
 
-/// What everybody gathers: a block a rank of the whole group, which may be in pieces.
+/// An allgather of one block per rank of the whole group. Blocks may consist of several pieces.
 struct Gathering {
   GatherList own_input;             ///< of this rank's block
   std::vector<GatherList> outputs;  ///< [rank] of the whole group
 };
 
-/// First the ranks with equal places in their hosts gather across; then each hands its neighbours
-/// all that it has got.
-void add_gather_in_levels(Passes& passes, Plans& plans, GroupLevels& groups,
+/// First gathers across hosts among ranks with equal local ranks, then within each host.
+void add_gather_in_levels(PassSequence& passes, Plans& plans, GroupLevels& groups,
                           const Gathering& blocks, DType dtype) {
   const auto hosts = static_cast<size_t>(groups.across->size());
   const auto places = static_cast<size_t>(groups.host->size());
   const auto own_place = static_cast<size_t>(groups.host->rank());
-  std::vector<GatherList> of_place(places);  // all hosts' blocks end to end
-  std::vector<GatherList> of_host(hosts);    // those of this rank's place
+  std::vector<GatherList> of_place(places);  // blocks of all hosts for each local rank
+  std::vector<GatherList> of_host(hosts);    // block of each host for the own local rank
   for (size_t host = 0; host < hosts; ++host) {
     for (size_t place = 0; place < places; ++place) {
       const GatherList& block = blocks.outputs[groups.ranks[host * places + place]];
@@ -40,8 +38,7 @@ void add_gather_in_levels(Passes& passes, Plans& plans, GroupLevels& groups,
 class GatherRun final : public SizedRun {
  public:
   GatherRun(Plans& plans, GroupLevels& groups, Batch batch, bool in_levels)
-      : SizedRun(batch.sequence, kPasses,
-                 batch.tensors.size() * static_cast<size_t>(groups.all->size())),
+      : SizedRun(batch, kPasses, batch.tensors.size() * static_cast<size_t>(groups.all->size())),
         plans_(plans),
         groups_(groups),
         in_levels_(in_levels),
@@ -88,26 +85,27 @@ class GatherRun final : public SizedRun {
       if (!needs_output(batch_.tensors[i])) continue;
       int64_t sum = 0;
       for (size_t from = 0; from < ranks(); ++from) sum += rows(from, i);
-      allocate_output(batch_.tensors[i], sum, batch_.dtype);
+      allocate_output(batch_.tensors[i], sum, batch_.operation.dtype);
     }
   }
 
-  // A block is what a rank contributes to all tensors; its pieces lie in the outputs.
+  // A block is the contribution of a rank to all tensors. Its pieces are parts of the outputs.
   void move_data() override {
     activity_ = Activity::data;
     Gathering blocks;
     blocks.outputs.resize(ranks());
     for (size_t i = 0; i < batch_.tensors.size(); ++i) {
       const BatchTensor& tensor = batch_.tensors[i];
-      add_input(blocks.own_input, tensor.input, tensor_bytes(tensor, batch_.dtype));
+      add_input(blocks.own_input, tensor.input, tensor_bytes(tensor, batch_.operation.dtype));
       std::byte* piece = tensor.output;
       for (size_t from = 0; from < ranks(); ++from) {
-        const size_t bytes = static_cast<size_t>(rows(from, i)) * row_bytes(tensor, batch_.dtype);
+        const size_t bytes =
+            static_cast<size_t>(rows(from, i)) * row_bytes(tensor, batch_.operation.dtype);
         blocks.outputs[from].add(piece, bytes);
         piece += bytes;
       }
     }
-    gather(blocks, batch_.dtype);
+    gather(blocks, batch_.operation.dtype);
   }
 
   Plans& plans_;

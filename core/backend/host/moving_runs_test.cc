@@ -1,4 +1,4 @@
-// Allgather, also in levels, and alltoall against one process that has all inputs.
+// Compares allgather, also in levels, and alltoall with a single process that has all inputs.
 #include <gtest/gtest.h>
 
 #include <list>
@@ -7,10 +7,10 @@
 #include "core/backend/host/testing.h"
 #include "core/kernel/reference.h"
 
-namespace hvd::testing {
+namespace hvd::test {
 namespace {
 
-/// Rows of dim 0 in which each element tells where it comes from.
+/// Rows of dim 0 in which each element encodes its source.
 ByteVector rows_from(DType dtype, int from, int64_t rows, int64_t row_elements) {
   Numbers numbers;
   for (int64_t i = 0; i < rows * row_elements; ++i)
@@ -24,15 +24,15 @@ void append(ByteVector& to, const ByteVector& from) {
 }
 
 struct Case {
-  Transfer transfer = Transfer::allgather;
+  OperationKind kind = OperationKind::allgather;
   DType dtype = DType::float32;
-  /// Every rank has equally many rows, the outputs are there, and nobody asks.
+  /// Every rank has the same number of rows and outputs are provided: no exchange of row counts.
   bool equal = false;
-  bool uneven_splits = true;  ///< alltoall: else none are given
-  int64_t scale = 1;          ///< of the numbers of rows
+  bool uneven_splits = true;  ///< alltoall; false: no splits
+  int64_t scale = 1;          ///< factor for the numbers of rows
 };
 
-/// A tensor a rank, several a batch: what goes in, and what must come out.
+/// Several tensors per rank and batch: inputs and expected outputs.
 class Memory {
  public:
   static constexpr size_t kTensors = 3;
@@ -42,18 +42,18 @@ class Memory {
       : case_(c), size_(size), random_(seed), ranks_(static_cast<size_t>(size)) {
     for (auto& tensors : ranks_) tensors.resize(kTensors);
     for (size_t tensor = 0; tensor < kTensors; ++tensor)
-      c.transfer == Transfer::allgather ? fill_gather(tensor) : fill_alltoall(tensor);
+      c.kind == OperationKind::allgather ? fill_gather(tensor) : fill_alltoall(tensor);
   }
 
   Batch batch(int rank, uint64_t sequence) {
-    Batch made{.sequence = sequence, .transfer = case_.transfer, .dtype = case_.dtype};
+    Batch made{.sequence = sequence, .operation = {.kind = case_.kind, .dtype = case_.dtype}};
     for (size_t i = 0; i < kTensors; ++i) {
       Tensor& mine = ranks_[rank][i];
       BatchTensor& tensor = made.tensors.emplace_back();
       tensor.input = mine.input.data();
       tensor.shape = {mine.rows, kRowElements[i]};
       tensor.splits = mine.splits;
-      if (case_.transfer == Transfer::alltoall) tensor.received_splits = &mine.received_splits;
+      if (case_.kind == OperationKind::alltoall) tensor.received_splits = &mine.received_splits;
       if (case_.equal) {
         mine.output.resize(mine.expected.size());
         tensor.output = mine.output.data();
@@ -91,7 +91,7 @@ class Memory {
       data = tensor.gathered.memory.data();
     }
     ASSERT_EQ(ByteVector(data, data + tensor.expected.size()), tensor.expected);
-    if (case_.transfer != Transfer::alltoall) return;
+    if (case_.kind != OperationKind::alltoall) return;
     ASSERT_EQ(tensor.received_splits.shape, Shape{size_});
     const auto* received = reinterpret_cast<const int32_t*>(tensor.received_splits.memory.data());
     ASSERT_EQ(std::vector<int32_t>(received, received + size_), tensor.expected_splits);
@@ -134,7 +134,7 @@ class Memory {
     }
   }
 
-  /// Rows behind the last split, which go nowhere.
+  /// Rows after the last split, which are not sent.
   void add_tail(Tensor& tensor, size_t i) {
     append(tensor.input, rows_from(case_.dtype, 99, 2, kRowElements[i]));
     tensor.rows += 2;
@@ -161,22 +161,22 @@ void expect_right(const JobOptions& options, const HostRules& rules,
   for (Memory& memory : memories) memory.expect_right();
 }
 
-std::vector<Case> moves(Transfer transfer) {
+std::vector<Case> moves(OperationKind kind) {
   std::vector<Case> cases;
   for (const DType dtype : all_types()) {
-    cases.push_back({.transfer = transfer, .dtype = dtype});
-    cases.push_back({.transfer = transfer, .dtype = dtype, .equal = true});
-    if (transfer == Transfer::alltoall)
-      cases.push_back({.transfer = transfer, .dtype = dtype, .uneven_splits = false});
+    cases.push_back({.kind = kind, .dtype = dtype});
+    cases.push_back({.kind = kind, .dtype = dtype, .equal = true});
+    if (kind == OperationKind::alltoall)
+      cases.push_back({.kind = kind, .dtype = dtype, .uneven_splits = false});
   }
-  cases.push_back({.transfer = transfer, .scale = 200});
-  cases.push_back({.transfer = transfer, .equal = true, .scale = 200});
+  cases.push_back({.kind = kind, .scale = 200});
+  cases.push_back({.kind = kind, .equal = true, .scale = 200});
   return cases;
 }
 
 TEST(GatherRun, PutsTheRowsOfAllRanksInTheirOrder) {
   for (const JobOptions& options : flat_jobs())
-    expect_right(options, HostRules(), moves(Transfer::allgather));
+    expect_right(options, HostRules(), moves(OperationKind::allgather));
 }
 
 TEST(GatherRun, TakesSeveralSegments) {
@@ -187,7 +187,7 @@ TEST(GatherRun, TakesSeveralSegments) {
 
 TEST(GatherInLevels, PutsTheRowsOfAllRanksInTheirOrder) {
   for (const JobOptions& options : level_jobs())
-    expect_right(options, level_rules(), moves(Transfer::allgather));
+    expect_right(options, level_rules(), moves(OperationKind::allgather));
 }
 
 TEST(GatherInLevels, TakesSeveralSegmentsWhereHostsNeedDifferentlyMany) {
@@ -199,21 +199,21 @@ TEST(GatherInLevels, TakesSeveralSegmentsWhereHostsNeedDifferentlyMany) {
 
 TEST(AlltoallRun, GivesEveryRankWhatOthersHaveForIt) {
   for (const JobOptions& options : flat_jobs())
-    expect_right(options, HostRules(), moves(Transfer::alltoall));
+    expect_right(options, HostRules(), moves(OperationKind::alltoall));
 }
 
 TEST(AlltoallRun, TakesSeveralSegments) {
-  const Case large{.transfer = Transfer::alltoall, .scale = 50000};
+  const Case large{.kind = OperationKind::alltoall, .scale = 50000};
   expect_right({.ranks_per_host = {1, 1, 1}}, HostRules(), {large, large});
   expect_right({.ranks_per_host = {3}}, HostRules(), {large, large});
   expect_right({.ranks_per_host = {2, 1}}, HostRules(), {large, large});
 }
 
 TEST(AlltoallRun, WorksForManyRanks) {
-  const Case small{.transfer = Transfer::alltoall};
+  const Case small{.kind = OperationKind::alltoall};
   expect_right({.ranks_per_host = {100}}, HostRules(), {small});
   expect_right({.ranks_per_host = std::vector<int>(40, 1)}, HostRules(), {small});
 }
 
 }  // namespace
-}  // namespace hvd::testing
+}  // namespace hvd::test

@@ -8,19 +8,12 @@
 namespace hvd {
 namespace {
 
-bool is_in_place(Transfer transfer, const std::byte* input, const std::byte* output) {
-  return input == output && (transfer == Transfer::allreduce || transfer == Transfer::broadcast);
-}
-
 bool has_output(const BatchTensor& tensor) { return tensor.output != nullptr; }
 
 }  // namespace
 
-bool overlaps_own_input(const EagerTask& task, int rank, int size) {
-  if (is_in_place(task.transfer, task.input, task.output) || !gives(task, rank)) return false;
-  const auto input = reinterpret_cast<uintptr_t>(task.input);
-  const auto output = reinterpret_cast<uintptr_t>(task.output);
-  return output < input + task.bytes() && input < output + output_bytes(task, rank, size);
+bool is_in_place(OperationKind kind, const std::byte* input, const std::byte* output) {
+  return input == output && (kind == OperationKind::allreduce || kind == OperationKind::broadcast);
 }
 
 std::vector<size_t> OverlapSearch::find(const Batch& batch, int rank, int size) {
@@ -35,18 +28,20 @@ std::vector<size_t> OverlapSearch::find(const Batch& batch, int rank, int size) 
   return written_overlaps();
 }
 
-/// Of a broadcast, the root alone reads its input. Its result in place counts as written, because
-/// results are stored in the order of the tensors.
+/// Collects the ranges that the batch reads or writes. Only the root of a broadcast reads its
+/// input. An output in place counts as written, because results are stored in the order of the
+/// tensors.
 void OverlapSearch::collect(const Batch& batch, int rank, int size) {
   extents_.clear();
-  const bool reads = batch.transfer != Transfer::broadcast || rank == batch.root;
+  const bool reads =
+      batch.operation.kind != OperationKind::broadcast || rank == batch.operation.root;
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     const BatchTensor& tensor = batch.tensors[i];
-    if (is_in_place(batch.transfer, tensor.input, tensor.output)) {
-      add(tensor.output, tensor_bytes(tensor, batch.dtype), i, true);
+    if (is_in_place(batch.operation.kind, tensor.input, tensor.output)) {
+      add(tensor.output, tensor_bytes(tensor, batch.operation.dtype), i, true);
       continue;
     }
-    if (reads) add(tensor.input, tensor_bytes(tensor, batch.dtype), i, false);
+    if (reads) add(tensor.input, tensor_bytes(tensor, batch.operation.dtype), i, false);
     add(tensor.output, output_bytes(batch, tensor, rank, size), i, true);
   }
 }
@@ -57,7 +52,7 @@ void OverlapSearch::add(const std::byte* data, size_t bytes, size_t tensor, bool
   extents_.push_back({begin, begin + bytes, static_cast<uint32_t>(tensor), written});
 }
 
-/// Each extent ends before the next one in the order begins, so nothing overlaps.
+/// Returns whether each extent ends before the next one begins, i.e. nothing overlaps.
 bool OverlapSearch::follow_one_another() const {
   uintptr_t end = 0;
   for (const uint32_t index : order_) {
@@ -67,8 +62,8 @@ bool OverlapSearch::follow_one_another() const {
   return true;
 }
 
-/// An extent overlaps one before it if the farthest end of those lies behind its beginning, and one
-/// behind it if the next one begins before its end.
+/// An extent overlaps an earlier extent if the largest end so far is greater than its begin. It
+/// overlaps a later extent if the next one begins before its end.
 std::vector<size_t> OverlapSearch::written_overlaps() const {
   std::vector<size_t> tensors;
   uintptr_t farthest_end = 0;

@@ -1,6 +1,6 @@
-// Which outputs of a batch share memory with something else that the batch reads or writes. Passes
-// read and write the tensors in an order of their own, so such an output must not be written
-// before everything has been read: it goes to private memory first (private_outputs.h).
+// Finds the outputs of a batch that share memory with other tensors of the batch. A PassSequence
+// reads and writes tensors in any order, so such an output is first written to private memory
+// (private_outputs.h).
 #pragma once
 
 #include <cstddef>
@@ -8,26 +8,24 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/backend/host/eager_task.h"
 
 namespace hvd {
 
-/// Whether the output shares memory with the input that `rank` of `size` reads. Not where an
-/// allreduce or a broadcast is in place: output and input are the same memory.
-bool overlaps_own_input(const EagerTask& task, int rank, int size);
+/// Returns whether output and input are the same memory and the operation supports that.
+bool is_in_place(OperationKind kind, const std::byte* input, const std::byte* output);
 
-/// Searches one batch after the other. Keeps the order of the addresses of the last one, because
-/// batches repeat: as long as it still fits, a search is one pass over the tensors. Owned and used
-/// by one thread.
+/// Searches batches for overlaps. Batches repeat, so it keeps the order of the addresses of the
+/// last batch. While that order is right, a search is one pass over the tensors. Owned and used by
+/// one thread.
 class OverlapSearch {
  public:
-  /// The indices, ascending, of the tensors of `batch` whose output overlaps the input or output
-  /// of another tensor, or, unless it is in place, its own input. Usually none. `rank` of `size`:
-  /// this one within the group.
+  /// Returns the indices, ascending, of the tensors of `batch` whose output overlaps the input or
+  /// output of another tensor, or its own input unless it is in place. `rank` of `size`: this rank
+  /// within the group.
   std::vector<size_t> find(const Batch& batch, int rank, int size);
 
  private:
-  /// Memory that the batch reads, or that it writes.
+  /// A range of memory that the batch reads or writes.
   struct Extent {
     uintptr_t begin = 0;
     uintptr_t end = 0;

@@ -1,4 +1,4 @@
-// Which outputs of a batch overlap other memory of it.
+// Which outputs of a batch overlap other memory of the batch.
 #include "core/backend/host/overlap.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using Found = std::vector<size_t>;
 
-/// Only addresses within it are used.
+/// Never read or written; only addresses within it are used.
 std::byte* memory() {
   static std::byte bytes[4096];
   return bytes;
@@ -63,26 +63,30 @@ TEST(OverlapSearch, LeavesOutTensorsWithoutBytesOrMemory) {
 }
 
 TEST(OverlapSearch, KnowsThatOnlyTheRootOfABroadcastReads) {
-  const Batch batch{.transfer = Transfer::broadcast,
-                    .root = 1,
+  const Batch batch{.operation = {.kind = OperationKind::broadcast, .root = 1},
                     .tensors = {bytes_at(0, 20, 10), bytes_at(40, 0, 10)}};
   EXPECT_EQ(find(batch, 0), Found());
   EXPECT_EQ(find(batch, 1), (Found{1}));
 }
 
 TEST(OverlapSearch, KnowsHowLargeOutputsAre) {
-  const Batch gather{.transfer = Transfer::allgather, .tensors = {bytes_at(0, 10, 10)}};
+  const Batch gather{.operation = {.kind = OperationKind::allgather},
+                     .tensors = {bytes_at(0, 10, 10)}};
   EXPECT_EQ(find(gather), Found());
-  const Batch into{.transfer = Transfer::allgather, .tensors = {bytes_at(29, 10, 10)}};
+  const Batch into{.operation = {.kind = OperationKind::allgather},
+                   .tensors = {bytes_at(29, 10, 10)}};
   EXPECT_EQ(find(into), (Found{0}));
-  const Batch scatter{.transfer = Transfer::reducescatter,
+  const Batch scatter{.operation = {.kind = OperationKind::reducescatter},
                       .tensors = {bytes_at(10, 0, 3), bytes_at(20, 2, 3)}};
-  EXPECT_EQ(find(scatter, 0), Found());  // two rows, and they would be three
-  EXPECT_EQ(find({.transfer = Transfer::reducescatter, .tensors = {in_place(0, 2)}}), (Found{0}));
-  EXPECT_EQ(find({.transfer = Transfer::alltoall, .tensors = {in_place(0, 2)}}), (Found{0}));
+  EXPECT_EQ(find(scatter, 0), Found());  // two rows; a third would overlap
+  EXPECT_EQ(
+      find({.operation = {.kind = OperationKind::reducescatter}, .tensors = {in_place(0, 2)}}),
+      (Found{0}));
+  EXPECT_EQ(find({.operation = {.kind = OperationKind::alltoall}, .tensors = {in_place(0, 2)}}),
+            (Found{0}));
 }
 
-/// Every pair is looked at.
+/// Compares every pair.
 Found plainly(const Batch& batch) {
   Found found;
   const auto meets = [](const std::byte* a, size_t a_bytes, const std::byte* b, size_t b_bytes) {
@@ -90,11 +94,11 @@ Found plainly(const Batch& batch) {
   };
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     const BatchTensor& one = batch.tensors[i];
-    const size_t bytes = tensor_bytes(one, batch.dtype);
+    const size_t bytes = tensor_bytes(one, batch.operation.dtype);
     bool overlaps = one.input != one.output && meets(one.output, bytes, one.input, bytes);
     for (size_t j = 0; j < batch.tensors.size(); ++j) {
       const BatchTensor& other = batch.tensors[j];
-      const size_t other_bytes = tensor_bytes(other, batch.dtype);
+      const size_t other_bytes = tensor_bytes(other, batch.operation.dtype);
       overlaps |= i != j && (meets(one.output, bytes, other.input, other_bytes) ||
                              meets(one.output, bytes, other.output, other_bytes));
     }
@@ -103,7 +107,7 @@ Found plainly(const Batch& batch) {
   return found;
 }
 
-// One search for all, as batches follow one another: what it remembers must not matter.
+// One search object for all batches: its state must not affect the results.
 TEST(OverlapSearch, FindsWhatALookAtAllPairsFinds) {
   OverlapSearch search;
   for (const uint64_t seed : sim::seeds(3000)) {
@@ -117,30 +121,6 @@ TEST(OverlapSearch, FindsWhatALookAtAllPairsFinds) {
     }
     ASSERT_EQ(search.find(batch, 0, 2), plainly(batch)) << "seed " << seed;
   }
-}
-
-EagerTask task_at(Transfer transfer, size_t input, size_t output, size_t rows) {
-  return {.transfer = transfer,
-          .root = 1,
-          .input = memory() + input,
-          .output = memory() + output,
-          .rows = rows,
-          .row_bytes = 1};
-}
-
-TEST(OverlapsOwnInput, IsSaidOfEverythingButATensorInPlace) {
-  EXPECT_FALSE(overlaps_own_input(task_at(Transfer::allreduce, 0, 0, 10), 0, 2));
-  EXPECT_FALSE(overlaps_own_input(task_at(Transfer::broadcast, 0, 0, 10), 1, 2));
-  EXPECT_FALSE(overlaps_own_input(task_at(Transfer::broadcast, 0, 5, 10), 0, 2));  // reads nothing
-  EXPECT_TRUE(overlaps_own_input(task_at(Transfer::broadcast, 0, 5, 10), 1, 2));
-  EXPECT_TRUE(overlaps_own_input(task_at(Transfer::allreduce, 0, 9, 10), 0, 2));
-  EXPECT_TRUE(overlaps_own_input(task_at(Transfer::allreduce, 9, 0, 10), 0, 2));
-  EXPECT_FALSE(overlaps_own_input(task_at(Transfer::allreduce, 10, 0, 10), 0, 2));
-  EXPECT_TRUE(overlaps_own_input(task_at(Transfer::allgather, 19, 0, 10), 0, 2));
-  EXPECT_FALSE(overlaps_own_input(task_at(Transfer::allgather, 20, 0, 10), 0, 2));
-  EXPECT_TRUE(overlaps_own_input(task_at(Transfer::alltoall, 0, 0, 10), 0, 2));
-  EXPECT_TRUE(overlaps_own_input(task_at(Transfer::reducescatter, 4, 0, 10), 0, 2));
-  EXPECT_FALSE(overlaps_own_input(task_at(Transfer::reducescatter, 5, 0, 10), 0, 2));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Batches whose tensors lie anywhere in one memory, beside the same batches of tensors that lie
-// apart: every operation reads what was there before the batch, and the results are stored in the
-// order of the tensors.
+// Compares batches of overlapping tensors in one memory with the same batches of separate tensors.
+// Every operation reads its input as it was before the batch, and results are stored in the order
+// of the tensors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 #include "core/backend/host/testing.h"
 #include "core/sim/seeds.h"
 
-namespace hvd::testing {
+namespace hvd::test {
 namespace {
 
 struct Case {
-  Transfer transfer = Transfer::allreduce;
+  OperationKind kind = OperationKind::allreduce;
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;
   double prescale = 1.0;
@@ -27,13 +27,13 @@ struct Case {
   bool joined_rank_0 = false;
 };
 
-/// Where a tensor lies in the memory of its rank, in bytes.
-struct Place {
+/// The offsets of a tensor in the memory of its rank, in bytes.
+struct Offsets {
   size_t input = 0;
   size_t output = 0;
 };
 
-/// One batch on all ranks, twice: of tensors within one memory, and of copies of them.
+/// One batch on all ranks, twice: with tensors in one memory, and with copies of them.
 class Memory {
  public:
   Memory(Case c, int size, uint64_t seed)
@@ -66,15 +66,15 @@ class Memory {
         std::ranges::copy(one.outputs[i],
                           expected.begin() + static_cast<ptrdiff_t>(one.places[i].output));
       ASSERT_EQ(one.memory, expected)
-          << "rank " << rank << " of " << ranks_.size() << ", transfer "
-          << static_cast<int>(case_.transfer) << " of " << name_of(case_.dtype) << ", "
-          << name_of(case_.op) << ", prescale " << case_.prescale;
+          << "rank " << rank << " of " << ranks_.size() << ", kind " << static_cast<int>(case_.kind)
+          << " of " << name_of(case_.dtype) << ", " << name_of(case_.op) << ", prescale "
+          << case_.prescale;
     }
   }
 
  private:
   struct Rank {
-    std::vector<Place> places;
+    std::vector<Offsets> places;
     ByteVector before, memory;
     std::vector<ByteVector> inputs, outputs;
   };
@@ -85,12 +85,12 @@ class Memory {
   template <class Bind>
   Batch batch(int rank, uint64_t sequence, Bind bind) const {
     Batch made{.sequence = sequence,
-               .transfer = case_.transfer,
-               .dtype = case_.dtype,
-               .op = case_.op,
-               .prescale = case_.prescale,
-               .postscale = case_.postscale,
-               .root = case_.root};
+               .operation = {.kind = case_.kind,
+                             .dtype = case_.dtype,
+                             .op = case_.op,
+                             .root = case_.root,
+                             .prescale = case_.prescale,
+                             .postscale = case_.postscale}};
     for (size_t i = 0; i < case_.shapes.size(); ++i) {
       BatchTensor& tensor = made.tensors.emplace_back();
       tensor.shape = case_.shapes[i];
@@ -103,12 +103,12 @@ class Memory {
     return static_cast<size_t>(element_count(case_.shapes[tensor]));
   }
   size_t output_elements(int rank, size_t tensor) const {
-    const Batch like{.transfer = case_.transfer, .dtype = case_.dtype};
+    const Batch like{.operation = {.kind = case_.kind, .dtype = case_.dtype}};
     return output_bytes(like, {.shape = case_.shapes[tensor]}, rank, size()) /
            element_bytes(case_.dtype);
   }
 
-  /// In a memory so short that much overlaps; of some ranks nothing.
+  /// The memory is so small that many tensors overlap, but on some ranks none.
   void draw_places(int rank) {
     std::vector<size_t> inputs, outputs;
     size_t longest = 0, all = 0;
@@ -127,7 +127,7 @@ class Memory {
       return at * element_bytes(case_.dtype);
     };
     for (size_t i = 0; i < inputs.size(); ++i) {
-      Place& made = ranks_[rank].places.emplace_back();
+      Offsets& made = ranks_[rank].places.emplace_back();
       made.input = place(inputs[i]);
       made.output = place(outputs[i]);
       if (inputs[i] == outputs[i] && random_() % 2 == 0) made.output = made.input;
@@ -170,18 +170,18 @@ void expect_equal(const JobOptions& options, const HostRules& rules,
   for (const Memory& memory : memories) memory.expect_equal();
 }
 
-/// Of a few tensors each, some alike, some of several segments.
-std::vector<Case> cases_of(Transfer transfer, int ranks) {
-  const bool reduces = transfer == Transfer::allreduce || transfer == Transfer::reducescatter;
+/// Batches of a few tensors, some equal, some with several segments.
+std::vector<Case> cases_of(OperationKind kind, int ranks) {
+  const bool reduces = kind == OperationKind::allreduce || kind == OperationKind::reducescatter;
   std::vector<Case> cases;
   for (const DType dtype : {DType::float32, DType::float16, DType::int64, DType::uint8})
     for (const double prescale : {1.0, 2.0}) {
       if (!reduces && prescale != 1.0) continue;
-      Case made{.transfer = transfer, .dtype = dtype, .prescale = prescale};
+      Case made{.kind = kind, .dtype = dtype, .prescale = prescale};
       made.op = cases.size() % 3 == 2 ? ReduceOp::average : ReduceOp::sum;
       made.root = static_cast<int>(cases.size()) % ranks;
       made.shapes = {{5}, {5}, {1}, {700, 3}, {700, 3}, {3000}};
-      if (transfer == Transfer::alltoall)
+      if (kind == OperationKind::alltoall)
         for (Shape& shape : made.shapes) shape[0] *= ranks;
       cases.push_back(made);
     }
@@ -190,9 +190,10 @@ std::vector<Case> cases_of(Transfer transfer, int ranks) {
 
 TEST(OverlappingRuns, ReadWhatWasThereBeforeAndStoreInTheOrderOfTheTensors) {
   for (const JobOptions& options : flat_jobs())
-    for (const Transfer transfer : {Transfer::allreduce, Transfer::broadcast, Transfer::allgather,
-                                    Transfer::alltoall, Transfer::reducescatter})
-      expect_equal(options, HostRules(), cases_of(transfer, ranks_of(options)));
+    for (const OperationKind kind :
+         {OperationKind::allreduce, OperationKind::broadcast, OperationKind::allgather,
+          OperationKind::alltoall, OperationKind::reducescatter})
+      expect_equal(options, HostRules(), cases_of(kind, ranks_of(options)));
 }
 
 TEST(OverlappingRuns, AreTheSameByEveryAlgorithm) {
@@ -200,14 +201,14 @@ TEST(OverlappingRuns, AreTheSameByEveryAlgorithm) {
     for (const std::vector<int>& hosts : {std::vector{3}, {1, 1, 1}, {1, 1, 1, 1}, {2, 2}}) {
       const HostRules rules{.allreduce = {.choice = static_cast<AlgorithmChoice>(choice)}};
       expect_equal({.ranks_per_host = hosts}, rules,
-                   cases_of(Transfer::allreduce, ranks_of({.ranks_per_host = hosts})));
+                   cases_of(OperationKind::allreduce, ranks_of({.ranks_per_host = hosts})));
     }
 }
 
 TEST(OverlappingRuns, AreTheSameInLevels) {
   for (const JobOptions& options : level_jobs())
-    for (const Transfer transfer : {Transfer::allreduce, Transfer::allgather})
-      expect_equal(options, level_rules(), cases_of(transfer, ranks_of(options)));
+    for (const OperationKind kind : {OperationKind::allreduce, OperationKind::allgather})
+      expect_equal(options, level_rules(), cases_of(kind, ranks_of(options)));
 }
 
 TEST(OverlappingRuns, AreTheSameForAdasum) {
@@ -227,7 +228,7 @@ TEST(OverlappingRuns, AreTheSameForAdasum) {
 
 TEST(OverlappingRuns, AreTheSameBesideARankThatHasJoined) {
   for (const JobOptions& options : flat_jobs()) {
-    std::vector<Case> cases = cases_of(Transfer::allreduce, ranks_of(options));
+    std::vector<Case> cases = cases_of(OperationKind::allreduce, ranks_of(options));
     for (Case& made : cases) made.joined_rank_0 = true;
     if (ranks_of(options) > 1) expect_equal(options, HostRules(), cases);
   }
@@ -237,8 +238,8 @@ TEST(OverlappingRuns, AreTheSameInAnyOrderOfTheRanks) {
   for (const uint64_t seed : sim::seeds(20))
     for (const std::vector<int>& hosts : {std::vector{2}, {1, 1}, {2, 1}})
       expect_equal({.ranks_per_host = hosts, .seed = seed}, HostRules(),
-                   cases_of(Transfer::allreduce, ranks_of({.ranks_per_host = hosts})));
+                   cases_of(OperationKind::allreduce, ranks_of({.ranks_per_host = hosts})));
 }
 
 }  // namespace
-}  // namespace hvd::testing
+}  // namespace hvd::test

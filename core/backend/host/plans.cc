@@ -10,8 +10,8 @@
 namespace hvd {
 namespace {
 
-// Where one phase reduces all, a rank reads again what it has sent: two segments of it and as much
-// of what comes in stay in the cache of a core.
+// If one phase reduces everything, a rank reads its sent data again. Two segments of it and of the
+// received data fit into the cache of a core.
 constexpr size_t kOneShotSegmentBytes = 128 * KiB;
 
 bool reduces_in_one_phase(const Schedule& schedule) {
@@ -21,17 +21,19 @@ bool reduces_in_one_phase(const Schedule& schedule) {
 }
 
 Schedule schedule_of(const PassKind& kind, const GroupFacts& group, const Blocks& blocks) {
-  switch (kind.transfer) {
-    case Transfer::allreduce:
+  switch (kind.kind) {
+    case OperationKind::allreduce:
       return choose_allreduce(group, blocks[0], kind.rules);
-    case Transfer::allgather:
+    case OperationKind::allgather:
       return choose_allgather(group, std::reduce(blocks.begin(), blocks.end()));
-    case Transfer::broadcast:
+    case OperationKind::broadcast:
       return choose_broadcast(group, kind.root);
-    case Transfer::alltoall:
+    case OperationKind::alltoall:
       return choose_alltoall(group);
-    case Transfer::reducescatter:
+    case OperationKind::reducescatter:
       return choose_reducescatter(group);
+    default:
+      break;
   }
   HVD_ASSERT(false);
 }
@@ -39,7 +41,7 @@ Schedule schedule_of(const PassKind& kind, const GroupFacts& group, const Blocks
 std::shared_ptr<const Plan> make(const PassKind& kind, const Group& group, DType dtype,
                                  const Blocks& blocks) {
   Schedule schedule = schedule_of(kind, facts_of(group), blocks);
-  const bool whole = kind.transfer == Transfer::allreduce || kind.transfer == Transfer::broadcast;
+  const bool whole = kind.kind == OperationKind::allreduce || kind.kind == OperationKind::broadcast;
   Layout layout = whole ? split_for(group, schedule, blocks[0], dtype)
                         : blocks_for(group, schedule, blocks, dtype);
   return make_plan(std::move(schedule), std::move(layout));

@@ -1,4 +1,4 @@
-// The plans of passes, kept for when an operation comes again, as in training nearly all do.
+// A cache of plans, since training repeats nearly all operations.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,21 @@
 
 namespace hvd {
 
-/// What a pass does.
+/// The parameters of a pass.
 struct PassKind {
-  Transfer transfer = Transfer::allreduce;
+  OperationKind kind = OperationKind::allreduce;
   AllreduceRules rules{};  ///< allreduce
   int root = 0;            ///< broadcast: rank within the group
   bool operator==(const PassKind&) const = default;
 };
 
-/// Bytes of every block that a pass moves; of allreduce and broadcast, one for all.
+/// The bytes of every block that a pass moves. Allreduce and broadcast have one block.
 using Blocks = SmallVector<size_t, 4>;
 
 GroupFacts facts_of(const Group& group);
-/// `schedule` over segments of all `bytes`, each cut into its chunks.
+/// Splits `bytes` into segments, and each segment into the chunks of `schedule`.
 Layout split_for(const Group& group, const Schedule& schedule, size_t bytes, DType dtype);
-/// `schedule` over blocks, of which chunk i is one.
+/// Lays out `blocks` as the chunks of `schedule`.
 Layout blocks_for(const Group& group, const Schedule& schedule, std::span<const size_t> blocks,
                   DType dtype);
 
@@ -38,17 +38,17 @@ class Carrier;
 /// Owned and used by one thread.
 class Plans {
  public:
-  /// `carrier`: who takes the passes that need no plan of ours; none where all of them do.
+  /// `carrier`: performs passes without a plan; nullptr: all passes need a plan.
   explicit Plans(Carrier* carrier = nullptr) : carrier_(carrier) {}
 
   Carrier* carrier() const { return carrier_; }
-  /// The same on all ranks, as far as the arguments are.
+  /// Returns the plan of a pass. Ranks with equal arguments get consistent plans.
   std::shared_ptr<const Plan> plan_of(const PassKind& kind, const Group& group, DType dtype,
                                       const Blocks& blocks);
 
  private:
   static constexpr size_t kMostKept = 32;
-  static constexpr size_t kMostBlocks = 256;  ///< of a plan that is kept; alltoall has size^2
+  static constexpr size_t kMostBlocks = 256;  ///< of a cached plan; an alltoall has size^2
 
   struct Kept {
     PassKind kind;
@@ -62,7 +62,7 @@ class Plans {
 
   Carrier* carrier_;
   std::vector<Kept> kept_;
-  size_t oldest_ = 0;  ///< to be replaced once there are kMostKept
+  size_t oldest_ = 0;  ///< replaced next if the cache is full
 };
 
 }  // namespace hvd

@@ -10,7 +10,7 @@
 namespace hvd {
 namespace {
 
-/// Of a call of advance(), so that the engine attends to other things in between.
+/// Bytes per call of advance(), so that the engine can do other work in between.
 constexpr size_t kStoredBytes = 512 * KiB;
 
 class PrivateRun final : public Run {
@@ -26,10 +26,11 @@ class PrivateRun final : public Run {
     return Progress::moved;
   }
   Activity activity() const override { return run_ ? run_->activity() : Activity::data; }
+  Route route() const override { return run_ ? run_->route() : Route{}; }
 
  private:
   PrivateOutputs outputs_;
-  std::unique_ptr<Run> run_;  // ends first: links may still hold what it has lent of the outputs
+  std::unique_ptr<Run> run_;  // destroyed first: links may still send from the outputs
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Outputs of a batch that overlap other memory of it: the batch writes them to memory of the run's
-// own, and they are stored when the batch has been run, in the order of its tensors. So every
-// operation reads its input as it was when the batch began, and where outputs overlap, the last
-// tensor decides, whatever algorithm runs and in whatever order bytes arrive. Made by HostBackend.
+// Private memory for outputs that overlap other memory of their batch. The run writes these outputs
+// to private memory and stores them after the batch, in the order of the tensors. So every
+// operation reads its input as it was before the batch, and the last tensor wins if outputs
+// overlap, independent of the algorithm and of timing. Made by HostBackend.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,14 @@
 
 namespace hvd {
 
-/// A resource, owned by a Run. The memory of the tensors outlives it.
+/// Owned by a Run. The memory of the tensors must outlive it.
 class PrivateOutputs {
  public:
-  /// Gives the `tensors` of `batch` (indices, ascending) private outputs. Throws std::bad_alloc.
+  /// Replaces the outputs of `tensors` (indices into `batch`, ascending) by private memory. Throws
+  /// std::bad_alloc.
   PrivateOutputs(Batch& batch, const std::vector<size_t>& tensors, int rank, int size);
 
-  /// Stores about a segment of what is in them where it belongs; true when nothing is left.
+  /// Copies about one segment to the real outputs. Returns true when all is copied.
   bool store_some();
 
  private:
@@ -29,10 +30,10 @@ class PrivateOutputs {
   };
   std::vector<Output> outputs_;
   size_t stored_outputs_ = 0;
-  size_t stored_bytes_ = 0;  ///< of the next one
+  size_t stored_bytes_ = 0;  ///< of the next output
 };
 
-/// `run`, which has been started with `outputs`, and then their storing.
+/// Returns a Run that runs `run`, which was started with `outputs`, and then stores them.
 std::unique_ptr<Run> run_with(PrivateOutputs outputs, std::unique_ptr<Run> run);
 
 }  // namespace hvd

@@ -1,4 +1,5 @@
-// Allreduce, also in levels, reducescatter and broadcast against one process that has all inputs.
+// Compares allreduce, also in levels, reducescatter and broadcast with a single process that has
+// all inputs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,16 +13,16 @@
 #include "core/kernel/reference.h"
 #include "core/sim/seeds.h"
 
-namespace hvd::testing {
+namespace hvd::test {
 namespace {
 
 namespace reference = kernel::reference;
 
 const std::vector<Shape> kShapes = {{7}, {0}, {1}, {33, 5}, {}, {1100}};
 
-/// A reduction, or a broadcast, on all ranks: their memory and their batches.
+/// A reduction or broadcast on all ranks: memory and batches.
 struct Case {
-  Transfer transfer = Transfer::allreduce;
+  OperationKind kind = OperationKind::allreduce;
   DType dtype = DType::float32;
   ReduceOp op = ReduceOp::sum;
   double prescale = 1.0;
@@ -45,12 +46,12 @@ class Memory {
 
   Batch batch(int rank, uint64_t sequence) {
     Batch made{.sequence = sequence,
-               .transfer = case_.transfer,
-               .dtype = case_.dtype,
-               .op = case_.op,
-               .prescale = case_.prescale,
-               .postscale = case_.postscale,
-               .root = case_.root};
+               .operation = {.kind = case_.kind,
+                             .dtype = case_.dtype,
+                             .op = case_.op,
+                             .root = case_.root,
+                             .prescale = case_.prescale,
+                             .postscale = case_.postscale}};
     for (size_t i = 0; i < case_.shapes.size(); ++i) {
       BatchTensor& tensor = made.tensors.emplace_back();
       tensor.shape = case_.shapes[i];
@@ -63,13 +64,12 @@ class Memory {
 
   void expect_right() const {
     SCOPED_TRACE(::testing::Message()
-                 << "transfer " << static_cast<int>(case_.transfer) << " of "
-                 << name_of(case_.dtype) << ", " << name_of(case_.op) << ", in place "
-                 << case_.in_place << ", joined " << case_.joined << ", scaled " << case_.prescale
-                 << " and " << case_.postscale);
+                 << "kind " << static_cast<int>(case_.kind) << " of " << name_of(case_.dtype)
+                 << ", " << name_of(case_.op) << ", in place " << case_.in_place << ", joined "
+                 << case_.joined << ", scaled " << case_.prescale << " and " << case_.postscale);
     for (size_t i = 0; i < case_.shapes.size(); ++i) {
       const ByteVector whole =
-          case_.transfer == Transfer::broadcast ? inputs_[case_.root][i] : reduced(i);
+          case_.kind == OperationKind::broadcast ? inputs_[case_.root][i] : reduced(i);
       for (int rank = 0; rank < size(); ++rank)
         if (rank != case_.joined) {
           SCOPED_TRACE(::testing::Message() << "tensor " << i << " rank " << rank);
@@ -91,7 +91,7 @@ class Memory {
     return part(rank, tensor, other);
   }
 
-  /// Means are rounded wherever ranks pass them on: an average of floating numbers is only near.
+  /// Means are rounded at every merge, so a floating-point average is only approximate.
   void expect_equal(const ByteVector& actual, const ByteVector& expected) const {
     ASSERT_EQ(actual.size(), expected.size());
     if (case_.op != ReduceOp::average || !is_floating(case_.dtype)) {
@@ -107,9 +107,9 @@ class Memory {
     for (size_t k = 0; k < count; ++k) ASSERT_NEAR(numbers[k], wanted[k], step * 2) << k;
   }
 
-  /// What `rank` gets of a result.
+  /// The part of a result that `rank` gets.
   ByteVector part(int rank, size_t tensor, const ByteVector& whole) const {
-    if (case_.transfer != Transfer::reducescatter) return whole;
+    if (case_.kind != OperationKind::reducescatter) return whole;
     const auto rows = static_cast<size_t>(case_.shapes[tensor][0]);
     const size_t row = rows > 0 ? whole.size() / rows : 0;
     const auto n = static_cast<size_t>(size()), r = static_cast<size_t>(rank);
@@ -143,7 +143,7 @@ class Memory {
   std::vector<std::vector<ByteVector>> inputs_, outputs_;  // [rank, tensor]
 };
 
-/// Runs all cases, one after the other, on one job.
+/// Runs all cases consecutively on one job.
 void expect_right(const JobOptions& options, const HostRules& rules,
                   const std::vector<Case>& cases) {
   SCOPED_TRACE(name_of(options));
@@ -163,25 +163,25 @@ bool can_reduce(DType dtype, ReduceOp op) {
   return dtype != DType::boolean || op == ReduceOp::min || op == ReduceOp::max;
 }
 
-std::vector<Case> reductions(Transfer transfer) {
+std::vector<Case> reductions(OperationKind kind) {
   std::vector<Case> cases;
   for (const DType dtype : all_types())
     for (const ReduceOp op :
          {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
       if (!can_reduce(dtype, op)) continue;
-      if (transfer == Transfer::reducescatter && op > ReduceOp::sum) continue;
-      Case made{.transfer = transfer, .dtype = dtype, .op = op};
-      made.in_place = transfer == Transfer::allreduce && cases.size() % 2 == 0;
-      if (transfer == Transfer::reducescatter)
+      if (kind == OperationKind::reducescatter && op > ReduceOp::sum) continue;
+      Case made{.kind = kind, .dtype = dtype, .op = op};
+      made.in_place = kind == OperationKind::allreduce && cases.size() % 2 == 0;
+      if (kind == OperationKind::reducescatter)
         made.shapes = {{7}, {0, 3}, {1}, {33, 5}, {9, 0}, {1100, 2}};
       cases.push_back(made);
     }
   return cases;
 }
 
-std::vector<Case> scaled(Transfer transfer) {
+std::vector<Case> scaled(OperationKind kind) {
   std::vector<Case> cases;
-  for (Case made : reductions(transfer)) {
+  for (Case made : reductions(kind)) {
     if (made.dtype == DType::boolean || made.op != ReduceOp::sum) continue;
     made.prescale = 2.0;
     made.postscale = 0.5;
@@ -191,19 +191,19 @@ std::vector<Case> scaled(Transfer transfer) {
 }
 
 std::vector<Case> joined(int rank) {
-  std::vector<Case> cases = reductions(Transfer::allreduce);
+  std::vector<Case> cases = reductions(OperationKind::allreduce);
   for (Case& made : cases) made.joined = rank;
   return cases;
 }
 
 TEST(AllreduceRun, EqualsOneProcessThatHasAllInputs) {
   for (const JobOptions& options : flat_jobs())
-    expect_right(options, HostRules(), reductions(Transfer::allreduce));
+    expect_right(options, HostRules(), reductions(OperationKind::allreduce));
 }
 
 TEST(AllreduceRun, ScalesBeforeAndAfter) {
   for (const JobOptions& options : flat_jobs())
-    expect_right(options, HostRules(), scaled(Transfer::allreduce));
+    expect_right(options, HostRules(), scaled(OperationKind::allreduce));
 }
 
 TEST(AllreduceRun, ARankThatHasJoinedChangesNothing) {
@@ -216,19 +216,19 @@ TEST(AllreduceRun, OfOneRankThereIsAdasumToo) {
   Memory memory(alone, 1, 1);
   Job job({.ranks_per_host = {1}});
   Batch batch = memory.batch(0, 1);
-  batch.op = ReduceOp::adasum;
+  batch.operation.op = ReduceOp::adasum;
   ASSERT_TRUE(job.run(HostRules(), {{batch}}));
   memory.expect_right();
 }
 
 TEST(AllreduceInLevels, EqualsOneProcessThatHasAllInputs) {
   for (const JobOptions& options : level_jobs())
-    expect_right(options, level_rules(), reductions(Transfer::allreduce));
+    expect_right(options, level_rules(), reductions(OperationKind::allreduce));
 }
 
 TEST(AllreduceInLevels, ScalesBeforeAndAfter) {
   for (const JobOptions& options : level_jobs())
-    expect_right(options, level_rules(), scaled(Transfer::allreduce));
+    expect_right(options, level_rules(), scaled(OperationKind::allreduce));
 }
 
 TEST(AllreduceInLevels, ARankThatHasJoinedChangesNothing) {
@@ -253,29 +253,30 @@ TEST(AllreduceInLevels, WithTheSameBitsAskedForItDoesNotRun) {
 
 TEST(ReducescatterRun, EqualsOneProcessThatHasAllInputs) {
   for (const JobOptions& options : flat_jobs()) {
-    expect_right(options, HostRules(), reductions(Transfer::reducescatter));
-    expect_right(options, HostRules(), scaled(Transfer::reducescatter));
+    expect_right(options, HostRules(), reductions(OperationKind::reducescatter));
+    expect_right(options, HostRules(), scaled(OperationKind::reducescatter));
   }
 }
 
 TEST(ReducescatterRun, TakesSeveralSegments) {
-  Case large{.transfer = Transfer::reducescatter, .shapes = {{900000}, {5, 7}}};
+  Case large{.kind = OperationKind::reducescatter, .shapes = {{900000}, {5, 7}}};
   expect_right({.ranks_per_host = {1, 1, 1}}, HostRules(), {large});
   expect_right({.ranks_per_host = {2, 1}}, HostRules(), {large});
   expect_right({.ranks_per_host = {3}}, HostRules(), {large});
 }
 
 TEST(ReducescatterRun, WorksForHundredsOfRanks) {
-  Case small{.transfer = Transfer::reducescatter, .dtype = DType::int32, .shapes = {{300, 3}, {7}}};
+  Case small{
+      .kind = OperationKind::reducescatter, .dtype = DType::int32, .shapes = {{300, 3}, {7}}};
   expect_right({.ranks_per_host = {200}}, HostRules(), {small});
   expect_right({.ranks_per_host = std::vector<int>(100, 1)}, HostRules(), {small});
 }
 
 TEST(HostBackend, RunsOfAllKindsFollowEachOtherInAnyOrder) {
-  std::vector<Case> cases = reductions(Transfer::allreduce);
-  for (const Case& made : reductions(Transfer::reducescatter)) cases.push_back(made);
+  std::vector<Case> cases = reductions(OperationKind::allreduce);
+  for (const Case& made : reductions(OperationKind::reducescatter)) cases.push_back(made);
   for (const DType dtype : all_types())
-    cases.push_back({.transfer = Transfer::broadcast, .dtype = dtype, .root = 1});
+    cases.push_back({.kind = OperationKind::broadcast, .dtype = dtype, .root = 1});
   for (const uint64_t seed : sim::seeds(6)) {
     std::mt19937_64 random(seed);
     std::shuffle(cases.begin(), cases.end(), random);
@@ -291,7 +292,7 @@ TEST(BroadcastRun, GivesTheRootsValueToAll) {
     std::vector<Case> cases;
     for (const DType dtype : all_types())
       for (const bool in_place : {false, true}) {
-        Case made{.transfer = Transfer::broadcast, .dtype = dtype, .in_place = in_place};
+        Case made{.kind = OperationKind::broadcast, .dtype = dtype, .in_place = in_place};
         made.root = static_cast<int>(cases.size()) % ranks_of(options);
         cases.push_back(made);
       }
@@ -299,7 +300,7 @@ TEST(BroadcastRun, GivesTheRootsValueToAll) {
   }
 }
 
-/// The average in place of what each rank has, which is the same on all ranks.
+/// An average in place; all ranks have the same input.
 void average_in_place(const JobOptions& options, const HostRules& rules, DType dtype,
                       std::vector<ByteVector>& memory) {
   Job job(options);
@@ -307,16 +308,15 @@ void average_in_place(const JobOptions& options, const HostRules& rules, DType d
   for (size_t rank = 0; rank < memory.size(); ++rank) {
     std::byte* const data = memory[rank].data();
     const auto count = static_cast<int64_t>(memory[rank].size() / element_bytes(dtype));
-    batches[rank].push_back({.sequence = 1,
-                             .transfer = Transfer::allreduce,
-                             .dtype = dtype,
-                             .op = ReduceOp::average,
-                             .tensors = {{.input = data, .output = data, .shape = {count}}}});
+    batches[rank].push_back(
+        {.sequence = 1,
+         .operation = {.kind = OperationKind::allreduce, .dtype = dtype, .op = ReduceOp::average},
+         .tensors = {{.input = data, .output = data, .shape = {count}}}});
   }
   ASSERT_TRUE(job.run(rules, std::move(batches)));
 }
 
-/// All jobs, those with levels with the rules that use them.
+/// All jobs. Jobs with levels use the rules for levels.
 std::vector<std::pair<JobOptions, HostRules>> all_jobs() {
   std::vector<std::pair<JobOptions, HostRules>> jobs;
   for (const JobOptions& options : flat_jobs()) jobs.emplace_back(options, HostRules());
@@ -352,7 +352,7 @@ TEST(Averages, OfLargeHalvesDoNotOverflow) {
   }
 }
 
-/// MPI adds up float32 and float64 as such, and loses a place now and then.
+/// MPI sums float32 and float64 in their own precision, which may lose a digit.
 bool keeps_equal_numbers(const JobOptions& options, DType dtype) {
   return options.mpi_call_bytes == 0 || dtype == DType::float16 || dtype == DType::bfloat16;
 }
@@ -373,4 +373,4 @@ TEST(Averages, OfEqualNumbersAreThatNumber) {
 }
 
 }  // namespace
-}  // namespace hvd::testing
+}  // namespace hvd::test

@@ -1,5 +1,5 @@
-// The runs of the host backend: how each Transfer becomes passes of the Executor. Chosen by
-// HostBackend from agreed facts alone. The Plans outlive them.
+// The runs of the host backend, which divide each operation into passes of the Executor.
+// HostBackend chooses by facts that are equal on all ranks. The Plans must outlive the runs.
 #pragma once
 
 #include <memory>
@@ -14,32 +14,31 @@ namespace hvd {
 /// One pass over the whole group.
 std::unique_ptr<Run> allreduce_run(Plans& plans, Group& group, const Batch& batch,
                                    const AllreduceRules& rules);
-/// Three passes: each rank of a host reduces a part, reduces that across hosts, and hands it to its
-/// neighbours. All hosts have equally many ranks, so that the mean of their means is that of all.
+/// Three passes: reducescatter within the host, allreduce across hosts, allgather within the host.
+/// All hosts have the same number of ranks, so the mean of their means is the mean of all ranks.
 std::unique_ptr<Run> allreduce_in_levels(Plans& plans, GroupLevels& groups, const Batch& batch,
                                          const AllreduceRules& rules);
-/// Each tensor is combined by the rule of core/collective/adasum.h, whatever else is in the batch.
-/// The size of the group is a power of two. Vector halving and doubling, so that a rank sends about
-/// as much as in a ring: at each level a pair swaps the halves of what both hold, all ranks that
-/// share the two vectors add up their products, and each combines its half; at the end everybody
-/// gathers all stretches. Needs half as much memory again as the batch.
+/// Combines each tensor by the rule of core/collective/adasum.h, independent of the other tensors
+/// of the batch. The group size is a power of two. Uses vector halving and doubling, so a rank
+/// sends about as much as in a ring. At each level, the ranks of a pair exchange halves, all ranks
+/// that share the two vectors sum their products, and each rank combines its half. Finally all
+/// ranks gather all stretches. Allocates half the size of the batch.
 std::unique_ptr<Run> adasum_run(Plans& plans, Group& group, const Batch& batch);
 std::unique_ptr<Run> reducescatter_run(Plans& plans, Group& group, const Batch& batch);
 std::unique_ptr<Run> broadcast_run(Plans& plans, Group& group, const Batch& batch);
-/// Unless the outputs are there, a pass before tells everybody how many rows the others have.
-/// With levels first across hosts, then within each.
+/// A first pass exchanges the row counts unless the caller provides outputs. In levels: first
+/// across hosts, then within each host.
 std::unique_ptr<Run> allgather_run(Plans& plans, GroupLevels& groups, Batch batch, bool in_levels);
-/// Unless the outputs are there, a pass before tells everybody who sends how many rows to whom.
+/// A first pass exchanges the row counts unless the caller provides outputs.
 std::unique_ptr<Run> alltoall_run(Plans& plans, Group& group, Batch batch);
 
-/// How contributions are combined: what `op` asks of the kernel, and what is done to the result in
-/// the end. Floating types are averaged at every merge; integers are added up, and the sum is
-/// divided.
+/// How contributions are combined: the operation of the kernel and the scaling of the result.
+/// Floating-point types are averaged at every merge. Integers are summed, and the sum is divided.
 struct Combination {
   ReduceOp op = ReduceOp::sum;
   kernel::Scaling after{};
 };
-/// Over `size` ranks.
+/// The combination for `op` over `size` ranks.
 Combination combination_of(ReduceOp op, DType dtype, double postscale, int size);
 
 }  // namespace hvd

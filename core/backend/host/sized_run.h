@@ -1,11 +1,11 @@
-// A Run whose outputs are known in size only when the ranks have told each other: sizes travel, the
-// outputs are allocated in a step of their own, data travels.
+// A Run with outputs whose sizes depend on other ranks. It exchanges sizes, allocates the outputs
+// in a separate step, then moves the data.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "core/backend/host/passes.h"
+#include "core/backend/host/pass_sequence.h"
 
 namespace hvd {
 
@@ -23,18 +23,19 @@ class SizedRun : public Run {
     return Progress::moved;
   }
   Activity activity() const final { return activity_; }
+  Route route() const final { return passes_.route(); }
 
  protected:
-  /// `rows`: how many numbers of rows the ranks tell each other.
-  SizedRun(uint64_t batch, uint32_t most_passes, size_t rows)
+  /// `rows`: how many row counts the ranks exchange.
+  SizedRun(const Batch& batch, uint32_t most_passes, size_t rows)
       : rows_(rows), passes_(batch, most_passes) {}
 
   virtual void allocate_outputs() = 0;
-  /// Adds the passes of the data, and says so by `activity_`.
+  /// Adds the passes for the data and sets `activity_`.
   virtual void move_data() = 0;
 
   std::vector<int64_t> rows_;
-  Passes passes_;  // ends before the rows: links may still hold what it has lent of them
+  PassSequence passes_;  // destroyed before rows_: links may still send from them
   Activity activity_ = Activity::sizes;
 };
 

@@ -8,15 +8,16 @@
 #include <utility>
 
 #include "core/backend/mpi/fake_mpi_testing.h"
+#include "core/group/eager_buffers.h"
 #include "core/kernel/reference.h"
 #include "core/transport/mem_link.h"
 
-namespace hvd::testing {
+namespace hvd::test {
 namespace {
 
 constexpr uint32_t kGeneration = 1;
 constexpr size_t kRingBytes = 4096;
-/// Turns of everybody without any progress: more than enough for bytes on the way to arrive.
+/// Turns of all ranks without progress; more than enough for data in transit to arrive.
 constexpr int kQuietTurns = 200;
 
 }  // namespace
@@ -69,7 +70,7 @@ Job::Job(const JobOptions& options) : random_(options.seed) {
   if (options.mpi_call_bytes > 0) begin_mpi(options.mpi_call_bytes);
 }
 
-// MPI calls the ranks by other numbers, and in another order.
+// The ranks of MPI have other numbers and another order.
 void Job::begin_mpi(size_t most_bytes_of_call) {
   const mpi::Table& table = fresh_fake_mpi();
   std::vector<int> all(ranks_.size()), mpi_ranks;
@@ -101,8 +102,10 @@ void Job::wire(const Topology& topology, const JobOptions& options) {
   }
   for (const std::vector<int>& locals : topology.host_ranks) {
     if (locals.size() == 1) continue;
-    const auto layout =
+    auto layout =
         SegmentLayout::of(static_cast<int>(locals.size()), options.staging_bytes, kRingBytes);
+    layout.eager_bytes = options.eager_bytes;
+    layout.eager_ring_bytes = EagerBuffers::least_ring_bytes(options.eager_bytes);
     const auto& memory =
         memories_.emplace_back(std::make_unique<SegmentMemory>(layout.total_bytes()));
     for (size_t i = 0; i < locals.size(); ++i)
@@ -111,10 +114,13 @@ void Job::wire(const Topology& topology, const JobOptions& options) {
   }
 }
 
-bool Job::run(const HostRules& rules, std::vector<std::vector<Batch>> batches) {
+bool Job::run(const HostRules& rules, std::vector<std::vector<Batch>> batches,
+              const std::function<std::unique_ptr<ShortCut>(int rank)>& make_short_cut) {
   std::vector<std::unique_ptr<HostBackend>> backends;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    backends.push_back(std::make_unique<HostBackend>(rules, ranks_[i].carrier.get()));
+    backends.push_back(std::make_unique<HostBackend>(
+        rules, ranks_[i].carrier.get(),
+        make_short_cut ? make_short_cut(static_cast<int>(i)) : nullptr));
     ranks_[i].batches = std::move(batches[i]);
     ranks_[i].next = 0;
   }
@@ -128,81 +134,15 @@ bool Job::run(const HostRules& rules, std::vector<std::vector<Batch>> batches) {
 }
 
 bool Job::step(HostBackend& backend, Rank& rank) {
-  const bool pumped = rank.wiring.mesh->pump_unsent();  // what peers still wait for
+  const bool pumped = rank.wiring.mesh->pump_unsent();  // data that peers wait for
   if (rank.next == rank.batches.size()) return pumped;
   if (!rank.run) rank.run = backend.start(rank.groups, rank.batches[rank.next]);
-  const Run::Progress progress = rank.run->advance();
-  if (progress == Run::Progress::done) {
+  const Progress progress = rank.run->advance();
+  if (progress == Progress::done) {
     rank.run.reset();
     ++rank.next;
   }
-  return pumped || progress != Run::Progress::waiting;
-}
-
-bool take_turns(std::mt19937_64& random, size_t ranks, size_t calls,
-                const std::function<UnderWay(size_t rank, size_t call)>& begin,
-                const std::function<void(size_t rank, size_t call)>& ended) {
-  std::vector<size_t> next(ranks, 0);
-  std::vector<UnderWay> under_way(ranks);
-  size_t left = ranks * calls;
-  for (size_t quiet = 0; left > 0; ++quiet) {
-    if (quiet > 1000 * ranks) return false;
-    const size_t rank = random() % ranks;
-    if (next[rank] == calls) continue;
-    if (!under_way[rank]) under_way[rank] = begin(rank, next[rank]);
-    const Run::Progress progress = under_way[rank]();
-    if (progress != Run::Progress::waiting) quiet = 0;
-    if (progress != Run::Progress::done) continue;
-    under_way[rank] = nullptr;
-    if (ended) ended(rank, next[rank]);
-    ++next[rank];
-    --left;
-  }
-  return true;
-}
-
-void expect_an_orderly_end(const BeginCall& begin, Transfer transfer, int steps) {
-  SCOPED_TRACE(::testing::Message() << "transfer " << static_cast<int>(transfer)
-                                    << ", given up after " << steps << " steps");
-  constexpr size_t kElements = 16000;
-  Job job({.ranks_per_host = {1, 1}, .seed = 5});
-  std::vector<std::vector<int32_t>> in(2), out(2);
-  std::vector<EagerTask> tasks(2);
-  for (size_t rank = 0; rank < 2; ++rank) {
-    in[rank].assign(kElements, static_cast<int32_t>(rank) + 1);
-    out[rank].assign(2 * kElements, 0);
-    tasks[rank] = {.transfer = transfer,
-                   .dtype = DType::int32,
-                   .root = 1,
-                   .input = reinterpret_cast<std::byte*>(in[rank].data()),
-                   .output = reinterpret_cast<std::byte*>(out[rank].data()),
-                   .rows = kElements,
-                   .row_bytes = sizeof(int32_t)};
-  }
-  Group& gives_up = *job.groups(0).all;
-  const UnderWay peer = begin(*job.groups(1).all, tasks[1]);
-  {
-    const UnderWay call = begin(gives_up, tasks[0]);
-    for (int step = 0; step < steps; ++step) {
-      ASSERT_NE(call(), Run::Progress::done);
-      ASSERT_NE(peer(), Run::Progress::done);
-    }
-  }
-  std::ranges::fill(in[0], -1);
-  std::ranges::fill(out[0], -1);
-  auto progress = Run::Progress::moved;
-  for (int turn = 0; turn < 100000 && progress != Run::Progress::done; ++turn) {
-    gives_up.pump();
-    progress = peer();
-  }
-  ASSERT_EQ(progress, Run::Progress::done);
-  const int expected = transfer == Transfer::allreduce   ? 3
-                       : transfer == Transfer::broadcast ? 2
-                                                         : 1;
-  EXPECT_EQ(out[1][0], expected);
-  EXPECT_EQ(out[1][kElements - 1], out[1][0]);
-  for (const auto& memory : {in[0], out[0]})
-    EXPECT_TRUE(std::ranges::all_of(memory, [](int32_t value) { return value == -1; }));
+  return pumped || progress != Progress::waiting;
 }
 
 Numbers numbers_of(DType dtype, const std::byte* data, size_t count) {
@@ -232,4 +172,4 @@ std::vector<DType> all_types() {
   return types;
 }
 
-}  // namespace hvd::testing
+}  // namespace hvd::test

@@ -14,29 +14,29 @@
 #include "core/base/bytes.h"
 #include "core/kernel/kernel.h"
 
-namespace hvd::testing {
+namespace hvd::test {
 namespace {
 
 using mpi::Handle;
 
 constexpr int kWrong = 17;
 
-/// What a rank gives to an operation. Blocks are [peer].
+/// The arguments of a rank for an operation. Blocks are [peer].
 struct Part {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::vector<size_t> sent_bytes, sent_at, received_bytes, received_at;
 };
 
-/// One operation of a communicator, which ends for all when the last has come.
-struct Meeting {
+/// One operation of a communicator, which completes when the last rank has started it.
+struct Collective {
   std::map<int, Part> parts;
   bool done = false;
 };
 
 struct Communicator {
   std::vector<int> ranks;  ///< of MPI
-  std::map<size_t, Meeting> meetings;
+  std::map<size_t, Collective> collectives;
 };
 
 /// A rank's view of a communicator.
@@ -48,14 +48,14 @@ struct Member {
 
 struct Request {
   std::shared_ptr<Communicator> of;
-  size_t meeting = 0;
+  size_t collective = 0;
 };
 
 struct World {
   FakeMpi seen;
   int acting = 0;
   std::map<std::vector<int>, std::pair<std::shared_ptr<Communicator>, size_t>> forming;
-  // What handles stand for; also of what is left behind.
+  // The objects behind handles, including leaked ones.
   std::map<Handle, std::unique_ptr<Member>> members;
   std::map<Handle, std::unique_ptr<Request>> requests;
 };
@@ -64,7 +64,7 @@ World& world() {
   return instance;
 }
 
-// How the parts of all ranks become their results.
+// Computes the results from the arguments of all ranks.
 using Combine = std::function<void(std::map<int, Part>&)>;
 
 int begin(Handle communicator, Part part, const Combine& combine, Handle* request) {
@@ -78,16 +78,16 @@ int begin(Handle communicator, Part part, const Combine& combine, Handle* reques
   seen.input = part.input;
   seen.output = part.output;
   seen.most_bytes = std::max({seen.most_bytes, sum(part.sent_bytes), sum(part.received_bytes)});
-  Meeting& meeting = member.of->meetings[member.begun];
+  Collective& collective = member.of->collectives[member.begun];
   auto begun = std::make_unique<Request>(Request{member.of, member.begun});
   *request = reinterpret_cast<Handle>(begun.get());
   world().requests[*request] = std::move(begun);
   ++member.begun;
-  const bool is_new = meeting.parts.emplace(member.rank, std::move(part)).second;
+  const bool is_new = collective.parts.emplace(member.rank, std::move(part)).second;
   HVD_ASSERT(is_new);
-  if (meeting.parts.size() < member.of->ranks.size()) return 0;
-  combine(meeting.parts);
-  meeting.done = true;
+  if (collective.parts.size() < member.of->ranks.size()) return 0;
+  combine(collective.parts);
+  collective.done = true;
   return 0;
 }
 
@@ -105,7 +105,7 @@ int ranks_of(Handle communicator) {
   return static_cast<int>(reinterpret_cast<Member*>(communicator)->of->ranks.size());
 }
 
-/// Of all inputs.
+/// The reduction of all inputs.
 ByteVector reduced(const std::map<int, Part>& parts, size_t bytes, int dtype, int op) {
   std::vector<const void*> sources;
   for (const auto& [rank, part] : parts) sources.push_back(part.input);
@@ -175,7 +175,7 @@ int broadcast(Handle communicator, void* data, int bytes, int root, Handle* requ
       request);
 }
 
-/// From everybody's block for `rank` to where it wants it.
+/// Copies the blocks of all ranks for `rank` to its output.
 void exchange(std::map<int, Part>& parts) {
   for (auto& [rank, one] : parts) {
     for (const auto& [peer, other] : parts) {
@@ -219,7 +219,7 @@ int alltoall(Handle communicator, const void* input, const int* send_counts,
 
 int test(Handle* request, int* done) {
   auto* const asked = reinterpret_cast<Request*>(*request);
-  *done = asked->of->meetings.at(asked->meeting).done;
+  *done = asked->of->collectives.at(asked->collective).done;
   if (*done != 0) {
     world().requests.erase(std::exchange(*request, 0));
   }
@@ -278,4 +278,4 @@ const mpi::Table& fresh_fake_mpi() {
   return kTable;
 }
 
-}  // namespace hvd::testing
+}  // namespace hvd::test

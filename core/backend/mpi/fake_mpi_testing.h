@@ -1,27 +1,27 @@
-// An MPI for tests: all ranks live in one thread, and what they begin completes when the last of
-// them has begun it. It refuses what a real one would, or would do wrong.
+// A fake MPI for tests. All ranks share one thread. An operation completes when the last rank has
+// started it. Returns an error for calls that a real MPI would reject or run incorrectly.
 #pragma once
 
 #include <vector>
 
 #include "core/backend/mpi/plugin.h"
 
-namespace hvd::testing {
+namespace hvd::test {
 
-/// What the fake is asked to do, and did. There is one, since a table has no context.
+/// Settings and statistics of the fake. A global, since a table has no context.
 struct FakeMpi {
-  int calls = 0;                ///< operations begun
-  const void* input = nullptr;  ///< of the last one
+  int calls = 0;                ///< operations started
+  const void* input = nullptr;  ///< of the last operation
   void* output = nullptr;
-  size_t most_bytes = 0;  ///< the largest that a rank sent or received in one
-  int communicators = 0;  ///< made and not freed
+  size_t most_bytes = 0;  ///< maximum that a rank sent or received in one operation
+  int communicators = 0;  ///< not freed yet
   bool abandoned = false;
-  bool fails = false;  ///< every operation from now on
+  bool fails = false;  ///< every operation fails from now on
 };
 FakeMpi& fake_mpi();
-/// As new.
+/// Resets the fake and returns its table.
 const mpi::Table& fresh_fake_mpi();
-/// Who calls make_communicator() next, by what MPI calls it.
+/// Sets the MPI rank of the next caller of make_communicator().
 void act_as(int mpi_rank);
 
-}  // namespace hvd::testing
+}  // namespace hvd::test

@@ -12,8 +12,8 @@
 namespace hvd::mpi {
 namespace {
 
-constexpr size_t kMostRooms = 2;              // one for each way
-constexpr size_t kMostKeptBytes = 256 * MiB;  // of a room; a batch seldom has more
+constexpr size_t kMostRooms = 2;              // one to send, one to receive
+constexpr size_t kMostKeptBytes = 256 * MiB;  // per buffer; batches are rarely larger
 
 }  // namespace
 
@@ -68,14 +68,14 @@ void MpiCarrier::require(int error, std::string_view call) const {
   if (error == 0) return;
   std::array<char, 512> text{};
   table_.describe(error, text.data(), text.size());
-  fail(Code::internal, fmt::format("{} of {} has failed: {}", call, table_.library(), text.data()));
+  fail(Code::internal, fmt::format("{} of {} failed: {}", call, table_.library(), text.data()));
 }
 
 AlignedBuffer MpiCarrier::take_room(size_t bytes) {
   const auto found =
       std::ranges::find_if(rooms_, [=](const AlignedBuffer& room) { return room.size() >= bytes; });
   if (found == rooms_.end()) {
-    if (rooms_.size() == kMostRooms) rooms_.erase(rooms_.begin());  // too small by now
+    if (rooms_.size() == kMostRooms) rooms_.erase(rooms_.begin());  // too small
     return AlignedBuffer(bytes);
   }
   AlignedBuffer taken = std::move(*found);

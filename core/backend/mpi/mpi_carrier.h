@@ -1,6 +1,6 @@
-// Passes by the collectives of MPI, through the table of a plugin. Each group has a communicator,
-// which whoever makes the group makes beforehand, on a thread that may block; the driver only
-// begins operations and asks whether they are done. Owned by the Context.
+// Performs passes by nonblocking collectives of MPI, through the function table of a plugin. Each
+// group has a communicator, which the thread that creates the group makes beforehand and which may
+// block. The progress engine only starts and tests operations. Owned by the Context.
 #pragma once
 
 #include <cstddef>
@@ -18,26 +18,31 @@
 
 namespace hvd::mpi {
 
-/// What one call of MPI takes, whose counts are of type int.
+/// The most bytes per call of MPI; counts of MPI have type int.
 inline constexpr size_t kMostBytesOfCall = 1 * GiB;
 
 class MpiCarrier final : public Carrier {
  public:
-  /// `mpi_ranks`: [rank of the job] what MPI calls it. MPI runs. Smaller calls are for tests.
+  /// `mpi_ranks`: [rank of the job] the rank in MPI_COMM_WORLD. MPI must be initialized.
+  /// `most_bytes_of_call`: smaller in tests.
   MpiCarrier(const Table& table, std::vector<int> mpi_ranks,
              size_t most_bytes_of_call = kMostBytesOfCall);
-  /// Nothing of it is under way any more, or abandon() was called.
+  /// No pass may be in progress, unless abandon() was called.
   ~MpiCarrier() override;
 
-  /// Collective over `ranks` (global, ascending), of which this is one; blocks, so not for the
-  /// driver. Two that share ranks are made in the same order everywhere. Throws Error{internal}.
+  /// Makes the communicator of `ranks` (global, ascending), which include this rank. Collective
+  /// over them. Blocks, so the progress engine must not call it. Communicators that share ranks
+  /// must be made in the same order on all ranks. Throws Error{internal}.
   void make_communicator(const std::vector<int>& ranks);
-  /// When no pass on it is left.
+  /// Frees the communicator of `ranks`. No pass on it may be left.
   void free_communicator(const std::vector<int>& ranks);
-  /// A rank is lost: MPI is not called any more in this process, now and in later jobs.
+  /// Called after the loss of a rank. This process will not call MPI again, also not in later jobs.
   void abandon() { table_.abandon(); }
 
   void enter(const Group& group, const std::vector<int>& ranks) override;
+  bool has_entered(const Group& group) const { return groups_.contains(&group); }
+  /// A group that has not been entered may have the address of a former one that has.
+  void forget(const Group& group) { groups_.erase(&group); }
   std::unique_ptr<Run> start(const Group& group, const PassKind& kind, const Blocks& blocks,
                              Work work) override;
 
@@ -45,11 +50,11 @@ class MpiCarrier final : public Carrier {
 
   const Table& table() const { return table_; }
   size_t most_bytes_of_call() const { return most_bytes_of_call_; }
-  /// Nothing while make_communicator() has not returned, of which other ranks may know.
+  /// Returns nullopt until make_communicator() has returned. Other ranks may be ahead.
   std::optional<Handle> communicator_of(const Group& group);
   /// Throws Error{internal} unless `error` is 0.
   void require(int error, std::string_view call) const;
-  /// At least `bytes`, to be given back for the next pass.
+  /// Returns a buffer of at least `bytes`, to be returned by give_back().
   AlignedBuffer take_room(size_t bytes);
   void give_back(AlignedBuffer room);
 
@@ -58,7 +63,7 @@ class MpiCarrier final : public Carrier {
   const std::vector<int> mpi_ranks_;
   const size_t most_bytes_of_call_;
   std::map<const Group*, std::vector<int>> groups_;
-  std::vector<AlignedBuffer> rooms_;  ///< that nobody uses now
+  std::vector<AlignedBuffer> rooms_;  ///< unused buffers
 
   std::mutex mutex_;
   std::map<std::vector<int>, Handle> communicators_;  ///< under mutex_

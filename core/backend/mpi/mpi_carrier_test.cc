@@ -1,4 +1,4 @@
-// What the tests of the runs, which go by MPI as well, do not see.
+// Details of MPI that the tests of the runs, which also use MPI, do not cover.
 #include "core/backend/mpi/mpi_carrier.h"
 
 #include <gmock/gmock.h>
@@ -16,19 +16,19 @@
 namespace hvd::mpi {
 namespace {
 
-using hvd::testing::act_as;
-using hvd::testing::fake_mpi;
+using hvd::test::act_as;
+using hvd::test::fake_mpi;
 using ::testing::AnyOf;
 
 constexpr size_t kElements = 1000;
 
-/// Two ranks by MPI, each with a tensor.
+/// Two ranks with MPI and one tensor each.
 struct TwoRanks {
   explicit TwoRanks(size_t call_bytes = kMostBytesOfCall)
       : job({.ranks_per_host = {2}, .mpi_call_bytes = call_bytes}) {}
 
   Batch allreduce(int rank, bool in_place, int tensors = 1) {
-    Batch batch{.dtype = DType::float32};
+    Batch batch{.operation = {.dtype = DType::float32}};
     for (int i = 0; i < tensors; ++i) {
       auto& input = inputs.emplace_back(kElements, 1.0F + static_cast<float>(rank));
       auto& output = outputs.emplace_back(kElements, 0.0F);
@@ -40,7 +40,7 @@ struct TwoRanks {
     return batch;
   }
 
-  hvd::testing::Job job;
+  hvd::test::Job job;
   std::list<std::vector<float>> inputs, outputs;
 };
 
@@ -87,12 +87,12 @@ TEST(MpiCarrier, APassWaitsForItsCommunicator) {
   work.dtype = DType::float32;
   work.output.add(reinterpret_cast<std::byte*>(values.data()), 8);
   work.input = work.output;
-  const auto run = late.start(group, {Transfer::allreduce}, {8}, work);
-  EXPECT_EQ(run->advance(), Run::Progress::waiting);
+  const auto run = late.start(group, {OperationKind::allreduce}, {8}, work);
+  EXPECT_EQ(run->advance(), Progress::waiting);
   act_as(7);
   late.make_communicator({0});
-  EXPECT_EQ(run->advance(), Run::Progress::moved);
-  EXPECT_EQ(run->advance(), Run::Progress::done);
+  EXPECT_EQ(run->advance(), Progress::moved);
+  EXPECT_EQ(run->advance(), Progress::done);
 }
 
 TEST(MpiCarrier, AFailureSaysWhatMpiSays) {
@@ -105,7 +105,7 @@ TEST(MpiCarrier, AFailureSaysWhatMpiSays) {
     FAIL() << "it did not fail";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::internal);
-    EXPECT_STREQ(error.what(), "MPI_Iallreduce of Fake MPI has failed: error 17");
+    EXPECT_STREQ(error.what(), "MPI_Iallreduce of Fake MPI failed: error 17");
   }
 }
 
@@ -114,10 +114,10 @@ TEST(MpiCarrier, IsAbandonedWhereACallIsLeftBehind) {
   HostBackend backend({}, &two.job.carrier(0));
   auto run = backend.start(two.job.groups(0), two.allreduce(0, false));
   run.reset();
-  EXPECT_FALSE(fake_mpi().abandoned);  // nothing had begun
+  EXPECT_FALSE(fake_mpi().abandoned);  // no operation was started
   run = backend.start(two.job.groups(0), two.allreduce(0, false));
-  EXPECT_EQ(run->advance(), Run::Progress::moved);
-  EXPECT_EQ(run->advance(), Run::Progress::waiting);
+  EXPECT_EQ(run->advance(), Progress::moved);
+  EXPECT_EQ(run->advance(), Progress::waiting);
   run.reset();
   EXPECT_TRUE(fake_mpi().abandoned);
 }

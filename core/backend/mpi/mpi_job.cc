@@ -9,7 +9,7 @@
 #include "core/backend/mpi/plugin_loader.h"
 #include "core/base/bytes.h"
 #include "core/base/error.h"
-#include "core/group/bootstrap/mpi_in_process.h"
+#include "core/bootstrap/launchers/mpi_in_process.h"
 #include "core/kernel/kernel.h"
 
 namespace hvd::mpi {
@@ -29,39 +29,39 @@ void reduce(void* target, const void* other, size_t elements, int dtype, int op)
 void check_knobs(const Knobs& knobs) {
   if (!knobs.deterministic) return;
   refuse(
-      "HOROVOD_DETERMINISTIC=1 is set too, but in which order an MPI adds up is its own choice; "
-      "leave one of the two away");
+      "it cannot be combined with HOROVOD_DETERMINISTIC=1, because MPI chooses the order of "
+      "additions; unset one of the two variables");
 }
 
 void check_state(const Table& table) {
   if (mpi_in_process() == MpiState::finalized)
-    refuse("this program has ended MPI already (MPI_Finalize); call init before that");
+    refuse("this program has already called MPI_Finalize; call hvd.init() before it");
   if (table.is_abandoned() != 0)
     refuse(
-        "an earlier job of this process has lost a rank, after which MPI cannot go on; start the "
-        "script anew");
+        "MPI cannot continue, because an earlier job of this process has lost a rank; restart the "
+        "script");
 }
 
 void check_facts(const Table& table, const Facts& facts, const Identity& identity) {
   if (facts.any_thread == 0) {
     refuse(
-        fmt::format("{} runs with fewer threads than MPI_THREAD_MULTIPLE; begin it by "
-                    "MPI_Init_thread with that level (mpi4py does unless it is told otherwise), "
-                    "or leave that to hvd.init()",
+        fmt::format("{} was initialized with a thread level below MPI_THREAD_MULTIPLE; call "
+                    "MPI_Init_thread with that level (the default of mpi4py), or let hvd.init() "
+                    "initialize MPI",
                     table.library()));
   }
   const int last = identity.launcher_rank(identity.size - 1);
-  const bool same_ranks =
-      identity.meeting == Meeting::caller || identity.launcher_rank(identity.rank) == facts.rank;
+  const bool same_ranks = identity.rendezvous == RendezvousMethod::caller ||
+                          identity.launcher_rank(identity.rank) == facts.rank;
   if (same_ranks && last < facts.size) return;
   refuse(
-      fmt::format("{} says that this is rank {} of {}, {} that it is rank {} of {}; most likely "
-                  "they do not belong together: use the mpirun of that library",
+      fmt::format("{} reports rank {} of {} for this process, but {} reports rank {} of {}; they "
+                  "probably belong to different MPI installations: use the mpirun of the library",
                   table.library(), facts.rank, facts.size, identity.launcher,
                   identity.launcher_rank(identity.rank), last + 1));
 }
 
-/// [rank of the job] what MPI calls it: every rank says so of itself.
+/// Exchanges MPI ranks through the Store. Returns [rank of the job] the rank in MPI.
 std::vector<int> tell_each_other(const Running& mpi, const Identity& identity, Store& store,
                                  uint32_t generation, const Knobs& knobs) {
   const auto key = [&](int rank) { return fmt::format("mpi/{}/{}", generation, rank); };
@@ -94,7 +94,7 @@ std::unique_ptr<MpiCarrier> carrier_of_job(const Running& mpi, const Identity& i
                                            Store* store, uint32_t generation, const Knobs& knobs) {
   std::vector<int> all(static_cast<size_t>(identity.size)), mpi_ranks;
   std::iota(all.begin(), all.end(), 0);
-  if (identity.meeting == Meeting::caller && store != nullptr) {
+  if (identity.rendezvous == RendezvousMethod::caller && store != nullptr) {
     mpi_ranks = tell_each_other(mpi, identity, *store, generation, knobs);
   } else {
     for (const int rank : all) mpi_ranks.push_back(identity.launcher_rank(rank));

@@ -9,15 +9,15 @@
 namespace hvd::mpi {
 namespace {
 
-/// What MPI is given where there is nothing to send, or nothing to receive.
+/// Buffers for MPI if there is nothing to send or to receive.
 std::byte none_sent{}, none_received{};
 
 size_t end_of(const Extent& extent) { return extent.offset + extent.bytes; }
 
 bool is_half(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
 
-/// Calls `visit(MutableBytes piece, size_t done)` for the memory of `extents` one after the other;
-/// `done` counts the bytes before it.
+/// Calls `visit(MutableBytes piece, size_t done)` for each piece of `extents` in order. `done`:
+/// bytes before the piece.
 template <class Visit>
 void for_each_piece(const GatherList& list, const std::vector<Extent>& extents, Visit visit) {
   size_t done = 0;
@@ -29,7 +29,7 @@ void for_each_piece(const GatherList& list, const std::vector<Extent>& extents, 
   }
 }
 
-/// Where the extents lie, if they follow one another in memory; nullptr if they do not.
+/// Returns the address of the extents if they are contiguous in memory, otherwise nullptr.
 std::byte* only_piece(const GatherList& list, const std::vector<Extent>& extents) {
   std::byte* first = nullptr;
   bool one = true;
@@ -61,55 +61,57 @@ MpiPass::~MpiPass() {
 }
 
 bool MpiPass::reduces() const {
-  return kind_.transfer == Transfer::allreduce || kind_.transfer == Transfer::reducescatter;
+  return kind_.kind == OperationKind::allreduce || kind_.kind == OperationKind::reducescatter;
 }
 
 DType MpiPass::travels_as() const { return widens_ ? DType::float32 : work_.dtype; }
 
-/// So many bytes of tensors on their way.
+/// Returns the bytes that `bytes` of tensors take in the dtype for MPI.
 size_t MpiPass::travelling(size_t bytes) const {
   return bytes / element_bytes(work_.dtype) * element_bytes(travels_as());
 }
 
-/// Of the sum.
+/// The scaling of the sum.
 kernel::Scaling MpiPass::scaling_after() const {
   kernel::Scaling scaling = work_.scaling_after();
   if (work_.op == ReduceOp::average) scaling.divisor *= group_.size();
   return reduces() ? scaling : kernel::Scaling{};
 }
 
-// ---- what goes where
+// ---- extents
 // -------------------------------------------------------------------------------
 
 void MpiPass::find_extents(const Blocks& blocks) {
   const auto ranks = static_cast<size_t>(group_.size()), own = static_cast<size_t>(group_.rank());
   std::vector<Extent> all;
   for (const size_t bytes : blocks) all.push_back({all.empty() ? 0 : end_of(all.back()), bytes});
-  switch (kind_.transfer) {
-    case Transfer::allreduce:
+  switch (kind_.kind) {
+    case OperationKind::allreduce:
       sent_.whole = received_.whole = all;
       break;
-    case Transfer::broadcast:
+    case OperationKind::broadcast:
       (group_.rank() == kind_.root ? sent_ : received_).whole = all;
       break;
-    case Transfer::allgather:
+    case OperationKind::allgather:
       sent_.whole = {all[own]};
       received_.whole = all;
       break;
-    case Transfer::reducescatter:
+    case OperationKind::reducescatter:
       sent_.whole = all;
       received_.whole = {all[own]};
       break;
-    case Transfer::alltoall:
+    case OperationKind::alltoall:
       for (size_t peer = 0; peer < ranks; ++peer) {
         sent_.whole.push_back(all[own * ranks + peer]);
         received_.whole.push_back(all[peer * ranks + own]);
       }
       break;
+    default:
+      HVD_ASSERT(false && "a kind that moves tensors");
   }
 }
 
-// The same on all ranks, since the blocks are.
+// Equal on all ranks, because the blocks are.
 void MpiPass::count_rounds(const Blocks& blocks) {
   const bool one_block = blocks.size() == 1;
   const size_t most =
@@ -123,7 +125,7 @@ void MpiPass::count_rounds(const Blocks& blocks) {
 // ---- a round
 // ---------------------------------------------------------------------------------------
 
-Run::Progress MpiPass::advance() {
+Progress MpiPass::advance() {
   if (under_way_) {
     int done = 0;
     carrier_.require(carrier_.table().test(&request_, &done), "MPI_Test");
@@ -164,8 +166,8 @@ void MpiPass::cut(Side& side) const {
   }
 }
 
-// What is sent is never what is received into: MPI would have to be told by all ranks alike, and
-// these cannot know of each other what is in place.
+// Send and receive buffers never overlap. MPI_IN_PLACE would have to be used by all ranks alike,
+// but a rank does not know whether the others work in place.
 void MpiPass::place_all() {
   const bool changes = widens_ || (reduces() && work_.prescale != 1.0);
   sent_.data = sent_.bytes == 0 ? &none_sent : only_piece(work_.input, sent_.now);
@@ -205,52 +207,56 @@ void MpiPass::pack_piece(std::byte* to, MutableBytes piece) const {
 }
 
 const char* MpiPass::name_of_call() const {
-  switch (kind_.transfer) {
-    case Transfer::allreduce:
+  switch (kind_.kind) {
+    case OperationKind::allreduce:
       return "MPI_Iallreduce";
-    case Transfer::broadcast:
+    case OperationKind::broadcast:
       return "MPI_Ibcast";
-    case Transfer::allgather:
+    case OperationKind::allgather:
       return "MPI_Iallgatherv";
-    case Transfer::reducescatter:
+    case OperationKind::reducescatter:
       return "MPI_Ireduce_scatter";
-    case Transfer::alltoall:
+    case OperationKind::alltoall:
       return "MPI_Ialltoallv";
+    default:
+      break;
   }
   HVD_ASSERT(false);
 }
 
 int MpiPass::call(Handle communicator) {
   const Table& table = carrier_.table();
-  const bool adds = work_.op == ReduceOp::average || work_.op == ReduceOp::adasum;  // of one rank
+  const bool adds = work_.op == ReduceOp::average || work_.op == ReduceOp::adasum;  // one rank only
   const ReduceOp reduction = adds ? ReduceOp::sum : work_.op;
   const int dtype = static_cast<int>(travels_as()), op = static_cast<int>(reduction);
   const std::byte* const input = sent_.data;
   std::byte* const output = received_.data;
-  switch (kind_.transfer) {
-    case Transfer::allreduce:
+  switch (kind_.kind) {
+    case OperationKind::allreduce:
       return table.allreduce(communicator, input, output, sent_.counts[0], dtype, op, &request_);
-    case Transfer::reducescatter:
+    case OperationKind::reducescatter:
       return table.reduce_scatter(communicator, input, output, sent_.counts.data(), dtype, op,
                                   &request_);
-    case Transfer::broadcast: {
+    case OperationKind::broadcast: {
       const Side& side = group_.rank() == kind_.root ? sent_ : received_;
       return table.broadcast(communicator, side.data, side.counts[0], kind_.root, &request_);
     }
-    case Transfer::allgather:
+    case OperationKind::allgather:
       return table.allgather(communicator, input, sent_.counts[0], output, received_.counts.data(),
                              received_.displacements.data(), &request_);
-    case Transfer::alltoall:
+    case OperationKind::alltoall:
       return table.alltoall(communicator, input, sent_.counts.data(), sent_.displacements.data(),
                             output, received_.counts.data(), received_.displacements.data(),
                             &request_);
+    default:
+      break;
   }
   HVD_ASSERT(false);
 }
 
 void MpiPass::finish_round() {
   unpack();
-  if (kind_.transfer == Transfer::broadcast && group_.rank() == kind_.root) copy_own_broadcast();
+  if (kind_.kind == OperationKind::broadcast && group_.rank() == kind_.root) copy_own_broadcast();
   carrier_.give_back(std::move(sent_.room));
   carrier_.give_back(std::move(received_.room));
   sent_.room = AlignedBuffer();

@@ -1,10 +1,10 @@
-// One pass of a batch as calls of MPI. What lies in one piece MPI reads and writes where it is;
-// what does not is put together first, and taken apart afterwards. What is larger than one call may
-// be goes in several rounds, of which each moves the next stretch of every block.
+// One pass of a batch as calls of MPI. MPI reads and writes contiguous data in place. Other data is
+// packed before and unpacked after the call. A pass that exceeds the limit of a call takes several
+// rounds, each with the next stretch of every block.
 //
-// In which order MPI adds up, and what its partial sums stand for, is its own affair. So an average
-// is a sum that is divided in the end, and one of a half type travels as float32, in which partial
-// sums neither overflow nor are rounded much.
+// MPI chooses the order of additions and the partial sums. So an average is computed as a sum that
+// is divided at the end. An average of a half type uses float32 on the wire, in which partial sums
+// do not overflow and lose little precision.
 #pragma once
 
 #include <cstddef>
@@ -18,26 +18,27 @@
 
 namespace hvd::mpi {
 
-/// Owned and driven by one thread. The carrier, the group and the memory of the work outlive it.
+/// Owned and driven by one thread. The carrier, the group and the memory of `work` must outlive it.
 class MpiPass final : public Run {
  public:
   MpiPass(MpiCarrier& carrier, const Group& group, const PassKind& kind, const Blocks& blocks,
           Work work);
-  /// With a call under way: MPI may still write to what it was given, so it is abandoned.
+  /// If a call is in progress, abandons MPI and leaks the buffers: MPI may still access them.
   ~MpiPass() override;
 
   Progress advance() override;
+  Route route() const override { return {.mover = Mover::mpi}; }
 
  private:
-  /// What goes one way: the stretches of the virtual buffer that go to the ranks or come from
-  /// them, all of them and what this round moves. MPI sees these end to end.
+  /// One direction, send or receive: the stretches of the virtual buffer for the whole pass and for
+  /// the current round. MPI sees the stretches of a round as contiguous.
   struct Side {
-    std::vector<Extent> whole{};  ///< one for all ranks, or one a rank
-    std::vector<Extent> now{};
-    std::vector<int> counts{}, displacements{};  ///< of `now`; elements of reductions, else bytes
-    size_t bytes = 0;                            ///< of `now`, as tensors have them
-    std::byte* data = nullptr;                   ///< what MPI is given
-    bool packed = false;                         ///< not the memory of the tensors
+    std::vector<Extent> whole{};  ///< of the pass: one for all ranks, or one per rank
+    std::vector<Extent> now{};    ///< of this round
+    std::vector<int> counts{}, displacements{};  ///< of `now`; in elements if it reduces, or bytes
+    size_t bytes = 0;                            ///< of `now`, in the dtype of the tensors
+    std::byte* data = nullptr;                   ///< buffer for MPI
+    bool packed = false;                         ///< `data` is not memory of the tensors
     AlignedBuffer room{};
   };
 
@@ -66,9 +67,9 @@ class MpiPass final : public Run {
   const Group& group_;
   const PassKind kind_;
   const Work work_;
-  const bool widens_;  ///< elements of a half type travel as float32
+  const bool widens_;  ///< half types are converted to float32 for MPI
   Side sent_, received_;
-  size_t stretch_ = 0;  ///< of each block in a round
+  size_t stretch_ = 0;  ///< bytes of each block per round
   size_t rounds_ = 0;
   size_t round_ = 0;
   Handle request_ = 0;

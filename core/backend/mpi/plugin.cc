@@ -1,6 +1,6 @@
-// The table of plugin.h for the MPI whose mpi.h this is compiled with. Nothing is linked: the
-// library has been loaded for all (plugin_loader.h), under whatever name it has there. MPI is one a
-// process, and so is what is kept here.
+// Implements the table of plugin.h for the MPI whose mpi.h it is compiled with. It is not linked to
+// MPI: plugin_loader.h has loaded the library with global symbols. The state is per process, like
+// MPI.
 #include "core/backend/mpi/plugin.h"
 
 #include <mpi.h>
@@ -22,7 +22,7 @@ using hvd::mpi::Handle;
 
 constexpr size_t kDTypes = static_cast<size_t>(hvd::kLastDType) + 1;
 constexpr size_t kOps = static_cast<size_t>(hvd::kLastReduceOp) + 1;
-constexpr int kCreationTag = 7;  // of no message, but of the making of communicators
+constexpr int kCreationTag = 7;  // for MPI_Comm_create_group; not used by messages
 
 struct State {
   bool prepared = false;
@@ -49,7 +49,7 @@ Native native_of(Handle handle) {
   return native;
 }
 
-/// 0, or the first error of a row of calls.
+/// Runs a sequence of calls up to the first error.
 class Row {
  public:
   template <class Call>
@@ -79,7 +79,7 @@ int make_op() {
                        &state.ops[static_cast<size_t>(dtype)][static_cast<size_t>(op)]);
 }
 
-/// A type that MPI has not, or reduces by other rules.
+/// Makes a type that MPI does not have or reduces by other rules.
 template <DType dtype>
 int make_type(int bytes) {
   MPI_Datatype& type = state.types[static_cast<size_t>(dtype)];
@@ -93,7 +93,7 @@ int make_type(int bytes) {
       .error();
 }
 
-/// MPICH complains of what is left when it ends.
+/// MPICH warns about types that are not freed before MPI_Finalize.
 void forget_type(DType dtype) {
   const auto index = static_cast<size_t>(dtype);
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product})
@@ -133,11 +133,11 @@ const char* library() {
   static std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "MPI";
-  text[std::strcspn(text.data(), ",\n")] = 0;  // the name and the version
+  text[std::strcspn(text.data(), ",\n")] = 0;  // keep name and version
   return text.data();
 }
 
-/// Not in a forked child, and not where others are waited for in vain.
+/// Finalizes MPI, except in a forked child and after abandon(), when it would wait forever.
 void end_with_process() {
   int ended = 0;
   if (state.abandoned || state.owner != getpid()) return;
@@ -220,7 +220,7 @@ MPI_Op op_of(int dtype, int op) {
   return state.ops[static_cast<size_t>(dtype)][static_cast<size_t>(op)];
 }
 
-/// `call` begins a request.
+/// Starts a request by `call`.
 template <class Call>
 int begin_request(Handle* request, Call call) {
   MPI_Request begun = MPI_REQUEST_NULL;

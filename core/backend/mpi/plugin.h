@@ -1,8 +1,9 @@
-// Between the core and one MPI: a table of functions that speak no type of MPI's. What implements
-// it (plugin.cc) is compiled once for each MPI that is found, into a library of its own that is
-// loaded only where HOROVOD_CPU_OPERATIONS=mpi asks for it, so that the core links to none.
+// The interface between the core and an MPI library: a table of functions without types of MPI. The
+// implementation (plugin.cc) is compiled once per MPI that is found, into a separate library. It is
+// loaded only for HOROVOD_CPU_OPERATIONS=mpi, so the core does not link to MPI.
 //
-// All functions but those of facts return 0, or an error of MPI that describe() has a text for.
+// Functions that return int return 0 or an error code of MPI, for which describe() has a text. The
+// exception is is_abandoned().
 #pragma once
 
 #include <cstddef>
@@ -10,62 +11,64 @@
 
 namespace hvd::mpi {
 
-/// Raised whenever anything below changes: both sides must have the same.
+/// Increase it with every change below. Core and plugin must have the same version.
 inline constexpr int kTableVersion = 1;
 inline constexpr const char* kTableFunction = "hvd_mpi_table";
 
-/// A communicator or a request, as the plugin knows it.
+/// A communicator or request of the plugin.
 using Handle = intptr_t;
 
-/// target[i] = target[i] op other[i], for what MPI has no type for. The numbers are those of DType
-/// and ReduceOp.
+/// target[i] = target[i] op other[i], for types that MPI does not support. `dtype` and `op`: values
+/// of DType and ReduceOp.
 using Reduce = void (*)(void* target, const void* other, size_t elements, int dtype, int op);
 
-/// This process among all that the launcher started.
+/// This process in MPI_COMM_WORLD.
 struct Facts {
   int rank;
   int size;
-  int any_thread;  ///< 1: MPI may be called by several threads at a time
-  int begun_here;  ///< 1: not by the program itself
+  int any_thread;  ///< 1: several threads may call MPI concurrently (MPI_THREAD_MULTIPLE)
+  int begun_here;  ///< 1: the plugin has initialized MPI, not the program
 };
 
-/// Counts and displacements are borrowed until the request is complete, like all memory.
+/// All memory, also counts and displacements, must stay valid until the request is complete.
 struct Table {
   int version;
-  const char* (*library)();  ///< what the MPI calls itself
+  const char* (*library)();  ///< name and version of the MPI library
 
-  /// Begins MPI, or joins the one that runs already. If it was begun here it ends with the process.
+  /// Initializes MPI unless it is initialized already. If so, MPI is finalized when the process
+  /// exits.
   int (*start)(Reduce reduce, Facts* facts);
-  /// MPI cannot go on in this process: requests are left behind, and MPI does not end orderly.
+  /// Marks MPI as unusable in this process: requests are leaked and MPI is not finalized.
   void (*abandon)();
   int (*is_abandoned)();
   void (*describe)(int error, char* text, size_t capacity);
 
-  /// Collective over the ranks, which are those of Facts, ascending or not; blocks. Several at a
-  /// time from different threads, on one process in the same order.
+  /// Collective over `ranks` (of MPI_COMM_WORLD, in any order); blocks. Several threads may call it
+  /// concurrently. Calls that share processes must have the same order on all of them.
   int (*make_communicator)(const int* ranks, int count, Handle* made);
   int (*free_communicator)(Handle communicator);
 
-  /// Input and output are never the same memory.
+  /// Input and output must not overlap.
   int (*allreduce)(Handle communicator, const void* input, void* output, int count, int dtype,
                    int op, Handle* request);
-  /// Reduces `counts` [rank] elements that lie end to end; `output` is what this rank gets of them.
+  /// Reduces contiguous blocks of `counts` [rank] elements. `output` receives the block of this
+  /// rank.
   int (*reduce_scatter)(Handle communicator, const void* input, void* output, const int* counts,
                         int dtype, int op, Handle* request);
   int (*broadcast)(Handle communicator, void* data, int bytes, int root, Handle* request);
-  /// Bytes, as the next one.
+  /// Counts and displacements of allgather and alltoall are in bytes.
   int (*allgather)(Handle communicator, const void* input, int bytes, void* output,
                    const int* counts, const int* displacements, Handle* request);
   int (*alltoall)(Handle communicator, const void* input, const int* send_counts,
                   const int* send_displacements, void* output, const int* receive_counts,
                   const int* receive_displacements, Handle* request);
-  /// `done`: the request is complete, and is none any more.
+  /// Sets `done` to 1 if the request is complete; the request is then freed.
   int (*test)(Handle* request, int* done);
 };
 
 }  // namespace hvd::mpi
 
 extern "C" {
-/// What a plugin exports under kTableFunction.
+/// Exported by a plugin under the name kTableFunction.
 const hvd::mpi::Table* hvd_mpi_table();
 }

@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/group/bootstrap/ancestors.h"
-#include "core/group/bootstrap/mpi_in_process.h"
-#include "core/group/bootstrap/variables.h"
+#include "core/bootstrap/ancestors.h"
+#include "core/bootstrap/launchers/mpi_in_process.h"
+#include "core/bootstrap/variables.h"
 
 namespace hvd::mpi {
 namespace {
@@ -20,13 +20,13 @@ constexpr const char* kKnob = "HOROVOD_CPU_OPERATIONS=mpi";
 
 std::string name_of(Kind kind) { return kind == Kind::open_mpi ? "Open MPI" : "MPICH"; }
 
-/// Debian calls MPICH's library differently from everybody else.
+/// The library of MPICH has a different name on Debian.
 std::vector<std::string> library_names(Kind kind) {
   if (kind == Kind::open_mpi) return {"libmpi.so.40"};
   return {"libmpi.so.12", "libmpich.so.12"};
 }
 
-/// The library beside the launcher, before any that the system knows: there may be several.
+/// Prefers the library of the launcher's installation to those of the system.
 Choice choice_of(Kind kind, const Environment& environment,
                  const std::vector<std::string>& programs) {
   Choice choice{.kind = kind, .libraries = {}};
@@ -49,7 +49,7 @@ Choice choice_of_loaded(const std::string& library) {
   return {.kind = open_mpi ? Kind::open_mpi : Kind::mpich, .libraries = {library}};
 }
 
-/// For all, since the plugin finds its functions there, and what an MPI loads later may, too.
+/// Loads with global symbols: the plugin and components that MPI loads later need them.
 std::string load_library(const Choice& choice) {
   std::vector<std::string> reasons;
   for (const std::string& library : choice.libraries) {
@@ -58,13 +58,13 @@ std::string load_library(const Choice& choice) {
   }
   fail(Code::invalid_argument,
        fmt::format("{}: the ranks were started by mpirun of {}, but its library cannot be loaded "
-                   "({}); install it on every host (Debian: {}), add its folder to "
-                   "LD_LIBRARY_PATH, or leave the variable away",
+                   "({}); install it on every host (Debian: {}), add its directory to "
+                   "LD_LIBRARY_PATH, or unset the variable",
                    kKnob, name_of(choice.kind), fmt::join(reasons, "; "),
                    choice.kind == Kind::open_mpi ? "libopenmpi3" : "libmpich12"));
 }
 
-/// The folder of the library, or of the program, that this code is a part of.
+/// Returns the directory of the shared library or executable that contains this code.
 path own_folder() {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0) return ".";
@@ -74,9 +74,9 @@ path own_folder() {
 
 [[noreturn]] void refuse_plugin(Kind kind, const path& file, const std::string& why) {
   fail(Code::invalid_argument,
-       fmt::format("{}: this installation of Horovod has no part for {}: {} {}. It is built where "
-                   "{} is found while Horovod is installed: apt-get install {}, then pip install "
-                   "--force-reinstall --no-cache-dir; or leave the variable away",
+       fmt::format("{}: this installation of Horovod does not support {}: {} {}. The plugin is "
+                   "built if {} is found during the installation: apt-get install {}, then pip "
+                   "install --force-reinstall --no-cache-dir; or unset the variable",
                    kKnob, name_of(kind), file.string(), why,
                    kind == Kind::open_mpi ? "mpicc.openmpi or mpicc" : "mpicc.mpich or mpicc",
                    kind == Kind::open_mpi ? "libopenmpi-dev" : "libmpich-dev"));
@@ -93,11 +93,12 @@ Choice choose_mpi(const Environment& environment, const std::vector<std::string>
   if (is_set("OMPI_COMM_WORLD_SIZE")) return choice_of(Kind::open_mpi, environment, programs);
   if (is_set("PMI_SIZE")) return choice_of(Kind::mpich, environment, programs);
   if (is_set("PMIX_RANK")) return choice_of(Kind::open_mpi, environment, programs);
-  fail(Code::invalid_argument,
-       fmt::format("{} needs ranks that mpirun has started, of Open MPI or of MPICH; here its "
-                   "variables OMPI_COMM_WORLD_SIZE, PMI_SIZE and PMIX_RANK are not set: start the "
-                   "job by mpirun or by horovodrun --mpi, or leave the variable away",
-                   kKnob));
+  fail(
+      Code::invalid_argument,
+      fmt::format("{} needs ranks that mpirun has started, of Open MPI or MPICH, but its variables "
+                  "OMPI_COMM_WORLD_SIZE, PMI_SIZE and PMIX_RANK are not set: start the job with "
+                  "mpirun or horovodrun --mpi, or unset the variable",
+                  kKnob));
 }
 
 const Table& load_plugin(const Environment& environment) {
@@ -108,15 +109,16 @@ const Table& load_plugin(const Environment& environment) {
       loaded.empty() ? choose_mpi(environment, programs) : choice_of_loaded(loaded);
   const path file = own_folder() / plugin_name(choice.kind);
   std::error_code none;
-  if (!std::filesystem::exists(file, none)) refuse_plugin(choice.kind, file, "is not there");
+  if (!std::filesystem::exists(file, none)) refuse_plugin(choice.kind, file, "does not exist");
   const std::string library = load_library(choice);
   void* const plugin = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (plugin == nullptr)
-    refuse_plugin(choice.kind, file, fmt::format("does not fit to {}: {}", library, ::dlerror()));
+    refuse_plugin(choice.kind, file,
+                  fmt::format("is not compatible with {}: {}", library, ::dlerror()));
   using Ask = const Table* (*)();
   const auto ask = reinterpret_cast<Ask>(::dlsym(plugin, kTableFunction));
   if (ask == nullptr || ask()->version != kTableVersion)
-    refuse_plugin(choice.kind, file, "is of another version of Horovod");
+    refuse_plugin(choice.kind, file, "belongs to another version of Horovod");
   return *ask();
 }
 

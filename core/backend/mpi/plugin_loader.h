@@ -1,5 +1,5 @@
-// Which MPI this process can speak, and the plugin for it: by the library that the program has
-// loaded already, else by who started the ranks. Loads both when asked, and never before.
+// Chooses the MPI library of this process and loads it with its plugin. The choice depends on the
+// MPI library that the program has loaded, or otherwise on the launcher of the ranks.
 #pragma once
 
 #include <string>
@@ -13,21 +13,21 @@ namespace hvd::mpi {
 /// MPIs of one kind have the same binary interface, whatever their version.
 enum class Kind : uint8_t { open_mpi, mpich };
 
-/// The library of an MPI: names by which it may be found, the likeliest first.
+/// An MPI library: candidate names or paths, in the order in which they are tried.
 struct Choice {
   Kind kind = Kind::open_mpi;
   std::vector<std::string> libraries;
 };
 
-/// By the variables that mpirun leaves; `programs`: what the processes above this one run, the
-/// nearest first. Throws Error{invalid_argument} where no mpirun has started this process.
+/// Chooses by the environment variables of mpirun. `programs`: executables of the ancestors of this
+/// process, nearest first. Throws Error{invalid_argument} if mpirun has not started this process.
 Choice choose_mpi(const Environment& environment, const std::vector<std::string>& programs);
 
-/// The plugin for a kind, as its file is called.
+/// Returns the file name of the plugin for a kind.
 std::string plugin_name(Kind kind);
 
-/// Loads the library and the plugin for it. Throws Error{invalid_argument} that says what is
-/// missing, where it was looked for, and what to do.
+/// Loads the library and its plugin. Throws Error{invalid_argument} with the missing file, the
+/// searched paths and the remedy.
 const Table& load_plugin(const Environment& environment);
 
 }  // namespace hvd::mpi

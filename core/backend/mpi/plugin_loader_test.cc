@@ -50,12 +50,12 @@ TEST(PluginLoader, LooksBesideTheLauncherFirst) {
 TEST(PluginLoader, SaysWhatToDoWhereNoMpirunHasStartedTheRanks) {
   const std::string text = refusal({});
   EXPECT_THAT(text, HasSubstr("HOROVOD_CPU_OPERATIONS=mpi needs ranks that mpirun has started"));
-  EXPECT_THAT(text, HasSubstr("horovodrun --mpi, or leave the variable away"));
+  EXPECT_THAT(text, HasSubstr("horovodrun --mpi, or unset the variable"));
 }
 
 TEST(PluginLoader, NamesTheFileThatIsMissing) {
-  const std::string text = refusal({{"PMI_SIZE", "2"}});  // there is none beside the tests
-  EXPECT_THAT(text, HasSubstr("/libhorovod_mpi_mpich.so is not there"));
+  const std::string text = refusal({{"PMI_SIZE", "2"}});  // the test directory has no plugin
+  EXPECT_THAT(text, HasSubstr("/libhorovod_mpi_mpich.so does not exist"));
   EXPECT_THAT(text, HasSubstr("apt-get install libmpich-dev"));
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import Any
 
 
@@ -22,10 +23,10 @@ def keras_of(thing: Any, usual: Any) -> Any:
 
 
 def version(keras: Any) -> str:
-    """Of a module of Keras: where `tf.keras` has none, that of the package its classes are in."""
+    """Returns the version of a Keras module; of its classes' package if `tf.keras` has none."""
     found = getattr(keras, "__version__", None)
     root = keras.Model.__module__.split(".")[0]
-    return str(found or importlib.import_module(root).__version__)
+    return str(found or sys.modules[root].__version__)
 
 
 def backend_of(keras: Any) -> str:

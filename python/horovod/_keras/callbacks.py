@@ -1,4 +1,4 @@
-"""What the callbacks of both modules do; they inherit from this and from their Keras' Callback."""
+"""Implementation of the callbacks of both modules, which add the Callback of their Keras."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ else:
 
 
 class BroadcastGlobalVariables(_Callback):
-    """Makes the variables of `root_rank` everyone's, once, at the end of the first batch.
+    """Copies the variables of `root_rank` to all ranks, once, at the end of the first batch.
 
-    By then every variable is there, also those of the optimizer. `device`: for scripts that give
-    it. `local_variables`: stay as they are.
+    By then all variables exist, including those of the optimizer. `device`: not used; accepted for
+    compatibility. `local_variables`: not changed.
     """
 
     _keras: Any
@@ -43,7 +43,7 @@ class BroadcastGlobalVariables(_Callback):
             self.register_local_var(variable)
 
     def register_local_var(self, var: Any) -> None:
-        """From now on `var` stays as it is. Raises ValueError for what is no variable."""
+        """Excludes `var` from the broadcast. Raises ValueError if it is not a variable."""
         if not hasattr(var, "assign"):
             raise ValueError(f"local variables must be tf.Variable, got {type(var).__name__}")
         self._local.add(_identity(var))
@@ -65,9 +65,9 @@ def _identity(variable: Any) -> Any:
 
 
 def variables_of(model: Any, optimizer: Any) -> list[Any]:
-    """Of a model and an optimizer, each once.
+    """Returns the variables of a model and an optimizer, each once.
 
-    Without the states of random generators: they belong to one rank, whose dropout is its own.
+    Excludes the states of random generators: each rank has its own, e.g. for dropout.
     """
     every = list(model.weights)
     if optimizer is not None:

@@ -45,7 +45,7 @@ def _inner(optimizer: Any) -> Any:
 
 
 def _without_xla(usual: Method) -> Method:
-    """Keras compiles whole steps by XLA wherever there is a GPU, if nobody says otherwise.
+    """Keras compiles whole steps by XLA wherever there is a GPU, unless the user disables it.
 
     Our operations have no XLA kernels, so for models with a distributed optimizer "auto" means no.
     """
@@ -60,7 +60,7 @@ def _without_xla(usual: Method) -> Method:
 
 
 def _without_xla_by_argument(usual: Method) -> Method:
-    """The same for a Keras that decides otherwise what "auto" means: what it decided is undone."""
+    """Reverts the decision of a Keras version that resolves "auto" in another function."""
 
     def compile(model: Any, *args: Any, **kwargs: Any) -> Any:
         result = usual(model, *args, **kwargs)
@@ -92,7 +92,8 @@ def _reduced_before(usual: Method) -> Method:
         known = trainable_variables
         if known is None:
             known = optimizer._trainable_variables
-        reduced = inner._reduced(list(grads), _checked(inner, known))
+        check_passes(inner._horovod.backward_passes_per_step, is_3=True)
+        reduced = inner._reduced(list(grads), list(known))
         with inner._horovod_applying():
             return usual(optimizer, reduced, trainable_variables)
 
@@ -106,17 +107,24 @@ def _reduced_before_stateless(usual: Method) -> Method:
         inner = _inner(optimizer)
         if not _is_distributed(inner):
             return usual(optimizer, optimizer_variables, grads, trainable_variables)
-        reduced = inner._reduced(list(grads), _checked(inner, optimizer._trainable_variables))
+        check_passes(inner._horovod.backward_passes_per_step, is_3=True)
+        reduced = inner._reduced(list(grads), list(optimizer._trainable_variables))
         with inner._horovod_applying():
             return usual(optimizer, optimizer_variables, reduced, trainable_variables)
 
     return stateless_apply
 
 
-def _checked(inner: Any, variables: Any) -> list[Any]:
-    if inner._horovod.backward_passes_per_step > 1:
+def check_passes(backward_passes_per_step: int, is_3: bool) -> None:
+    """Raises ValueError for more than 1: of an optimizer with a LossScaleOptimizer."""
+    if backward_passes_per_step > 1:
+        instead = (
+            "give the wrapped optimizer gradient_accumulation_steps"
+            if is_3
+            else "leave it at 1 and take larger batches, or train with mixed_bfloat16, which needs "
+            "no loss scale"
+        )
         raise ValueError(
             "backward_passes_per_step > 1 does not go with a LossScaleOptimizer, whose scale may "
-            "change from pass to pass: give the wrapped optimizer gradient_accumulation_steps"
+            f"change from pass to pass: {instead}"
         )
-    return list(variables)

@@ -1,4 +1,4 @@
-"""What the elastic callbacks of both modules do."""
+"""Implementation of the elastic callbacks of both modules."""
 
 from __future__ import annotations
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from horovod._keras import changes, reducers
-from horovod._keras.backend import backend_of, compression_of, is_keras_3
+from horovod._keras import changes
+from horovod._keras.backend import is_keras_3
+from horovod._keras.binding import binding_of
 from horovod._keras.given import Given
-from horovod.common.basics import Average, Sum
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod._keras.options import Options
+from horovod.common.basics import Average
 
 _UNCLEAR = (
     "apply_gradients: reduced gradients of these variables were computed by this optimizer, and "
@@ -21,14 +22,14 @@ _UNCLEAR = (
 
 
 class CallableList(list):  # type: ignore[type-arg]
-    """`optimizer.variables` of Keras 3, `optimizer.variables()` of Keras 2: both work."""
+    """Lets both `optimizer.variables` (Keras 3) and `optimizer.variables()` (Keras 2) work."""
 
     def __call__(self) -> list[Any]:
         return self
 
 
 class Distributed:
-    """Front of the wrapped optimizer's class."""
+    """Base that is put before the class of the wrapped optimizer."""
 
     _HAS_AGGREGATE_GRAD = True
     #: With Keras 2 and TensorFlow a LocalGradientAggregationHelperEager, else what is alike.
@@ -58,12 +59,12 @@ class Distributed:
     def _horovod_begin(self) -> None:
         """From here on this optimizer is a distributed one."""
         options = self._horovod_options
-        self._horovod = options.helper()
+        self._horovod = binding_of(options.keras).helper(options)
         self._horovod_given = Given()
         self._horovod_is_repeatable = options.op == Average and options.passes == 1
 
     def register_local_var(self, var: Any) -> None:
-        """From now on the gradient of `var` is not reduced."""
+        """Excludes the gradient of `var` from the reduction from now on."""
         self._horovod.register_local_var(var)
         self._horovod_is_repeatable = False  # it is scaled
 
@@ -119,11 +120,11 @@ class Distributed:
         self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
     ) -> list[Any]:
         """As of Keras 2's older optimizers: pairs of reduced gradients and variables."""
-        parent: Any = super()
+        parent = super()
         if hasattr(parent, "_compute_gradients"):
             pairs = parent._compute_gradients(loss, var_list, grad_loss, tape)
         else:
-            pairs = parent.compute_gradients(loss, var_list, tape)
+            pairs = parent.compute_gradients(loss, var_list, tape)  # type: ignore[attr-defined]
         return self._reduced_to_give(pairs)
 
     def get_gradients(self, loss: Any, params: Any) -> list[Any]:
@@ -153,12 +154,7 @@ class Distributed2(Distributed):
         pairs = list(grads_and_vars)
         if self._horovod_is_applying or not pairs:
             return pairs
-        if self._horovod.backward_passes_per_step > 1:
-            raise ValueError(
-                "backward_passes_per_step > 1 does not go with a LossScaleOptimizer, whose scale "
-                "may change from pass to pass: leave it at 1 and take larger batches, or train "
-                "with mixed_bfloat16, which needs no loss scale"
-            )
+        changes.check_passes(self._horovod.backward_passes_per_step, is_3=False)
         grads, variables = zip(*pairs, strict=True)
         return list(zip(self._reduced(grads, variables), variables, strict=True))
 
@@ -171,7 +167,7 @@ class Distributed2(Distributed):
         grads = self._reduced(grads, variables, _says_done(kwargs))
         if not hasattr(super(), "aggregate_gradients"):
             kwargs.pop("skip_gradients_aggregation", None)  # which older optimizers do not know
-        parent: Callable[..., Any] = super().apply_gradients  # type: ignore[misc]
+        parent = super().apply_gradients  # type: ignore[misc]
         together = list(zip(grads, variables, strict=True))
 
         def apply() -> Any:
@@ -207,7 +203,7 @@ class Distributed3(Distributed):
         known = list(known)
         self._horovod.prepare(lambda: self._build_once(known))
         reduced = self._reduced(list(grads), known)
-        parent: Callable[..., Any] = super().apply  # type: ignore[misc]
+        parent = super().apply  # type: ignore[misc]
         return self._horovod.apply_gradients(lambda: parent(reduced, trainable_variables), self)
 
     def stateless_apply(
@@ -244,139 +240,6 @@ class Distributed3(Distributed):
         return self.compute_gradients(loss, var_list, tape)
 
 
-class Helper:
-    """What does the reducing where steps are not made of several passes."""
-
-    backward_passes_per_step = 1
-
-    def __init__(self, reducer: reducers.Reducer, scale_local_gradients: bool) -> None:
-        self._reducer = reducer
-        self._scale = scale_local_gradients
-        self._local: set[int] = set()
-
-    def register_local_var(self, var: Any) -> None:
-        """From now on the gradient of `var` is not reduced."""
-        self._local.add(id(var))
-
-    def prepare(self, build: Callable[[], None]) -> None:
-        """Nothing has to be there before."""
-
-    def compute_gradients(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Reduced, but for local variables."""
-        if not self._local:
-            return self._reducer(grads, variables)
-        places = [p for p, v in enumerate(variables) if id(v) not in self._local]
-        result = [self._reducer.scaled(g) if self._scale else g for g in grads]
-        reduced = self._reducer([grads[p] for p in places], [variables[p] for p in places])
-        for place, gradient in zip(places, reduced, strict=True):
-            result[place] = gradient
-        return result
-
-    def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any) -> Any:
-        """Every pass is a step."""
-        return apply_grads_closure()
-
-
-class Options:
-    """The arguments of DistributedOptimizer, checked."""
-
-    def __init__(
-        self,
-        keras: Any,
-        name: str,
-        *,
-        device_dense: str = "",
-        device_sparse: str = "",
-        compression: Any = None,
-        sparse_as_dense: bool = False,
-        gradient_predivide_factor: float = 1.0,
-        op: int = Average,
-        backward_passes_per_step: int = 1,
-        average_aggregated_gradients: bool = False,
-        groups: Any = None,
-        process_set: ProcessSet = global_process_set,
-        scale_local_gradients: bool = True,
-    ) -> None:
-        if op not in (Average, Sum):
-            raise ValueError("DistributedOptimizer of Keras: op must be Average or Sum")
-        if gradient_predivide_factor != 1.0 and op != Average:
-            raise ValueError("gradient_predivide_factor is for op=Average only")
-        self.keras = keras
-        self.label = f"{name}_Allreduce"
-        self.placement = (device_dense, device_sparse)
-        self.compression = compression
-        self.sparse_as_dense = sparse_as_dense
-        self.predivide = gradient_predivide_factor
-        self.op = op
-        self.passes = backward_passes_per_step
-        self.average_passes = average_aggregated_gradients
-        self.groups = groups
-        self.process_set = process_set
-        self.scale_local = scale_local_gradients
-
-    def helper(self) -> Any:
-        """What does the reducing, for the backend at hand."""
-        backend = backend_of(self.keras)
-        if backend == "tensorflow":
-            return self._for_tensorflow()
-        if self.passes != 1:
-            raise ValueError(
-                "backward_passes_per_step is for Keras on TensorFlow; elsewhere give the wrapped "
-                "optimizer gradient_accumulation_steps"
-            )
-        if backend == "torch":
-            return Helper(reducers.TorchReducer(self._how()), self.scale_local)
-        if backend == "jax":
-            return Helper(reducers.JaxReducer(self._how()), self.scale_local)
-        raise ValueError(f"Keras on {backend} is not supported: use tensorflow, torch or jax")
-
-    def _for_tensorflow(self) -> Any:
-        from horovod.tensorflow._reducer import Reducer
-        from horovod.tensorflow.compression import Compression
-        from horovod.tensorflow.gradient_aggregation_eager import (
-            LocalGradientAggregationHelperEager,
-        )
-
-        reducer = Reducer(
-            self.label,
-            *self.placement,
-            self.compression or Compression.none,
-            self.sparse_as_dense,
-            self.op,
-            self.predivide,
-            self.groups,
-            self.process_set,
-        )
-        return LocalGradientAggregationHelperEager(
-            self.passes,
-            reducer,
-            self.sparse_as_dense,
-            self.average_passes,
-            self.process_set,
-            self.scale_local,
-        )
-
-    def _how(self) -> reducers.How:
-        return reducers.How(
-            self.label,
-            _named_alike(compression_of(self.keras), self.compression),
-            self.op,
-            self.predivide,
-            self.groups,
-            self.process_set,
-        )
-
-
-def _named_alike(known: Any, compression: Any) -> Any:
-    """Of `known`, a backend's Compression, the Compressor of the same name.
-
-    A Compressor of the user's is taken as it is; without one nothing is compressed.
-    """
-    of_backend = {c.__name__: c for c in (known.none, known.fp16, known.bf16)}
-    name = getattr(compression, "__name__", "")
-    return of_backend.get(name, compression) or known.none
-
-
 def distributed_class(parent: type, options: Options) -> type:
     """A class of the same name that inherits from `parent`."""
     is_3 = hasattr(parent, "apply") and is_keras_3(options.keras)
@@ -390,7 +253,10 @@ def wrap(optimizer: Any, options: Options, name: str | None) -> Any:
     if isinstance(optimizer, Distributed):
         raise ValueError("this optimizer is already a DistributedOptimizer")
     config = optimizer.get_config()
-    if hasattr(optimizer, "inner_optimizer") and not is_keras_3(options.keras):
+    is_3 = is_keras_3(options.keras)
+    if hasattr(optimizer, "inner_optimizer"):
+        changes.check_passes(options.passes, is_3)
+    if hasattr(optimizer, "inner_optimizer") and not is_3:
         # Keras 2 makes a LossScaleOptimizer of an optimizer, and of nothing else.
         config["inner_optimizer"] = wrap(optimizer.inner_optimizer, options, name)
         return type(optimizer).from_config(config)

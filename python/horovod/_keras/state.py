@@ -11,11 +11,9 @@ from horovod._keras import front, values
 from horovod._keras.callbacks import forget_jax, sync_jax, variables_of
 from horovod.common import _objects
 from horovod.common._extension import core
-from horovod.common.basics import HorovodBasics
 from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError
-
-_basics = HorovodBasics(__file__, "mpi_lib")
+from horovod.common.front import init, shutdown
 
 #: In the text of an error of TensorFlow that says that an operation of ours has failed.
 _OURS = re.compile(
@@ -24,9 +22,10 @@ _OURS = re.compile(
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether an error of TensorFlow or JAX is a HorovodInternalError in disguise: a rank was lost.
+    """Returns whether an error of TensorFlow or JAX was caused by a HorovodInternalError: a rank
+    was lost.
 
-    JAX makes its own error, with a traceback in its text, of what a callback on the host raises.
+    JAX raises its own error, with a traceback in its text, for an error of a host callback.
     """
     kind, text = type(error).__name__, str(error)
     if kind == "UnknownError":
@@ -50,9 +49,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def reset() -> None:
-    """Begins the job anew in this process."""
-    _basics.shutdown()
-    _basics.init()
+    """Restarts the job in this process."""
+    shutdown()
+    init()
 
 
 class KerasModelState(ObjectState):
@@ -79,7 +78,7 @@ class KerasModelState(ObjectState):
         optimizer.build(self.model.trainable_variables)
 
     def _variables(self) -> list[Any]:
-        """What is saved here: the states of random generators too, which nobody else gets."""
+        """The saved variables, with the states of random generators, which are not synced."""
         shared = variables_of(self.model, self.optimizer)
         every = {id(variable): variable for variable in [*shared, *self.model.variables]}
         return list(every.values())

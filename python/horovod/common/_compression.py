@@ -1,5 +1,4 @@
-"""Making tensors smaller before they travel, and large again afterwards: what is alike for all
-frameworks."""
+"""Compression of tensors before they are sent, for all frameworks."""
 
 from __future__ import annotations
 
@@ -7,24 +6,24 @@ from typing import Any
 
 
 class Compressor:
-    """What `compression=` expects: subclass it and give both static methods.
+    """Base class of the values of `compression=`. Subclasses implement both static methods.
 
-    Tensors are those of the framework; inside a compiled step, what stands for them there.
+    Tensors are those of the framework; inside a compiled step, its symbolic tensors.
     """
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """Returns the tensor to send, and what `decompress` needs to know."""
+        """Returns the tensor to send, and a context for `decompress`."""
         raise NotImplementedError("a Compressor has a static method compress(tensor)")
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """Returns the tensor as it was before `compress`, as well as it can."""
+        """Returns the tensor in its form before `compress`, up to loss of precision."""
         raise NotImplementedError("a Compressor has a static method decompress(tensor, ctx)")
 
 
 class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
+    """Sends tensors unchanged."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
@@ -36,18 +35,19 @@ class NoneCompressor(Compressor):
 
 
 class CastCompressor(Compressor):
-    """Sends floating tensors as `dtype`. Others pass, and what has this type already."""
+    """Sends floating-point tensors as `dtype`. Other tensors, and those of `dtype`, are
+    unchanged."""
 
     dtype: Any
 
     @staticmethod
     def is_floating(dtype: Any) -> bool:
-        """Of the framework's dtypes, by its subclass."""
+        """Returns whether a dtype of the framework is floating-point. Subclasses implement it."""
         raise NotImplementedError
 
     @staticmethod
     def cast(tensor: Any, dtype: Any) -> Any:
-        """By the framework's subclass."""
+        """Converts a tensor to `dtype`. Subclasses implement it."""
         raise NotImplementedError
 
     @classmethod

@@ -18,15 +18,15 @@ _PAUSE_SECONDS = 0.1
 class Patience:
     """How long to wait for the other end, in seconds."""
 
-    connect: float  #: until a host answers; at an address of no use here nobody does
-    total: float  #: until the proof is there, also when a byte comes now and then
+    connect: float  #: until a host answers; an unreachable address times out
+    total: float  #: until the proof is complete, also if it arrives byte by byte
 
 
 def dial(host: str, port: int, secret: bytes, hello: Message, patience: Patience) -> Channel:
     """Connects to a gate, sends `hello` and waits for the first message of the other end, which
     proves that it knows the secret; its content is dropped.
 
-    Raises: OSError when nobody answers there; Closed. The channel has no timeout.
+    Raises: OSError if no process answers there; Closed. The channel has no timeout.
     """
     deadline = time.monotonic() + patience.total
     for tries_left in reversed(range(_TRIES)):

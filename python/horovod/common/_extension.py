@@ -1,4 +1,4 @@
-"""The native module, loaded once for all bindings, or an ImportError that tells what to do."""
+"""Loads the native module once for all bindings; the ImportError says how to fix a failure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _Entry._fields_ = [
 
 
 def addresses_by_interface() -> dict[str, list[str]]:
-    """By interface; without those that mean nothing on another host."""
+    """Returns the addresses by interface, without those that have no meaning on another host."""
     libc = ctypes.CDLL(None)
     first = ctypes.POINTER(_Entry)()
     found: dict[str, list[str]] = {}

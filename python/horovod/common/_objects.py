@@ -1,4 +1,4 @@
-"""Sending Python objects between ranks without a framework: bytes, straight to the runtime."""
+"""Broadcast and allgather of pickled Python objects, without a framework."""
 
 from __future__ import annotations
 
@@ -7,55 +7,35 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from horovod.common._arguments import check_name, check_root
 from horovod.common._extension import core
 from horovod.common._sealed import Source, seal, unseal
+from horovod.common._submission import Described, gather, run_in_place
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 
-_UINT8 = 0  #: as the runtime numbers types
 _NOT_PICKLED = -1  #: instead of a length: the rank could not pickle its object
 _LENGTH_BYTES = 8
 
 
-def _tensor(memory: bytearray | memoryview) -> tuple[Any, tuple[int, tuple[int, ...], int]]:
-    """What keeps the memory where it is, and the memory as the runtime takes it."""
+def _described(memory: bytearray | memoryview) -> Described:
+    """As the runtime takes memory; the description keeps it where it is."""
     owner = (ctypes.c_char * len(memory)).from_buffer(memory)
-    return owner, (ctypes.addressof(owner), (len(memory),), _UINT8)
+    return ctypes.addressof(owner), (len(memory),), core.DTYPES["uint8"], owner
 
 
 def _broadcast(
     memory: bytearray | memoryview, root_rank: int, name: str, process_set: ProcessSet
 ) -> None:
     """Overwrites `memory` by the root's, which is as long."""
-    owner, tensor = _tensor(memory)
-    handle = core.submit(
-        core.BROADCAST,
-        f"broadcast.{name}",
-        [tensor],
-        [tensor[0]],
-        owner,
-        root=root_rank,
-        process_set=process_set_id(process_set),
-    )
-    core.finish(handle)
+    number = process_set_id(process_set)
+    how = core.Operation(core.BROADCAST, root=root_rank, process_set=number)
+    run_in_place(how, f"broadcast.{name}", [_described(memory)])
 
 
 def _allgather(memory: bytearray | memoryview, name: str, process_set: ProcessSet) -> Any:
-    owner, tensor = _tensor(memory)
-    handle = core.submit(
-        core.ALLGATHER,
-        f"allgather.{name}",
-        [tensor],
-        None,
-        owner,
-        process_set=process_set_id(process_set),
-    )
-    try:
-        core.wait(handle)
-        gathered, _ = core.output(handle, 0)
-    finally:
-        core.free(handle)
-    return gathered
+    how = core.Operation(core.ALLGATHER, process_set=process_set_id(process_set))
+    return gather(how, f"allgather.{name}", _described(memory))[0]
 
 
 def _length(value: int) -> bytearray:
@@ -81,15 +61,20 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The object of `root_rank` on every rank: whatever cloudpickle can carry, of any size.
+    """Returns the object of `root_rank` on every rank: anything that cloudpickle supports. Blocks.
 
-    Other ranks may pass anything, such as None. On the root the object itself is returned. Ranks
-    must trust each other: unpickling runs code. Blocks, and needs no graph.
-    Order: matched by `name`; without one all calls share a name, hence one at a time.
-    Raises: ValueError for misuse; HorovodMismatchError when ranks disagree; HorovodInternalError
-    when a rank is lost or the object was changed on its way; what pickling raises on the root, and
-    HorovodInternalError on the others then.
+    Other ranks may pass anything, such as None. The root returns its own object. Ranks must trust
+    each other, since unpickling runs code. Calls are matched by `name`; calls without one share a
+    name, so only one may run at a time.
+
+    Raises:
+        ValueError: misuse.
+        HorovodMismatchError: ranks disagree.
+        HorovodInternalError: a rank is lost, the data was corrupted, or pickling failed on the
+            root. The root raises the error of pickling.
     """
+    check_root("broadcast_object", root_rank)
+    check_name("broadcast_object", name)
     name = name or "broadcast_object"
     source = Source("broadcast_object", name, root_rank)
     if core.world().rank == root_rank:
@@ -112,12 +97,14 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """The objects of all ranks, in the order of ranks: whatever cloudpickle can carry, of any size.
+    """Returns a list of the objects of all ranks, in the order of ranks. Blocks.
 
-    Ranks must trust each other: unpickling runs code. Blocks, and needs no graph.
-    Order: matched by `name`; without one all calls share a name, hence one at a time.
+    Objects: anything that cloudpickle supports, of any size. Ranks must trust each other, since
+    unpickling runs code. Calls are matched by `name`; calls without one share a name, so only one
+    may run at a time.
     Raises: as `broadcast_object`.
     """
+    check_name("allgather_object", name)
     name = name or "allgather_object"
     try:
         payload = seal(obj, Source("allgather_object", name, core.world().rank))

@@ -1,4 +1,4 @@
-"""Reading files that hold a secret, or say whom to trust."""
+"""Reads files that hold a secret or a list of trusted hosts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MOST_BYTES = 1 << 20
 
 
 def read_private(path: str) -> bytes:
-    """What a regular file holds that belongs to this process's user and that nobody else may read
-    or write. Does not block, whatever is in its place, and follows no symbolic link at the end of
-    `path`.
+    """Returns the content of a regular file that belongs to this process's user and that no other
+    user may read or write. Does not block on other file types, and does not follow a symbolic link
+    at the end of `path`.
 
-    The rule holds for root as well: another user's file may be that user's trap.
-    Raises: PermissionError when the file is not private; OSError when it cannot be read.
+    The rule applies to root as well: another user's file may be that user's trap.
+    Raises: PermissionError if the file is not private; OSError if it cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

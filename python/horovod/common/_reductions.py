@@ -1,6 +1,10 @@
-"""What is asked of a process set before ranks of it reduce something: the same in every binding."""
+"""Checks of a process set before its ranks reduce, for all bindings."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
 
 from horovod.common.basics import Adasum
 from horovod.common.elastic import is_elastic
@@ -9,9 +13,9 @@ from horovod.common.util import num_rank_is_power_2
 
 
 def is_distributed(process_set: ProcessSet) -> bool:
-    """Whether this rank reduces with others, or may do so later in an elastic job.
+    """Returns whether this rank reduces with others, or may do so later in an elastic job.
 
-    Raises: ValueError for a set that is not registered, or no more.
+    Raises: ValueError for a set that is not registered.
     """
     process_set_id(process_set)
     if not process_set.included():
@@ -20,9 +24,9 @@ def is_distributed(process_set: ProcessSet) -> bool:
 
 
 def check_ranks(op: int, process_set: ProcessSet) -> None:
-    """Raises NotImplementedError for Adasum on a number of ranks that is no power of two.
+    """Raises NotImplementedError for Adasum if the number of ranks is not a power of two.
 
-    And ValueError then for a set that is not registered.
+    Also raises ValueError for Adasum on a set that is not registered.
     """
     if op != Adasum:
         return
@@ -33,3 +37,17 @@ def check_ranks(op: int, process_set: ProcessSet) -> None:
             f"Adasum combines pairs, hence needs a power of two of ranks, and {process_set!r} has "
             f"{count}; use Average, or a process set that fits"
         )
+
+
+def name_of_places(places: Sequence[int]) -> str:
+    """Returns the name of an operation that reduces the gradients at these indices of a list.
+
+    Different sets of indices must have different names: `2`, `0_to_3`, `0_to_1_and_3`; for more
+    than four runs of indices the name has the first index, the last, and a digest of all.
+    """
+    by_run = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
+    runs = [[place for _, place in run] for _, run in by_run]
+    if len(runs) > 4:
+        digest = hashlib.sha256(repr(list(places)).encode()).hexdigest()[:8]
+        return f"{places[0]}_to_{places[-1]}_{digest}"
+    return "_and_".join(f"{r[0]}_to_{r[-1]}" if len(r) > 1 else f"{r[0]}" for r in runs)

@@ -50,7 +50,7 @@ def seal(obj: Any, source: Source) -> memoryview:
 
 
 def unseal(sealed: bytearray | memoryview, source: Source) -> Any:
-    """The object. Raises HorovodInternalError when it is not what the rank sent."""
+    """Returns the object. Raises HorovodInternalError if the data is not what the rank sent."""
     received = memoryview(sealed).cast("B")
     pickled = received[_MAC_BYTES:]
     if not hmac.compare_digest(received[:_MAC_BYTES], source.mac(pickled)):

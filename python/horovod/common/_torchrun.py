@@ -1,5 +1,6 @@
-"""The store of torchrun, over which ranks on several hosts find each other. Only torch speaks its
-protocol, and is imported when that is needed."""
+"""Rendezvous through the store of torchrun, for ranks on several hosts. It imports torch when it is
+called.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from typing import Any
 
 _PATIENCE_S = 30
 
-#: Rank 0's may serve the others, who come later, so it stays.
+#: Kept, since the store of rank 0 may serve ranks that connect later.
 _stores: list[Any] = []
 
 
-def introduce(name: str, word: str | None) -> str:
-    """Brings rank 0's `word` to all ranks (None elsewhere). Raises RuntimeError when it cannot."""
+def rendezvous(name: str, root_address: str | None) -> str:
+    """Broadcasts `root_address` of rank 0 (None on other ranks). Raises RuntimeError on failure."""
     try:
         distributed: Any = importlib.import_module("torch.distributed")
     except ImportError as error:
@@ -29,7 +30,7 @@ def introduce(name: str, word: str | None) -> str:
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         None,
-        is_master=word is not None and not agent_serves and os.environ.get("RANK") == "0",
+        is_master=root_address is not None and not agent_serves and os.environ.get("RANK") == "0",
         timeout=timedelta(seconds=_patience()),
         wait_for_workers=False,
         multi_tenant=True,
@@ -37,14 +38,17 @@ def introduce(name: str, word: str | None) -> str:
     _stores.append(store)
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     part = distributed.PrefixStore(f"horovod/{restart}", store)
-    if word is not None:
-        part.set(name, word)
-        return word
+    # A wrapper may start several processes with the same rank, one after another. The store stays.
+    begun = part.add(f"{name}/begun/{os.environ['RANK']}", 1)
+    name = f"{name}/{begun}"
+    if root_address is not None:
+        part.set(name, root_address)
+        return root_address
     return str(part.get(name).decode())
 
 
 def _patience() -> float:
     try:
         return float(os.environ.get("HOROVOD_START_TIMEOUT") or _PATIENCE_S)
-    except ValueError:  # init refuses it, with a better word
+    except ValueError:  # init rejects it, with a better message
         return _PATIENCE_S

@@ -1,15 +1,18 @@
-"""Numbers for operations that the user gave no name: `noname.<n>`.
+"""Numbers for operations without a name: `noname.<n>`.
 
-Such operations pair up by the order of calls, so every rank of a process set must come to the same
-numbers. Hence each set counts by itself, since ranks outside it do not make its calls; and a number
-whose operation was refused on this rank alone is given back. Any thread may call, and a process may
-be forked at any time: there is no lock.
+Such operations are matched by the order of calls, so every rank of a process set must count alike.
+Each set has its own counter, since ranks outside it do not make its calls. Messages are counted for
+each sender, receiver and tag. A number whose operation was refused on this rank only is returned.
+Any thread may call, and a process may be forked at any time: there is no lock.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: More than a job makes between two joins.
 _RANGE = 2**32
@@ -35,23 +38,25 @@ class _Numbers:
 
 
 class _Counts:
-    """The numbers of every set by its id, all from `begin`. Replaced as a whole."""
+    """The numbers of every set by its id, and of messages, all from `begin`. Replaced as a
+    whole."""
 
     def __init__(self, begin: int) -> None:
         self.begin = begin
-        self._sets: dict[int, _Numbers] = {}
+        self._numbers: dict[Hashable, _Numbers] = {}
 
-    def of(self, process_set_id: int) -> _Numbers:
-        found = self._sets.get(process_set_id)
-        return found or self._sets.setdefault(process_set_id, _Numbers(self.begin))
+    def of(self, kind: Hashable) -> _Numbers:
+        found = self._numbers.get(kind)
+        return found or self._numbers.setdefault(kind, _Numbers(self.begin))
 
 
 _counts = _Counts(0)
 
 
-def submit(process_set_id: int, submit_as: Callable[[str], int]) -> tuple[str, int]:
-    """Submits an operation under the next automatic name. Returns the name and the handle."""
-    numbers = _counts.of(process_set_id)
+def submit(kind: Hashable, submit_as: Callable[[str], T]) -> tuple[str, T]:
+    """Submits an operation under the next automatic name. Returns the name and the handle. `kind`:
+    the id of its process set or, of a message, the same on its two ranks."""
+    numbers = _counts.of(kind)
     number = numbers.take()
     name = f"noname.{number}"
     try:
@@ -62,12 +67,13 @@ def submit(process_set_id: int, submit_as: Callable[[str], int]) -> tuple[str, i
 
 
 def restart() -> None:
-    """A new job counts from 0. Called where a job begins and ends, whatever the framework."""
+    """Counts from 0 again. Called when a job begins or ends, in every framework."""
     global _counts
     _counts = _Counts(0)
 
 
 def go_on_after_join() -> None:
-    """Ranks that joined early have counted less: all go on from a number that none has reached."""
+    """Continues with a number that no rank has reached: ranks that joined early have counted
+    less."""
     global _counts
     _counts = _Counts(_counts.begin + _RANGE)

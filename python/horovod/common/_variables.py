@@ -1,4 +1,4 @@
-"""What users say of their variables: which are reduced together, and which are not at all.
+"""Checks of the arguments that select variables: groups and local variables.
 
 For every Keras and TensorFlow, none of which is imported here.
 """
@@ -6,16 +6,22 @@ For every Keras and TensorFlow, none of which is imported here.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 Groups = Any  #: None, a number of groups, or a list of lists of variables
 
 
-def checked_groups(num_groups: int, groups: Groups) -> Groups:
+def checked_groups(
+    num_groups: int,
+    groups: Groups,
+    member: str = "variable",
+    is_member: Callable[[Any], bool] = lambda v: hasattr(v, "assign"),
+) -> Groups:
     """`groups`, of which `num_groups` is the older spelling. To be called by what users call.
 
-    Raises: ValueError when it is neither a non-negative int nor a list of lists of variables, or
-    has a variable twice.
+    `member`: what is grouped, by its name. Raises: ValueError when it is neither a non-negative int
+    nor a list of lists of members, or has a member twice.
     """
     if num_groups:
         warnings.warn(
@@ -26,15 +32,14 @@ def checked_groups(num_groups: int, groups: Groups) -> Groups:
     if groups is None or is_number:
         return groups
     if not isinstance(groups, (list, tuple)) or not all(
-        isinstance(group, (list, tuple)) and all(hasattr(v, "assign") for v in group)
-        for group in groups
+        isinstance(group, (list, tuple)) and all(map(is_member, group)) for group in groups
     ):
         raise ValueError(
-            f"groups must be a non-negative int or a list of lists of variables, got {groups!r}"
+            f"groups must be a non-negative int or a list of lists of {member}s, got {groups!r}"
         )
     members = [_identity(variable) for group in groups for variable in group]
     if len(set(members)) != len(members):
-        raise ValueError("groups must not contain a variable twice")
+        raise ValueError(f"groups must not contain a {member} twice")
     return groups
 
 

@@ -1,8 +1,9 @@
-"""Training that survives a change of ranks: the state that is kept, and the loop that tries again.
+"""Elastic training: the state that training keeps, and the loop that restarts after a change.
 
-A *state* holds what training needs to go on. `commit` saves it on every rank; when a rank is lost,
-all go back to what they saved; whoever joins gets rank 0's. Needs no framework: a binding gives its
-broadcast of objects, and adds states for its models.
+A *state* holds the values that training needs to continue. `commit` saves it on every rank. When a
+rank is lost, the other ranks restore their last save. New ranks receive the state of rank 0.
+Independent of frameworks: a binding provides the broadcast of objects and adds states for its
+models.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ mixed = removed | added
 
 
 def is_elastic() -> bool:
-    """Whether this process belongs to an elastic job, so that other ranks may come and go.
+    """Returns whether this process belongs to an elastic job, whose number of ranks may change.
 
-    By the environment, where the launcher puts it anew for every process.
+    Reads the environment, which the launcher sets for every process.
     """
     return os.environ.get("HOROVOD_ELASTIC", "0").lower() in ("1", "true", "yes", "on")
 
 
 class _Update(NamedTuple):
-    """`timestamp`: of whoever tells; a later update has a larger one."""
+    """`timestamp`: clock of the sender; a later update has a larger one."""
 
     timestamp: float
     result: int
 
 
 class State(abc.ABC):
-    """What training needs to go on. `save`, `restore` and `sync` are given by subclasses.
+    """The values that training needs to continue. Subclasses implement `save`, `restore`, `sync`.
 
-    Used by the thread that trains; `on_hosts_updated` may be called by any.
-    `bcast_object`: `object -> rank 0's object`, collective. `get_rank`: this process' rank.
+    Used by the training thread; any thread may call `on_hosts_updated`.
+    `bcast_object`: `object -> rank 0's object`, collective. `get_rank`: returns the rank of this
+    process.
     """
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
@@ -57,34 +59,40 @@ class State(abc.ABC):
         self._reset_callbacks: list[Callable[[], Any]] = []
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
-        """After every reset these are called, in this order, without arguments.
+        """Registers functions that are called after each reset, in this order, without arguments.
 
-        There the number of ranks is the new one: for what depends on it, as the learning rate.
+        They see the new number of ranks, so they can set values that depend on it, such as the
+        learning rate.
         """
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Called when the job has begun anew with other ranks, before the state is synced."""
+        """Called after the job has restarted with other ranks, before the state is synced."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Called when hosts came or went; `update_res` says which. Takes effect at `commit`."""
+        """Called when hosts were added or removed (`update_res`). Takes effect at the next
+        `commit`.
+        """
         self._updates.append(_Update(timestamp, update_res))
 
     def commit(self) -> None:
-        """Saves the state, then looks whether hosts came or went. Call it on all ranks alike.
+        """Saves the state and checks whether hosts were added or removed. Call it on all ranks.
 
-        What happened since the last commit is lost when a rank is, so commit often; but saving
-        copies models to memory, so not after each small step.
-        Raises: HostsUpdatedInterrupt, which `run` handles.
+        If a rank is lost, all work since the last commit is lost. Saving copies models to memory,
+        so do not commit after each small step.
+        Raises: HostsUpdatedInterrupt, and HorovodInternalError if the job has ended, which `run`
+        handles. Then nothing is saved: the loss of a rank may have left wrong values on a device.
         """
+        self.settle()
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raises HostsUpdatedInterrupt, on all ranks together, if rank 0 heard of other hosts."""
+        """Raises HostsUpdatedInterrupt on all ranks if rank 0 knows of changed hosts.
+        Collective."""
         known = list(self._updates)
         latest = max((update.timestamp for update in known), default=None)
         result = functools.reduce(int.__or__, (update.result for update in known), no_update)
@@ -99,26 +107,30 @@ class State(abc.ABC):
         later = [update for update in self._updates if update.timestamp > until]
         self._updates = collections.deque(later)
 
+    def settle(self) -> None:  # noqa: B027 (a hook)
+        """Hook for subclasses whose values are on a device: called before `commit` saves. Waits
+        until they are complete, and raises HorovodInternalError if the job has ended meanwhile."""
+
     @abc.abstractmethod
     def save(self) -> None:
         """Keeps a copy of the state in memory."""
 
     @abc.abstractmethod
     def restore(self) -> None:
-        """Goes back to the last save."""
+        """Restores the last saved copy."""
 
     @abc.abstractmethod
     def sync(self) -> None:
-        """Makes rank 0's state everyone's; it counts as saved. Collective."""
+        """Copies the state of rank 0 to all ranks and saves it. Collective."""
 
     def reset(self) -> None:  # noqa: B027 (a hook)
-        """For subclasses: what must be done after a reset, before the callbacks."""
+        """Hook for subclasses: called after a reset, before the callbacks."""
 
 
 class ObjectState(State):
-    """A state of plain attributes: `kwargs` gives their names and first values.
+    """A state of plain attributes: `kwargs` has their names and initial values.
 
-    Values: whatever can be deep-copied and pickled. The first values count as saved.
+    Values must support deepcopy and pickle. The initial values are saved.
     """
 
     def __init__(
@@ -150,11 +162,12 @@ class ObjectState(State):
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
-    """`func(state, *args, **kwargs)`, called again until it returns; its result is returned.
+    """Returns a function that calls `func(state, *args, **kwargs)` until it returns, and its
+    result.
 
-    HorovodInternalError: the state is restored. HostsUpdatedInterrupt: it is as it was. After both
-    `reset()` begins the job anew, and the state is synced, unless hosts were only removed: then
-    everybody has it. When ranks disagree, trying again does not help: HorovodMismatchError passes.
+    After HorovodInternalError the state is restored; after HostsUpdatedInterrupt it is kept. Then
+    `reset()` restarts the job and the state is synced, unless hosts were only removed, since then
+    all ranks have it. HorovodMismatchError is raised to the caller: ranks would disagree again.
     """
 
     @functools.wraps(func)

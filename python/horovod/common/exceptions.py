@@ -4,24 +4,24 @@ from __future__ import annotations
 
 
 class HorovodInternalError(RuntimeError):
-    """A collective operation failed: a rank was lost, or the job has ended.
+    """A collective operation failed because a rank was lost or the job has ended.
 
-    Elastic training restores the last committed state and tries again.
+    Elastic training restores the last committed state and starts again.
     """
 
 
 class HorovodMismatchError(HorovodInternalError, ValueError):
-    """Ranks disagree about one operation. The job goes on, and the name may be used again.
+    """Ranks disagree about one operation. The job continues, and the name can be used again.
 
-    The text names the operation, the ranks and both values. Trying again does not help, so elastic
-    training does not.
+    The text has the operation, the ranks and both values. Elastic training does not retry, since
+    ranks would disagree again.
     """
 
 
 class HostsUpdatedInterrupt(RuntimeError):
     """Hosts were added to or removed from an elastic job.
 
-    `skip_sync`: true when the state need not be sent again, because hosts were only removed.
+    `skip_sync`: True if hosts were only removed, so that the state need not be broadcast.
     """
 
     def __init__(self, skip_sync: bool) -> None:

@@ -1,4 +1,4 @@
-"""Small helpers, usable without `init` and without importing a framework."""
+"""Utilities that need neither `init` nor a framework."""
 
 from __future__ import annotations
 
@@ -16,15 +16,27 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from horovod.common import _gpus
 from horovod.common.exceptions import HorovodVersionMismatchError, get_version_mismatch_message
 
 T = TypeVar("T")
 
 
-def mpi_built(verbose: bool = False) -> bool:
-    """Whether operations can run over MPI: whether there is a part for one beside `_core`."""
+def _cache(f: Callable[..., T]) -> Callable[..., T]:
+    """Decorates `f` so that it is called once for each list of arguments, which are hashable."""
+    return functools.cache(f)
+
+
+def _library_folder() -> str:
+    """The folder of the module `_core`; empty if it is not installed."""
     module = importlib.util.find_spec("horovod._core")
-    folder = os.path.dirname(module.origin or "") if module is not None else ""
+    return os.path.dirname(module.origin or "") if module is not None else ""
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Returns whether MPI support is installed: a `libhorovod_mpi_*.so` beside the module
+    `_core`."""
+    folder = _library_folder()
     found = glob.glob(os.path.join(folder, "libhorovod_mpi_*.so"))
     if verbose and not found:
         print(
@@ -35,33 +47,46 @@ def mpi_built(verbose: bool = False) -> bool:
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Whether our own data plane (shared memory and TCP) is there: always."""
+    """Returns True: the built-in data plane (shared memory and TCP) is always built."""
     return True
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """The version code of NCCL, 0 for none: not in this version."""
-    return 0
+    """Returns the version code of the NCCL that is found (22703 for 2.27.3); 0: none. NCCL is
+    loaded at run time, in another process here. The first call takes a second."""
+    report = _gpus.ask_once()
+    if verbose and report.nccl_code == 0:
+        print(report.nccl_problem or "libnccl.so.2 was not found: pip install nvidia-nccl-cu12")
+    return report.nccl_code
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """Always False."""
+    """Returns False: DDL is not supported."""
     return False
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """Always False."""
+    """Returns False: oneCCL is not supported."""
     return False
 
 
+#: Frameworks that a build can leave out; each has a library of its own.
+_OPTIONAL = frozenset({"tensorflow"})
+
+
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether `horovod.<ext_base_name>` and its framework are both installed. Imports neither."""
+    """Returns whether `horovod.<ext_base_name>`, its libraries and its framework are installed.
+    Imports none of them."""
     try:
         missing = [
             name
             for name in (ext_base_name, f"horovod.{ext_base_name}", "horovod._core")
             if importlib.util.find_spec(name) is None
         ]
+        if not missing and ext_base_name in _OPTIONAL:
+            library = os.path.join(_library_folder(), f"libhorovod_{ext_base_name}.so")
+            if not os.path.isfile(library):
+                missing.append(f"{library} (Horovod was built without {ext_base_name})")
     except (ImportError, ValueError) as error:
         missing = [str(error)]
     if missing and verbose:
@@ -76,9 +101,11 @@ _COUNT_GPUS = {
 }
 
 
-@functools.cache
+@_cache
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the framework sees a GPU. A process of its own asks, so CUDA does not start here."""
+    """Returns whether the framework detects a GPU. Asks in a subprocess, so CUDA is not initialized
+    here.
+    """
     program = _COUNT_GPUS.get(ext_base_name)
     if program is None or not extension_available(ext_base_name, verbose):
         return False
@@ -99,18 +126,27 @@ def cmake_prefix_path() -> str:
 
 
 def get_ext_suffix() -> str:
-    """The ending of this interpreter's native modules: `.cpython-311-x86_64-linux-gnu.so`."""
+    """Returns the file suffix of native modules, such as `.cpython-311-x86_64-linux-gnu.so`."""
     return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 
 
 def get_extension_full_path(pkg_path: str, *args: str) -> str:
-    """The file of a native module: `args`, folders and base name, below `pkg_path`'s folder."""
+    """Returns the path of a native module: `args` (folders and base name) below `pkg_path`'s
+    folder.
+    """
     return os.path.join(os.path.dirname(os.path.abspath(pkg_path)), *args) + get_ext_suffix()
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """Raises ImportError when the native module of a binding is not there."""
+    """Raises ImportError if the native module of a binding is missing.
+
+    `pkg_path`, `args`: as in `get_extension_full_path`. `mpi_lib` and `mpi_lib_v2` in a package of
+    Horovod have no file: for them the native module of all bindings is checked.
+    """
     path = get_extension_full_path(pkg_path, *args)
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if args in (("mpi_lib",), ("mpi_lib_v2",)) and path.startswith(ours + os.sep):
+        path = os.path.join(ours, "_core") + get_ext_suffix()
     if not os.path.exists(path):
         raise ImportError(
             f"extension {ext_name} has not been built: {path} not found; to find out why, "
@@ -122,9 +158,9 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 def check_installed_version(
     name: str, version: str, exception: BaseException | None = None
 ) -> None:
-    """Compares the installed `name` with the `version` that the binding was made for.
+    """Compares the installed version of `name` with `version`, which the binding was built for.
 
-    A difference is a warning; with `exception`, what failed because of it, it is
+    Warns if they differ. If `exception`, the error that followed from it, is given, raises
     HorovodVersionMismatchError.
     """
     installed = str(getattr(importlib.import_module(name), "__version__", "unknown"))
@@ -137,7 +173,9 @@ def check_installed_version(
 
 @contextlib.contextmanager
 def env(**kwargs: str | None) -> Iterator[None]:
-    """Sets entries of `os.environ` (None removes one) and puts the former values back."""
+    """Context manager that sets entries of `os.environ` (None removes one) and restores them
+    afterwards.
+    """
     former = {key: os.environ.get(key) for key in kwargs}
     try:
         _set_environment(kwargs)
@@ -155,19 +193,19 @@ def _set_environment(entries: dict[str, str | None]) -> None:
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """True for 1, 2, 4, 8, ..."""
+    """Returns whether a number is 1, 2, 4, 8, ..."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def split_list(l: Sequence[T], n: int) -> list[Sequence[T]]:  # noqa: E741 (documented name)
-    """Cuts `l` into `n` consecutive chunks whose lengths differ by at most one."""
+    """Splits `l` into `n` consecutive chunks whose lengths differ by at most one."""
     size, longer = divmod(len(l), n)
     starts = [size * index + min(index, longer) for index in range(n + 1)]
     return [l[begin:end] for begin, end in itertools.pairwise(starts)]
 
 
 def is_iterable(x: object) -> bool:
-    """Whether `iter(x)` works."""
+    """Returns whether `iter(x)` works."""
     try:
         iter(x)  # type: ignore[call-overload]
     except TypeError:
@@ -176,7 +214,7 @@ def is_iterable(x: object) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether `ver` is `target` (spelled `x.y.z`) or later, by its numbers alone."""
+    """Returns whether version `ver` is `target` (`x.y.z`) or later. Compares the numbers only."""
     if not isinstance(ver, str) or not isinstance(target, str):
         raise ValueError(f"versions must be strings, got {ver!r} and {target!r}")
     if re.fullmatch(r"\d+\.\d+\.\d+", target) is None:

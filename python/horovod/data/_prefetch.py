@@ -1,7 +1,7 @@
-"""One pass over batches that a thread makes ahead of time. Owned by the iteration that reads it.
+"""One pass over batches that a thread makes in advance. Owned by the iteration that reads it.
 
-The thread and its reader share a bounded queue under one condition. Whoever ends the pass first,
-the thread (no more batches, or an error) or the reader (`close`), leaves nothing of it behind.
+The thread and its reader share a bounded queue under one condition. Either side may end the pass,
+the thread (no more batches, or an error) or the reader (`close`); all resources are then released.
 """
 
 from __future__ import annotations

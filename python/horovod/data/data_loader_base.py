@@ -1,4 +1,4 @@
-"""What a data loader is made of, and the mixin that lets it run ahead in a thread."""
+"""Base class of data loaders, and the mixin that loads batches in a background thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from horovod.data._prefetch import Prefetch
 
 
 class BaseDataLoader:
-    """A source of batches: give `__len__` and `_iterate`, and `_process_batch` where it is needed.
+    """A source of batches. Subclasses implement `__len__`, `_iterate` and optionally
+    `_process_batch`.
 
-    Iterating begins a new pass each time.
+    Each iteration is a new pass over the data.
     """
 
     def __len__(self) -> int:
@@ -39,14 +40,18 @@ else:
 
 
 class AsyncDataLoaderMixin(_Base):
-    """Put before the class of a BaseDataLoader, it makes batches in a thread while others are used.
+    """Loads batches in a background thread. Put it before a BaseDataLoader in the list of bases.
 
-    `async_loader_queue_size`: so many batches are made ahead; 0 makes each when it is asked for,
-    without a thread. `debug_data_loader`: says on stderr, after each pass, how often training had
-    to wait for data. The rest goes to the other class.
+    Each pass has its own thread, which runs `_iterate`. The thread ends with the pass: at its end,
+    at an early `break`, or by `close_async_loader`. The iteration raises errors of the thread.
 
-    Each pass has a thread of its own, which runs `_iterate` and ends with the pass: at its end, at
-    an early `break`, or by `close_async_loader`. An error in it comes out of the iteration.
+    Args:
+        async_loader_queue_size: number of batches to load in advance; 0 loads each batch on demand,
+            without a thread.
+        debug_data_loader: prints to stderr, after each pass, how often training had to wait for
+            data.
+
+    Other arguments are passed to the next class.
     """
 
     def __init__(

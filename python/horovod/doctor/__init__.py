@@ -1,6 +1,6 @@
-"""What `horovodrun --doctor` asks: does everything that a job needs hold on these hosts?
+"""`horovodrun --doctor`: checks whether these hosts meet all requirements of a job.
 
-Three steps, each of its own: `collect` gathers facts on a host; `host` and `hosts` are pure, and
-say what follows from facts; `command` starts a job with one rank a host for the facts and, where
-more than one host is fit for it, another one that measures the ways between them (`wire`).
+Three independent steps: `collect` gathers facts on a host; `host` and `hosts` are pure and derive
+findings from facts; `command` starts a job with one rank per host for the facts and, with at least
+two usable hosts, another job that measures the connections between them (`wire`).
 """

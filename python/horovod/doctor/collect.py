@@ -1,4 +1,4 @@
-"""Gathers the facts of the host that this runs on. Nothing here judges them."""
+"""Gathers the facts of this host, without judging them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import sys
 from pathlib import Path
 
 from horovod import __version__
+from horovod.common import _gpus as _gpu_driver
 from horovod.doctor import environment, frameworks, network
 from horovod.doctor.facts import Facts
 
-#: Above /proc, /sys and /dev of cgroups and GPUs; tests have trees of their own.
+#: Parent of /proc, /sys and /dev, for cgroups and GPUs; tests use trees of their own.
 _ROOT = Path("/")
-#: A driver that hangs shall not hold up the rest.
+#: Limit for a program, so that a hanging driver does not block the other checks.
 _PROGRAM_SECONDS = 10
 _FLAVOURS = (
     ("IBM Spectrum MPI", "Spectrum MPI"),
@@ -33,7 +34,7 @@ _FLAVOURS = (
 
 
 def collect(slots: int, ranks: int, only: list[str] | None = None) -> Facts:
-    """`only`: of the frameworks that are there, load just these."""
+    """`only`: load only these of the installed frameworks."""
     there, probes = frameworks.start(only)
     facts = Facts(
         frameworks=there,
@@ -66,13 +67,15 @@ def _native_problem() -> str:
     except ImportError as error:
         return str(error)
     theirs = _core.version()
-    return "" if theirs == __version__ else f"it has version {theirs}, the package {__version__}"
+    return (
+        "" if theirs == __version__ else f"its version is {theirs}, the package's is {__version__}"
+    )
 
 
 def _other_python() -> str:
-    """Scripts are usually started by the `python` of PATH."""
+    """Returns the `python` of PATH, which usually starts scripts, if it cannot import horovod."""
     found = shutil.which("python") or shutil.which("python3")
-    # Not by what links lead to: the Python of a virtual environment is a link to the system's.
+    # Compares without resolving links: a virtual environment's Python links to the system's.
     if found is None or os.path.abspath(found) == os.path.abspath(sys.executable):
         return ""
     ask = "import importlib.util, sys; sys.exit(importlib.util.find_spec('horovod') is None)"
@@ -80,7 +83,7 @@ def _other_python() -> str:
 
 
 def _run(*command: str) -> tuple[int, str]:
-    """Exit code (-1: it did not come to that) and what was written."""
+    """Returns the exit code (-1: it could not be started, or timed out) and the output."""
     try:
         ended = subprocess.run(
             command,
@@ -90,7 +93,7 @@ def _run(*command: str) -> tuple[int, str]:
             timeout=_PROGRAM_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return -1, f"no answer within {_PROGRAM_SECONDS} s"
+        return -1, f"timed out after {_PROGRAM_SECONDS} s"
     except OSError as error:
         return -1, str(error)
     return ended.returncode, ended.stdout.decode(errors="replace")
@@ -106,7 +109,7 @@ def _limits(facts: Facts) -> None:
     facts.locked_bytes = _limit(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
     facts.core_file_bytes = _limit(resource.getrlimit(resource.RLIMIT_CORE)[0])
     processes = [_cgroup("pids.max", "pids")]
-    if os.geteuid() != 0:  # the kernel does not hold root to it
+    if os.geteuid() != 0:  # the limit does not apply to root
         processes.append(_limit(resource.getrlimit(resource.RLIMIT_NPROC)[0]))
     facts.processes = min((one for one in processes if one is not None), default=None)
     facts.cores = len(os.sched_getaffinity(0))
@@ -127,7 +130,7 @@ def _read(path: str | Path) -> str:
 
 
 def _cgroup_folders(controller: str) -> list[Path]:
-    """Of both versions, from our own group up to the root: each may have a limit."""
+    """The folders of both versions, from our own group up to the root: each may set a limit."""
     found = []
     for line in _read(_ROOT / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -148,12 +151,12 @@ def _cgroup_values(name: str, controller: str) -> list[str]:
 
 def _cgroup(name: str, controller: str) -> int | None:
     numbers = [int(text) for text in _cgroup_values(name, controller) if text.isdecimal()]
-    # Version 1 spells "no limit" as a number that no machine has.
+    # Version 1 reports "no limit" as a number larger than any machine could have.
     return min((one for one in numbers if one < 1 << 60), default=None)
 
 
 def _core_quota() -> float | None:
-    """The least that our own group or one above grants; each has a period of its own."""
+    """Returns the lowest quota of our own group and those above it; each has its own period."""
     quotas = []
     for folder in _cgroup_folders("cpu"):
         second_version = _read(folder / "cpu.max").split()
@@ -188,43 +191,9 @@ def _memory(facts: Facts) -> None:
 def _gpus(facts: Facts) -> None:
     devices = list((_ROOT / "proc/driver/nvidia/gpus").glob("*"))
     devices = devices or list((_ROOT / "dev").glob("nvidia[0-9]*"))
-    if not devices:
-        return
+    facts.has_gpu_files = bool(devices)
     facts.gpu_driver = _read(_ROOT / "sys/module/nvidia/version")
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        facts.gpu_problem = "nvidia-smi is not in PATH"
-        return
-    code, text = _run(program, "--query-gpu=name,driver_version", "--format=csv,noheader")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if code != 0:
-        facts.gpu_problem = lines[-1] if lines else f"nvidia-smi ended with code {code}"
-        return
-    facts.gpus = [line.rpartition(",")[0] for line in lines]
-    facts.gpu_driver = lines[0].rpartition(",")[2].strip() if lines else facts.gpu_driver
-    facts.nccl = _nccl()
-
-
-def _nccl() -> str:
-    """The one that a framework brought, else the one that the system finds."""
-    found = importlib.util.find_spec("nvidia")
-    folders = list(found.submodule_search_locations or []) if found else []
-    paths = [str(path) for folder in folders for path in Path(folder).glob("nccl/lib/libnccl.so*")]
-    for path in [*paths, "libnccl.so.2"]:
-        try:
-            library = ctypes.CDLL(path)
-            version = ctypes.c_int()
-            if library.ncclGetVersion(ctypes.byref(version)) == 0:
-                return f"{_nccl_version(version.value)} ({path})"
-        except (OSError, AttributeError):
-            continue
-    return ""
-
-
-def _nccl_version(code: int) -> str:
-    """Two digits a part before 2.9, and three for the first since."""
-    major = 10000 if code >= 10000 else 1000
-    return f"{code // major}.{code % major // 100}.{code % 100}"
+    facts.gpu = _gpu_driver.ask()
 
 
 def _mpi() -> list[str]:

@@ -1,4 +1,4 @@
-"""`horovodrun --doctor`, and `python -m horovod.doctor`: examines hosts and prints one report."""
+"""`horovodrun --doctor`, and `python -m horovod.doctor`: checks hosts and prints one report."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from horovod.doctor import examine, host, hosts, wire
+from horovod.doctor import examine, gpus, host, hosts, wire
 from horovod.doctor.collect import collect
 from horovod.doctor.facts import Facts, from_json
 from horovod.doctor.finding import Block, Finding, count, merged, ok, problem, report
 from horovod.runner import _program
 
-#: More than the slowest host needs, so only a host that hangs meets it.
+#: More than the slowest host needs, so only a host that hangs reaches it.
 _SECONDS = 300
-#: For ranks to end by themselves when one has failed.
+#: Time for ranks to end by themselves after one has failed.
 _GRACE_SECONDS = 60
-#: Of more hosts, those about which the same is said are told together.
+#: With more hosts than this, hosts with the same findings share one block.
 _MOST_BLOCKS = 4
-#: What is written for others than the doctor, and what starts the ranks in another way.
+#: Variables that write files, or that choose another launcher.
 _NOT_FOR_US = ("HOROVOD_TIMELINE", "HOROVOD_AUTOTUNE_LOG", "HOROVOD_CONTROLLER")
 
 
@@ -41,48 +41,68 @@ class Listed:
 
 @dataclass
 class Outcome:
-    """Of one job with a rank a host."""
+    """The result of a job with one rank per host."""
 
     exit_code: int = 0
-    rows: list[dict[str, Any]] = field(default_factory=list)  #: what became of each host at first
-    written: list[str] = field(default_factory=list)  #: by each rank, to standard output
-    complaints: list[str] = field(default_factory=list)  #: to standard error
-    words: list[str] = field(default_factory=list)  #: of the launcher
+    rows: list[dict[str, Any]] = field(default_factory=list)  #: start-up state per host
+    written: list[str] = field(default_factory=list)  #: standard output per rank
+    complaints: list[str] = field(default_factory=list)  #: standard error per rank
+    words: list[str] = field(default_factory=list)  #: the launcher's messages
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     if sys.stderr.isatty():
-        print("examining; loading the frameworks takes some seconds", file=sys.stderr)
+        print("checking; loading the frameworks takes a few seconds", file=sys.stderr)
     try:
         blocks = _Examination(options).blocks()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    return 1 if not _print(_text(blocks, options)) or count(blocks, "problem") else 0
+
+
+def _text(blocks: list[Block], options: argparse.Namespace) -> str:
     if options.json:
-        print(json.dumps([dataclasses.asdict(block) for block in blocks], indent=1))
-    else:
-        shown = blocks
-        if not options.verbose and len(options.host) > _MOST_BLOCKS:
-            shown = [*merged(blocks[: len(options.host)]), *blocks[len(options.host) :]]
-        print("\n".join(report(shown, options.verbose)), flush=True)
-    return 1 if count(blocks, "problem") else 0
+        return json.dumps([dataclasses.asdict(block) for block in blocks], indent=1)
+    shown = blocks
+    if not options.verbose and len(options.host) > _MOST_BLOCKS:
+        shown = [*merged(blocks[: len(options.host)]), *blocks[len(options.host) :]]
+    return "\n".join(report(shown, options.verbose))
+
+
+def _print(text: str) -> bool:
+    """Returns False, after reporting it, if the text cannot be written. A closed pipe is not an
+    error."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # Python would write the remaining buffer again at exit, with a traceback.
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return True
+        print(f"horovodrun: standard output cannot be written: {error.strerror}", file=sys.stderr)
+        return False
+    return True
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m horovod.doctor",
-        description="Examines this host, or all that are named, and says what to repair.",
+        description="Checks this host, or all hosts given, and prints problems and remedies.",
     )
     parser.add_argument("--host", action="append", metavar="NAME=SLOTS", default=[])
     parser.add_argument("--here", action="append", metavar="NAME", default=[],
-                        help="of the hosts, the one that this is")  # fmt: skip
-    parser.add_argument("--program", help="the horovodrun that starts what runs on the hosts")
+                        help="which of the hosts is this machine")  # fmt: skip
+    parser.add_argument("--program", help="the horovodrun that starts the jobs of the doctor")
     parser.add_argument("--ssh-port")
     parser.add_argument("--ssh-identity-file")
     parser.add_argument("--network-interfaces")
-    parser.add_argument("--frameworks", help="load only these, A,B, of those that are installed")
+    parser.add_argument("--frameworks", help="load only these of the installed frameworks: A,B")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument("--verbose", action="store_true", help="print also what is well")
+    parser.add_argument(
+        "--verbose", action="store_true", help="also print one line per check that passed"
+    )
     options = parser.parse_args(arguments)
     listed = []
     for word in options.host:
@@ -96,7 +116,7 @@ class _Examination:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._hosts: list[Listed] = options.host
-        self._found: dict[str, list[Finding]] = {}  # of hosts that could not be examined
+        self._found: dict[str, list[Finding]] = {}  # for hosts that could not be checked
         self._facts: dict[str, Facts] = {}
 
     def blocks(self) -> list[Block]:
@@ -107,11 +127,12 @@ class _Examination:
             found = list(self._found.get(listed.name, []))
             facts = self._facts.get(listed.name)
             if facts is not None:
-                # The environment of this shell travels: what is strange in it is told once.
+                # All hosts get this shell's environment: unknown variables in it are reported once.
                 facts.strange_variables = sorted(told)
                 told = set()
                 found += host.findings(facts)
-            blocks.append(Block(_title(listed, facts), found))
+            rows = gpus.table(facts) if facts is not None else []
+            blocks.append(Block(_title(listed, facts), found, rows))
         if not self._facts:
             blocks.append(Block("this host", host.findings(self._of_this_host(0))))
         if len(self._facts) > 1:
@@ -130,7 +151,7 @@ class _Examination:
         return None if names is None else [name for name in names.split(",") if name]
 
     def _examine(self, listed: list[Listed]) -> None:
-        """Hosts that are not ready are told, and the others examined without them."""
+        """Reports hosts that are not ready, and checks the other hosts without them."""
         while listed:
             words = ["--slots", ",".join(str(one.slots) for one in listed)]
             if self._options.frameworks is not None:
@@ -159,7 +180,7 @@ class _Examination:
     def _take_ways_back(self, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
             if row["reached_at"]:
-                way = f"ssh; the way back by {row['interface']} to {row['reached_at']}"
+                way = f"ssh; connects back through {row['interface']} to {row['reached_at']}"
                 self._found.setdefault(row["host"], []).append(ok(way))
 
     def _between(self) -> Block:
@@ -178,11 +199,11 @@ class _Examination:
         return block
 
     def _job(self, listed: Sequence[Listed], module: str, words: Sequence[str]) -> Outcome:
-        """Runs the module on one rank a host."""
+        """Runs the module on one rank per host."""
         options = self._options
         flags = ["--gloo", "--caller", str(os.getpid()), "--grace-seconds", str(_GRACE_SECONDS)]
         flags += ["-np", str(len(listed))]
-        # Also for this host alone: without -H the job would be of a batch system's hosts.
+        # Passed even if this is the only host: without -H, a batch system's hosts would be used.
         flags += ["-H", ",".join(f"{_bracketed(one.name)}:1" for one in listed)]
         for name in ("ssh_port", "ssh_identity_file", "network_interfaces"):
             value = getattr(options, name)
@@ -208,9 +229,9 @@ def _ended(command: Sequence[str], folder: Path) -> Outcome:
     except subprocess.TimeoutExpired:
         process.terminate()
         _, said = process.communicate()
-        said += f"\nhorovodrun: not done after {_SECONDS} s".encode()
+        said += f"\nhorovodrun: the check did not end within {_SECONDS} s".encode()
     except KeyboardInterrupt:
-        # It was interrupted too, and writes to the folder until its ranks have ended.
+        # horovodrun was interrupted too. It writes to the folder until its ranks have ended.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=2 * _GRACE_SECONDS)
         raise
@@ -242,17 +263,17 @@ def _title(listed: Listed, facts: Facts | None) -> str:
 
 
 _WHY = {
-    "resolve": "this machine does not know where the host is",
-    "ssh": "no job can start there: horovodrun reaches other hosts by ssh, without questions",
-    "agent": "no job can start there: ssh works, but not horovodrun at its far end",
+    "resolve": "this machine cannot resolve the host's name",
+    "ssh": "no job can start there: horovodrun reaches other hosts by ssh without prompts",
+    "agent": "no job can start there: ssh works, but not horovodrun on that host",
     "program": "no job can start there: the same programs must be at the same paths",
-    "connect back": "no job can start there: its ranks would not find those of other hosts",
+    "connect back": "no job can start there: its ranks could not connect to ranks on other hosts",
 }
 
 
 def _not_ready(row: dict[str, Any]) -> Finding:
     step = str(row["step"])
-    said = str(row["problem"]).removeprefix("ssh: ")  # its own name for itself
+    said = str(row["problem"]).removeprefix("ssh: ")  # ssh prefixes its messages with its name
     return problem(f"{step}: {said}", _WHY.get(step, ""), *row["advice"])
 
 
@@ -262,19 +283,19 @@ def _last(text: str) -> str:
 
 
 def _not_told(rank: int, outcome: Outcome) -> Finding:
-    """The rank has ended before it could tell its facts, or none was started."""
+    """The finding if a rank ended before it reported its facts, or no rank was started."""
     if not outcome.written and outcome.words:
         return problem(
-            f"horovodrun starts nothing: {outcome.words[0]}",
+            f"horovodrun starts no job: {outcome.words[0]}",
             "no job starts from this shell",
-            "correct what it says, or unset it",
+            "correct or unset what the message names",
         )
     said = _last(outcome.complaints[rank]) if rank < len(outcome.complaints) else ""
     if not said:
         said = outcome.words[0] if outcome.words else f"it ended with code {outcome.exit_code}"
     return problem(
-        f"the examination could not run: {said}",
-        "a script that imports Horovod would not run there either",
+        f"the check could not run: {said}",
+        "a script that imports Horovod would fail there too",
         f"{sys.executable} -m pip install --no-cache-dir --force-reinstall horovod",
     )
 
@@ -282,8 +303,8 @@ def _not_told(rank: int, outcome: Outcome) -> Finding:
 def _not_measured(outcome: Outcome) -> Finding:
     said = [line for line in map(_last, outcome.complaints) if line] or outcome.words
     return problem(
-        "the hosts did not come together: " + (said[0] if said else "nobody says why"),
-        "a job over these hosts would end like this",
-        "allow TCP on all ports between the hosts of a job, or name the network that they share: "
+        "the ranks could not connect to each other: " + (said[0] if said else "no reason given"),
+        "a job on these hosts would fail in the same way",
+        "allow TCP on all ports between the hosts of a job, or name a network that they share: "
         "horovodrun --network-interfaces NAME ...",
     )

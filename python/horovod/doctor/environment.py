@@ -1,11 +1,11 @@
-"""Variables that begin like ours and are none of ours. Values are never looked at."""
+"""Finds variables that look like Horovod's settings but are not read. Ignores their values."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-#: Set by launchers, beside the table of knobs.
+#: Set by launchers, in addition to the table of knobs.
 _OF_LAUNCHERS = {
     "HOROVOD_HOSTNAME",
     "HOROVOD_RANK",
@@ -16,15 +16,14 @@ _OF_LAUNCHERS = {
     "HOROVOD_CROSS_SIZE",
     "HOROVOD_GLOO_RENDEZVOUS_ADDR",
     "HOROVOD_GLOO_RENDEZVOUS_PORT",
-    "HOROVOD_KEY_FD",
+    "HOROVOD_KEY_SOCKET",
     "HOROVOD_CALLER_PORT",
     "HOROVOD_SECRET_KEY",
 }
-#: Read by builds of the established package; one binary needs no choice.
+#: Read when the established package is built; this package needs no build options.
 _OF_BUILDS = ("HOROVOD_WITH_", "HOROVOD_WITHOUT_", "HOROVOD_BUILD_")
 _ALSO_OF_BUILDS = {
     "HOROVOD_GPU",
-    "HOROVOD_GPU_OPERATIONS",
     "HOROVOD_GPU_ALLREDUCE",
     "HOROVOD_GPU_ALLGATHER",
     "HOROVOD_GPU_BROADCAST",
@@ -37,8 +36,8 @@ _ALIKE = 0.75
 
 
 def strange(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Names that nothing reads, each with the nearest one that something does, or nothing. An
-    empty list where the compiled part does not load: it alone knows what is read."""
+    """Returns names that are not read, each with the nearest name that is read, or "". Empty if the
+    compiled library does not load, since only it has the list."""
     known = _known()
     if known is None:
         return []

@@ -1,4 +1,4 @@
-"""Started on one rank a host: tells the facts of that host, as one line of JSON."""
+"""Runs on one rank per host: prints the facts of that host as one line of JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MARK = "horovod-doctor:"
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--slots", required=True, help="of each host, in the order of ranks")
-    parser.add_argument("--frameworks", help="load only these of those that are installed")
+    parser.add_argument("--slots", required=True, help="of each host, in rank order")
+    parser.add_argument("--frameworks", help="load only these of the installed frameworks")
     arguments = parser.parse_args()
     slots = [int(word) for word in arguments.slots.split(",")]
     names = arguments.frameworks

@@ -1,4 +1,4 @@
-"""What the doctor has found, and how it is written down."""
+"""The findings of the doctor, and their output as text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MOST_TITLES = 6
 
 @dataclass(frozen=True)
 class Finding:
-    """`problem`: jobs fail, or run far slower than they could. `advice`: may bite later."""
+    """`problem`: jobs fail, or run far slower than possible. `advice`: may cause problems later."""
 
     severity: Severity
     what: str
     why: str = ""
-    fix: tuple[str, ...] = ()  #: commands, or what to do where no command does it
+    fix: tuple[str, ...] = ()  #: commands, or instructions if no command does it
 
 
 def problem(what: str, why: str, *fix: str) -> Finding:
@@ -37,11 +37,11 @@ def ok(what: str) -> Finding:
 
 @dataclass
 class Block:
-    """Findings about one host, or about what lies between them."""
+    """Findings about one host, or about the connections between hosts."""
 
     title: str
     findings: list[Finding] = field(default_factory=list)
-    table: list[str] = field(default_factory=list)  #: lines that are shown as they are
+    table: list[str] = field(default_factory=list)  #: lines that are shown unchanged
 
 
 def count(blocks: Iterable[Block], severity: Severity) -> int:
@@ -49,7 +49,7 @@ def count(blocks: Iterable[Block], severity: Severity) -> int:
 
 
 def merged(blocks: Sequence[Block]) -> list[Block]:
-    """Blocks in which the same is to be done become one, under all of their titles."""
+    """Merges blocks that need the same remedies into one, with all their titles."""
     groups: dict[tuple[Finding, ...], list[Block]] = {}
     for block in blocks:
         worse = tuple(one for one in block.findings if one.severity != "ok")
@@ -69,7 +69,7 @@ def merged(blocks: Sequence[Block]) -> list[Block]:
 
 
 def report(blocks: Sequence[Block], verbose: bool) -> list[str]:
-    """The lines of the whole report; the last one counts."""
+    """Returns the lines of the whole report; the last one has the counts."""
     lines: list[str] = []
     for block in blocks:
         lines += [clean(block.title), *_block_lines(block, verbose), ""]
@@ -97,7 +97,7 @@ def _block_lines(block: Block, verbose: bool) -> list[str]:
 
 
 def _wrapped(head: str, text: str) -> list[str]:
-    """Words stay whole, and lines below begin where the first one's text does."""
+    """Wraps between words; continuation lines are aligned with the text of the first."""
     lines, line = [], head
     empty = True
     for word in clean(text).split():
@@ -110,5 +110,5 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """What other hosts and programs say shall not move the cursor of a terminal."""
+    """Escapes control characters, so that texts of other hosts cannot control the terminal."""
     return "".join(one if one.isprintable() else " " for one in text)

@@ -1,9 +1,10 @@
-"""Loads each framework and our adapter for it in an interpreter of its own: one that crashes, hangs
-or writes is a finding and nothing else."""
+"""Loads each framework and our adapter for it in a separate interpreter. If that crashes, hangs or
+prints, this is reported as a finding."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from typing import IO
 
 from horovod.doctor.facts import Framework
 
-#: Our adapter of each package; those without one work through another package, or not yet.
+#: Our adapter per package. A package without one works through another package, or is not
+#: supported.
 ADAPTERS = {
     "torch": "horovod.torch",
     "tensorflow": "horovod.tensorflow",
@@ -25,11 +27,13 @@ ADAPTERS = {
     "jax": "",
     "mxnet": "",
 }
-#: Keras usually loads TensorFlow, which takes longest of all: once is enough.
+#: Keras usually loads TensorFlow, which takes the longest: load it once for both.
 _TOGETHER = (("torch",), ("tensorflow", "keras"))
-#: A first import from a file system that many hosts share takes its time.
+#: A first import from a file system that many hosts share is slow.
 SECONDS = 120
 _MARK = "horovod-doctor:"
+#: Log lines of absl, and of TensorFlow, which begin with the date.
+_LOG_LINE = re.compile(r"[IWEF]\d{4} |(INFO|WARNING|ERROR): |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _PROBE = f"""
 import importlib, sys
 for name in sys.argv[1:]:
@@ -41,7 +45,7 @@ for name in sys.argv[1:]:
 
 @dataclass
 class Probe:
-    """Some frameworks that one interpreter loads, one after another."""
+    """Frameworks that one interpreter loads, one after another."""
 
     frameworks: list[Framework]
     process: subprocess.Popen[bytes]
@@ -51,7 +55,7 @@ class Probe:
 
 
 def start(only: Sequence[str] | None = None) -> tuple[list[Framework], list[Probe]]:
-    """All that are there, and what loads them. `only`: load just these."""
+    """Returns all installed frameworks, and the probes that load them. `only`: load only these."""
     there = {name: Framework(name, _version(name), ADAPTERS[name]) for name in _installed()}
     probes = []
     for names in _TOGETHER:
@@ -65,7 +69,7 @@ def start(only: Sequence[str] | None = None) -> tuple[list[Framework], list[Prob
 
 
 def wait(probes: Iterable[Probe]) -> None:
-    """Fills in what came of loading them. What a failure kept from being tried is tried alone."""
+    """Waits and fills in the results. Frameworks after a failed one are loaded by a new probe."""
     for probe in probes:
         left = _take(probe)
         if left:
@@ -79,12 +83,12 @@ def _installed() -> list[str]:
             if importlib.util.find_spec(name) is not None:
                 found.append(name)
         except (ImportError, ValueError):
-            found.append(name)  # there, and broken
+            found.append(name)  # installed, but broken
     return found
 
 
 def _version(name: str) -> str:
-    """For where it does not load."""
+    """The version from the metadata, for a package that does not load."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -103,7 +107,7 @@ def _probe(frameworks: list[Framework]) -> Probe:
 
 
 def _take(probe: Probe) -> list[Framework]:
-    """Returns those that it has not come to."""
+    """Returns the frameworks that the probe did not reach."""
     code = _exit_code(probe)
     with probe.output, probe.errors:
         lines, said = _lines(probe.output), _lines(probe.errors)
@@ -125,24 +129,31 @@ def _take(probe: Probe) -> list[Framework]:
     guilty.failed = stopped_at
     if code is None:
         guilty.is_slow = True
-        guilty.problem = f"it had not loaded after {SECONDS} s"
+        guilty.problem = f"it did not load within {SECONDS} s"
     elif code < 0:
         guilty.problem = f"it was killed by {_signal_text(-code)} while loading"
     else:
-        guilty.problem = said[-1] if said else f"it ended with code {code} while loading"
+        guilty.problem = (
+            _reason(said) or f"the interpreter exited with code {code} while loading it"
+        )
     return probe.frameworks[index + 1 :]
 
 
 def _failed_at_exit(probe: Probe, code: int | None) -> None:
-    """Whose fault it is cannot be told, so the one that was loaded last tells it."""
+    """Reports the failure for the framework that was loaded last: the cause is unknown."""
     last = probe.frameworks[-1]
     last.at_exit = True
     last.failed = ", ".join(_modules(probe.frameworks))
     if code is None:
-        last.problem = f"an interpreter had loaded it, and had not ended after {SECONDS} s"
+        last.problem = f"an interpreter loaded it, but did not end within {SECONDS} s"
     else:
-        how = f"was killed by {_signal_text(-code)}" if code < 0 else f"ended with code {code}"
-        last.problem = f"an interpreter had loaded it, and {how} at its end"
+        how = f"was killed by {_signal_text(-code)}" if code < 0 else f"exited with code {code}"
+        last.problem = f"an interpreter loaded it, but {how} when it ended"
+
+
+def _reason(said: Sequence[str]) -> str:
+    """Returns the last line that is not a log line: frameworks log until they end."""
+    return next((line for line in reversed(said) if not _LOG_LINE.match(line)), "")
 
 
 def _signal_text(number: int) -> str:
@@ -150,7 +161,7 @@ def _signal_text(number: int) -> str:
 
 
 def _exit_code(probe: Probe) -> int | None:
-    """None: its time was up."""
+    """Returns None if the time is up."""
     try:
         return probe.process.wait(max(0, probe.until - time.monotonic()))
     except subprocess.TimeoutExpired:

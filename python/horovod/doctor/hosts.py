@@ -1,4 +1,4 @@
-"""What follows from several hosts together. Pure."""
+"""Derives findings from the facts of several hosts together. Pure."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from horovod.doctor.facts import Facts, Interface, version_numbers
 from horovod.doctor.finding import Finding, advice, ok, problem
 from horovod.doctor.wire import Reached, Way
 
-#: Below this part of the fastest way, a way is what all others wait for.
+#: A connection slower than this fraction of the fastest one delays all ranks.
 _FAR_BELOW = 1 / 4
-#: What one connection can be expected to fill, whatever the network could do.
+#: The most that a single connection can be expected to reach on any network.
 _MOST_EXPECTED = 10e9 / 8
-#: A gigabit network does this, and trains small models only.
+#: The rate of a gigabit network, which suits only small models.
 _SLOW = 100e6
-_GRADIENTS = 100e6  #: bytes of a model of 25 million parameters
+_GRADIENTS = 100e6  #: gradients of 25 million parameters
 _FAR_AWAY_SECONDS = 1e-3
 _CLOCK_ADVICE_SECONDS, _CLOCK_PROBLEM_SECONDS = 0.1, 60.0
-#: Lines of ways that are shown unless all are asked for.
+#: Connections that are shown without --verbose.
 _MOST_LINES = 15
 
 Hosts = Mapping[str, Facts]  #: by the name that the user wrote
 
 
 def compare(hosts: Hosts) -> list[Finding]:
-    """Versions, which a job assumes to be the same everywhere."""
+    """Compares versions, which a job assumes to be the same on all hosts."""
     found = _compared(
         hosts,
         "Horovod",
         lambda one: one.horovod,
         problem,
-        "ranks of different versions do not understand each other",
+        "ranks of different versions cannot communicate",
         "pip install --no-cache-dir --force-reinstall horovod   (on all hosts)",
     )
     found += _compared(
@@ -39,13 +39,13 @@ def compare(hosts: Hosts) -> list[Finding]:
         "Python",
         lambda one: _minor(one.python),
         problem,
-        "what one Python has packed (objects, functions), another cannot read",
-        "install the same Python on all hosts, or use a file system that all mount",
+        "objects and functions pickled by one Python version cannot be read by another",
+        "install the same Python on all hosts, or use one installation on a shared file system",
     )
     for name in sorted({one.name for facts in hosts.values() for one in facts.frameworks}):
         found += _framework(hosts, name)
-    found += _nccl({name: facts for name, facts in hosts.items() if facts.gpus})
-    if len({facts.kernel for facts in hosts.values()}) == 1:  # another one does no harm
+    found += _nccl({name: facts for name, facts in hosts.items() if facts.gpu.gpus})
+    if len({facts.kernel for facts in hosts.values()}) == 1:  # a difference is harmless
         found.append(ok(f"Linux {next(iter(hosts.values())).kernel}"))
     same = [one.what for one in found if one.severity == "ok"]
     return [
@@ -59,7 +59,7 @@ def _framework(hosts: Hosts, name: str) -> list[Finding]:
         return next((one.version for one in facts.frameworks if one.name == name), "missing")
 
     versions = [version(facts) for facts in hosts.values()]
-    # What follows a + tells of one build, which pip does not find everywhere.
+    # The part after + names one build, which pip may not find on every host.
     public = {one.partition("+")[0] for one in versions if one != "missing"}
     newest = max(sorted(public), key=version_numbers, default="")
     again = "--force-reinstall " if len(public) == 1 and "missing" not in versions else ""
@@ -68,25 +68,25 @@ def _framework(hosts: Hosts, name: str) -> list[Finding]:
         name,
         version,
         problem if "missing" in versions or len({_minor(one) for one in versions}) > 1 else advice,
-        "models, states and results of different versions differ, and some fail to load"
+        "models, states and results differ between versions, and some fail to load"
         if "missing" not in versions
-        else "a rank on a host without it ends when it is imported",
+        else "ranks on hosts without it fail when they import it",
         f'pip install {again}"{name}=={newest}"   (on all hosts, in the same environment)',
     )
 
 
 def _nccl(hosts: Hosts) -> list[Finding]:
-    """Of the hosts that have GPUs."""
-    versions = {name: facts.nccl.partition(" ")[0] for name, facts in hosts.items()}
+    """Compares NCCL on the hosts that have GPUs."""
+    versions = {name: facts.gpu.nccl.partition(" ")[0] for name, facts in hosts.items()}
     newest = max(sorted(set(versions.values())), key=version_numbers, default="")
     if not newest:
         return []
     return _compared(
         hosts,
         "NCCL",
-        lambda one: one.nccl.partition(" ")[0] or "missing",
-        advice,
-        "ranks with different versions of it refuse each other; Horovod itself does without",
+        lambda one: one.gpu.nccl.partition(" ")[0] or "missing",
+        problem,
+        "GPU tensors are rejected: ranks with different versions of NCCL cannot connect",
         f'pip install "nvidia-nccl-cu12=={newest}"   (on all hosts; cu13 with CUDA 13)',
     )
 
@@ -119,7 +119,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class Network:
-    """The ways that were measured, with the interfaces they go by."""
+    """The measured connections, and the interfaces that they use."""
 
     def __init__(self, hosts: Hosts, told: Iterable[Way | Reached]) -> None:
         self.names = list(hosts)
@@ -144,7 +144,7 @@ class Network:
         ]
 
     def ends(self, way: Way) -> tuple[Interface, Interface] | None:
-        """The interfaces of both hosts that their connection goes by, where that is plain."""
+        """Returns the interfaces of both hosts that a connection uses, if they are known."""
         for one in self.reached:
             for rank, other in ((way.a, way.b), (way.b, way.a)):
                 own = self.facts[rank].interface_with(one.own) if one.rank == rank else None
@@ -159,9 +159,9 @@ class Network:
     def _broken(self) -> list[Finding]:
         return [
             problem(
-                f"the way between {self._title(way)} broke: {way.problem}",
-                "training between them would end like this",
-                "look at the network between the two, and for firewalls: TCP on all ports between "
+                f"the connection between {self._title(way)} failed: {way.problem}",
+                "training on both hosts would fail in the same way",
+                "check the network between them and firewalls: allow TCP on all ports between "
                 "hosts of a job",
             )
             for way in {(way.a, way.b): way for way in self.broken}.values()
@@ -179,7 +179,7 @@ class Network:
                     f"no two hosts exchange more than {rate_text(best)}{self._promised()}",
                     f"the gradients of 25 million parameters ({_GRADIENTS / 1e6:.0f} MB) take "
                     f"{_GRADIENTS / best:.1f} s of every step",
-                    "a faster network of all hosts: horovodrun --network-interfaces NAME ...",
+                    "use a faster network of all hosts: horovodrun --network-interfaces NAME ...",
                     "or send less: compression=hvd.Compression.fp16, backward_passes_per_step=4",
                 )
             )
@@ -190,10 +190,10 @@ class Network:
     def _promised(self) -> str:
         ends = [end for way in self.ways for end in self.ends(way) or ()]
         speeds = [end.mbit_s * 1e6 / 8 for end in ends if end.mbit_s]
-        return f"; their interfaces are said to do {rate_text(min(speeds))}" if speeds else ""
+        return f"; the speed of their interfaces is {rate_text(min(speeds))}" if speeds else ""
 
     def _slow_hosts(self, slow: Sequence[Way], best: float) -> list[Finding]:
-        """A host all whose ways are slow explains them; what is left is told by pair."""
+        """Reports a host once if all its connections are slow; other slow connections by pair."""
         found = []
         rest = list(slow)
         for host, name in enumerate(self.names):
@@ -216,11 +216,11 @@ class Network:
 
     def _slow(self, text: str, best: float, interface: str, host: str) -> Finding:
         return problem(
-            f"{text}, where others do {rate_text(best)}",
-            "an operation over all hosts is as fast as its slowest way",
+            f"{text}; the fastest connection reaches {rate_text(best)}",
+            "an operation over all hosts is limited by the slowest connection",
             f"on {host}: ethtool {interface}; tc qdisc show dev {interface}   (speed, duplex, "
             "limits)",
-            "another network: horovodrun --network-interfaces NAME ...",
+            "or use another network: horovodrun --network-interfaces NAME ...",
         )
 
     def _below_the_line(self, ways: Sequence[Way]) -> list[Finding]:
@@ -233,9 +233,9 @@ class Network:
                 found.append(
                     advice(
                         f"{self._title(way)} exchange {rate_text(rate(way))} over {ends[0].name}, "
-                        f"which is said to do {rate_text(min(speeds))}",
-                        "something between them, or something else that runs, takes the rest",
-                        "without us: iperf3 -s on one, iperf3 -c ADDRESS on the other",
+                        f"whose speed is {rate_text(min(speeds))}",
+                        "the network in between, or other traffic, limits the rate",
+                        "without Horovod: iperf3 -s on one host, iperf3 -c ADDRESS on the other",
                     )
                 )
         return found
@@ -247,17 +247,17 @@ class Network:
         worst = max(far, key=lambda way: way.round_trip_seconds)
         return [
             advice(
-                f"a message between {self._title(worst)} and its answer take "
+                f"a round trip between {self._title(worst)} takes "
                 f"{worst.round_trip_seconds * 1e3:.1f} ms"
-                + (f" ({len(far)} such ways)" if len(far) > 1 else ""),
-                "every operation takes at least as long; hosts of one room need 0.1 ms",
-                "hosts near each other, or fewer operations: a larger HOROVOD_FUSION_THRESHOLD, "
-                "backward_passes_per_step",
+                + (f" ({len(far)} such connections)" if len(far) > 1 else ""),
+                "every operation takes at least this long; typical in one data center is 0.1 ms",
+                "use hosts close to each other, or fewer operations: a larger "
+                "HOROVOD_FUSION_THRESHOLD, backward_passes_per_step",
             )
         ]
 
     def _clocks(self) -> list[Finding]:
-        """Offsets against the first host are enough: each has one clock."""
+        """Compares with the first host only, since each host has a single clock."""
         found = []
         for way in self.ways:
             off = abs(way.clock_seconds) - way.clock_error_seconds
@@ -269,8 +269,8 @@ class Network:
                 find(
                     f"the clock of {self.names[way.b]} is {abs(way.clock_seconds):.1f} s "
                     f"{direction} that of {self.names[way.a]}",
-                    "logs and timelines of ranks do not fit together, and checkpoints on shared "
-                    "file systems seem older or newer than they are",
+                    "logs and timelines of ranks cannot be merged, and checkpoints on shared "
+                    "file systems appear older or newer than they are",
                     "timedatectl set-ntp true   (on both)",
                 )
             )
@@ -288,10 +288,10 @@ class Network:
                 host = self.names[(way.a, way.b)[larger]]
                 found.append(
                     problem(
-                        f"frames of {self._title(way)} may have {ends[0].mtu} and {ends[1].mtu} "
+                        f"the MTUs of {self._title(way)} differ: {ends[0].mtu} and {ends[1].mtu} "
                         "bytes",
-                        "what is too large for one end may be lost without a word: connections "
-                        "are made, and hang when the first tensor is sent",
+                        "larger frames may be dropped silently: connections "
+                        "are set up, but hang at the first large tensor",
                         f"on {host}: ip link set dev {ends[larger].name} mtu "
                         f"{ends[1 - larger].mtu}",
                     )
@@ -299,7 +299,7 @@ class Network:
         return found
 
     def table(self, verbose: bool) -> list[str]:
-        """The slowest ways come first when there are too many to be shown."""
+        """Shows the slowest connections first if there are too many for the table."""
         shown = self.ways
         if len(shown) > _MOST_LINES and not verbose:
             shown = sorted(shown, key=rate)[:_MOST_LINES]
@@ -322,7 +322,7 @@ class Network:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         left = len(self.ways) - len(shown)
-        return [*lines, *([f"({left} faster ones: --verbose)"] if left else [])]
+        return [*lines, *([f"({left} faster ones omitted; --verbose shows all)"] if left else [])]
 
 
 def rate(way: Way) -> float:

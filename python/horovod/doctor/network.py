@@ -1,4 +1,4 @@
-"""The interfaces of this host, as the kernel tells them."""
+"""The network interfaces of this host, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def interfaces() -> list[Interface]:
 def _text(interface: str, name: str) -> str:
     try:
         return (_FOLDER / interface / name).read_text().strip()
-    except OSError:  # a speed, say, of an interface that is down
+    except OSError:  # for example the speed of an interface that is down
         return ""
 
 

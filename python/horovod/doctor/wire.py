@@ -1,7 +1,7 @@
-"""Measures the ways between hosts, pair by pair, over the connections that training would use.
+"""Measures the connections between hosts, pair by pair, as training would use them.
 
-Started on one rank a host. Each line that it writes is what one rank has found out, as JSON: the
-way of a pair (told by its first rank), or by which addresses this rank reaches others.
+Runs on one rank per host. Each line of output is one result of a rank, as JSON: the measurement of
+a pair (written by its first rank), or the addresses of a connection of this rank.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from pathlib import Path
 from horovod.doctor.runtime import Failed, Group, Runtime
 
 MARK = "horovod-doctor:"
-#: For all pairs together.
+#: Total time for all pairs.
 _SECONDS = 3.0
-_LEAST_SECONDS, _MOST_SECONDS = 0.05, 0.6  #: of a pair
-#: Up to here pairs are measured one after another, so that they share nothing.
+_LEAST_SECONDS, _MOST_SECONDS = 0.05, 0.6  #: per pair
+#: Up to this number of hosts, pairs are measured one after another, without interfering.
 _HOSTS_ONE_BY_ONE = 6
-#: Of more hosts each is measured with so many others.
+#: With many hosts, each is measured with at most this number of others.
 _MOST_ROUNDS = 31
 _LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 25
 _MOST_PINGS = 50
-#: Another program may have had the processor in one of them.
+#: In one of them, another program may have used the CPU.
 _LEAST_REPEATS = 2
-_ORDER = struct.Struct("=qq")  #: what to do, and with how many bytes
+_ORDER = struct.Struct("=qq")  #: operation, and number of bytes
 _CLOCK = struct.Struct("=d")
 _PING, _THERE, _BACK, _END = range(4)
 
 
 @dataclass
 class Way:
-    """Between two hosts, by their ranks. Rates are bytes a second."""
+    """A connection between two hosts, named by their ranks. Rates are in bytes per second."""
 
     a: int
     b: int
     there: float = 0.0
     back: float = 0.0
     round_trip_seconds: float = 0.0
-    clock_seconds: float = 0.0  #: by how much the clock of b is ahead of that of a
+    clock_seconds: float = 0.0  #: how far the clock of b is ahead of the clock of a
     clock_error_seconds: float = 0.0
     problem: str = ""
 
 
 @dataclass
 class Reached:
-    """An open connection of a rank."""
+    """The addresses of an open connection of a rank."""
 
     rank: int
     own: str
@@ -61,7 +61,8 @@ class Reached:
 
 
 def rounds(size: int) -> list[list[tuple[int, int]]]:
-    """Pairs that are measured at the same time; nobody is in two of a round."""
+    """Returns rounds of pairs that are measured at the same time. No rank is in two pairs of a
+    round."""
     seats = [*range(size), *([-1] if size % 2 else [])]
     found = []
     for _ in range(len(seats) - 1):
@@ -75,7 +76,7 @@ def rounds(size: int) -> list[list[tuple[int, int]]]:
 
 
 class _Pair:
-    """The first rank says what is done, and takes the time."""
+    """Runs on the first rank, which chooses the operations and measures the time."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -106,7 +107,7 @@ class _Pair:
         self._group.broadcast(self._memory, _ORDER.size, 0)
 
     def _ping(self, way: Way, seconds: float) -> None:
-        """The quickest answer has waited least on its way, so it tells most about the clock."""
+        """Measures round trip and clock offset. The fastest answer gives the most exact offset."""
         until = time.monotonic() + seconds
         best = float("inf")
         for number in range(_MOST_PINGS):
@@ -124,8 +125,9 @@ class _Pair:
         way.round_trip_seconds = best
 
     def _rate(self, order: int, round_trip: float, seconds: float) -> float:
-        """Doubles what is sent while twice as much fits into the time, then repeats that. Only the
-        most counts: a network that is limited may let a little through at full speed."""
+        """Doubles the size while twice as much fits into the time, then repeats that size. Uses the
+        fastest result of that size only: a throttled network may allow a short burst at full
+        speed."""
         until = time.monotonic() + seconds
         count = _LEAST_BYTES
         best, repeats = 0.0, 0
@@ -149,7 +151,7 @@ class _Pair:
 def _reached(rank: int) -> list[Reached]:
     found = []
     for path in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # it has been closed meanwhile, or is a listener
+        with contextlib.suppress(OSError):  # it was closed meanwhile, or is a listener
             if not os.readlink(path).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(path.name))) as one:
@@ -169,7 +171,7 @@ def _tell(what: Way | Reached) -> None:
 
 
 def told(text: str) -> list[Way | Reached]:
-    """What `_tell` has written, among whatever else was."""
+    """Parses the lines of `_tell` in a text, ignoring all other lines."""
     found: list[Way | Reached] = []
     for line in text.splitlines():
         if line.startswith(MARK):
@@ -181,7 +183,7 @@ def told(text: str) -> list[Way | Reached]:
 def _measure(runtime: Runtime, pair: tuple[int, int], seconds: float) -> None:
     way = Way(*pair)
     try:
-        with Group(runtime, pair) as group:
+        with Group(pair) as group:
             if runtime.rank == pair[0]:
                 _Pair(group).lead(way, seconds)
             else:
@@ -194,7 +196,7 @@ def _measure(runtime: Runtime, pair: tuple[int, int], seconds: float) -> None:
 
 def main() -> int:
     try:
-        with Runtime() as runtime, Group(runtime, []) as everybody:
+        with Runtime() as runtime, Group([]) as everybody:
             for reached in {(one.own, one.other): one for one in _reached(runtime.rank)}.values():
                 _tell(reached)
             plan = rounds(runtime.size)

@@ -1,4 +1,4 @@
-"""Callbacks for `fit`. The first is for every script, the second for who looks at metrics."""
+"""Callbacks for `fit`. Every script needs the first; scripts that use metrics need the second."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ _Checkpoint: Any = _keras.callbacks.ModelCheckpoint
 
 
 class BroadcastGlobalVariablesCallback(_shared.BroadcastGlobalVariables, _Callback):
-    """Makes model and optimizer variables of `root_rank` everyone's, once, after the first batch.
+    """Copies model and optimizer variables of `root_rank` to all ranks, once, after the first
+    batch.
 
-    For ranks that begin with other random weights, or where one has loaded a checkpoint.
-    `local_variables` stay as they are. `device`: for scripts that give it.
-    Raises: ValueError for local variables that are none.
+    Needed when ranks start with different random weights, or when one rank has loaded a checkpoint.
+    `local_variables` are not changed. `device`: not used; accepted for compatibility.
+    Raises: ValueError for local variables that are not variables.
     """
 
     _keras = _keras
@@ -25,20 +26,20 @@ class BroadcastGlobalVariablesCallback(_shared.BroadcastGlobalVariables, _Callba
 class MetricAverageCallback(_shared.MetricAverage, _Callback):
     """Averages `logs` over all ranks, in place, at the end of an epoch.
 
-    Goes before callbacks that read metrics: ReduceLROnPlateau, TensorBoard, EarlyStopping, ...
+    Put it before callbacks that read metrics: ReduceLROnPlateau, TensorBoard, EarlyStopping, ...
     """
 
     _keras = _keras
 
 
 class LearningRateScheduleCallback(_shared.LearningRateSchedule, _Callback):
-    """From `start_epoch` to before `end_epoch` the learning rate is `initial_lr * multiplier`.
+    """Sets the learning rate to `initial_lr * multiplier`, from `start_epoch` until `end_epoch`.
 
-    `multiplier`: a number, to the power of the epochs since `start_epoch`; or a function of the
-    epoch. `staircase`: it changes when an epoch begins; without it for each batch, by a fraction of
-    epochs, for which `steps_per_epoch` is needed where Keras does not know it.
-    `momentum_correction`: momentum is about past steps, so while the rate changes it is scaled,
-    where the optimizer has it as a variable or steps are not compiled. Writes `logs["lr"]`.
+    `multiplier`: a number, raised to the number of epochs since `start_epoch`; or a function of the
+    epoch. `staircase`: changes the rate once per epoch; otherwise per batch, with fractional
+    epochs, which needs `steps_per_epoch` if Keras does not know it. `momentum_correction`: scales
+    momentum when the rate changes, if momentum is a variable of the optimizer or steps are not
+    compiled. Writes `logs["lr"]`.
     Raises: ValueError without `initial_lr`.
     """
 
@@ -46,10 +47,10 @@ class LearningRateScheduleCallback(_shared.LearningRateSchedule, _Callback):
 
 
 class LearningRateWarmupCallback(_shared.LearningRateWarmup, _Callback):
-    """The learning rate grows from `initial_lr / size()` to `initial_lr` in `warmup_epochs`.
+    """Increases the learning rate from `initial_lr / size()` to `initial_lr` in `warmup_epochs`.
 
-    For `initial_lr` that is `size()` times that of one process. `verbose`: rank 0 prints a line
-    when it is done. Other arguments as of LearningRateScheduleCallback.
+    `initial_lr` should be `size()` times the rate of one process. `verbose`: rank 0 prints a line
+    at the end of the warm-up. Other arguments as in LearningRateScheduleCallback.
     """
 
     _keras = _keras

@@ -24,20 +24,20 @@ _Callback: Any = _keras.callbacks.Callback
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `func(state, *args, **kwargs)`, the training, so that it outlives lost ranks.
+    """Decorates `func(state, *args, **kwargs)`, the training function, to restart after lost ranks.
 
-    It is called after `state.sync()`, and again after each change: when a rank was lost, with the
-    state as last committed; when hosts came or went, with the state as it is.
-    Returns: what `func` returns.
+    Calls `state.sync()`, then `func`. Calls `func` again after each change: if a rank was lost,
+    with the last committed state; if hosts were added or removed, with the current state.
+    Returns: the result of `func`.
     """
     return _state.run(func)
 
 
 class KerasState(_state.KerasModelState):
-    """A model, its optimizer, and `kwargs`: plain values that are saved and synced with them.
+    """A model, its optimizer, and `kwargs`: plain values, saved and synced together.
 
     `optimizer`: by default that of the compiled model.
-    Raises: ValueError for a model that is not built yet.
+    Raises: ValueError if the model is not built yet.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
@@ -49,8 +49,9 @@ class CommitStateCallback(_shared.CommitState, _Callback):
 
 
 class UpdateBatchStateCallback(_shared.UpdateBatchState, _Callback):
-    """Keeps `state.batch`; the first epoch after a change is shorter by it."""
+    """Updates `state.batch`; the first epoch after a change is shorter by that number of
+    batches."""
 
 
 class UpdateEpochStateCallback(_shared.UpdateEpochState, _Callback):
-    """Keeps `state.epoch`: how many epochs are complete, over all changes of ranks."""
+    """Updates `state.epoch`, the number of complete epochs over all restarts."""

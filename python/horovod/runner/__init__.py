@@ -1,4 +1,4 @@
-"""Starting jobs. `horovodrun` is a program; this package is its face in Python."""
+"""Starting jobs: the Python interface to the program `horovodrun`."""
 
 from horovod.runner._failure import RankFailed
 from horovod.runner._run import run

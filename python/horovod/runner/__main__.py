@@ -1,4 +1,4 @@
-"""`python -m horovod.runner`: the launcher, where `horovodrun` is not in PATH."""
+"""`python -m horovod.runner`: starts the launcher if `horovodrun` is not in PATH."""
 
 from horovod.runner.launch import run_commandline
 

@@ -1,5 +1,4 @@
-"""What a notebook shows of a cell that ran on ranks: HTML, and plain text for where there is none.
-Pure."""
+"""Formats the output of a cell that ran on ranks, as HTML and as plain text. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-#: Of each rank; a notebook with more could not be opened.
+#: Lines kept per rank; a notebook with more output could not be opened.
 MOST_LINES = 5000
 _LIVE_LINES = 12
 _LAST_WORDS = 80  # characters of a summary
@@ -21,17 +20,19 @@ _PRE = "margin:4px 0;white-space:pre-wrap;font-size:90%"
 
 @dataclass
 class Block:
-    """What one rank has done in one cell."""
+    """Output, result and state of one rank in one cell."""
 
     rank: int
     lines: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
     line_count: int = 0
     value: str | None = None
-    error: tuple[str, str] | None = None  #: the last line, and the traceback
-    seconds: float | None = None  #: None while it runs, and when it never came to an end
+    error: tuple[str, str] | None = None  #: last line, and traceback
+    seconds: float | None = None  #: None while the cell runs, and if it did not finish
 
     def add(self, stream: str, line: str) -> None:
-        """A line ends with \\n, or with \\r when the next one is to be written over it."""
+        """`line` ends with \
+        , or with \\r if the next line overwrites it.
+        """
         if self.lines and self.lines[-1][0] == stream and self.lines[-1][1].endswith("\r"):
             self.lines.pop()
             self.line_count -= 1
@@ -40,7 +41,7 @@ class Block:
 
     def shown_lines(self) -> list[tuple[str, str]]:
         left_out = self.line_count - len(self.lines)
-        head = [("stderr", f"... {left_out} lines are left out")] if left_out else []
+        head = [("stderr", f"... {left_out} lines are omitted")] if left_out else []
         return head + [(stream, _plain(line)) for stream, line in self.lines]
 
     def state(self) -> str:
@@ -59,7 +60,7 @@ class Block:
 
 
 def as_html(blocks: Sequence[Block]) -> str:
-    """One collapsed block for each rank; those with an error are open, and so is a single one."""
+    """One collapsed block per rank. Blocks with an error, and a single block, are open."""
     return "".join(_details(block, is_open=len(blocks) == 1) for block in blocks)
 
 
@@ -99,7 +100,7 @@ def as_text(blocks: Iterable[Block]) -> str:
 
 
 def live_lines(recent: Iterable[tuple[int, str]]) -> list[str]:
-    """The last lines of all ranks, for while a cell runs."""
+    """The last lines of all ranks, shown while a cell runs."""
     return [f"[{rank}] {_plain(line)}" for rank, line in [*recent][-_LIVE_LINES:]]
 
 

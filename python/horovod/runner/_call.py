@@ -1,4 +1,4 @@
-"""How `horovod.run` gets a function to the ranks and their results back."""
+"""Sends the function of `horovod.run` to the ranks and receives their results."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from horovod.common._channel import Message
 from horovod.runner._failure import RankFailed
 from horovod.runner._job import Job, Stream
 
-Flags = Mapping[str, int | str | bool | Sequence[int] | None]
+Flags = Mapping[str, float | str | bool | Sequence[int] | None]
 WORKER = ("-m", "horovod.runner._worker")
-#: MPICH's mpirun may not end a job in which a rank has failed that has not used MPI.
+#: With MPICH's mpirun, a job may not end if a rank fails that has not used MPI.
 _GRACE_SECONDS = 5
 _BLAMED = re.compile(r"horovodrun: rank (\d+) (exited with code \d+|was killed by signal .*?)[;\n]")
 
 
 @dataclass
 class _Failure:
-    """What a rank raised."""
+    """The exception of a rank."""
 
     line: str
     traceback: str
@@ -37,9 +37,9 @@ class _Failure:
 class _Outcome:
     results: dict[int, bytes] = field(default_factory=dict)
     failures: dict[int, _Failure] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)  #: without either, the first at the front
+    gone: list[int] = field(default_factory=list)  #: ended without result or exception, in order
     under_mpirun: bool = False
-    end_at: float | None = None  #: when the job is ended that has not ended by itself
+    end_at: float | None = None  #: when to end a job that has lost a rank but goes on
 
     def take(self, job: Job, rank: int, message: Message, work: bytes) -> None:
         what, *rest = message
@@ -57,8 +57,14 @@ class _Outcome:
         if self.under_mpirun and (self.failures or self.gone) and self.end_at is None:
             self.end_at = time.monotonic() + _GRACE_SECONDS
 
+    def follow(self, job: Job, work: bytes) -> None:
+        """Handles messages until the job has ended."""
+        while not job.has_ended():
+            for rank, message in job.turn(self.end_if_due(job)):
+                self.take(job, rank, message, work)
+
     def end_if_due(self, job: Job) -> float | None:
-        """Ends a job that goes on without a rank; returns the seconds until that is due."""
+        """Ends a job that goes on without a rank. Returns the seconds until that is due."""
         if self.end_at is None:
             return None
         left = self.end_at - time.monotonic()
@@ -83,11 +89,10 @@ def call(
     outcome = _Outcome()
     with Job(spelled(flags), command, _pass_on, other_hosts=elsewhere) as job:
         try:
-            while not job.has_ended():
-                for rank, message in job.turn(outcome.end_if_due(job)):
-                    outcome.take(job, rank, message, work)
+            outcome.follow(job, work)
         except KeyboardInterrupt:
             job.signal(signal.SIGINT)
+            outcome.follow(job, work)  # ranks may save their state; another Ctrl-C ends them
             raise
         if job.exit_code != 0 or len(outcome.results) != size:
             _raise_failure(outcome, job.exit_code, job.words)
@@ -95,13 +100,13 @@ def call(
 
 
 def spelled(flags: Flags) -> list[str]:
-    """As on a command line."""
+    """Returns the flags as on a command line."""
     words = []
     for name, value in flags.items():
         if value is None or value is False:
             continue
         words.append(name)
-        if isinstance(value, (int, str)):
+        if isinstance(value, (int, float, str)):
             words += [] if value is True else [str(value)]
         else:
             words += [str(one) for one in value]
@@ -122,8 +127,9 @@ def _loaded(rank: int, result: bytes) -> Any:
 
 
 def _raise_failure(outcome: _Outcome, exit_code: int, words: list[str]) -> None:
-    """Our launcher knows who was first; the rank itself has told more, if it could. mpirun tells
-    it in words that differ: then it is the rank whose connection ended first."""
+    """Raises the first failure. Our launcher reports which rank failed first; the rank itself may
+    have sent its exception. Messages of mpirun vary, so under mpirun it is the rank whose
+    connection ended first."""
     blamed = next((found for word in words if (found := _BLAMED.match(word + "\n"))), None)
     rank = int(blamed[1]) if blamed else next(iter(outcome.failures), None)
     place = f"(Process name: {rank}, Exit code: {exit_code})"
@@ -141,5 +147,5 @@ def _raise_failure(outcome: _Outcome, exit_code: int, words: list[str]) -> None:
         raise RankFailed(f"rank {rank} ended without a result {place}{said}", rank, exit_code)
     if exit_code == 0:
         done = len(outcome.results)
-        raise RankFailed(f"the job has ended with {done} results only{said}", None, exit_code)
+        raise RankFailed(f"the job ended with only {done} results{said}", None, exit_code)
     raise RankFailed(f"the job could not run (Exit code: {exit_code}){said}", None, exit_code)

@@ -1,8 +1,8 @@
-"""A rank of a notebook: runs cells, one after the other, in a namespace that stays.
+"""Runs cells on a rank of a notebook, one after the other, in a persistent namespace.
 
-The main thread runs the cells. A second one listens, since an interrupt has to be heard while a
-cell runs. What a cell writes goes the way of all output of ranks, through the launcher; a mark at
-its end tells the notebook that there is no more of it.
+The main thread runs the cells. A second thread receives messages, since an interrupt must be
+received while a cell runs. The output of a cell goes through the launcher, like all output of
+ranks; a mark at its end tells the notebook that it is complete.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from typing import Any
 from horovod.common._channel import Channel, Closed
 from horovod.runner._path import extend_path
 
-#: Before the number of a cell: all that the cell has written comes before. A control character that
-#: nobody prints.
+#: Written before the number of a cell, after all its output. A control character that programs do
+#: not print.
 END_MARK = "\x1e"
 
 
 class _Cells:
-    """What the two threads of a rank share."""
+    """State that the two threads of a rank share."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.waiting: queue.SimpleQueue[tuple[int, str] | None] = queue.SimpleQueue()
         self.running: int | None = None  # the cell that may be interrupted
         module = types.ModuleType("__main__")
-        sys.modules["__main__"] = module  # what cells define can be pickled by name
+        sys.modules["__main__"] = module  # makes definitions in cells picklable by name
         self.namespace = module.__dict__
 
     def listen(self) -> None:
-        """Until the notebook is gone, or wants no more."""
+        """Handles messages until the notebook ends or sends "stop"."""
         try:
             while True:
                 what, *rest = self.channel.receive()
@@ -54,7 +54,7 @@ class _Cells:
         except Closed:
             pass
         self.waiting.put(None)
-        if self.running is not None:  # nobody is there to wait for it
+        if self.running is not None:  # no process waits for its result
             os.kill(os.getpid(), signal.SIGTERM)
 
     def interrupt(self, number: int) -> None:
@@ -63,7 +63,7 @@ class _Cells:
             signal.pthread_kill(thread, signal.SIGINT)
 
     def release(self, number: int) -> None:
-        """Ends an operation that waits for ranks which have left the cell."""
+        """Ends an operation that waits for ranks that have left the cell."""
         core: Any = sys.modules.get("horovod._core")
         if self.running == number and core is not None and core.is_initialized():
             core.shutdown()
@@ -78,7 +78,8 @@ class _Cells:
             self.channel.send(("done", number, seconds, shown, problem))
 
     def run(self, number: int, source: str) -> tuple[str | None, tuple[str, str] | None]:
-        """The value of the last expression as text; the last line and the text of a traceback."""
+        """Returns the value of the last expression as text, and the last line and text of a
+        traceback."""
         try:
             self.running = number
             return self._execute(source, f"<cell {number}>"), None
@@ -109,7 +110,7 @@ class _Cells:
 
 
 def serve(channel: Channel, path: list[str]) -> int:
-    """Until the notebook wants no more; returns the exit code."""
+    """Runs cells until the notebook ends or sends "stop". Returns the exit code."""
     extend_path(path)
     cells = _Cells(channel)
 

@@ -1,4 +1,4 @@
-"""What `horovod.run` raises."""
+"""The exception of `horovod.run`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 class RankFailed(RuntimeError):
     """A rank of `horovod.run` raised an exception, or ended without a result.
 
-    `rank`: the first that failed, None when none was started. `exit_code`: that of the job.
-    `traceback`: the text of the rank's traceback, "" when there is none. The exception of the rank
-    is the `__cause__`, if it could be sent.
+    `rank`: the first rank that failed; None if no rank was started. `exit_code`: exit code of the
+    job. `traceback`: the text of the rank's traceback, "" if there is none. `__cause__`: the
+    exception of the rank, if it could be pickled.
     """
 
     def __init__(self, message: str, rank: int | None, exit_code: int, traceback: str = "") -> None:

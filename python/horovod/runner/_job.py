@@ -1,8 +1,8 @@
 """A job that belongs to this process: `horovodrun` as a child, and a connection to every rank.
 
-One thread does everything: whoever owns the Job calls `turn()`, which waits for whatever happens
-next, passes the output on and returns what the ranks have said. The job ends with this process,
-however that ends (docs/decisions/0020-functions-travel-over-connections-to-the-caller.md).
+Single-threaded: the owner of the Job calls `turn()`, which waits for the next event, forwards the
+output and returns the messages of ranks. The job ends when this process ends, for whatever reason
+(docs/decisions/0020-functions-travel-over-connections-to-the-caller.md).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from horovod.common._gate import BACKLOG, Gate, run_ready
 from horovod.runner import _program
 
 Stream = Literal["stdout", "stderr"]
-#: Takes what the launcher writes: ranks' lines with their prefix, and words of its own.
+#: Receives the launcher's output: lines of ranks with their prefix, and its own messages.
 Output = Callable[[Stream, str], None]
 
 PORT_VARIABLE = "HOROVOD_CALLER_PORT"
-#: What the job's key is used for here.
+#: The purpose for which the job's key is used here.
 PURPOSE = "horovod.run"
-#: Of the launcher, where the ranks are those of mpirun: the key in hexadecimal digits, and the
-#: addresses of this host, with commas between.
+#: Set by the launcher for ranks of mpirun: the key in hexadecimal digits, and the comma-separated
+#: addresses of this host.
 CALLER_KEY = "HOROVOD_CALLER_KEY"
 CALLER_HOSTS = "HOROVOD_CALLER_HOSTS"
-#: A rank that takes nothing for so long is not going to.
+#: A rank that accepts no data for this long is lost.
 _SEND_SECONDS = 300
 _READ_BYTES = 1 << 16
 
 
 class Job:
-    """Use it in a `with` statement: what is left of the job at its end is ended."""
+    """Use it in a `with` statement, which ends the job."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Job:
         other_hosts: bool = False,
         environment: dict[str, str] | None = None,
     ) -> None:
-        """Starts `horovodrun FLAGS COMMAND`. `other_hosts`: ranks may come from elsewhere, as they
-        may where the launcher finds hosts by itself."""
+        """Starts `horovodrun FLAGS COMMAND`. `other_hosts`: ranks may run on other hosts; also if
+        the launcher finds hosts by itself."""
         environment = environment or dict(os.environ)
         key = secrets.token_bytes(32)
         self._output = output
@@ -61,7 +61,7 @@ class Job:
         self._port: int = listener.getsockname()[1]
         self._open_streams = 0
         self._closed = False
-        self.words: list[str] = []  #: what the launcher said, and why a rank was given up
+        self.words: list[str] = []  #: the launcher's messages, and why a rank was given up
         try:
             self._process = self._start(key, flags, command, environment)
         except BaseException:
@@ -80,7 +80,8 @@ class Job:
         command: Sequence[str],
         environment: dict[str, str],
     ) -> subprocess.Popen[bytes]:
-        """A session of its own: an interrupt of the terminal or the notebook is ours to pass on."""
+        """Starts it in its own session, so that interrupts of the terminal reach only this
+        process."""
         file = os.memfd_create("horovod-key", os.MFD_CLOEXEC)
         try:
             os.pwrite(file, key, 0)
@@ -99,16 +100,17 @@ class Job:
 
     @property
     def exit_code(self) -> int:
-        """As a shell tells it. Known once `has_ended()`."""
+        """As a shell reports it. Valid once `has_ended()`."""
         code = self._process.wait()
         return 128 - code if code < 0 else code
 
     def has_ended(self) -> bool:
-        """The launcher has closed its output, which it does when nothing of the job is left."""
+        """True once the launcher has closed its output, which it does when no process of the job is
+        left."""
         return self._open_streams == 0
 
     def watch(self, sock: socket.socket, readable: Callable[[], None]) -> None:
-        """Calls `readable` within `turn()` when `sock` can be read."""
+        """Calls `readable` within `turn()` when `sock` is readable."""
         self._selector.register(sock, selectors.EVENT_READ, readable)
 
     def unwatch(self, sock: socket.socket) -> None:
@@ -116,18 +118,18 @@ class Job:
             self._selector.unregister(sock)
 
     def turn(self, seconds: float | None = None) -> list[tuple[int, Message]]:
-        """Waits for the next thing to happen; returns what ranks said, each with its rank.
+        """Waits for the next event. Returns the messages of ranks, each with its rank.
 
-        Of a rank itself come ("hello", pid, host, whether mpirun has started it), once, and
-        ("gone",) at the end.
+        This class adds ("hello", pid, host, whether mpirun started it) once per rank, and ("gone",)
+        at its end.
         """
         run_ready(self._selector, seconds, self._gate.tend(), 0 if self._said else None)
         said, self._said = self._said, []
         return said
 
     def send(self, rank: int, message: Message) -> None:
-        """Does nothing if the rank is gone: `turn()` tells that. A rank that takes nothing any more
-        is lost, and the job with it."""
+        """Sends `message`. Does nothing if the rank has ended, which `turn()` reports. Ends the job
+        if the rank no longer accepts data."""
         channel = self._ranks.get(rank)
         if channel is None:
             return
@@ -141,12 +143,12 @@ class Job:
             return
 
     def signal(self, number: signal.Signals) -> None:
-        """To the launcher, which knows what that means for the ranks."""
+        """Sends the signal to the launcher, which handles the ranks."""
         if self._process.poll() is None:
             self._process.send_signal(number)
 
     def end(self) -> None:
-        """Ends what is left, passing on what it still says, and closes everything. May be called
+        """Ends the job, forwarding its remaining output, and closes everything. May be called
         again."""
         if self._closed:
             return
@@ -161,7 +163,7 @@ class Job:
             self.close()
 
     def kill(self) -> None:
-        """Ends it at once: what the launcher leaves behind is killed by its supervisor."""
+        """Kills the launcher; its supervisor kills the remaining processes."""
         self._process.kill()
 
     def close(self) -> None:
@@ -231,8 +233,8 @@ class Job:
 
 
 def finds_hosts(environment: Mapping[str, str]) -> bool:
-    """Whether the launcher, given no hosts, takes those of an allocation of LSF, or those in the
-    host file of Kubeflow's MPI operator (of its second or its first version)."""
+    """True if the launcher, given no hosts, uses those of an LSF allocation, or of the host file of
+    Kubeflow's MPI operator (version 1 or 2)."""
     return (
         environment.get("LSB_JOBID", "") != ""
         or environment.get("K_MPI_JOB_ROLE") == "launcher"
@@ -241,7 +243,7 @@ def finds_hosts(environment: Mapping[str, str]) -> bool:
 
 
 def _listen(other_hosts: bool) -> socket.socket:
-    """Ranks of this host need no other way than the loopback."""
+    """Listens on loopback only, unless ranks may run on other hosts."""
     if not other_hosts:
         return socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     if socket.has_dualstack_ipv6():

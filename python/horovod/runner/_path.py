@@ -1,4 +1,4 @@
-"""Where the modules of the caller are found on a rank."""
+"""Makes the modules of the caller importable on a rank."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 
 
 def extend_path(path: list[str]) -> None:
-    """Modules are found where the caller finds them, and by what only this process knows after."""
+    """Searches modules in the caller's paths first, then in this process's own."""
     sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]

@@ -1,4 +1,4 @@
-"""Where the program `horovodrun` is: the one place of the package that looks for it."""
+"""Finds the program `horovodrun`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def find() -> str:
-    """The `horovodrun` that was installed with this interpreter, else the one in PATH."""
+    """Returns the `horovodrun` that was installed with this interpreter, else the one in PATH."""
     folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
     for folder in folders:
         if os.access(folder / "horovodrun", os.X_OK):
@@ -19,6 +19,6 @@ def find() -> str:
     if found is None:
         places = ", ".join(str(folder) for folder in folders)
         raise FileNotFoundError(
-            f"horovodrun is neither in {places} nor in PATH; pip install horovod puts it there"
+            f"horovodrun is neither in {places} nor in PATH; pip install horovod installs it"
         )
     return found

@@ -1,9 +1,11 @@
-"""`horovod.run`: a function on many processes, called from one."""
+"""`horovod.run`: calls a function on many processes."""
 
 from __future__ import annotations
 
+import operator
+import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -36,16 +38,18 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Calls `func(*args, **kwargs)` on `num_proc` processes; returns the results in rank order.
+    """Calls `func(*args, **kwargs)` on `num_proc` processes. Returns the results in rank order.
 
     The function, its arguments and the results are sent by cloudpickle. The other parameters are
-    the flags of `horovodrun` of the same names. `executable`: the Python of the ranks, else this
-    one. What the ranks write comes out on `sys.stdout` and `sys.stderr` with their rank.
+    the flags of `horovodrun` of the same names. `executable`: the Python of the ranks; default:
+    this one. The output of the ranks is written to `sys.stdout` and `sys.stderr`, prefixed with
+    their rank.
 
-    Raises: ValueError when flags exclude each other; RankFailed, a RuntimeError, when a rank raises
-    or dies, from the exception of the rank.
+    Raises: TypeError for a parameter of the wrong type, as in `run(f, 2)`; ValueError if the number
+    of processes is below 1 or flags exclude each other; RankFailed, a RuntimeError, if a rank
+    raises or dies, with the rank's exception as its cause.
     """
-    from horovod.runner import _call  # cloudpickle, which `import horovod` can do without
+    from horovod.runner import _call  # needs cloudpickle, which `import horovod` does not
 
     num_proc = _renamed("np", np, "num_proc", num_proc, 1)
     min_num_proc = _renamed("min_np", min_np, "min_num_proc", min_num_proc, None)
@@ -53,6 +57,8 @@ def run(
     network_interfaces = _renamed(
         "network_interface", network_interface, "network_interfaces", network_interfaces, None
     )
+    _check_call(func, args, kwargs)
+    num_proc = _number("num_proc", num_proc)
     _exclude(hosts=hosts, hostfile=hostfile, host_discovery_script=host_discovery_script)
     _exclude(use_gloo=use_gloo, use_mpi=use_mpi)
     if network_interfaces is not None and not isinstance(network_interfaces, str):
@@ -64,33 +70,72 @@ def run(
         "--slots-per-host": slots,
         "--reset-limit": reset_limit,
         "--blacklist-cooldown-range": cooldown_range,
-        "--hosts": hosts,
-        "--hostfile": hostfile,
-        "--host-discovery-script": host_discovery_script,
+        "--hosts": _text("hosts", hosts, "node1:2,node2:2"),
+        "--hostfile": _text("hostfile", hostfile, "hosts"),
+        "--host-discovery-script": _text("host_discovery_script", host_discovery_script, "find.sh"),
         "--start-timeout": start_timeout,
         "--ssh-port": ssh_port,
-        "--ssh-identity-file": ssh_identity_file,
+        "--ssh-identity-file": _text("ssh_identity_file", ssh_identity_file, "~/.ssh/id_ed25519"),
         "--disable-cache": bool(disable_cache),
-        "--output-filename": output_filename,
+        "--output-filename": _text("output_filename", output_filename, "logs"),
         "--verbose": bool(verbose),
         "--gloo": bool(use_gloo),
         "--mpi": bool(use_mpi),
-        "--mpi-args": mpi_args,
+        "--mpi-args": _text("mpi_args", mpi_args, "--tag-output"),
         "--network-interfaces": network_interfaces,
     }
     return _call.call(func, args, kwargs or {}, num_proc, flags, executable)
 
 
 def _renamed(old_name: str, old: Any, name: str, value: Any, default: Any) -> Any:
-    """The value of a parameter that has had another name."""
+    """Returns the value of a parameter that has been renamed."""
     if old is None:
         return value
-    warnings.warn(
-        f"{old_name} is deprecated; {name} took its place", DeprecationWarning, stacklevel=3
-    )
+    warnings.warn(f"{old_name} is deprecated; use {name}", DeprecationWarning, stacklevel=3)
     if value != default and value != old:
         raise ValueError(f"{name}={value} and {old_name}={old}: give one of them")
     return old
+
+
+def _check_call(func: Any, args: Any, kwargs: Any) -> None:
+    """Rejects arguments that were passed in the wrong place among the first three."""
+    if not callable(func):
+        called = "; pass the function itself, not what it returns" if func is None else ""
+        raise TypeError(
+            f"func={func!r}: it must be a function{called}, as in horovod.run(train, num_proc=2)"
+        )
+    name = getattr(func, "__name__", "func")
+    if isinstance(args, (str, bytes)) or not isinstance(args, Iterable):
+        what = (
+            "use num_proc for the number of processes"
+            if isinstance(args, int)
+            else "pass a single argument as a tuple"
+        )
+        call = f"num_proc={args}" if isinstance(args, int) else f"args=({args!r},)"
+        raise TypeError(
+            f"args={args!r}: it must be the list or tuple of the arguments of {name}; {what}: "
+            f"horovod.run({name}, {call})"
+        )
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(
+            f"kwargs={kwargs!r}: it must be a dict of the keyword arguments of {name}; use "
+            f"num_proc for the number of processes, as in horovod.run({name}, num_proc=2)"
+        )
+
+
+def _number(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r}: it must be the number of processes, as in {name}=2")
+    if value < 1:
+        raise ValueError(f"{name}={value}: it must be at least 1")
+    return operator.index(value)
+
+
+def _text(name: str, value: Any, example: str) -> str | None:
+    """Checks a parameter that becomes one word of a command line."""
+    if value is None or isinstance(value, (str, os.PathLike)):
+        return None if value is None else os.fspath(value)
+    raise TypeError(f"{name}={value!r}: it must be a str, as in {name}={example!r}")
 
 
 def _exclude(**parameters: Any) -> None:

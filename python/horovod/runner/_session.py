@@ -1,5 +1,5 @@
-"""The notebook's side of ranks that run cells: starts them, gives them cells, collects what they
-write, passes an interrupt on. Knows nothing of IPython."""
+"""The notebook's side of ranks that run cells: starts them, sends them cells, collects their
+output, forwards interrupts. Independent of IPython."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from horovod.runner._blocks import Block
 from horovod.runner._cells import END_MARK
 from horovod.runner._job import Job, Stream
 
-#: After an interrupt; then operations that wait for other ranks are ended too.
+#: Time from an interrupt until operations that wait for other ranks are ended too.
 RELEASE_SECONDS = 2.0
-#: From the wish that ranks end until they are told by a signal.
+#: Time from the request to stop until the ranks get a signal.
 _STOP_SECONDS = 5.0
 _RANK_LINE = re.compile(r"(?:.*?)\[(\d+)\]<(stdout|stderr)>:(.*)", re.DOTALL)
 _RECENT_LINES = 50
 
 
 class JobLost(RuntimeError):
-    """The ranks of the notebook are gone."""
+    """The ranks of the notebook have ended."""
 
 
 @dataclass
 class Cell:
-    """One cell on some ranks, as far as it has come."""
+    """The state of one cell on some ranks."""
 
     number: int
     blocks: dict[int, Block]
@@ -53,11 +53,11 @@ class Cell:
 
 
 class Session:
-    """Ranks that run cells. What they write while no cell runs is shown with the next one."""
+    """Ranks that run cells. Output that they write between cells is shown with the next cell."""
 
     def __init__(self, flags: Sequence[str]) -> None:
-        """Starts them and waits until all are there. Raises: ValueError for what is no flag of
-        horovodrun; JobLost when they could not be started."""
+        """Starts the ranks and waits until all are connected. Raises: ValueError for flags that
+        horovodrun does not have; JobLost if the ranks could not be started."""
         options = _checked(flags)
         self.flags = list(flags)
         self.size: int = options.num_proc
@@ -68,7 +68,7 @@ class Session:
         self._cell: Cell | None = None
         elsewhere = bool(options.hosts or options.hostfile)
         command = [sys.executable, "-m", "horovod.runner._worker"]
-        own_launcher = [] if options.use_gloo else ["--gloo"]  # whatever the environment says
+        own_launcher = [] if options.use_gloo else ["--gloo"]  # overrides the environment
         self._job = Job(
             [*own_launcher, *flags],
             command,
@@ -89,7 +89,7 @@ class Session:
             raise
 
     def look(self) -> bool:
-        """Takes what has happened since; whether the ranks are still there."""
+        """Handles the events since the last call. Returns whether the ranks are still running."""
         if not self._job.has_ended():
             self._job.turn(0)
         return not self._job.has_ended()
@@ -97,10 +97,10 @@ class Session:
     def run(
         self, source: str, ranks: Sequence[int], show: Callable[[Cell], None], every: float
     ) -> Cell:
-        """Runs a cell to its end. `show` is called at most `every` so many seconds.
+        """Runs a cell to its end. Calls `show` at most once per `every` seconds.
 
-        Raises: JobLost when a rank is lost. After an interrupt the cell has `interrupted_at`; a
-        second one ends the job and raises KeyboardInterrupt.
+        Raises: JobLost if a rank is lost. After an interrupt, `interrupted_at` of the cell is set;
+        a second interrupt ends the job and raises KeyboardInterrupt.
         """
         self.cells += 1
         cell = Cell(self.cells, {rank: Block(rank) for rank in ranks})
@@ -134,7 +134,7 @@ class Session:
                 raise self._lost()
             if cell.given_up:
                 self._job.end()
-                raise KeyboardInterrupt("interrupted twice: the ranks have been ended")
+                raise KeyboardInterrupt("interrupted twice: the ranks were ended")
             self._release_in_time(cell)
             if time.monotonic() - shown >= every:
                 show(cell)
@@ -156,7 +156,7 @@ class Session:
                 self._job.send(rank, ("release", cell.number))
 
     def stop(self) -> None:
-        """Ranks end as at the end of a script; those that do not, by a signal."""
+        """Asks the ranks to end as at the end of a script. Ranks that do not end get a signal."""
         until = time.monotonic() + _STOP_SECONDS
         for rank in range(self.size):
             self._job.send(rank, ("stop",))
@@ -165,7 +165,8 @@ class Session:
         self._job.end()
 
     def _take(self, stream: Stream, text: str) -> None:
-        """Of the launcher's output, lines of ranks; its own words the Job keeps."""
+        """Takes the ranks' lines of the launcher's output. The Job keeps the launcher's own
+        messages."""
         *lines, self._lines[stream] = re.split(r"(?<=\n)|(?<=\r)(?!\n)", self._lines[stream] + text)
         for line in lines:
             if found := _RANK_LINE.fullmatch(line):
@@ -186,27 +187,29 @@ class Session:
 
     def _lost(self) -> JobLost:
         said = "".join("\n  " + word for word in self._job.words)
-        return JobLost(f"the ranks are gone; %hvd start begins anew{said}")
+        return JobLost(f"the ranks have ended; start new ones with %hvd start{said}")
 
 
 def _checked(flags: Sequence[str]) -> Any:
-    """The flags, parsed. The program itself checks the rest."""
+    """Returns the parsed flags. The program itself checks the rest."""
     try:
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
             options = launch.parse_args(flags)
     except SystemExit:
         raise ValueError(
-            f"these are no flags of horovodrun: {' '.join(flags)}; -np N is needed"
+            f"invalid flags of horovodrun: {' '.join(flags)}; -np N is required"
         ) from None
     if options.use_mpi or options.use_jsrun:
-        raise ValueError("notebooks need horovodrun's own launcher: leave out --mpi and --jsrun")
+        raise ValueError(
+            "notebooks support only horovodrun's own launcher: leave out --mpi and --jsrun"
+        )
     if options.command or options.num_proc is None:
         raise ValueError(f"only flags are expected, found {' '.join(flags)}")
     return options
 
 
 def _environment() -> dict[str, str]:
-    """Ranks have no notebook to draw into."""
+    """Removes the notebook's matplotlib backend: ranks have no notebook to draw into."""
     environment = dict(os.environ)
     if environment.get("MPLBACKEND", "").startswith("module://matplotlib_inline"):
         environment["MPLBACKEND"] = "agg"
@@ -215,8 +218,8 @@ def _environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[socket.socket]:
-    """A socket that can be read after SIGINT, which then raises nothing in the middle of a
-    message. Only the main thread can be interrupted."""
+    """Yields a socket that becomes readable after SIGINT, which then does not raise in the middle
+    of a message. Only the main thread can be interrupted."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         if threading.current_thread() is not threading.main_thread():

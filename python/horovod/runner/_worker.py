@@ -1,6 +1,6 @@
-"""What `horovod.run` and notebooks start on every rank: it connects to the process that called,
-and does what that one says. `python -m horovod.runner._worker`, under horovodrun, or under an
-mpirun that horovodrun has started."""
+"""The program that `horovod.run` and notebooks start on every rank: connects to the calling process
+and serves its requests. `python -m horovod.runner._worker`, under horovodrun, or under an mpirun
+that horovodrun started."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import cloudpickle
 from horovod.common._channel import Channel, Closed, secret_of
 from horovod.common._dial import Patience, dial
 from horovod.runner._job import CALLER_HOSTS, CALLER_KEY, PORT_VARIABLE, PURPOSE
+from horovod.runner._key import key_of_job
 from horovod.runner._path import extend_path
 
 #: The caller may be busy: it sends a large function to one rank after the other.
 _PATIENCE = Patience(connect=30, total=120)
-#: For an address that may be of no use here, a bridge of the caller's host, say.
+#: For an address that may be unreachable from this host, such as a bridge of the caller's host.
 _PATIENCE_FOR_MANY = Patience(connect=3, total=120)
-_KEY_BYTES = 32
-#: Of horovodrun, Open MPI, MPICH.
+#: Set by horovodrun, Open MPI, MPICH.
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
@@ -33,7 +33,7 @@ def main() -> int:
         channel = connect()
         what, *rest = channel.receive()
     except (Closed, OSError) as error:
-        print(f"the process that called for this job cannot be reached: {error}", file=sys.stderr)
+        print(f"cannot reach the process that called horovod.run: {error}", file=sys.stderr)
         return 1
     if what == "cells":
         from horovod.runner._cells import serve
@@ -43,18 +43,18 @@ def main() -> int:
 
 
 def connect() -> Channel:
-    """To the caller, with the key of the job."""
+    """Connects to the caller, with the key of the job."""
     port = int(os.environ.pop(PORT_VARIABLE))
-    if CALLER_KEY in os.environ:  # another launcher hands on no descriptor
+    if CALLER_KEY in os.environ:  # another launcher has no key service
         key = bytes.fromhex(os.environ.pop(CALLER_KEY))
         hosts = os.environ.pop(CALLER_HOSTS).split(",")
     else:
-        key = os.pread(int(os.environ["HOROVOD_KEY_FD"]), _KEY_BYTES, 0)
-        hosts = [os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]]  # where the launcher is found
+        key = key_of_job(os.environ)
+        hosts = [os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]]  # the launcher's address
     for host in hosts[:-1]:
         try:
             return connect_to(host, port, key, _PATIENCE_FOR_MANY)
-        except OSError:  # Closed is one
+        except OSError:  # includes Closed
             continue
     return connect_to(hosts[-1], port, key, _PATIENCE)
 
@@ -73,8 +73,8 @@ def own_host() -> str:
 
 
 def call(channel: Channel, path: list[str], function_and_arguments: bytes) -> int:
-    """Runs a function; returns the exit code. The caller has the result before this process ends,
-    so what it knows is always more than what the launcher tells it."""
+    """Runs a function. Returns the exit code. The caller receives the result before this process
+    ends, so the launcher never reports the exit first."""
     try:
         extend_path(path)
         function, args, kwargs = pickle.loads(function_and_arguments)
@@ -88,16 +88,16 @@ def call(channel: Channel, path: list[str], function_and_arguments: bytes) -> in
 
 
 def give_up(channel: Channel, error: BaseException) -> int:
-    """Sends `error` to the caller; what it is goes to standard error too."""
+    """Sends `error` to the caller, and prints its last line to standard error."""
     text = describe(error)
-    print(f"{text[0]} (the traceback goes to the caller)", file=sys.stderr, flush=True)
+    print(f"{text[0]} (the caller gets the traceback)", file=sys.stderr, flush=True)
     channel.send(("raised", *text, pickled_or_none(error)))
     channel.receive()
     return 1
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """Its last line, and the traceback below our own frames."""
+    """Returns the last line of the exception, and the traceback without our own frames."""
     below = error.__traceback__
     while below is not None and below.tb_frame.f_globals is globals():
         below = below.tb_next
@@ -106,7 +106,7 @@ def describe(error: BaseException) -> tuple[str, str]:
 
 
 def pickled_or_none(error: BaseException) -> bytes | None:
-    """Only what can be unpickled again is worth sending."""
+    """Returns the pickled exception; None if it cannot be unpickled again."""
     try:
         pickled: bytes = cloudpickle.dumps(error)
         pickle.loads(pickled)
@@ -116,7 +116,7 @@ def pickled_or_none(error: BaseException) -> bytes | None:
 
 
 def _without_output_errors(main: Callable[[], int]) -> Any:
-    """A caller that is gone is not worth a traceback: the launcher ends this process anyway."""
+    """Suppresses the traceback if the caller has ended: the launcher ends this process anyway."""
     try:
         return main()
     except Closed:
@@ -124,7 +124,7 @@ def _without_output_errors(main: Callable[[], int]) -> Any:
 
 
 if __name__ == "__main__":
-    # As an ordinary module, so that what is pickled here does not belong to __main__.
+    # Imported as a module, so that pickled objects of this file do not belong to __main__.
     from horovod.runner import _worker
 
     sys.exit(_worker._without_output_errors(_worker.main))

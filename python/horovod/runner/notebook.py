@@ -1,4 +1,4 @@
-"""`%load_ext horovod`: ranks beside a notebook, and cells that run on them (docs/notebooks.md)."""
+"""`%load_ext horovod`: ranks for a notebook, and cells that run on them (docs/notebooks.md)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from horovod.runner._session import Cell, JobLost, Session
 
 _USAGE = """%hvd start -np N [flags of horovodrun]   start ranks
 %%hvd [--rank 0,2-3]                     run a cell on all ranks, or on some
-%hvd status                              which ranks there are
+%hvd status                              list the ranks
 %hvd stop                                end them"""
 _SHOW_SECONDS = 0.25
 
 
 class _Brief(BaseException):
-    """Shown by its text alone: where it was raised in this module helps nobody."""
+    """Shown without a traceback: the place in this module does not help users."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
 
 
 class Refused(_Brief, ValueError):
-    """A line that cannot be."""
+    """An invalid magic line."""
 
 
 class RankError(_Brief, RuntimeError):
-    """A cell has raised an exception on some ranks, or they are gone."""
+    """A cell raised an exception on some ranks, or the ranks have ended."""
 
 
 class CellInterrupted(_Brief, KeyboardInterrupt):
@@ -60,7 +60,7 @@ class Magics:
 
     def _start(self, flags: Sequence[str]) -> None:
         if self._session is not None and self._session.look():
-            _refuse("there are ranks already; %hvd stop ends them")
+            _refuse("ranks are running already; end them with %hvd stop")
         self.close()
         try:
             self._session = Session(flags)
@@ -68,12 +68,12 @@ class Magics:
             _refuse(str(error))
         except JobLost as lost:
             raise RankError(str(lost)) from None
-        print(f"{self._session.size} ranks are there; %%hvd runs a cell on them")
+        print(f"{self._session.size} ranks are running; run a cell on them with %%hvd")
 
     def _status(self, words: Sequence[str]) -> None:
         session = self._session
         if session is None or not session.look():
-            print("no ranks; %hvd start -np N starts them")
+            print("no ranks; start them with %hvd start -np N")
             return
         started = shlex.join(["horovodrun", *session.flags])
         print(f"{session.size} ranks, {session.cells} cells; {started}")
@@ -91,7 +91,7 @@ class Magics:
     def _run(self, words: Sequence[str], source: str) -> None:
         session = self._session
         if session is None or not session.look():
-            _refuse("there are no ranks; %hvd start -np N starts them")
+            _refuse("there are no ranks; start them with %hvd start -np N")
         display = _Display(self._shell)
         try:
             cell = session.run(source, _ranks(words, session.size), display.live, _SHOW_SECONDS)
@@ -107,10 +107,10 @@ class Magics:
 
 def _raise_for(cell: Cell) -> None:
     if cell.interrupted_at is not None:
-        text = "interrupted; the ranks are still there"
+        text = "interrupted; the ranks are still running"
         if cell.released:
             text += (
-                ", but some waited for others, so Horovod was shut down on all: "
+                ", but some waited for other ranks, so Horovod was shut down on all: "
                 "call hvd.init() again before the next operation"
             )
         raise CellInterrupted(text) from None
@@ -127,7 +127,7 @@ def _raise_for(cell: Cell) -> None:
 
 
 class _Display:
-    """One output of the notebook, written again and again while the cell runs."""
+    """One output of the notebook, updated while the cell runs."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -173,12 +173,12 @@ def _ranks(words: Sequence[str], size: int) -> list[int]:
 
 
 def _refuse(text: str) -> NoReturn:
-    """An error, unlike IPython's UsageError, which lets "run all cells" go on."""
+    """Raises an error that stops "run all cells", which IPython's UsageError does not."""
     raise Refused(text) from None
 
 
 def load(shell: Any) -> None:
-    """Registers the magics; also puts horovodrun in the PATH of `!` lines if it is not there."""
+    """Registers the magics. Adds horovodrun to the PATH of `!` lines if it is missing there."""
     if shutil.which("horovodrun") is None:
         folder = Path(_program.find()).parent
         os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"

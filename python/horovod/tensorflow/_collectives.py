@@ -1,24 +1,23 @@
-"""Reducing what users have: tensors, variables, sparse gradients; compressed on their way."""
+"""Reductions of tensors, variables and sparse gradients, with compression."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common._arguments import check_compression, group_of, reduce_op
 from horovod.common._reductions import check_ranks
-from horovod.common.basics import Average, Sum
-from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
+from horovod.common.basics import Average
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow._slices import check_slices, reduced_slices
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.mpi_ops import (
     _allreduce,
     _grouped_allreduce,
     _grouped_reducescatter,
     _reducescatter,
-    allgather,
-    handle_average_backwards_compatibility,
-    size_op,
 )
 from horovod.tensorflow.util import as_tensor, on_device
 
@@ -36,50 +35,40 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """`tensor` reduced over all ranks; by default their average. Differentiable.
+    """Returns `tensor` reduced over all ranks, by default their average. Differentiable.
 
-    `tensor`: a tensor or variable of equal shape on all ranks, or tf.IndexedSlices, whose indices
-    and values are gathered instead, and which only Sum and Average take. Averages of integers
-    truncate toward zero. `average`: deprecated, give `op`. `prescale_factor`, `postscale_factor`:
-    multiply before and after. `device_dense`, `device_sparse`: where the nodes are placed.
-    `ignore_name_scope`: the operation's name is the last part of the node's.
-    Raises: NotImplementedError for IndexedSlices with another op or with factors, and for Adasum on
-    a number of ranks that is no power of two.
+    Args:
+        tensor: a tensor or variable of equal shape on all ranks; or tf.IndexedSlices, with or
+            without `dense_shape`, with any number of rows on each rank. Indices and values are
+            gathered, so the result is IndexedSlices and may contain a row several times, except in
+            averages of integers. Only Sum and Average accept IndexedSlices.
+        average: deprecated, use `op`.
+        device_dense, device_sparse: placement of the nodes.
+        compression: compresses the tensor before sending.
+        op: Average (default), Sum, Adasum, Min, Max or Product. Averages of integers truncate
+            toward zero.
+        prescale_factor, postscale_factor: multiply before and after the reduction.
+        ignore_name_scope: names the operation by the last part of the node's name.
+        process_set: the ranks that take part.
+
+    Raises:
+        NotImplementedError: IndexedSlices with another op or with factors; Adasum if the number of
+            ranks is not a power of two.
+        TypeError: IndexedSlices of bool, complex or another dtype that allgather does not support.
     """
-    op = handle_average_backwards_compatibility(op, average)
+    op = reduce_op(op, average)
     check_ranks(op, process_set)
     if isinstance(tensor, tf.IndexedSlices):
-        if op not in (Sum, Average) or (prescale_factor, postscale_factor) != (1.0, 1.0):
-            raise NotImplementedError(
-                "IndexedSlices can be reduced by Sum and Average only, without factors: "
-                "give sparse_as_dense=True, or tf.convert_to_tensor(...) of them"
-            )
+        check_slices(tensor, op, prescale_factor, postscale_factor)
         with on_device(device_sparse):
-            return _gather_slices(tensor, op, name, process_set, ignore_name_scope)
+            return reduced_slices(tensor, op, name, process_set, ignore_name_scope)
+    check_compression("allreduce", compression)
     with on_device(device_dense):
         compressed, ctx = compression.compress(as_tensor(tensor))
         reduced = _allreduce(
             compressed, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
         )
         return compression.decompress(reduced, ctx)
-
-
-def _gather_slices(
-    slices: Any, op: int, name: str | None, process_set: ProcessSet, ignore_name_scope: bool
-) -> Any:
-    def gather(tensor: Any, what: str) -> Any:
-        own = None if name is None else f"{name}_{what}"
-        if own is None and tf.executing_eagerly():
-            own = f"HorovodAllgather_{what}"  # both in one call: they must not have one name
-        return allgather(tensor, own, ignore_name_scope, process_set)
-
-    values = gather(slices.values, "values")
-    indices = gather(slices.indices, "indices")
-    if op == Average:
-        size = tf.cast(size_op(process_set_id(process_set)), values.dtype)
-        divide = tf.divide if values.dtype.is_floating else tf.truncatediv
-        values = divide(values, size)
-    return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 
 def grouped_allreduce(
@@ -95,33 +84,49 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """`allreduce` of several tensors of one dtype, as one operation. Differentiable.
+    """Does `allreduce` of several tensors; those of one dtype are one operation. Differentiable.
 
-    `tensors`: each of equal shape on all ranks; IndexedSlices are made dense, so there is nothing
-    for `device_sparse` to place. Other arguments as of `allreduce`.
-    Returns: the reduced tensors, of the same shapes, in the same order; [] of none.
-    Raises: NotImplementedError for Adasum on a number of ranks that is no power of two; errors of
-    TensorFlow when it runs, as the module `mpi_ops` says.
+    `tensors`: each as in `allreduce`; IndexedSlices at the same positions on all ranks. Each of the
+    IndexedSlices is gathered by its own operations. Other arguments as in `allreduce`.
+    Returns: a list of results, in the same order; [] for no tensors.
+    Raises: as `allreduce`; when it runs, the errors in the module `mpi_ops`.
     """
-    op = handle_average_backwards_compatibility(op, average)
+    op = reduce_op(op, average)
     check_ranks(op, process_set)
-    if not tensors:
-        return []
+    check_compression("grouped_allreduce", compression)
+    results = list(group_of("grouped_allreduce", tensors))
+    sparse = [p for p, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
+    for place in sparse:
+        check_slices(results[place], op, prescale_factor, postscale_factor)
+    dense = [place for place in range(len(results)) if place not in set(sparse)]
     with on_device(device_dense):
-        compressed = [compression.compress(as_tensor(tensor)) for tensor in tensors]
-        reduced = _grouped_allreduce(
-            [tensor for tensor, _ in compressed],
-            name,
-            op,
-            prescale_factor,
-            postscale_factor,
-            ignore_name_scope,
-            process_set,
+        reduced = _compressed(
+            compression,
+            [results[place] for place in dense],
+            lambda some: _grouped_allreduce(
+                some, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+            ),
         )
-        return [
-            compression.decompress(tensor, ctx)
-            for tensor, (_, ctx) in zip(reduced, compressed, strict=True)
-        ]
+    for place, tensor in zip(dense, reduced, strict=True):
+        results[place] = tensor
+    with on_device(device_sparse):
+        for place in sparse:
+            own = name and f"{name}_{place}"
+            results[place] = reduced_slices(results[place], op, own, process_set, ignore_name_scope)
+    return results
+
+
+def _compressed(
+    compression: type[Compressor],
+    tensors: Sequence[Any],
+    run: Callable[[list[Any]], Sequence[Any]],
+) -> list[Any]:
+    """What `run` gives for the tensors; compressed on their way."""
+    both = [compression.compress(as_tensor(tensor)) for tensor in tensors]
+    results = run([tensor for tensor, _ in both])
+    return [
+        compression.decompress(result, ctx) for result, (_, ctx) in zip(results, both, strict=True)
+    ]
 
 
 def reducescatter(
@@ -135,14 +140,15 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """This rank's rows of what `allreduce` would give. Differentiable.
+    """Returns this rank's rows of the result of `allreduce`. Differentiable.
 
     `tensor`: of equal shape [rows, ...] on all ranks, not a scalar. `op`: Average or Sum.
-    `device_dense`: where the nodes are placed. Other arguments as of `allreduce`.
+    `device_dense`: placement of the nodes. Other arguments as in `allreduce`.
     Returns: a tensor [rows / ranks, ...]; the first (rows modulo ranks) ranks get one row more.
     Raises: when it runs, AbortedError for another op, InvalidArgumentError for a scalar, and the
-    other errors of the module `mpi_ops`.
+    other errors in the module `mpi_ops`.
     """
+    check_compression("reducescatter", compression)
     with on_device(device_dense):
         compressed, ctx = compression.compress(as_tensor(tensor))
         reduced = _reducescatter(
@@ -160,26 +166,19 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """`reducescatter` of several tensors of one dtype, as one operation. Differentiable.
+    """Does `reducescatter` of several tensors; those of one dtype are one operation.
+    Differentiable.
 
     `tensors`: each of equal shape [rows, ...] on all ranks; rows may differ from tensor to tensor.
-    Returns: of each this rank's rows, in the same order; [] of none.
+    Returns: a list of this rank's rows of each tensor, in the same order; [] for no tensors.
     Raises: as `reducescatter`.
     """
-    if not tensors:
-        return []
+    check_compression("grouped_reducescatter", compression)
     with on_device(device_dense):
-        compressed = [compression.compress(as_tensor(tensor)) for tensor in tensors]
-        reduced = _grouped_reducescatter(
-            [tensor for tensor, _ in compressed],
-            None,
-            op,
-            False,
-            process_set,
-            prescale_factor,
-            postscale_factor,
+        return _compressed(
+            compression,
+            group_of("grouped_reducescatter", tensors),
+            lambda some: _grouped_reducescatter(
+                some, None, op, False, process_set, prescale_factor, postscale_factor
+            ),
         )
-        return [
-            compression.decompress(tensor, ctx)
-            for tensor, (_, ctx) in zip(reduced, compressed, strict=True)
-        ]

@@ -1,6 +1,6 @@
-"""Functions of tf.data of which several calls run at a time: operations are no part of these.
+"""Detection of tf.data functions with parallel calls, which cannot contain operations.
 
-Which call comes first is another one on each rank, and nothing says which belong together.
+Each rank runs these calls in another order, so ranks cannot match their operations.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ def _calls_in_parallel(frame: FrameType) -> bool:
     calls = frame.f_locals.get("num_parallel_calls")
     try:
         return calls is not None and operator.index(calls) != 1
-    except TypeError:  # a tensor: nobody knows how many
+    except TypeError:  # a tensor: the number is unknown
         return True

@@ -1,7 +1,7 @@
-"""The gradients of the ops, for whoever differentiates: a tape, `tf.gradients`, an optimizer.
+"""The gradients of the ops, for tapes, `tf.gradients` and optimizers.
 
-What depends on the number of ranks is read when the gradient runs, so that a graph outlives a
-change of ranks.
+Values that depend on the number of ranks are read when the gradient runs, so a graph stays valid
+after a change of ranks.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.basics import Average, Sum
-from horovod.tensorflow._arguments import name_in, tensor_name
 from horovod.tensorflow._library import ops
 from horovod.tensorflow._names import in_graph
+from horovod.tensorflow._operands import name_in, tensor_name
 
 _REDUCTIONS = frozenset(
     f"Horovod{name}"
@@ -95,7 +95,7 @@ def _grouped_allreduce(op: Any, *gradients: Any) -> Any:
 
 
 def _own_rows(call: _Call, averages: list[Any]) -> list[Any]:
-    """Of what all ranks gave, in their order, the rows of this one."""
+    """Returns the rows of this rank, from the rows of all ranks in their order."""
     rows = tf.stack([tf.shape(tensor)[0] for tensor in call.tensors])
     counts = ops.horovod_allgather(rows[tf.newaxis], **call.where(), **call.name("rows"))
     own = ops.horovod_rank(process_set=call.process_set)

@@ -1,4 +1,4 @@
-"""What operations are called: ranks match them by these names."""
+"""Names of operations, by which ranks match them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.tensorflow import _arguments, _datasets, _xla
+from horovod.common._arguments import check_name
+from horovod.tensorflow import _datasets, _operands, _xla
 
 v1 = tf.compat.v1
 
 
 def normalized(name: str) -> str:
-    """As a node may be called: other characters than letters, digits and _ become _."""
+    """Replaces all characters that are not letters, digits or _ by _."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 
@@ -28,10 +29,12 @@ def named(op: str, name: str | None, tensors: Sequence[Any]) -> dict[str, Any]:
     """The arguments of an op of the library that give it its name, and say whether it blocks.
 
     In a graph it is the node's, by default made of the tensors' names; eagerly the caller's, else
-    the op's. `op` is the op's name in TensorFlow. Raises ValueError where XLA compiles.
+    the op's. `op` is the op's name in TensorFlow. Raises ValueError where XLA compiles, and for a
+    name that is no str.
     """
+    check_name(op, name)
     if tf.executing_eagerly():
-        return {"tensor_name": _arguments.tensor_name(name or op), "blocking": True}
+        return {"tensor_name": _operands.tensor_name(name or op), "blocking": True}
     _xla.refuse(op)
     if name is None and tensors:
         ends = dict.fromkeys([_own(tensors[0]), _own(tensors[-1])])
@@ -52,5 +55,5 @@ def in_graph(op: str) -> dict[str, Any]:
 
 
 def normalized_scope(name: str) -> str:
-    """The same for names with scopes."""
+    """Does `normalized` on each part of a name with scopes."""
     return "/".join(normalized(part) for part in name.split("/"))

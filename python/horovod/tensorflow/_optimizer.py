@@ -1,14 +1,14 @@
-"""DistributedOptimizer for whatever TensorFlow calls an optimizer."""
+"""DistributedOptimizer for the optimizers of tf.compat.v1.train and of Keras."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from horovod.common._arguments import predivide
 from horovod.common._reductions import check_ranks
 from horovod.common._variables import checked_groups
 from horovod.common.basics import Adasum, Average
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow._reducer import check_predivide
 from horovod.tensorflow._v1_optimizer import V1Optimizer, wrap_v1
 from horovod.tensorflow.compression import Compression, Compressor
 
@@ -30,27 +30,36 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Wraps `optimizer` so that each step uses the gradients of all ranks.
+    """Wraps `optimizer` so that each step uses gradients reduced over all ranks.
 
-    `optimizer`: of `tf.compat.v1.train`, whose `compute_gradients` then gives reduced gradients; or
-    of Keras, see `horovod.tensorflow.keras.DistributedOptimizer`. `name`: by default `Distributed`
-    and the optimizer's class. `use_locking`: of the wrapper, as v1 optimizers take it; the wrapped
-    one has its own. `device_dense`, `device_sparse`: where the nodes are placed that reduce dense
-    gradients and IndexedSlices. `compression`: shrinks gradients on their way. `sparse_as_dense`:
-    sends IndexedSlices as dense tensors. `backward_passes_per_step`: gradients are summed over so
-    many passes before they are sent and applied, averaged with `average_aggregated_gradients`.
-    `op`: Average, Sum or Adasum. `gradient_predivide_factor` f: with Average, multiplies by 1/f
-    before and by f/size after the sum. `groups`: n cuts the gradients into n groups that travel
-    together; a list of lists of variables gives the groups. `num_groups`: its deprecated spelling.
-    `process_set`: the ranks that train together; on others the optimizer is the wrapped one.
-    `scale_local_gradients`: gradients of `register_local_var` are divided by the number of ranks.
-    With op=Adasum each rank steps by its own gradients, and the Adasum of these steps is what is
-    done everywhere; there are no local variables then, and one pass a step.
-    Raises: ValueError for arguments that do not fit, for Adasum with an optimizer of Keras, and for
-    a process set that is not registered. NotImplementedError for Adasum on a number of ranks that
-    is no power of two.
+    Args:
+        optimizer: of `tf.compat.v1.train`, whose `compute_gradients` then returns reduced
+            gradients; or of Keras, see `horovod.tensorflow.keras.DistributedOptimizer`.
+        name: by default `Distributed` and the class of the optimizer.
+        use_locking: of the wrapper, as in v1 optimizers; the wrapped optimizer has its own.
+        device_dense, device_sparse: placement of the nodes that reduce dense gradients and
+            IndexedSlices.
+        compression: compresses gradients before sending.
+        sparse_as_dense: sends IndexedSlices as dense tensors.
+        backward_passes_per_step: gradients are summed over this number of passes before they are
+            reduced and applied; averaged with `average_aggregated_gradients`.
+        op: Average, Sum or Adasum. With Adasum each rank makes a step with its own gradients, and
+            all ranks apply the Adasum of these steps; local variables and more than one pass per
+            step are then not supported.
+        gradient_predivide_factor: f: with Average, multiplies by 1/f before and by f/size after the
+            sum.
+        groups: n divides the gradients into n groups that are reduced together; a list of lists of
+            variables defines the groups.
+        num_groups: deprecated, use `groups`.
+        process_set: the ranks that train together; on other ranks `optimizer` is not changed.
+        scale_local_gradients: divides gradients of `register_local_var` by the number of ranks.
+
+    Raises:
+        ValueError: invalid arguments, Adasum with an optimizer of Keras, or an unregistered process
+            set.
+        NotImplementedError: Adasum if the number of ranks is not a power of two.
     """
-    check_predivide(gradient_predivide_factor, op)
+    predivide("DistributedOptimizer", gradient_predivide_factor, op)
     how: dict[str, Any] = {
         "device_dense": device_dense,
         "device_sparse": device_sparse,
@@ -72,7 +81,7 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
     if op == Adasum:
         raise ValueError("op=Adasum is not supported with an optimizer of Keras")
     if not hasattr(optimizer, "get_config"):
-        raise ValueError(f"this is no optimizer of TensorFlow or Keras: {optimizer!r}")
+        raise ValueError(f"optimizer must be one of TensorFlow or Keras, got {optimizer!r}")
     from horovod.tensorflow import keras
 
     return keras.DistributedOptimizer(optimizer, name, **how, **passes)

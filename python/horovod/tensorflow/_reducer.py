@@ -1,31 +1,24 @@
-"""Reducing the gradients of one step: what optimizers and tapes have in common."""
+"""Reduction of the gradients of one step, for optimizers and tapes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from horovod.common._reductions import is_distributed
+from horovod.common._arguments import predivide
+from horovod.common._gradients import How, grouped, reduced_but_local
+from horovod.common._reductions import is_distributed, name_of_places
 from horovod.common._variables import Groups
-from horovod.common.basics import Adasum, Average, Sum
+from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
-from horovod.common.util import split_list
 from horovod.tensorflow._collectives import allreduce, grouped_allreduce
-from horovod.tensorflow._names import normalized
+from horovod.tensorflow._operands import check_process_set
+from horovod.tensorflow._types import places_by_type
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.mpi_ops import size_op
-from horovod.tensorflow.util import names_of, reference
-
-_COUNT = re.compile(r"_\d+(?=/|$)")
-
-
-def check_predivide(gradient_predivide_factor: float, op: int) -> None:
-    """Raises ValueError for a factor that another op than Average is given."""
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor is for op=Average only")
+from horovod.tensorflow.util import reference
 
 
 class LocalVariables:
@@ -57,11 +50,13 @@ class LocalVariables:
 
 
 class Reducer:
-    """Called with the gradients of a step, it returns them reduced; None stays None.
+    """Called with the gradients of a step, returns them reduced; None stays None.
 
-    In a graph each gradient is an operation of its own, so that it starts when it is ready; eagerly
-    all are ready, and those of one type are one operation. `groups` go together in both. Values: no
-    state but its arguments.
+    In a graph each gradient is its own operation, so that it starts when it is ready. Eagerly all
+    are ready, and those of one dtype are one operation. In both modes each of `groups` is one
+    operation. Operations are named by the positions of gradients only, since the names of variables
+    may differ between ranks that have loaded a model or made other variables before. Stateless
+    except for its arguments.
     """
 
     def __init__(
@@ -76,38 +71,31 @@ class Reducer:
         groups: Groups = None,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        check_predivide(gradient_predivide_factor, op)
-        process_set_id(process_set)  # a ValueError now, unless it is registered
+        divisor = predivide(name, gradient_predivide_factor, op)
+        how = How(compression, op, divisor, sparse_as_dense, process_set)
+        check_process_set(process_set_id(process_set))  # a ValueError now, unless it is registered
         self._name = name
-        self._how: dict[str, Any] = {
+        self._how = how
+        self._arguments = {
+            **how.operation(),
             "device_dense": device_dense,
             "compression": compression,
-            "op": op,
-            "prescale_factor": 1.0 / gradient_predivide_factor,
-            "postscale_factor": gradient_predivide_factor,
-            "process_set": process_set,
         }
         self._device_sparse = device_sparse
-        self._sparse_as_dense = sparse_as_dense
         self._groups = groups
-        self._process_set = process_set
 
     def __call__(
-        self,
-        gradients: Sequence[Any],
-        variables: Sequence[Any] | None = None,
-        use_generic_names: bool = False,
-    ) -> Any:
+        self, gradients: Sequence[Any], variables: Sequence[Any] | None = None
+    ) -> list[Any]:
         gradients = list(gradients)
-        if not is_distributed(self._process_set):
+        if not self._how.is_distributed():
             return gradients
-        if self._sparse_as_dense:
+        if self._how.sparse_as_dense:
             gradients = [densified(gradient) for gradient in gradients]
         reduced = list(gradients)
-        labels = _labels(len(gradients), None if use_generic_names else variables)
         with tf.name_scope(self._name):
             for places in self._together(gradients, variables):
-                results = self._reduce([gradients[p] for p in places], [labels[p] for p in places])
+                results = self._reduce([gradients[p] for p in places], places)
                 for place, result in zip(places, results, strict=True):
                     reduced[place] = result
         return reduced
@@ -121,53 +109,29 @@ class Reducer:
         dense = [p for p in places if p not in set(sparse)]
         yield from ([place] for place in sparse)
         for group in self._grouped(dense, variables):
-            yield from _by_type(group, gradients)
+            types = places_by_type([gradients[place] for place in group])
+            yield from ([group[at] for at in some] for some in types.values())
 
     def _grouped(
         self, places: Sequence[int], variables: Sequence[Any] | None
     ) -> list[Sequence[int]]:
-        if isinstance(self._groups, int) and self._groups > 0 and places:
-            return list(split_list(places, min(self._groups, len(places))))
-        rest: Sequence[int] = places
-        groups: list[Sequence[int]] = []
-        if self._groups and variables is not None:
+        where = {}
+        if variables is not None and not isinstance(self._groups, int):
             where = {reference(variables[place]): place for place in places}
-            wanted = [[reference(variable) for variable in group] for group in self._groups]
-            groups = [[where[key] for key in group if key in where] for group in wanted]
-            taken = {place for group in groups for place in group}
-            rest = [place for place in places if place not in taken]
-        alone = [rest] if tf.executing_eagerly() else [[place] for place in rest]
-        return [group for group in [*groups, *alone] if group]
+        groups, rest = grouped(places, self._groups, lambda v: where.get(reference(v)))
+        if rest:
+            groups += [rest] if tf.executing_eagerly() else [[place] for place in rest]
+        return groups
 
-    def _reduce(self, gradients: Sequence[Any], labels: Sequence[str]) -> Sequence[Any]:
+    def _reduce(self, gradients: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
         prefix = f"{self._name}/" if tf.executing_eagerly() else ""
+        name = f"{prefix}grads_{name_of_places(places)}"
         if len(gradients) == 1:
-            name = f"{prefix}{labels[0]}"
-            how = {**self._how, "device_sparse": self._device_sparse}
+            how = {**self._arguments, "device_sparse": self._device_sparse}
             if isinstance(gradients[0], tf.IndexedSlices):
                 how.update(prescale_factor=1.0, postscale_factor=1.0)
             return [allreduce(gradients[0], name=name, **how)]
-        name = f"{prefix}{labels[0]}_to_{labels[-1]}"
-        return grouped_allreduce(gradients, name=name, **self._how)
-
-
-def _labels(count: int, variables: Sequence[Any] | None) -> list[str]:
-    """By place, since names of variables need not differ; the names tell people what it is.
-
-    Keras and graphs number what they name: `dense_3/kernel`. A rank that has made more models than
-    others counts further, so the numbers are left out.
-    """
-    if variables is None:
-        return [f"grads_{place}" for place in range(count)]
-    names = (_COUNT.sub("", name.removesuffix(":0")) for name in names_of(variables))
-    return [f"grads_{place}_{normalized(name)}" for place, name in enumerate(names)]
-
-
-def _by_type(places: Sequence[int], gradients: Sequence[Any]) -> Iterable[Sequence[int]]:
-    """A group has one type."""
-    types = [gradients[place].dtype for place in places]
-    for dtype in dict.fromkeys(types):
-        yield [place for place, own in zip(places, types, strict=True) if own == dtype]
+        return grouped_allreduce(gradients, name=name, **self._arguments)
 
 
 def densified(gradient: Any) -> Any:
@@ -177,14 +141,6 @@ def densified(gradient: Any) -> Any:
     return gradient
 
 
-def check_op(op: int, allowed: Sequence[int], what: str) -> None:
-    """Raises ValueError for an op that `what` does not take."""
-    if op not in allowed:
-        names = {Average: "Average", Sum: "Sum", Adasum: "Adasum"}
-        listed = " or ".join(names[one] for one in allowed)
-        raise ValueError(f"{what}: op={names.get(op, op)} is not supported, only {listed}")
-
-
 class StepReducer:
     """A Reducer that leaves some variables out."""
 
@@ -192,21 +148,9 @@ class StepReducer:
         self.reducer = reducer
         self.local = local
 
-    def __call__(
-        self, gradients: Sequence[Any], variables: Sequence[Any], **options: Any
-    ) -> list[Any]:
-        """`options`: of the reducer."""
+    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         if not self.local:
-            return list(self.reducer(gradients, variables, **options))
-        is_local = [variable in self.local for variable in variables]
-        places = [place for place, local in enumerate(is_local) if not local]
-        reduced = self.reducer(
-            [gradients[p] for p in places], [variables[p] for p in places], **options
+            return list(self.reducer(gradients, variables))
+        return reduced_but_local(
+            gradients, variables, self.local.__contains__, self.reducer, self.local.scaled
         )
-        result = [
-            self.local.scaled(gradient) if local else gradient
-            for gradient, local in zip(gradients, is_local, strict=True)
-        ]
-        for place, gradient in zip(places, reduced, strict=True):
-            result[place] = gradient
-        return result

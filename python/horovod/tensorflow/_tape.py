@@ -1,4 +1,4 @@
-"""Gradient tapes that reduce what they compute."""
+"""Gradient tapes that reduce their gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _DistributedTape:
     _step: StepReducer
 
     def register_local_source(self, source: Any) -> None:
-        """From now on the gradient of `source`, a variable, is not reduced."""
+        """Excludes the gradient of `source`, a variable, from the reduction from now on."""
         self._step.local.add(source)
 
     def gradient(
@@ -31,16 +31,16 @@ class _DistributedTape:
         use_generic_names: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """As of every tape, reduced over all ranks.
+        """Returns the gradients, as every tape, reduced over all ranks.
 
-        `use_generic_names`: the operations are called by the place of a gradient alone, among those
-        that are reduced, not by its variable; for ranks whose variables have different names.
-        `kwargs`: of the wrapped tape.
+        `use_generic_names`: not used; accepted for compatibility. Operations are named by the
+        position of the gradient among the reduced ones, so names of variables may differ between
+        ranks. `kwargs`: passed to the wrapped tape.
         """
         gradients = super().gradient(target, sources, output_gradients, **kwargs)  # type: ignore[misc]
         flat = tf.nest.flatten(gradients, expand_composites=False)
         variables = tf.nest.flatten(sources, expand_composites=False)
-        reduced = self._step(flat, variables, use_generic_names=use_generic_names)
+        reduced = self._step(flat, variables)
         return tf.nest.pack_sequence_as(gradients, reduced, expand_composites=False)
 
     def get_local_and_global_gradients(
@@ -50,24 +50,17 @@ class _DistributedTape:
         output_gradients: Any = None,
         use_generic_names: bool = False,
         **kwargs: Any,
-    ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
         """The gradients, reduced where they are to be, apart.
 
-        Returns: the local gradients, their sources, the global gradients, their sources.
+        Returns: the local gradients and the global ones, both as pairs (source, gradient) in the
+        order of `sources`.
         """
         flat = tf.nest.flatten(sources, expand_composites=False)
         gradients = self.gradient(target, flat, output_gradients, use_generic_names, **kwargs)
-        pairs = list(zip(gradients, flat, strict=True))
-        local = [(gradient, source) for gradient, source in pairs if source in self._step.local]
-        others = [
-            (gradient, source) for gradient, source in pairs if source not in self._step.local
-        ]
-        return (
-            [gradient for gradient, _ in local],
-            [source for _, source in local],
-            [gradient for gradient, _ in others],
-            [source for _, source in others],
-        )
+        pairs = list(zip(flat, gradients, strict=True))
+        local = [pair for pair in pairs if pair[0] in self._step.local]
+        return local, [pair for pair in pairs if pair[0] not in self._step.local]
 
 
 @functools.lru_cache(maxsize=16)
@@ -89,18 +82,25 @@ def DistributedGradientTape(  # noqa: N802 (the documented name)
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A tape with what `gradtape` has recorded, whose `gradient` is reduced over all ranks.
+    """Returns a tape with the records of `gradtape`, whose `gradient` is reduced over all ranks.
 
-    `device_dense`, `device_sparse`: where the nodes are placed that reduce dense gradients and
-    IndexedSlices. `compression`: shrinks gradients on their way. `sparse_as_dense`: sends
-    IndexedSlices as dense tensors. `op`: as of `allreduce`. `gradient_predivide_factor` f: with
-    Average, multiplies by 1/f before and by f/size after the sum. `groups`: n cuts the
-    gradients into n groups that travel together; a list of lists of variables gives the groups.
-    `num_groups`: its deprecated spelling. `process_set`: the ranks that train together; on others
-    gradients stay as they are.
-    `scale_local_gradients`: those of `register_local_source` are divided by the number of ranks.
-    Returns: a tape of a class that inherits from that of `gradtape`. At size 1 nothing is sent.
-    Raises: ValueError for arguments that do not fit, and for a process set that is not registered.
+    Args:
+        gradtape: a tf.GradientTape.
+        device_dense, device_sparse: placement of the nodes that reduce dense gradients and
+            IndexedSlices.
+        compression: compresses gradients before sending.
+        sparse_as_dense: sends IndexedSlices as dense tensors.
+        op: as in `allreduce`.
+        gradient_predivide_factor: f: with Average, multiplies by 1/f before and by f/size after the
+            sum.
+        groups: n divides the gradients into n groups that are reduced together; a list of lists of
+            variables defines the groups.
+        num_groups: deprecated, use `groups`.
+        process_set: the ranks that train together; on other ranks gradients are not changed.
+        scale_local_gradients: divides gradients of `register_local_source` by the number of ranks.
+
+    The class of the result inherits from that of `gradtape`. On one rank nothing is sent.
+    Raises: ValueError for invalid arguments and for an unregistered process set.
     """
     reducer = Reducer(
         "DistributedGradientTape_Allreduce",

@@ -1,4 +1,4 @@
-"""Optimizers of tf.compat.v1: gradients are reduced between computing and applying them."""
+"""Optimizers of tf.compat.v1, which reduce gradients between computing and applying them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ V1Optimizer: Any = tf.compat.v1.train.Optimizer
 
 
 class _Wrapper(V1Optimizer):
-    """Passes on to the wrapped optimizer what has nothing to do with gradients."""
+    """Forwards methods that do not use gradients to the wrapped optimizer."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool) -> None:
         super().__init__(name=name, use_locking=use_locking)
         self._optimizer = optimizer
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """Calls the wrapped optimizer."""
         return self._optimizer.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """Calls the wrapped optimizer."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
     def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """Calls the wrapped optimizer."""
         return self._optimizer.variables(*args, **kwargs)
 
 
@@ -49,7 +49,7 @@ class DistributedV1Optimizer(_Wrapper):
         self._helper = helper
 
     def register_local_var(self, var: Any) -> None:
-        """From now on the gradient of `var` is not reduced."""
+        """Excludes the gradient of `var` from the reduction from now on."""
         self._helper.register_local_var(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ class DistributedV1Optimizer(_Wrapper):
 
 
 class AdasumV1Optimizer(_Wrapper):
-    """Each rank steps by its own gradients; the Adasum of these steps is done everywhere."""
+    """Each rank makes a step with its own gradients; all ranks apply the Adasum of these steps."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AdasumV1Optimizer(_Wrapper):
         self._process_set = process_set
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer, this rank's own."""
+        """Returns this rank's gradients of the wrapped optimizer, unreduced."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def apply_gradients(

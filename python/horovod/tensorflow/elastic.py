@@ -1,4 +1,4 @@
-"""Training with TensorFlow that survives a change of ranks.
+"""Elastic training with TensorFlow: training continues when the number of ranks changes.
 
 state = hvd.elastic.TensorFlowKerasState(model, optimizer, epoch=0)
 
@@ -28,22 +28,23 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `func(state, *args, **kwargs)`, the training, so that it outlives lost ranks.
+    """Decorates `func(state, *args, **kwargs)`, the training function, to restart after lost ranks.
 
-    It is called after `state.sync()`, and again after each change: when a rank was lost, with the
-    state as last committed; when hosts came or went, with the state as it is. Between two calls
-    the job begins anew in this process (`shutdown`, `init`), with another rank and size. An
-    UnknownError of one of our operations counts as HorovodInternalError.
-    Returns: what `func` returns.
+    Calls `state.sync()`, then `func`. Calls `func` again after each change: if a rank was lost,
+    with the last committed state; if hosts were added or removed, with the current state. In
+    between it restarts the job in this process (`shutdown`, `init`), with a new rank and size. An
+    UnknownError of a Horovod operation counts as HorovodInternalError.
+    Returns: the result of `func`.
     """
     return _shared.run(func)
 
 
 class TensorFlowKerasState(_shared.KerasModelState):
-    """A Keras model, its optimizer, and `kwargs`: plain values, saved and synced with them.
+    """A Keras model, its optimizer, and `kwargs`: plain values, saved and synced together.
 
-    `optimizer`: by default that of the compiled model. `backend`: for scripts that give it.
-    Raises: ValueError for a model that is not built yet.
+    `optimizer`: by default that of the compiled model. `backend`: not used; accepted for
+    compatibility.
+    Raises: ValueError if the model is not built yet.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class TensorFlowKerasState(_shared.KerasModelState):
 
 
 class TensorFlowState(ObjectState):
-    """Variables and `kwargs`: plain values that are saved and synced with them.
+    """Variables and `kwargs`: plain values, saved and synced together.
 
-    `variables`: by default all global ones. `session`: in v1 graphs, by default the current one.
+    `variables`: by default all global variables. `session`: in v1 graphs, by default the current
+    one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Sending state from one rank to all: variables and Python objects."""
+"""Broadcast of variables and Python objects."""
 
 from __future__ import annotations
 
@@ -9,43 +9,8 @@ import tensorflow as tf
 
 from horovod.common import _objects
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow.mpi_ops import _grouped_broadcast
+from horovod.tensorflow._moving import broadcast_values, check_can_move
 from horovod.tensorflow.util import tf_variable
-
-#: What the runtime moves as it is; other types travel as bytes.
-_MOVED = frozenset(
-    (
-        tf.bool,
-        tf.uint8,
-        tf.int8,
-        tf.uint16,
-        tf.int16,
-        tf.int32,
-        tf.int64,
-        tf.float16,
-        tf.bfloat16,
-        tf.float32,
-        tf.float64,
-    )
-)
-
-
-def _broadcast_values(
-    values: Sequence[Any], root_rank: int, name: str, process_set: ProcessSet
-) -> list[Any]:
-    """The root's values: one operation a type."""
-    sent = [value if value.dtype in _MOVED else tf.bitcast(value, tf.uint8) for value in values]
-    received: list[Any] = list(sent)
-    for dtype in dict.fromkeys(value.dtype for value in sent):
-        places = [place for place, value in enumerate(sent) if value.dtype == dtype]
-        group = [sent[place] for place in places]
-        results = _grouped_broadcast(group, root_rank, f"{name}_{dtype.name}", process_set)
-        for place, result in zip(places, results, strict=True):
-            received[place] = result
-    return [
-        result if value.dtype in _MOVED else tf.bitcast(result, value.dtype)
-        for value, result in zip(values, received, strict=True)
-    ]
 
 
 def _assign_all(
@@ -53,7 +18,10 @@ def _assign_all(
 ) -> list[Any]:
     inner = [tf_variable(variable) for variable in variables]
     values = [tf.convert_to_tensor(variable) for variable in inner]
-    received = _broadcast_values(values, root_rank, name, process_set)
+    for variable, value in zip(variables, values, strict=True):
+        check_can_move(variable, value)
+    shapes = [variable.shape for variable in inner]
+    received = broadcast_values(values, shapes, root_rank, name, process_set)
     return [variable.assign(value) for variable, value in zip(inner, received, strict=True)]
 
 
@@ -63,11 +31,19 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Any:
-    """Overwrites variables by those of `root_rank`, all in one go: one operation a type.
+    """Overwrites variables with those of `root_rank`, with one operation per dtype.
 
-    `variables`: of TensorFlow or Keras, in the same order, with the same shapes and types on all
-    ranks. `inplace` changes nothing here: it is for scripts that give it.
-    Returns: nothing eagerly; in a graph the operation that does it.
+    Args:
+        variables: of TensorFlow or Keras, in the same order and with the same shapes and dtypes on
+            all ranks; strings are supported.
+        root_rank: a global rank.
+        inplace: not used; accepted for compatibility.
+
+    Returns:
+        Eagerly None; in a graph the operation.
+
+    Raises:
+        ValueError: a variable has an unsupported dtype. The text names it.
     """
     variables = list(variables)
     if not variables:
@@ -84,9 +60,10 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Overwrites variables by those of `root_rank`, and returns their values.
+    """Overwrites variables with those of `root_rank`, and returns their values.
 
-    Raises: ValueError when there are variables with and without resources among them.
+    Raises: ValueError if resource variables and other variables are mixed, and as
+    `broadcast_variables`.
     """
     kinds = {type(tf_variable(variable)).__name__ for variable in variables}
     if len(kinds) > 1 and "RefVariable" in kinds:
@@ -99,9 +76,9 @@ def broadcast_(
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """The operation that overwrites all global variables of a v1 graph by those of `root_rank`.
+    """Returns the operation that overwrites all global variables of a v1 graph with the root's.
 
-    Raises: RuntimeError where there are none, in eager execution.
+    Raises: RuntimeError in eager execution, which has no global variables.
     """
     if tf.executing_eagerly():
         raise RuntimeError(
@@ -112,10 +89,10 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """Makes the global variables of `root_rank` everyone's, once a session has been made.
+    """Session hook that copies the global variables of `root_rank` to all ranks after creation.
 
-    For MonitoredTrainingSession and estimators: whatever the root has initialised or loaded.
-    `device`: where the nodes are placed.
+    For MonitoredTrainingSession and estimators: includes values that the root has loaded from a
+    checkpoint. `device`: placement of the nodes.
     """
 
     def __init__(self, root_rank: int, device: str = "") -> None:
@@ -140,14 +117,14 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The object of `root_rank` on every rank: whatever cloudpickle can carry, of any size.
+    """Returns the object of `root_rank` on every rank: anything that cloudpickle supports.
 
-    Other ranks may pass anything, such as None. Works in graphs too: nothing becomes a node, and
-    `session` is not needed. Ranks must trust each other: unpickling runs code.
-    Order: matched by `name`; without one all calls share a name, hence one at a time.
-    Raises: ValueError for misuse; HorovodMismatchError when ranks disagree; HorovodInternalError
-    when a rank is lost or the object was changed on its way; what pickling raises on the root, and
-    HorovodInternalError on the others then.
+    Other ranks may pass anything, such as None. Works in graphs too: it adds no node, and `session`
+    is not used. Ranks must trust each other, since unpickling runs code. Calls are matched by
+    `name`; calls without one share a name, so only one may run at a time.
+    Raises: ValueError for misuse; HorovodMismatchError if ranks disagree; HorovodInternalError if a
+    rank is lost or the data was corrupted. If pickling fails, the root raises its error and the
+    other ranks raise HorovodInternalError.
     """
     return _objects.broadcast_object(obj, root_rank, name, process_set)
 
@@ -158,7 +135,7 @@ def broadcast_object_fn(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Any], Any]:
-    """`broadcast_object` with all but the object given."""
+    """Returns a function `obj -> object` that calls `broadcast_object` with these arguments."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
@@ -168,5 +145,5 @@ def allgather_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """The objects of all ranks, in the order of ranks. As `broadcast_object`."""
+    """Returns a list of the objects of all ranks, in the order of ranks. See `broadcast_object`."""
     return _objects.allgather_object(obj, name, process_set)

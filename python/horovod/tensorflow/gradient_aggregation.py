@@ -1,4 +1,4 @@
-"""The same for v1 graphs; see gradient_aggregation_eager."""
+"""Accumulation of gradients in v1 graphs; see gradient_aggregation_eager."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Adding up the gradients of several backward passes before they are reduced and applied."""
+"""Accumulation of gradients over several backward passes before they are reduced."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common._arguments import check_passes
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow._reducer import LocalVariables, StepReducer, densified
 from horovod.tensorflow.util import names_of
@@ -24,11 +26,21 @@ def apply_op_to_not_none_tensors(
     return [None if tensor is None else tensor_op(tensor, *args) for tensor in tensors]
 
 
+def _end_pass(optimizer: Any) -> Any:
+    """A function that ends a pass that ends no step.
+
+    Schedules of Keras 2 are written in passes, and its `iterations` count them. Keras 3 has passes
+    of its own (`gradient_accumulation_steps`), and its `iterations`, no tf.Variable, count steps.
+    """
+    count = getattr(optimizer, "iterations", None)  # older optimizers make it now
+    return functools.partial(count.assign_add, 1) if isinstance(count, tf.Variable) else tf.no_op
+
+
 class LocalGradientAggregationHelperEager:
     """Counts passes; at every `backward_passes_per_step`-th the sums are reduced and applied.
 
     `allreduce_func`: `(gradients, variables) -> gradients`. `average_aggregated_gradients` divides
-    the sums by the number of passes. Between two steps nothing is sent, and no variable changes.
+    the sums by the number of passes. Between two steps nothing is sent, and no weight changes.
     Works eagerly and in a tf.function, of which ranks run the same passes.
     """
 
@@ -41,10 +53,7 @@ class LocalGradientAggregationHelperEager:
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
     ) -> None:
-        if backward_passes_per_step <= 0:
-            raise ValueError(
-                f"backward_passes_per_step must be positive, got {backward_passes_per_step}"
-            )
+        check_passes(backward_passes_per_step)
         self.backward_passes_per_step = backward_passes_per_step
         self.sparse_as_dense = sparse_as_dense
         self.average_aggregated_gradients = average_aggregated_gradients
@@ -56,7 +65,7 @@ class LocalGradientAggregationHelperEager:
         self._is_last: Any = None  #: whether the pass at hand ends a step
 
     def register_local_var(self, var: Any) -> None:
-        """From now on the gradient of `var` is not reduced."""
+        """Excludes the gradient of `var` from the reduction from now on."""
         self._step.local.add(var)
 
     def prepare(self, build: Callable[[], None]) -> None:
@@ -89,10 +98,18 @@ class LocalGradientAggregationHelperEager:
     def apply_gradients(
         self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Calls `apply_grads_closure` if the last pass ended a step."""
+        """Calls `apply_grads_closure` if the last pass ended a step.
+
+        Otherwise only the `iterations` of an `optimizer` of Keras 2 advance, which count passes.
+        """
         if self.backward_passes_per_step == 1:
             return apply_grads_closure()
-        return tf.cond(self._ends_step(), lambda: self._applied(apply_grads_closure), tf.no_op)
+        passed = _end_pass(optimizer)
+        return tf.cond(
+            self._ends_step(),
+            lambda: self._applied(apply_grads_closure),
+            lambda: self._applied(passed),
+        )
 
     def _ends_step(self) -> Any:
         """What compute_gradients found, if that was in the same graph: it runs before then."""

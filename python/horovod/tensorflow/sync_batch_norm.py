@@ -1,7 +1,8 @@
-"""Batch normalisation by the statistics of all ranks' batches."""
+"""Batch normalization with statistics over the batches of all ranks."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import tensorflow as tf
@@ -13,12 +14,15 @@ from horovod.common.process_sets import global_process_set
 from horovod.tensorflow.mpi_ops import _allreduce
 
 _BatchNormalization: Any = tf.keras.layers.BatchNormalization
+#: A rank that has made more layers than others, or has loaded them, counts otherwise.
+_COUNT = re.compile(r"_\d+$")
 
 
 class SyncBatchNormalization(_BatchNormalization):  # type: ignore[misc]
-    """Keras' BatchNormalization where mean and mean of squares are averaged over all ranks.
+    """Keras' BatchNormalization with mean and mean of squares averaged over all ranks.
 
-    Every rank counts alike, so batches should be equally large. `kwargs`: of the Keras layer.
+    All ranks have equal weight, so batches should have equal sizes. Layers are matched by name,
+    without the numbers that Keras adds, in the order of the model. `kwargs`: of the Keras layer.
     Raises: ValueError for `fused` other than False.
     """
 
@@ -34,10 +38,12 @@ class SyncBatchNormalization(_BatchNormalization):  # type: ignore[misc]
         if not is_distributed(global_process_set):
             return mean, variance
         both = tf.stack([mean, variance + tf.square(mean)])
-        averaged = _allreduce(both, f"{self.name}_statistics", Average)
+        # No scope: those of models have numbers too. The graph tells layers of one name apart.
+        with tf.compat.v1.name_scope(None):
+            averaged = _allreduce(both, f"{_COUNT.sub('', self.name)}_statistics", Average)
         return averaged[0], averaged[1] - tf.square(averaged[0])
 
     def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """Of Keras 2 and 3, with other arguments."""
+        """Overrides a method of Keras 2 and 3, whose arguments differ."""
         mean, variance = super()._moments(inputs, *args, **kwargs)
         return self._synchronised(mean, variance)

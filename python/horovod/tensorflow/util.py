@@ -9,6 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 
+def _executing_eagerly() -> bool:
+    """Whether operations run at once: in no tf.function and no v1 graph."""
+    return bool(tf.executing_eagerly())
+
+
 def as_tensor(value: Any) -> Any:
     """As tf.convert_to_tensor, which takes its time even when nothing is to be done."""
     if isinstance(value, tf.Tensor) and tf.executing_eagerly():

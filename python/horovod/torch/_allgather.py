@@ -7,29 +7,36 @@ from typing import Any
 
 import torch
 
+from horovod.common import _unnamed
+from horovod.common._arguments import check_one_type, group_of
 from horovod.common._extension import core
+from horovod.common._submission import operation
 from horovod.common.basics import Average
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.torch._allreduce import grouped_allreduce
+from horovod.torch._devices import Allocated, device_of
 from horovod.torch._submission import (
+    BACKEND,
+    Later,
     apply,
     check,
+    described,
     name_of,
     needs_gradient,
     readable,
     result,
     results,
-    same_dtype,
     start,
+    under_way,
 )
 
 
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Gathers `tensor` from all ranks without blocking; `allgather` tells the rest.
+    """Starts `allgather` without blocking and returns a handle.
 
-    Returns: a handle; `synchronize` gives the new tensor.
+    `synchronize(handle)` returns the new tensor.
     """
     check(tensor, "allgather")
     return start(
@@ -43,6 +50,45 @@ def allgather_async(
     )
 
 
+def allgather_together_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    suffixes: Sequence[str],
+    process_set: ProcessSet,
+) -> list[int]:
+    """Gathers several tensors, each by its own operation, named `name` and a suffix. Returns the
+    handles.
+
+    Submits all of them or, on an error, none.
+    """
+    sources = []
+    for tensor in tensors:
+        check(tensor, "allgather")
+        sources.append(readable(tensor, "allgather"))
+    set_id = process_set_id(process_set)
+
+    how = operation(core.ALLGATHER, process_set=set_id)
+    laters = [_later(source) for source in sources]
+
+    def submit(base: str) -> list[int]:
+        names = [f"allgather.{base}{suffix}" for suffix in suffixes]
+        allocate = [allocated for _, allocated in laters]
+        natives = core.submit_tensors(how, names, described(sources), None, None, allocate)
+        assert natives is not None  # descriptions can be read
+        return natives
+
+    base, natives = (name, submit(name)) if name else _unnamed.submit(set_id, submit)
+    return [
+        under_way(native, f"{base}{suffix}", [], later)
+        for native, suffix, later in zip(natives, suffixes, laters, strict=True)
+    ]
+
+
+def _later(source: torch.Tensor) -> Later:
+    dtypes, device = [source.dtype], device_of(source)
+    return dtypes, None if device is None else Allocated(device, dtypes)
+
+
 def _rows(tensors: Sequence[torch.Tensor]) -> list[int]:
     """First dimensions; a scalar has none and is refused later, by the runtime."""
     return [tensor.shape[0] if tensor.dim() else 0 for tensor in tensors]
@@ -51,7 +97,7 @@ def _rows(tensors: Sequence[torch.Tensor]) -> list[int]:
 def _gather_gradients(
     name: str, gradients: Sequence[torch.Tensor], rows: list[int], process_set: ProcessSet
 ) -> list[torch.Tensor]:
-    """Of each gathered gradient, averaged over all ranks, the `rows` that this rank gave."""
+    """Returns this rank's `rows` of each gathered gradient, averaged over all ranks."""
     every = allgather_async(torch.tensor([rows]), f"{name}.gradient.rows", process_set)
     averaged = grouped_allreduce(
         gradients, name=f"{name}.gradient", op=Average, process_set=process_set
@@ -84,13 +130,20 @@ class HorovodAllgather(torch.autograd.Function):
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """The tensors of all ranks, one after the other along dimension 0, in the order of ranks.
+    """Returns the tensors of all ranks, concatenated along dimension 0 in the order of ranks.
 
-    Shape: at least one dimension; the first may differ from rank to rank and be 0, the others and
-    the dtype are the same on every rank. Returns: a new tensor.
+    Args:
+        tensor: at least one dimension. The first may differ between ranks and be 0; the other
+            dimensions and the dtype are the same on every rank.
+        name: matches the operation between ranks; unnamed ones are matched by the order of calls.
+        process_set: the ranks that take part.
+
     Gradient: this rank's rows of the gradient, averaged over all ranks.
-    Raises: ValueError for tensors that cannot be sent; HorovodMismatchError for scalars and when
-    ranks disagree; HorovodInternalError when a rank is lost.
+
+    Raises:
+        ValueError: the tensor cannot be sent.
+        HorovodMismatchError: the tensor is a scalar, or ranks disagree.
+        HorovodInternalError: a rank is lost.
     """
     check(tensor, "allgather")
     if needs_gradient([tensor]):
@@ -104,13 +157,14 @@ def grouped_allgather_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Gathers several tensors as one operation, without blocking. See `grouped_allgather`.
+    """Starts `grouped_allgather` without blocking and returns one handle.
 
-    Returns: one handle; `synchronize` gives the list of new tensors.
+    `synchronize(handle)` returns the list of new tensors.
     """
+    tensors = group_of("grouped_allgather", tensors)
     for tensor in tensors:
         check(tensor, "grouped_allgather")
-    same_dtype(tensors, "grouped_allgather")
+    check_one_type("grouped_allgather", BACKEND, tensors)
     return start(
         core.ALLGATHER,
         "grouped_allgather",
@@ -146,12 +200,12 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Sequence[torch.Tensor]:
-    """Gathers several tensors as one operation: all or none of them, in one batch.
+    """Gathers several tensors as one operation and returns a list of new tensors.
 
-    One dtype for all; shapes, gradients and everything else as in `allgather`.
-    Returns: new tensors, in the given order.
-    Raises: as `allgather`; ValueError for an empty group and for one of several dtypes.
+    All tensors have one dtype. Shapes and gradients as in `allgather`.
+    Raises: as `allgather`; ValueError for an empty group or mixed dtypes.
     """
+    tensors = group_of("grouped_allgather", tensors)
     for tensor in tensors:
         check(tensor, "grouped_allgather")
     if needs_gradient(tensors):

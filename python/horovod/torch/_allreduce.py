@@ -7,29 +7,36 @@ from typing import Any
 
 import torch
 
-from horovod.common import basics
+from horovod.common import _arguments
+from horovod.common._arguments import (
+    check_average,
+    check_compression,
+    check_one_type,
+    group_of,
+)
 from horovod.common._extension import core
 from horovod.common._reductions import check_ranks
+from horovod.common._submission import operation
 from horovod.common.basics import Adasum, Average, Max, Min, Product, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
-from horovod.common.util import get_average_backwards_compatibility_fun
+from horovod.torch._devices import device_of
 from horovod.torch._library import is_compiling, operators
 from horovod.torch._submission import (
+    BACKEND,
     DTYPES,
     READER,
-    UINT16,
     Batch,
     Handle,
     apply,
     changes,
     check,
+    described_all,
     fresh,
     name_of,
     needs_gradient,
     readable,
     result,
     results,
-    same_dtype,
     start,
     synchronize,
     under_way,
@@ -37,42 +44,30 @@ from horovod.torch._submission import (
 )
 from horovod.torch.compression import Compression, Compressor
 
-_resolve = get_average_backwards_compatibility_fun(basics)
+#: By which every op can reduce, but Adasum, which is for floating types.
+_FOR_EVERY_OP = frozenset(DTYPES) - {torch.bool, getattr(torch, "uint16", torch.bool)}
 
 
 def reduce_op(op: int | None, average: bool | None) -> int:
     """The reduction that the arguments ask for; ValueError when there is no such."""
     if op is None and average is not None and is_compiling():  # which knows no warnings
+        check_average(average)
         return Average if average else Sum
-    chosen = _resolve(op, average)
-    if chosen not in (Average, Sum, Adasum, Min, Max, Product):
-        raise ValueError(
-            f"op must be one of Average, Sum, Adasum, Min, Max, Product, got {chosen!r}"
-        )
-    return chosen
+    return _arguments.reduce_op(op, average)
 
 
 def check_reducible(tensor: torch.Tensor, op: int, doing: str) -> None:
     """Raises ValueError for a tensor that `op` cannot reduce."""
     check(tensor, doing)
-    if tensor.dtype is torch.bool and op not in (Min, Max):
-        raise ValueError(
-            f"{doing}: bool can be reduced by Max (any) and Min (all) only; convert it to an "
-            "integer type to count"
-        )
-    if DTYPES[tensor.dtype] == UINT16:
-        raise ValueError(
-            f"{doing}: type torch.uint16 is not supported, it can be moved and not "
-            "reduced; convert it to int32"
-        )
-    if op == Adasum and not tensor.dtype.is_floating_point:
-        raise ValueError(
-            f"{doing}: Adasum is for floating types, type {tensor.dtype} is not supported"
-        )
+    if tensor.dtype not in _FOR_EVERY_OP or op == Adasum:
+        _arguments.check_reducible(doing, BACKEND, tensor, op)
 
 
 #: What every dtype but bool and uint16 can be reduced by, on any ranks; None stands for Average.
 _USUAL_OPS = {None: Average, Average: Average, Sum: Sum, Min: Min, Max: Max, Product: Product}
+
+#: What most calls ask for: no factors. Looked up, since a factor may be anything that a user gives.
+_USUAL = {(op, 1.0, 1.0): operation(core.ALLREDUCE, number) for op, number in _USUAL_OPS.items()}
 
 
 def allreduce_all_async_(
@@ -83,19 +78,43 @@ def allreduce_all_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Batch | None:
-    """Queues many operations in place in one step; None, and nothing is done, for unusual ones.
+    """Queues several in-place operations in one step. Returns None and queues nothing for other
+    ops.
 
-    `names`: in full, with the label in front. `tensors`: for each a tensor, or a list of them.
-    Costs a third of as many calls of allreduce_async_, and ranks agree on all of them at once.
+    `names`: in full, with the label in front. `tensors`: for each name a tensor or a list of
+    tensors. Cheaper than as many calls of allreduce_async_: ranks agree on all of them at once.
     """
     if op not in _USUAL_OPS:
         return None
     set_id = 0 if process_set is global_process_set else process_set_id(process_set)
-    natives = core.reduce_all(READER, names, tensors, op, prescale_factor, postscale_factor, set_id)
+    how = operation(core.ALLREDUCE, op, prescale_factor, postscale_factor, 0, set_id)
+    natives = core.submit_tensors(how, names, tensors, tensors, READER)
+    if natives is None and (sent := described_all(tensors)) is not None:
+        natives = core.submit_tensors(how, names, sent, sent, None)
     if natives is None:
         return None
     changes([t for item in tensors for t in (item if isinstance(item, list) else (item,))])
-    return Batch(natives)
+    devices = [device for device in map(device_of, tensors) if device is not None]
+    return Batch(natives, devices[0] if devices else None)
+
+
+def _reduced_at_once(
+    label: str, name: str, tensors: Any, op: Any, prescale_factor: Any, postscale_factor: Any
+) -> int:
+    """Queues an operation in place. Returns 0 and queues nothing if the general path is needed."""
+    if op is not None and type(op) is not int:
+        return 0
+    try:
+        how = _USUAL.get((op, prescale_factor, postscale_factor))
+        if how is None:
+            if type(prescale_factor) is not float or type(postscale_factor) is not float:
+                return 0
+            if op not in _USUAL_OPS:
+                return 0
+            how = operation(core.ALLREDUCE, _USUAL_OPS[op], prescale_factor, postscale_factor)
+        return core.submit_tensors(how, label + name, tensors, tensors, READER)
+    except TypeError:  # of the name or a factor: the full way says what is wrong
+        return 0
 
 
 def allreduce_async(
@@ -107,9 +126,9 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Reduces `tensor` over all ranks without blocking; `allreduce` tells the rest.
+    """Starts `allreduce` without blocking and returns a handle.
 
-    Returns: a handle; `synchronize` gives the new tensor.
+    `synchronize(handle)` returns the new tensor.
     """
     op = reduce_op(op, average)
     check_reducible(tensor, op, "allreduce")
@@ -137,18 +156,15 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Reduces `tensor` over all ranks in place, without blocking; `allreduce` tells the rest.
+    """Starts `allreduce` in place, without blocking, and returns a handle.
 
-    Tensors of several operations in flight may share memory. It is not defined which of these
-    operations see results of the others, but it is the same on every rank.
-    Returns: a handle; `synchronize` gives `tensor`, which must not be read or changed before.
-    Raises: ValueError when `tensor` is not contiguous.
+    `synchronize(handle)` returns `tensor`, which must not be read or changed before. Operations in
+    flight may share memory: it is undefined which of them see results of the others, but it is the
+    same on every rank.
+    Raises: ValueError if `tensor` is not contiguous.
     """
-    if name and op in _USUAL_OPS and average is None and process_set is global_process_set:
-        usual, full_name = _USUAL_OPS[op], "allreduce." + name
-        native = core.reduce(
-            READER, full_name, tensor, tensor, usual, prescale_factor, postscale_factor, 0
-        )
+    if name and average is None and process_set is global_process_set:
+        native = _reduced_at_once("allreduce.", name, tensor, op, prescale_factor, postscale_factor)
         if native:  # a plain tensor: a third of the time of the full way
             changes([tensor])
             return under_way(native, name, tensor)
@@ -178,9 +194,9 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Reduces `tensor` over all ranks in place and returns it; not differentiable. See `allreduce`.
+    """Reduces `tensor` over all ranks in place and returns it. Not differentiable. See `allreduce`.
 
-    Raises: ValueError when `tensor` is not contiguous.
+    Raises: ValueError if `tensor` is not contiguous.
     """
     handle = allreduce_async_(
         tensor, average, name, op, prescale_factor, postscale_factor, process_set
@@ -237,24 +253,27 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """postscale_factor * REDUCE(prescale_factor * tensor) over all ranks, as a new tensor.
+    """Returns postscale_factor * REDUCE(prescale_factor * tensor) over all ranks, as a new tensor.
 
-    Shape and dtype: any, the same on every rank; the result has them too. `op`: Average (default),
-    Sum, Adasum, Min, Max, Product. Half types are scaled and added in float32. Average of equal
-    floating numbers is that number, and one of float16 overflows only where its value does. Average
-    of integers adds first, then divides exactly and truncates toward zero; factors on integers
-    multiply in double and truncate toward zero. Sums of integers wrap. bool: Max is any, Min is
-    all. Adasum: floating types, and a power of two of ranks, else NotImplementedError.
-    `compression` makes the tensor smaller on its way. `average` is the deprecated spelling of `op`.
-    The ranks are those of `process_set`.
+    Args:
+        tensor: any shape and dtype, the same on every rank; the result has them too.
+        average: deprecated, use `op`.
+        name: matches the operation between ranks; unnamed ones are matched by the order of calls.
+        compression: compresses the tensor before sending, e.g. `hvd.Compression.fp16`.
+        op: Average (default), Sum, Adasum, Min, Max or Product. Adasum: floating-point dtypes only.
+        process_set: the ranks that take part.
+
+    float16 and bfloat16 are scaled and added in float32. Average of equal floating-point numbers is
+    that number. Average of integers truncates the exact quotient toward zero; factors on integers
+    multiply in double and truncate toward zero. Integer sums wrap. bool: Max is any, Min is all.
     Gradient: the allreduce of the gradient with the same op and factors.
-    Order: ranks may submit in any order; operations are matched by `name`, unnamed ones by the
-    order of calls.
-    Raises: ValueError for tensors that cannot be sent; HorovodMismatchError when ranks disagree on
-    dtype, shape, op or factors; HorovodInternalError when a rank is lost.
+    Raises: ValueError for tensors that cannot be sent; HorovodMismatchError if ranks disagree on
+    dtype, shape, op or factors; HorovodInternalError if a rank is lost; NotImplementedError for
+    Adasum if the number of ranks is not a power of two.
     """
     op = reduce_op(op, average)
     check(tensor, "allreduce")
+    check_compression("allreduce", compression)
     compressed, context = compression.compress(tensor)
     if is_compiling():
         reduced = operators().allreduce(
@@ -291,9 +310,10 @@ def _grouped_allreduce_async(
     in_place: bool,
 ) -> Handle:
     op = reduce_op(op, average)
+    tensors = group_of(doing, tensors)
     for tensor in tensors:
         check_reducible(tensor, op, doing)
-    same_dtype(tensors, doing)
+    check_one_type(doing, BACKEND, tensors)
     check_ranks(op, process_set)
     if in_place:
         sources = [writable(tensor, doing) for tensor in tensors]
@@ -324,9 +344,9 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Reduces several tensors as one operation, without blocking. See `grouped_allreduce`.
+    """Starts `grouped_allreduce` without blocking and returns one handle.
 
-    Returns: one handle; `synchronize` gives the list of new tensors.
+    `synchronize(handle)` returns the list of new tensors.
     """
     return _grouped_allreduce_async(
         "grouped_allreduce",
@@ -349,18 +369,18 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Reduces several tensors in place as one operation, without blocking. See `grouped_allreduce`.
+    """Starts `grouped_allreduce` in place, without blocking, and returns one handle.
 
-    Tensors may share memory: each is read as it was before the operation, and the results are
-    stored in the order of the tensors. Such tensors cost a copy.
-    Returns: one handle; `synchronize` gives the tensors, which must not be read or changed before.
-    Raises: ValueError when one of them is not contiguous.
+    `synchronize(handle)` returns the tensors, which must not be read or changed before. If tensors
+    share memory, all are read before results are stored, in the order of the tensors; this costs a
+    copy. Raises: ValueError if a tensor is not contiguous.
     """
     factors = (prescale_factor, postscale_factor)
-    group = list(tensors)
-    if name and op in _USUAL_OPS and average is None and process_set is global_process_set:
-        reduction = (_USUAL_OPS[op], *factors)
-        native = core.reduce(READER, "grouped_allreduce." + name, group, group, *reduction, 0)
+    group = list(group_of("grouped_allreduce_", tensors))
+    if name and average is None and process_set is global_process_set:
+        native = _reduced_at_once(
+            "grouped_allreduce.", name, group, op, prescale_factor, postscale_factor
+        )
         if native:
             changes(group)
             return under_way(native, name, group, form=list)
@@ -388,8 +408,9 @@ def grouped_allreduce_(
     """Reduces several tensors in place as one operation and returns them. See `grouped_allreduce`.
 
     Tensors may share memory, see `grouped_allreduce_async_`.
-    Raises: ValueError when one of them is not contiguous.
+    Raises: ValueError if a tensor is not contiguous.
     """
+    tensors = group_of("grouped_allreduce_", tensors)
     handle = grouped_allreduce_async_(
         tensors, average, name, op, prescale_factor, postscale_factor, process_set
     )
@@ -445,15 +466,16 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Reduces several tensors as one operation: all or none of them, in one batch.
+    """Reduces several tensors as one operation and returns a list of new tensors.
 
-    Shapes: any, the same on every rank; one dtype for all. Everything else as in `allreduce`.
-    Returns: new tensors, in the given order.
-    Raises: as `allreduce`; ValueError for an empty group and for one of several dtypes.
+    All tensors have one dtype; each has any shape, the same on every rank. See `allreduce`.
+    Raises: as `allreduce`; ValueError for an empty group or mixed dtypes.
     """
     op = reduce_op(op, average)
+    tensors = group_of("grouped_allreduce", tensors)
     for tensor in tensors:
         check(tensor, "grouped_allreduce")
+    check_compression("grouped_allreduce", compression)
     pairs = [compression.compress(tensor) for tensor in tensors]
     compressed = [pair[0] for pair in pairs]
     if is_compiling():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
+from horovod.common._arguments import is_number
 from horovod.common._extension import core
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch._submission import (
@@ -36,12 +37,12 @@ def _numbers(splits: Splits | None) -> list[int] | None:
             )
         listed: list[int] = splits.tolist()
         return listed
-    numbers = list(splits)
-    if not all(isinstance(rows, int) and 0 <= rows <= _LARGEST for rows in numbers):
+    numbers = list(splits) if isinstance(splits, Iterable) else None
+    if numbers is None or not all(is_number(n) and 0 <= n <= _LARGEST for n in numbers):
         raise ValueError(
-            f"alltoall: splits must be numbers of rows that fit into int32, got {numbers!r}"
+            f"alltoall: splits must be numbers of rows that fit into int32, got {splits!r}"
         )
-    return numbers
+    return [int(rows) for rows in numbers]
 
 
 def alltoall_async(
@@ -50,9 +51,9 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Sends each rank its rows of `tensor` without blocking; `alltoall` tells the rest.
+    """Starts `alltoall` without blocking and returns a handle.
 
-    Returns: a handle; `synchronize` gives a tuple, the new tensor and the received splits.
+    `synchronize(handle)` returns a tuple: the new tensor and the received splits.
     """
     check(tensor, "alltoall")
     return start(
@@ -106,17 +107,28 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Sends rows of `tensor` to every rank and receives theirs, in the order of ranks.
+    """Sends a part of the rows of `tensor` to each rank and returns the received rows.
 
-    `splits`: how many rows go to each rank, int32, on any device, or a list; rows that are left
-    are not sent. None: equal parts. Shape: at least one dimension; the first may differ from rank
-    to rank, the others and the dtype are the same on every rank.
-    Returns: the received rows, a new tensor; when splits are given, a tuple with how many rows
-    came from each rank (int32, CPU).
-    Gradient: the gradient sent back to where the rows came from; zero for rows that were not sent.
-    Raises: ValueError for tensors that cannot be sent, splits that do not fit the tensor or the
-    ranks, and, without splits, a first dimension that the ranks cannot share equally;
-    HorovodMismatchError when ranks disagree; HorovodInternalError when a rank is lost.
+    Args:
+        tensor: at least one dimension. The first may differ between ranks; the other dimensions and
+            the dtype are the same on every rank.
+        splits: number of rows for each rank: an int32 tensor on any device, or a list. Rows beyond
+            their sum are not sent. None: equal parts.
+        name: matches the operation between ranks; unnamed ones are matched by the order of calls.
+        process_set: the ranks that take part.
+
+    Returns:
+        A new tensor with the received rows, in the order of ranks. If `splits` is given, a tuple of
+            it and the number of rows from each rank (int32, CPU).
+
+    Gradient: sent back to the ranks that sent the rows; zero for rows that were not sent.
+
+    Raises:
+        ValueError: the tensor cannot be sent; `splits` does not match the tensor or the number of
+            ranks; or, without `splits`, the first dimension is not a multiple of the number of
+            ranks.
+        HorovodMismatchError: ranks disagree.
+        HorovodInternalError: a rank is lost.
     """
     check(tensor, "alltoall")
     if needs_gradient([tensor]):

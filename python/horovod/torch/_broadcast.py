@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from horovod.common._arguments import check_root
 from horovod.common._extension import core
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
@@ -31,11 +32,12 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Sends the tensor of `root_rank` to all ranks without blocking; `broadcast` tells the rest.
+    """Starts `broadcast` without blocking and returns a handle.
 
-    Returns: a handle; `synchronize` gives the new tensor.
+    `synchronize(handle)` returns the new tensor.
     """
     check(tensor, "broadcast")
+    check_root("broadcast", root_rank)
     source = readable(tensor, "broadcast")
     return start(
         core.BROADCAST,
@@ -54,13 +56,14 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Overwrites `tensor` by that of `root_rank` without blocking; `broadcast` tells the rest.
+    """Starts `broadcast` in place, without blocking, and returns a handle.
 
-    Tensors of several operations in flight may share memory, see `allreduce_async_`.
-    Returns: a handle; `synchronize` gives `tensor`, which must not be read or changed before.
-    Raises: ValueError when `tensor` is not contiguous.
+    `synchronize(handle)` returns `tensor`, which must not be read or changed before. Tensors of
+    several operations in flight may share memory, see `allreduce_async_`.
+    Raises: ValueError if `tensor` is not contiguous.
     """
     check(tensor, "broadcast_")
+    check_root("broadcast_", root_rank)
     tensors = [writable(tensor, "broadcast_")]
     return start(
         core.BROADCAST,
@@ -79,9 +82,9 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Overwrites `tensor` by that of `root_rank` and returns it, not differentiable.
+    """Overwrites `tensor` with that of `root_rank` and returns it. Not differentiable.
 
-    Raises: ValueError when `tensor` is not contiguous.
+    Raises: ValueError if `tensor` is not contiguous.
     """
     synchronize(broadcast_async_(tensor, root_rank, name, process_set))
     return tensor
@@ -115,14 +118,23 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """The tensor of `root_rank` (a global rank) on every rank, as a new tensor.
+    """Returns the tensor of `root_rank` on every rank, as a new tensor.
 
-    Shape and dtype: any, the same on every rank, as is `root_rank`.
-    Gradient: on the root the gradient averaged over all ranks, zero elsewhere.
-    Raises: ValueError for tensors that cannot be sent and for a rank that does not exist;
-    HorovodMismatchError when ranks disagree; HorovodInternalError when a rank is lost.
+    Args:
+        tensor: any shape and dtype, the same on every rank.
+        root_rank: a global rank, the same on every rank.
+        name: matches the operation between ranks; unnamed ones are matched by the order of calls.
+        process_set: the ranks that take part.
+
+    Gradient: averaged over all ranks on the root, zero on other ranks.
+
+    Raises:
+        ValueError: the tensor cannot be sent, or the rank does not exist.
+        HorovodMismatchError: ranks disagree.
+        HorovodInternalError: a rank is lost.
     """
     check(tensor, "broadcast")
+    check_root("broadcast", root_rank)
     if is_compiling():
         arguments = (tensor, root_rank, name, process_set_id(process_set))
         compiled: torch.Tensor = operators().broadcast(*arguments)

@@ -1,7 +1,8 @@
-"""Gradients that go to the runtime in one step: what is sent for each, and what comes of it."""
+"""Gradients that are submitted to the runtime by one call."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,23 +10,22 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod.common._extension import core
-from horovod.torch._allreduce import (
-    allreduce_all_async_,
-    allreduce_async_,
-    grouped_allreduce_async_,
-)
-from horovod.torch._passes import How, Parameter, finish_all
-from horovod.torch._submission import READER, Batch, poll, synchronize
+from horovod.common._gradients import How
+from horovod.common._reductions import check_ranks
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch._agreement import Agreement
+from horovod.torch._allreduce import allreduce_all_async_, check_reducible
+from horovod.torch._passes import Parameter, finish_all
+from horovod.torch._submission import READER, Batch, Handle, poll, start, synchronize, writable
 from horovod.torch._under_way import Sent
 
-#: A bundle of so many bytes goes at once. Each by itself, 1000 gradients of 1 KiB kept the engine
-#: thread on the core that computes, 40 us apiece. With more than this, the last bundle, which no
-#: backward pass hides, would take longer than the 0.1 ms that it takes between two ranks.
+#: A bundle of this size is sent immediately. With smaller bundles the progress thread wakes too
+#: often. A larger last bundle, which no backward pass overlaps, delays the end of backward.
 BUNDLE_BYTES = 1 << 20
 
 
 class Packed(NamedTuple):
-    """A dense gradient that travels as something else, or a sparse one that travels as dense."""
+    """A dense gradient that is sent in another form, or a sparse one that is sent as dense."""
 
     parameter: Parameter
     gradient: torch.Tensor
@@ -34,27 +34,61 @@ class Packed(NamedTuple):
 
 
 def operation_name(name: str, count: int) -> str:
-    """In full, of an operation on so many tensors, as ranks agree on it."""
+    """Returns the full name of an operation on this number of tensors, as ranks match it."""
     return f"grouped_allreduce.{name}" if count > 1 else f"allreduce.{name}"
+
+
+def allreduce_together_async_(
+    full_name: str,
+    tensors: list[torch.Tensor],
+    op: int,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Queues one operation in place on one or several tensors; `full_name` includes the label.
+
+    Raises: ValueError for a tensor that cannot be reduced in place.
+    """
+    label, _, name = full_name.partition(".")
+    for tensor in tensors:
+        check_reducible(tensor, op, label)
+    check_ranks(op, process_set)
+    written = [writable(tensor, label) for tensor in tensors]
+    return start(
+        core.ALLREDUCE,
+        label,
+        name,
+        written,
+        written,
+        form=list,
+        op=op,
+        prescale=prescale_factor,
+        postscale=postscale_factor,
+        process_set=process_set,
+    )
 
 
 class Bundle(Sent):
     """Dense gradients of one round, in the order in which they were completed.
 
-    Each operation in it is agreed on and ends by itself; only the way to the runtime and the
-    waiting are shared.
+    Ranks agree on each operation separately, and each ends separately; submission and waiting are
+    shared.
     """
 
     def __init__(self, how: How) -> None:
         super().__init__()
         self.bytes = 0
         self._how = how
-        self._wires: list[Any] = []  # of operations: a tensor, or a list of them
+        self._wires: list[Any] = []  # per operation: a tensor, or a list of tensors
         self._gradients: list[torch.Tensor] = []
         self._versions: list[int] = []
         self._packed: list[Packed] = []
         self._changed: list[Parameter] = []
-        self._addresses = b""  # of the wires, when they were sent
+        self._mark: tuple[int, torch.Tensor] | None = None  # and the name of its operation
+        self._has_waited_for_mark = False
+        self._error_of_mark: Exception | None = None
+        self._addresses = b""  # of the sent tensors, at submission
         self._batch: Batch | _OneByOne | None = None
 
     def __len__(self) -> int:
@@ -63,7 +97,7 @@ class Bundle(Sent):
     def add(
         self, name: str, parameters: Sequence[Parameter], gradients: list[torch.Tensor]
     ) -> None:
-        """Gradients that travel as they lie, together if there are several; `name` in full."""
+        """Adds gradients that are reduced in place, as one operation; `name` in full."""
         self._add_operation(name, gradients)
         self._remember(parameters, gradients, [gradient._version for gradient in gradients])
 
@@ -74,20 +108,32 @@ class Bundle(Sent):
         gradients: list[torch.Tensor],
         versions: list[int],
     ) -> None:
-        """The same for several, each by itself, and the versions that they are to have."""
+        """Adds several gradients, each as its own operation, with their expected versions."""
         self.names += names
         self._wires += gradients
         self.bytes += sum([gradient.nbytes for gradient in gradients])
         self._remember(parameters, gradients, versions)
 
     def add_packed(self, name: str, packed: list[Packed]) -> None:
-        """Gradients that travel as something else, together if there are several."""
+        """Adds gradients that are sent in another form, as one operation; `name` in full."""
         wires = [each.wire for each in packed]
-        self._add_operation(operation_name(name, len(wires)), wires)
+        self._add_operation(name, wires)
         gradients = [each.gradient for each in packed]
         parameters = [each.parameter for each in packed]
         self._remember(parameters, gradients, [gradient._version for gradient in gradients])
         self._packed += [each for each in packed if each.wire is not each.gradient]
+
+    def add_mark(self, name: str, agreement: Agreement[Any], like: torch.Tensor) -> None:
+        """Makes ranks compare the mark of `agreement` in the operation `name`; if it is not in this
+        bundle, in an extra operation with that name on a tensor like `like`. Call it last.
+        """
+        if name not in self.names:
+            self.names.append(name)
+            self._wires.append([])
+        index = self.names.index(name)
+        wire = self._wires[index]
+        first = next(iter(wire), None) if isinstance(wire, list) else wire
+        self._mark = index, agreement.mark(like if first is None else first)
 
     def _add_operation(self, name: str, wires: list[torch.Tensor]) -> None:
         self.names.append(name)
@@ -104,27 +150,50 @@ class Bundle(Sent):
     def send(self) -> None:
         """Queues all operations."""
         versions = self._versions_now()
-        if versions != self._versions:  # the others wait for it, so it is told at the end
+        if versions != self._versions:  # send, since other ranks wait; raise at the end
             triples = zip(self.parameters, versions, self._versions, strict=True)
             self._changed = [parameter for parameter, now, then in triples if now != then]
         how = self._how.operation()
         self._addresses = core.addresses(READER, self._wires)
-        self._batch = allreduce_all_async_(self.names, self._wires, **how)
+        try:
+            self._batch = allreduce_all_async_(self.names, self._wires_and_mark(), **how)
+        except ValueError:  # one was rejected; other ranks wait for the rest
+            self._batch = None
         self.begin()
         if self._batch is None:
             self._resolve()
             self._batch = _OneByOne()
-            self._batch.start(self.names, self._wires, how)
+            self._batch.start(self.names, self._wires_and_mark(), how)
         self._versions = self._versions_now()
+
+    def _wires_and_mark(self) -> list[Any]:
+        if self._mark is None:
+            return self._wires
+        index, mark = self._mark
+        together = [*self._wires]
+        wire = together[index]
+        together[index] = [*wire, mark] if isinstance(wire, list) else [wire, mark]
+        return together
+
+    def wait_for_mark(self) -> None:
+        """Waits for the operation that has the mark. Raises its error; `finish` raises it again."""
+        if self._mark is not None and self._batch is not None and not self._has_waited_for_mark:
+            self._has_waited_for_mark = True
+            try:
+                self._batch.wait(self._mark[0])
+            except (RuntimeError, ValueError) as error:
+                self._error_of_mark = error
+        if self._error_of_mark is not None:
+            raise self._error_of_mark
 
     def _versions_now(self) -> list[int]:
         return [gradient._version for gradient in self._gradients]
 
     def _resolve(self) -> None:
-        """Gradients whose memory holds the negative values travel as copies."""
-        if len(self.names) < len(self.parameters):  # groups have been looked at
-            return
-        for index, (parameter, wire) in enumerate(zip(self.parameters, self._wires, strict=True)):
+        """Replaces gradients whose memory holds the negative values by copies."""
+        if any(isinstance(wire, list) and len(wire) > 0 for wire in self._wires):
+            return  # groups were checked when they were added
+        for index, (parameter, wire) in enumerate(zip(self.parameters, self._wires, strict=False)):
             if wire.is_neg():
                 copied = wire.detach().resolve_neg()
                 self._packed.append(Packed(parameter, wire, copied, None))
@@ -136,12 +205,14 @@ class Bundle(Sent):
 
     def _finish(self) -> None:
         assert self._batch is not None
+        with contextlib.suppress(RuntimeError, ValueError):
+            self.wait_for_mark()  # stores its error; another optimizer may call this first
         self._batch.finish()
 
     def receive(self, names: dict[Parameter, str]) -> None:
-        """Waits for all; gradients are the reduced ones then. Raises as `synchronize`.
+        """Waits for all operations; gradients are then reduced. Raises as `synchronize`.
 
-        RuntimeError when one was changed or replaced meanwhile; `names` are for that.
+        Raises RuntimeError if a gradient was changed or replaced meanwhile. `names`: for the error.
         """
         self.finish()
         current = zip(self.parameters, self._gradients, self._versions, strict=True)
@@ -154,7 +225,7 @@ class Bundle(Sent):
                 self._unpack(packed)
 
     def _moved(self) -> list[Parameter]:
-        """Those whose gradients were given other memory, which has not been reduced."""
+        """Returns parameters whose gradients moved to other memory, which is not reduced."""
         addresses = core.addresses(READER, self._wires)
         if addresses == self._addresses:
             return []
@@ -171,39 +242,44 @@ class Bundle(Sent):
 
 
 class _OneByOne:
-    """Operations that are queued each by itself, where the native module cannot take them all."""
+    """Operations that are queued one by one, if the native module cannot take all of them at
+    once."""
 
     def __init__(self) -> None:
-        self._handles: list[int] = []
+        self._handles: dict[int, int] = {}  # by index in the bundle
 
     def start(self, names: list[str], wires: list[Any], how: dict[str, Any]) -> None:
-        """Queues all, also after an error: other ranks wait for them. Raises the first one."""
-        pairs = zip(names, wires, strict=True)
-        finish_all(functools.partial(self._start_one, *pair, how) for pair in pairs)
+        """Queues all, also after an error, since other ranks wait for them. Raises the first
+        error."""
+        triples = enumerate(zip(names, wires, strict=True))
+        finish_all(functools.partial(self._start_one, at, *pair, how) for at, pair in triples)
 
-    def _start_one(self, full_name: str, wire: Any, how: dict[str, Any]) -> None:
-        start = grouped_allreduce_async_ if isinstance(wire, list) else allreduce_async_
-        _, _, name = full_name.partition(".")
-        self._handles.append(start(wire, name=name, **how))
+    def _start_one(self, at: int, name: str, wire: Any, how: dict[str, Any]) -> None:
+        wires = wire if isinstance(wire, list) else [wire]
+        self._handles[at] = allreduce_together_async_(name, wires, **how)
 
     def is_over(self) -> bool:
-        return all(map(poll, self._handles))
+        return all(map(poll, self._handles.values()))
+
+    def wait(self, at: int) -> None:
+        if at in self._handles:
+            core.wait(self._handles[at])
 
     def finish(self) -> None:
-        handles, self._handles = self._handles, []
-        finish_all(functools.partial(synchronize, handle) for handle in handles)
+        handles, self._handles = self._handles, {}
+        finish_all(functools.partial(synchronize, handle) for handle in handles.values())
 
 
 def check_unchanged(
     names: dict[Parameter, str], parameter: Parameter, gradient: torch.Tensor, version: int
 ) -> None:
-    """Raises RuntimeError if the gradient is not what it was when it was sent."""
+    """Raises RuntimeError if the gradient has changed since it was sent."""
     if gradient._version != version or parameter.grad is not gradient:
         raise changed(names, parameter)
 
 
 def changed(names: dict[Parameter, str], parameter: Parameter) -> RuntimeError:
-    """What to raise for a gradient that was changed while it was on its way."""
+    """Returns the error for a gradient that was changed while it was reduced."""
     return RuntimeError(
         f"the gradient of {names[parameter]!r} was changed while it was being "
         "reduced; this backward pass did not reach every parameter, so call "

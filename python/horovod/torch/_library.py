@@ -18,12 +18,12 @@ _custom_op: Callable[..., Any] | None = getattr(torch.library, "custom_op", None
 
 
 def is_compiling() -> bool:
-    """Whether torch.compile is looking, and can be given an operator."""
+    """Returns whether torch.compile is tracing and this torch supports operators."""
     return _custom_op is not None and torch.compiler.is_compiling()
 
 
 def operators() -> Any:
-    """What `define` has made, by name."""
+    """Returns the operators that `define` has made, by name."""
     return torch.ops.horovod
 
 

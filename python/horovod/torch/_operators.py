@@ -1,10 +1,10 @@
 """The operators that compiled code calls: their parameters, results and gradients.
 
-Importing this module makes them. `process_set` is an id here, since graphs hold plain values.
+Importing this module defines them. `process_set` is an id, since graphs hold plain values.
 
 Nothing in a graph may depend on the rank: ranks of a host share torch's cache of compiled graphs,
-and a compiler leaves out an operator whose result is not used. What differs between ranks is chosen
-inside an operator (`broadcast_gradient`).
+and a compiler removes an operator whose result is not used. Values that differ between ranks are
+computed inside an operator (`broadcast_gradient`).
 """
 
 from __future__ import annotations

@@ -1,84 +1,68 @@
-"""Counting the backward passes that reach each parameter; what then happens, subclasses say.
+"""Counts the backward passes that reach each parameter. Subclasses implement the reduction.
 
-A *round* is everything from one step of the optimizer to the next.
+A *round* is the time from one step of the optimizer to the next.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from horovod.common._extension import core
-from horovod.common._reductions import is_distributed
-from horovod.common.basics import Average
-from horovod.common.process_sets import ProcessSet
+from horovod.common._gradients import How
+from horovod.torch._agreement import Agreement
+from horovod.torch._devices import Streams
 from horovod.torch._submission import READER
 from horovod.torch._under_way import wait_for_parameters
 from horovod.torch._unfinished import end_rounds_on, register
-from horovod.torch.compression import Compressor
 
 Parameter = torch.Tensor
 
 
-class How(NamedTuple):
-    """The arguments of DistributedOptimizer that say how something is reduced."""
-
-    compression: type[Compressor]
-    op: int
-    predivide: float
-    sparse_as_dense: bool
-    process_set: ProcessSet
-
-    def is_distributed(self) -> bool:
-        """Whether this rank reduces with others, or may do so later in an elastic job."""
-        return is_distributed(self.process_set)
-
-    def operation(self) -> dict[str, Any]:
-        """The arguments of allreduce."""
-        if self.predivide == 1.0:
-            return {"op": self.op, "process_set": self.process_set}
-        assert self.op == Average
-        return {
-            "op": Average,
-            "prescale_factor": 1.0 / self.predivide,
-            "postscale_factor": self.predivide,
-            "process_set": self.process_set,
-        }
-
-
-#: The hooks of each parameter: a new optimizer on the same parameters takes them over.
+#: The hook of each parameter. A new optimizer on the same parameter replaces it.
 _hooks: Any = WeakIdKeyDictionary()
 
 
 class Passes:
-    """Knows how many backward passes each parameter still needs in this round.
+    """Counts how many backward passes each parameter still needs in this round.
 
-    Owned by one optimizer; autograd calls it by hooks, which do not keep it alive. Of the hooks
-    only the first of a pass and those with news get as far as Python.
+    Owned by one optimizer. Autograd calls it through hooks, which do not keep it alive. Most hooks
+    return in native code. Only the first hook of a pass and hooks that change the state call
+    Python.
     """
 
-    #: on_enough is called when complete gradients have so many bytes.
+    #: on_enough is called when complete gradients have this many bytes.
     enough_bytes = 1
 
-    def __init__(self, names: dict[Parameter, str], how: How, passes: int) -> None:
+    def __init__(
+        self, names: dict[Parameter, str], how: How, passes: int, first: Sequence[Parameter]
+    ) -> None:
         self.how = how
+        self._first = first  # the optimizer's first group, which has the carrier of the mark
         self._names = names
         self._passes = passes
-        self._watched: list[Parameter] = []  # in the order in which they came
+        self._watched: list[Parameter] = []  # in the order of add()
         self._notes = core.GradientNotes(
             READER,
             weakly(self, "on_begin"),
             weakly(self, "on_enough"),
-            weakly(self, "on_too_often"),
+            weakly(self, "on_unexpected"),
+            weakly(self, "on_stream"),
             self.enough_bytes,
         )
-        #: The user has called synchronize(), and no gradient was computed since.
+        self._streams = Streams()  # of the gradients of this round
+        self._on_end = weakly(self, "on_end_of_backward")
+        #: The last gradient of the latest pass of this round: index of the parameter, gradient, and
+        #: version of the gradient after the pass.
+        self._last: tuple[int, weakref.ref[torch.Tensor], int] | None = None
+        self._agreement: Agreement[Any] = Agreement(how.process_set)
+        #: The user has called synchronize(), and no gradient has been computed since.
         self.is_synchronized = False
-        #: A GradScaler has seen to it that ranks agree, and `step` need not do it again.
+        #: Ranks have agreed for a GradScaler, so `step` need not do it again.
         self.is_settled = False
         register(self)
 
@@ -86,12 +70,13 @@ class Passes:
         self._notes.stop()
 
     def add(self, groups: Sequence[Sequence[Parameter]]) -> None:
-        """Takes charge of parameters; those of a group belong together.
+        """Adds parameters. The parameters of a group are reduced together.
 
-        Ends rounds that other optimizers have begun on them.
+        Ends rounds that other optimizers have begun on these parameters. Frozen parameters are
+        included, since they may be trained later.
         """
         parameters = [parameter for group in groups for parameter in group]
-        end_rounds_on(parameters, self._names.values(), of=self)
+        self._agreement.break_off(end_rounds_on(parameters, self._names.values(), of=self))
         wait_for_parameters(parameters)
         for parameter in parameters:
             self._watch(parameter)
@@ -103,45 +88,102 @@ class Passes:
             former.remove()
         hook = self._notes.hook(parameter.nbytes, self._passes)
         hooked: Any = parameter
+        is_frozen = not parameter.requires_grad
+        if is_frozen:  # torch rejects hooks on frozen parameters, but keeps existing ones
+            parameter.requires_grad_(True)
         _hooks[parameter] = hooked.register_post_accumulate_grad_hook(hook)
+        if is_frozen:
+            parameter.requires_grad_(False)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Returns whether other ranks may wait for operations of this round."""
+        return False
 
     def watches(self, parameters: set[int]) -> bool:
-        """Whether it is in charge of one of these, by their `id`."""
+        """Returns whether it has one of these parameters, given by `id`."""
         return not parameters.isdisjoint(map(id, self._watched))
 
     def has_names(self, names: set[str]) -> bool:
-        """Whether one of its parameters has one of these names."""
+        """Returns whether one of its parameters has one of these names."""
         return not names.isdisjoint(self._names.values())
 
     def copied(self, names: dict[Parameter, str], copy_of: Mapping[Parameter, Parameter]) -> Passes:
-        """The same for copies of the parameters, with their names. Begins with a new round."""
-        copied = type(self)(names, self.how, self._passes)
+        """Returns an object of the same class for copies of the parameters. It begins a new round.
+        `names`: of the copies.
+        """
+        first = [copy_of[parameter] for parameter in self._first]
+        copied = type(self)(names, self.how, self._passes, first)
         copied.add([[copy_of[parameter] for parameter in group] for group in self._groups()])
         return copied
 
     def _groups(self) -> list[Sequence[Parameter]]:
-        """What `add` needs to make the same of other parameters."""
+        """Returns the argument for `add` that gives a copy the same units."""
         return [self._watched]
 
     def set_passes(self, passes: int) -> None:
-        """From now on a round has `passes` backward passes. Begins a new round."""
+        """Sets the number of backward passes of a round. Begins a new round."""
         self._passes = passes
         self.forget()
 
-    def forget(self) -> None:
-        """Begins a new round."""
-        self._notes.restart(self._passes)
+    def forget(self) -> int:
+        """Ends the round, discards its results, and begins a new one. Returns the number of ended
+        rounds: 1 if the round had begun, else 0.
+        """
+        self.begin_round()
+        return 0
 
-    def on_begin(self) -> None:
-        """Called when a backward pass has its first gradient."""
+    def begin_round(self) -> None:
+        """Starts counting backward passes from 0."""
+        self._last = None
+        self._notes.restart(self._passes)
+        self._notes.forget_streams()
+        self._streams.clear()
+
+    def on_begin(self, index: int) -> None:
+        """Called at the first gradient of a backward pass. `index`: of its parameter."""
+        if self._last is not None and self._were_dropped(index, *self._last):
+            self.on_dropped()
         self.is_synchronized = self.is_settled = False
+        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+
+    def on_end_of_backward(self) -> None:
+        """Called by autograd."""
+        self._notes.begin_pass()
+        index = self._notes.last()
+        gradient = self._watched[index].grad if index >= 0 else None
+        if gradient is not None:
+            self._last = index, weakref.ref(gradient), gradient._version
+
+    def _were_dropped(
+        self, index: int, last: int, gradient: weakref.ref[torch.Tensor], version: int
+    ) -> bool:
+        """Returns whether the user has set the gradients of this round to None or to zeros since
+        its last pass, without a method of the optimizer. Autograd has already added to the
+        gradient of parameter `index`. The other arguments are `_last`.
+        """
+        current = self._watched[last].grad
+        if current is None or gradient() is not current:
+            return True
+        has_grown = index == last
+        if current._version == version + has_grown:
+            return False
+        return has_grown or not bool(values_of(current).any())
+
+    def on_dropped(self) -> None:
+        """Called when a backward pass begins after the gradients of the round were dropped."""
+        self.begin_round()
 
     def on_enough(self) -> None:
-        """Called when there is enough to be taken, and when all parameters are complete."""
+        """Called when enough gradients are complete for a bundle, and when all are complete."""
         self._notes.take()
 
-    def on_too_often(self, index: int) -> None:
-        """Called for a gradient that comes when the round needs no more of them."""
+    def on_stream(self, gradient: torch.Tensor) -> None:
+        """Called when a gradient on a device is complete, if its stream may be a new one."""
+        self._streams.add(gradient)
+
+    def on_unexpected(self, index: int) -> None:
+        """Called if a parameter gets more gradients than the round has passes."""
         raise AssertionError(
             f"the gradient of {self._names[self._watched[index]]!r} was computed more than "
             f"{self._passes} time(s) before step() or synchronize(): raise "
@@ -149,8 +191,21 @@ class Passes:
         )
 
 
+def can_be_trained(parameter: Parameter) -> bool:
+    """Returns whether a parameter may require a gradient, now or later."""
+    is_real = parameter.is_floating_point() or parameter.is_complex()
+    return is_real and parameter.is_leaf and not parameter.is_inference()
+
+
+def values_of(gradient: torch.Tensor) -> torch.Tensor:
+    """Returns the stored values of a gradient. For a sparse gradient, its values tensor."""
+    return gradient if gradient.layout is torch.strided else gradient._values()
+
+
 def weakly(passes: Passes, method: str) -> Callable[..., None]:
-    """A method as a function that does not keep its owner alive, and torch.compile lets alone."""
+    """Returns a function that calls a method of `passes`. It does not keep `passes` alive, and
+    torch.compile does not trace it.
+    """
     reference = weakref.ref(passes)
 
     def call(*arguments: Any) -> None:
@@ -164,7 +219,8 @@ def weakly(passes: Passes, method: str) -> Callable[..., None]:
 
 
 def finish_all(endings: Iterable[Callable[[], object]]) -> None:
-    """Calls all, also after an error: memory and names must be free then. Raises the first one."""
+    """Calls all functions, even after an error, so that memory and names are freed. Raises the
+    first error."""
     errors: list[Exception] = []
     for end in endings:
         try:

@@ -7,12 +7,21 @@ from typing import Any
 
 import torch
 
+from horovod.common._arguments import (
+    check_compression,
+    check_one_type,
+    check_op,
+    check_op_of,
+    check_rows,
+    group_of,
+)
 from horovod.common._extension import core
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.torch._allgather import grouped_allgather
 from horovod.torch._allreduce import check_reducible
 from horovod.torch._submission import (
+    BACKEND,
     Handle,
     apply,
     check,
@@ -21,19 +30,10 @@ from horovod.torch._submission import (
     readable,
     result,
     results,
-    same_dtype,
+    rows_for,
     start,
 )
 from horovod.torch.compression import Compression, Compressor
-
-
-def _my_rows(tensor: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
-    """Memory for this rank's rows: equal parts, and one row more for the first ranks."""
-    rank, size = process_set.rank(), process_set.size()
-    assert rank is not None and size is not None  # the set is registered
-    each, left = divmod(tensor.shape[0], size)
-    shape = (each + (rank < left), *tensor.shape[1:])
-    return tensor.new_empty(shape, requires_grad=False)
 
 
 def _start(
@@ -44,21 +44,23 @@ def _start(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> Handle:
-    if op not in (Average, Sum):
-        raise ValueError(f"{label}: op must be Average or Sum, got {op!r}")
+    check_op(op)
+    check_op_of(label, op, (Average, Sum))
+    tensors = group_of(label, tensors)
     for tensor in tensors:
         check_reducible(tensor, op, label)
-        if tensor.dim() == 0:
-            raise ValueError(f"{label}: a scalar has no rows to be dealt out")
-    same_dtype(tensors, label)
+        check_rows(label, tensor.dim())
+    check_one_type(label, BACKEND, tensors)
     process_set_id(process_set)  # a ValueError unless it is registered
+    rank, size = process_set.rank(), process_set.size()
+    assert rank is not None and size is not None  # the set is registered
     sources = [readable(tensor, label) for tensor in tensors]
     return start(
         core.REDUCESCATTER,
         label,
         name,
         sources,
-        [_my_rows(source, process_set) for source in sources],
+        [rows_for(source, rank, size) for source in sources],
         form=None if label == "reducescatter" else list,
         op=op,
         prescale=factors[0],
@@ -75,9 +77,9 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Reduces `tensor` and deals out the rows, without blocking; `reducescatter` tells the rest.
+    """Starts `reducescatter` without blocking and returns a handle.
 
-    Returns: a handle; `synchronize` gives the new tensor.
+    `synchronize(handle)` returns the new tensor.
     """
     factors = (prescale_factor, postscale_factor)
     return _start("reducescatter", [tensor], name, op, factors, process_set)
@@ -91,9 +93,9 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Reduces several tensors and deals out the rows, without blocking. See `reducescatter`.
+    """Starts `grouped_reducescatter` without blocking and returns one handle.
 
-    Returns: one handle; `synchronize` gives the list of new tensors.
+    `synchronize(handle)` returns the list of new tensors.
     """
     factors = (prescale_factor, postscale_factor)
     return _start("grouped_reducescatter", tensors, name, op, factors, process_set)
@@ -167,17 +169,25 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """This rank's rows of postscale_factor * REDUCE(prescale_factor * tensor), as a new tensor.
+    """Returns this rank's rows of postscale_factor * REDUCE(prescale_factor * tensor).
 
-    Shape: at least one dimension, the same on every rank. Rows of dimension 0 are dealt out in the
-    order of ranks, equally, one more for the first ranks if some are left; with fewer rows than
-    ranks the last ranks get none. `op`: Average (default) or Sum; integers, half types, factors and
-    `compression` as in `allreduce`.
-    Gradient: the gathered gradients, times the factors, and times the number of ranks for Sum.
-    Raises: ValueError for tensors that cannot be sent, scalars, and other ops;
-    HorovodMismatchError when ranks disagree; HorovodInternalError when a rank is lost.
+    Args:
+        tensor: at least one dimension, the same shape and dtype on every rank. Rows are split
+            equally, in the order of ranks; the first ranks get one row more if they do not divide
+            evenly.
+        op: Average (default) or Sum.
+        process_set: the ranks that take part.
+
+    Other arguments, integers and half types: as in `allreduce`.
+    Gradient: the gathered gradients times the factors, and times the number of ranks for Sum.
+
+    Raises:
+        ValueError: the tensor cannot be sent or is a scalar, or `op` is not supported.
+        HorovodMismatchError: ranks disagree.
+        HorovodInternalError: a rank is lost.
     """
     check(tensor, "reducescatter")
+    check_compression("reducescatter", compression)
     compressed, context = compression.compress(tensor)
     factors = (prescale_factor, postscale_factor)
     if needs_gradient([compressed]):
@@ -197,14 +207,15 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """Reduces several tensors and deals out the rows of each, as one operation, in one batch.
+    """Does `reducescatter` on several tensors as one operation; returns a list of new tensors.
 
-    One dtype for all; everything else as in `reducescatter`.
-    Returns: new tensors, in the given order.
-    Raises: as `reducescatter`; ValueError for an empty group and for one of several dtypes.
+    All tensors have one dtype; everything else as in `reducescatter`.
+    Raises: as `reducescatter`; ValueError for an empty group or mixed dtypes.
     """
+    tensors = group_of("grouped_reducescatter", tensors)
     for tensor in tensors:
         check(tensor, "grouped_reducescatter")
+    check_compression("grouped_reducescatter", compression)
     pairs = [compression.compress(tensor) for tensor in tensors]
     compressed = [pair[0] for pair in pairs]
     factors = (prescale_factor, postscale_factor)

@@ -53,7 +53,7 @@ def _guarded_on_storages(method: Callable[..., Any], name: str) -> Callable[...,
 
 
 def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """None where it cannot be reached, as in a torch.func transform."""
+    """Returns the storage; None if it cannot be accessed, as in a torch.func transform."""
     try:
         with torch._C.DisableTorchFunctionSubclass():
             return tensor.untyped_storage()

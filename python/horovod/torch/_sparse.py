@@ -1,4 +1,4 @@
-"""The reduction of sparse tensors, by gathering what each rank has."""
+"""Reduction of sparse tensors, by an allgather of indices and values."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import torch
 
+from horovod.common._arguments import check_name, check_op
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch._allgather import allgather_async
-from horovod.torch._submission import name_of, result
+from horovod.torch._allgather import allgather_together_async
+from horovod.torch._submission import result
 
 
 def sparse_allreduce_async(
@@ -18,25 +19,35 @@ def sparse_allreduce_async(
     op: int,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[], torch.Tensor]:
-    """Reduces a sparse tensor (layout sparse_coo) over all ranks without blocking.
+    """Starts a reduction of a sparse tensor (layout sparse_coo) over all ranks without blocking.
 
-    Ranks may have values at other places and at none; shape, dtype and sparse dimensions are the
-    same on every rank. `op`: Sum or Average. Two allgathers carry it, `<name>.indices` and
-    `<name>.values`.
-    Returns: a function that waits and returns the reduced tensor, each index once. Call it once.
-    Raises: ValueError for a tensor that is not sparse, NotImplementedError for another op; the
-    errors of `allgather`.
+    Args:
+        tensor: shape, dtype and sparse dimensions are the same on every rank. The number and the
+            positions of values may differ.
+        name: two allgathers, `<name>.indices` and `<name>.values`, are submitted.
+        op: Sum or Average.
+        process_set: the ranks that take part.
+
+    Returns:
+        A function that waits and returns the reduced tensor, each index once. Call it once.
+
+    Raises:
+        ValueError: `tensor` is not sparse, or the name is in flight (then nothing is submitted).
+        NotImplementedError: another op.
+        Other errors: as `allgather`.
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         raise ValueError("sparse_allreduce_async: a tensor of layout sparse_coo is needed")
+    check_op(op)
+    check_name("sparse_allreduce_async", name)
     if op not in (Average, Sum):
         raise NotImplementedError(
             "sparse tensors can be reduced by Average and Sum only; convert to_dense() first"
         )
     own = tensor.detach().coalesce()
-    values = allgather_async(own.values(), f"{name}.values" if name else None, process_set)
-    base = name or name_of(values)
-    indices = allgather_async(own.indices().t(), f"{base}.indices", process_set)
+    values, indices = allgather_together_async(
+        [own.values(), own.indices().t()], name, [".values", ".indices"], process_set
+    )
 
     def finish() -> torch.Tensor:
         try:

@@ -1,7 +1,7 @@
-"""Operations that optimizers have sent and not waited for yet, whichever optimizer sent them.
+"""Operations in flight of all optimizers.
 
-Until such operations end, their names are taken and their gradients are written to. An optimizer
-can be dropped or get a successor in that time, so an optimizer waits here for operations of others
+Until these operations end, their names are in use and their gradients are written to. An optimizer
+may be dropped or replaced in that time. So a new optimizer waits for operations of other optimizers
 that have its names or its parameters.
 """
 
@@ -20,7 +20,7 @@ class Sent:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.parameters: list[Parameter] = []
-        self.is_under_way = False  # sent, and nobody has waited for it yet
+        self.is_under_way = False  # sent but not finished yet
         self._error: Exception | None = None
 
     def _finish(self) -> None:
@@ -28,16 +28,16 @@ class Sent:
         raise NotImplementedError
 
     def is_over(self) -> bool:
-        """Whether it is known that all operations have ended, well or not."""
+        """Returns whether all operations are known to have ended, successfully or not."""
         return False
 
     def begin(self) -> None:
-        """From now on others wait for these operations."""
+        """Registers these operations, so that others wait for them."""
         self.is_under_way = True
         _under_way.append(self)
 
     def wait(self) -> None:
-        """Waits for all operations. `finish` tells of an error."""
+        """Waits for all operations. `finish` raises their errors."""
         if not self.is_under_way:
             return
         self.is_under_way = False
@@ -54,13 +54,13 @@ class Sent:
             raise self._error
 
 
-#: In the order in which they were sent. Holds gradients alive for as long as they are written to.
+#: In the order of submission. Keeps gradients alive while they are written to.
 _under_way: list[Sent] = []
 
 
 def wait_for_names(names: Iterable[str], own: Sequence[Sent]) -> None:
     """Waits for operations with one of `names`; `own`: what the caller has sent itself."""
-    if len(_under_way) == sum([sent.is_under_way for sent in own]):  # usual, and many
+    if len(_under_way) == sum([sent.is_under_way for sent in own]):  # the common case
         return
     wanted = set(names)
     for sent in [sent for sent in _under_way if sent not in own]:

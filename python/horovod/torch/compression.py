@@ -1,4 +1,4 @@
-"""Making gradients smaller before they travel, and large again afterwards."""
+"""Compression of gradients before they are sent."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ class _Cast(CastCompressor):
 
 
 class FP16Compressor(_Cast):
-    """Sends floating tensors as float16: half the bytes, largest value 65504. Others pass."""
+    """Sends floating-point tensors as float16: half the bytes of float32, largest value 65504."""
 
     dtype = torch.float16
 
 
 class BF16Compressor(_Cast):
-    """Sends floating tensors as bfloat16: half the bytes, range of float32, 8 bits of precision."""
+    """Sends floating-point tensors as bfloat16: half the bytes, range of float32, 8-bit
+    precision."""
 
     dtype = torch.bfloat16
 
 
 class Compression:
-    """The compressors to choose from."""
+    """The available compressors: `none`, `fp16`, `bf16`."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

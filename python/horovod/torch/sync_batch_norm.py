@@ -1,8 +1,8 @@
-"""Batch normalisation whose statistics are those of the batches of all ranks together.
+"""Batch normalization with statistics over the batches of all ranks.
 
-Forward: each rank's count, mean and inverse standard deviation travel in float64 and are merged
-(Chan, Golub, LeVeque, 1983). Backward: what mixes samples are two sums over the batch, of dy and of
-dy * (x - mean); these are summed over all ranks.
+Forward: ranks gather count, mean and inverse standard deviation in float64 and merge them (Chan,
+Golub, LeVeque, 1983). Backward: the sums of dy and of dy * (x - mean) over the batch are reduced
+over all ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = "sync_batch_norm"
 
 
 class _Statistics(NamedTuple):
-    """Of the batches of all ranks. `total`: values a channel. The others: [channels], float64."""
+    """Statistics over all ranks. `total`: values per channel. Others: [channels], float64."""
 
     total: int
     mean: torch.Tensor
@@ -33,12 +33,12 @@ def _other_dimensions(x: torch.Tensor) -> list[int]:
 
 
 def _per_channel(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """[channels] in the shape that meets `x`, in its dtype."""
+    """Returns `values` ([channels]) in a shape that broadcasts to `x`, and in its dtype."""
     return values.to(x.dtype).view([1, -1] + [1] * (x.dim() - 2))
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
-    """Half types are computed with in float32."""
+    """Returns float16 and bfloat16 tensors as float32, others unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -70,7 +70,7 @@ def _merge(
     total = int(counts.sum())
     if total <= 1:
         raise ValueError(
-            "SyncBatchNorm needs more than one value a channel over all ranks when training, "
+            "SyncBatchNorm needs more than one value per channel over all ranks when training, "
             f"got {total}"
         )
     weights = (counts / total).unsqueeze(1)
@@ -118,7 +118,7 @@ class _Normalise(torch.autograd.Function):
             slope = invstd.square() * total_dy_xmu / ctx.total
             dx = dy - _per_channel(total_dy / ctx.total, wide) - xmu * _per_channel(slope, wide)
             dx = (dx * _per_channel(scale, wide)).to(x.dtype)
-        # Of this rank's samples alone: the optimizer averages them with those of the others.
+        # From this rank's samples only: the optimizer averages over ranks.
         if weight is None:
             return dx, None, None, None, None
         return dx, (sum_dy_xmu * invstd).to(weight.dtype), sum_dy.to(weight.dtype), None, None
@@ -133,17 +133,24 @@ def _sum_over_ranks(
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over the batches of all ranks; the rest as torch.nn.BatchNorm.
+    """Batch normalization over the batches of all ranks. Otherwise like torch.nn.BatchNorm.
 
-    Training with several ranks gives what one process gives with all batches in one, whatever the
-    sizes of the batches, also 0. In eval mode and alone it is plain batch normalisation.
+    Training on several ranks gives the result of one process with all batches concatenated. Batch
+    sizes may differ between ranks, and may be 0. In eval mode and on one rank this is plain batch
+    normalization. In training mode the call is collective; all ranks use their layers in the same
+    order.
 
-    Input: [batch, num_features, ...], at least 2 dimensions. `momentum`: None averages over all
-    batches so far. `affine`: has weight and bias. `track_running_stats`: keeps mean and variance
-    for eval mode. Parameters and buffers are named as those of BatchNorm.
-    Order: collective when training; all ranks pass through their layers in the same order.
-    Raises: ValueError for fewer dimensions, and for less than two values a channel on all ranks
-    together; the errors of `allgather` and `allreduce`.
+    Args:
+        num_features: channels of the input, [batch, num_features, ...], at least 2 dimensions.
+        momentum: None averages over all batches so far.
+        affine: has weight and bias.
+        track_running_stats: keeps mean and variance for eval mode.
+
+    Parameters and buffers have the names of BatchNorm.
+
+    Raises:
+        ValueError: fewer dimensions, or less than two values per channel over all ranks.
+        Other errors: as `allgather` and `allreduce`.
     """
 
     def __init__(

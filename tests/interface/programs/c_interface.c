@@ -34,17 +34,28 @@ static int32_t size_of_job(void) {
   return world.size;
 }
 
-static hvd_request request_of(hvd_kind kind, const char* name, const hvd_tensor* inputs,
+/* In host memory. */
+static hvd_tensor tensor_of(void* data, const int64_t* shape, int32_t dimensions, hvd_dtype dtype) {
+  hvd_tensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  tensor.data = data;
+  tensor.shape = shape;
+  tensor.dimensions = dimensions;
+  tensor.dtype = dtype;
+  return tensor;
+}
+
+static hvd_request request_of(hvd_operation_kind kind, const char* name, const hvd_tensor* inputs,
                               void* const* outputs) {
   hvd_request request;
   memset(&request, 0, sizeof request);
-  request.kind = kind;
+  request.operation.kind = kind;
   request.name = name;
   request.count = inputs == NULL ? 0 : 1;
   request.inputs = inputs;
   request.outputs = outputs;
-  request.op = HVD_SUM;
-  request.prescale = request.postscale = 1.0;
+  request.operation.op = HVD_SUM;
+  request.operation.prescale = request.operation.postscale = 1.0;
   return request;
 }
 
@@ -54,6 +65,7 @@ static hvd_handle done(const hvd_request* request) {
   EXPECT(hvd_submit(request, &handle) == HVD_OK);
   EXPECT(hvd_wait(handle) == HVD_OK);
   EXPECT(hvd_poll(handle));
+  EXPECT(hvd_wait_on_stream(handle, NULL) == HVD_OK); /* nothing to do for host memory */
   return handle;
 }
 
@@ -71,11 +83,15 @@ static void before_init(void) {
   EXPECT(!hvd_is_initialized());
   EXPECT(strlen(hvd_version()) > 0);
   EXPECT(hvd_knobs()[0] == '[' && strstr(hvd_knobs(), "HOROVOD_FUSION_THRESHOLD") != NULL);
+  EXPECT(strcmp(hvd_dtype_name(HVD_BFLOAT16), "bfloat16") == 0 && hvd_dtype_bytes(HVD_INT64) == 8);
+  EXPECT(hvd_dtype_name(99) == NULL && hvd_dtype_bytes(-1) == 0);
   EXPECT(strcmp(hvd_last_error(), "") == 0);
   EXPECT(hvd_get_world(&world) == HVD_NOT_INITIALIZED && strstr(hvd_last_error(), "init"));
   EXPECT(hvd_submit(&barrier, &handle) == HVD_NOT_INITIALIZED);
   EXPECT(hvd_poll(12345));
   EXPECT(hvd_wait(12345) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_wait_on_stream(12345, NULL) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_check_running() == HVD_NOT_INITIALIZED);
   hvd_free(12345);
   hvd_free_memory(NULL);
   EXPECT(hvd_shutdown() == HVD_OK);
@@ -89,13 +105,18 @@ static void allreduce(void) {
   float in[6], out[6];
   int64_t shape[2] = {2, 3};
   int released = 0;
-  hvd_tensor tensor = {in, shape, 2, HVD_FLOAT32};
+  hvd_tensor tensor = tensor_of(in, shape, 2, HVD_FLOAT32);
   void* outputs[1] = {out};
   hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor, outputs);
   request.release = count_release;
   request.owner = &released;
-  request.postscale = 0.5;
+  request.operation.postscale = 0.5;
   for (int i = 0; i < 6; ++i) in[i] = (float)(rank + i);
+  tensor.device = (hvd_device){HVD_ROCM, 2};
+  hvd_handle handle = 0;
+  EXPECT(hvd_submit(&request, &handle) == HVD_INVALID_ARGUMENT);
+  EXPECT(strstr(hvd_last_error(), "device 2 of ROCm"));
+  tensor.device = (hvd_device){HVD_HOST, 0};
   hvd_free(done(&request));
   for (int i = 0; i < 6; ++i) EXPECT(out[i] == 0.5f * (float)(size * i + size * (size - 1) / 2));
   end_together();
@@ -106,12 +127,13 @@ static void allgather(void) {
   const int32_t rank = start(), size = size_of_job();
   int32_t in[2 * MAX_RANKS];
   int64_t shape[2] = {rank + 1, 2};
-  hvd_tensor tensor = {in, shape, 2, HVD_INT32}, output;
+  hvd_tensor tensor = tensor_of(in, shape, 2, HVD_INT32), output;
   const hvd_request request = request_of(HVD_ALLGATHER, "rows", &tensor, NULL);
   for (int i = 0; i < 2 * (rank + 1); ++i) in[i] = rank;
   const hvd_handle handle = done(&request);
   EXPECT(hvd_take_output(handle, 1, &output) == HVD_INVALID_ARGUMENT);
   EXPECT(hvd_take_output(handle, 0, &output) == HVD_OK);
+  EXPECT(output.device.type == HVD_HOST && output.stream == NULL);
   EXPECT(output.dimensions == 2 && output.shape[1] == 2 && output.dtype == HVD_INT32);
   EXPECT(output.shape[0] == size * (size + 1) / 2);
   const int32_t* row = output.data;
@@ -143,7 +165,7 @@ static void note(void* owner, const hvd_ending* ending) {
 static void callbacks(void) {
   int32_t rank = start(), size = size_of_job(), in = rank + 7;
   int64_t one = 1, other = rank + 1;
-  hvd_tensor tensor = {&in, &one, 1, HVD_INT32};
+  hvd_tensor tensor = tensor_of(&in, &one, 1, HVD_INT32);
   hvd_request request = request_of(HVD_ALLGATHER, "told", &tensor, NULL);
   hvd_handle handle = 0;
   EXPECT(hvd_submit(&request, NULL) == HVD_INVALID_ARGUMENT); /* nobody would know */
@@ -159,7 +181,7 @@ static void callbacks(void) {
   if (size > 1) {
     void* outputs[1] = {&in};
     int32_t few[MAX_RANKS + 1] = {0};
-    tensor = (hvd_tensor){few, &other, 1, HVD_INT32};
+    tensor = tensor_of(few, &other, 1, HVD_INT32);
     outputs[0] = few;
     request = request_of(HVD_ALLREDUCE, "differs", &tensor, outputs);
     request.ended = note;
@@ -176,10 +198,10 @@ static void broadcast(void) {
   const int32_t rank = start(), size = size_of_job();
   double value = rank;
   int64_t shape = 1;
-  hvd_tensor tensor = {&value, &shape, 0, HVD_FLOAT64};
+  hvd_tensor tensor = tensor_of(&value, &shape, 0, HVD_FLOAT64);
   void* outputs[1] = {&value};
   hvd_request request = request_of(HVD_BROADCAST, "from the last", &tensor, outputs);
-  request.root = size - 1;
+  request.operation.root = size - 1;
   hvd_free(done(&request));
   EXPECT(value == size - 1);
   end_together();
@@ -194,7 +216,7 @@ static void alltoall(void) {
     splits[to] = rank + to;
     for (int i = 0; i < splits[to]; ++i) in[shape++] = 10 * rank + to;
   }
-  hvd_tensor tensor = {in, &shape, 1, HVD_INT64}, output, received;
+  hvd_tensor tensor = tensor_of(in, &shape, 1, HVD_INT64), output, received;
   hvd_request request = request_of(HVD_ALLTOALL, "deal", &tensor, NULL);
   request.splits = splits;
   request.split_count = size;
@@ -220,10 +242,10 @@ static void reducescatter(void) {
   float in[2 * MAX_RANKS + 1], out[4] = {0};
   int64_t shape = 2 * size + 1;
   for (int i = 0; i < shape; ++i) in[i] = (float)i;
-  hvd_tensor tensor = {in, &shape, 1, HVD_FLOAT32};
+  hvd_tensor tensor = tensor_of(in, &shape, 1, HVD_FLOAT32);
   void* outputs[1] = {out};
   hvd_request request = request_of(HVD_REDUCESCATTER, "part", &tensor, outputs);
-  request.op = HVD_AVERAGE;
+  request.operation.op = HVD_AVERAGE;
   hvd_free(done(&request));
   const bool longer = size > 1 ? rank == 0 : true;
   const int rows = longer ? 3 : 2, first = rank == 0 ? 0 : 2 * rank + 1;
@@ -242,11 +264,57 @@ static void join(void) {
   end_together();
 }
 
+/* Rank 0 sends to each other rank. */
+static void message(void) {
+  const int32_t rank = start(), size = size_of_job();
+  int32_t data = rank == 0 ? 5 : -1;
+  const int64_t one = 1;
+  const hvd_tensor tensor = tensor_of(&data, &one, 1, HVD_INT32);
+  void* outputs[1] = {&data};
+  for (int to = 1; to < size; ++to) {
+    hvd_request request = request_of(HVD_MESSAGE, "five", &tensor, rank == 0 ? NULL : outputs);
+    request.operation.receiver = to;
+    if (rank == 0 || rank == to) hvd_free(done(&request));
+  }
+  EXPECT(data == 5);
+  hvd_request request = request_of(HVD_MESSAGE, "to itself", &tensor, outputs);
+  request.operation.root = request.operation.receiver = rank;
+  hvd_handle handle = 0;
+  EXPECT(hvd_submit(&request, &handle) == HVD_INVALID_ARGUMENT);
+  EXPECT(strstr(hvd_last_error(), "cannot send to itself") != NULL);
+  end_together();
+}
+
+static void expires(void) {
+  const int32_t rank = start(), size = size_of_job();
+  hvd_request request = request_of(HVD_BARRIER, "late", NULL, NULL);
+  request.timeout_seconds = rank == 0 ? 0.05 : 0;
+  if (size == 1) {
+    hvd_free(done(&request));
+    end_together();
+    return;
+  }
+  hvd_handle handle = 0;
+  if (rank + 1 < size) {
+    EXPECT(hvd_submit(&request, &handle) == HVD_OK);
+    EXPECT(hvd_wait(handle) == HVD_SHUT_DOWN);
+    hvd_free(handle);
+  } else {
+    while (hvd_check_running() == HVD_OK) continue;
+    EXPECT(hvd_check_running() == HVD_SHUT_DOWN);
+  }
+  char missing[64];
+  snprintf(missing, sizeof missing, "not by rank %d", (int)size - 1);
+  EXPECT(strstr(hvd_last_error(), "late has waited for 0.05 s, its timeout") != NULL);
+  EXPECT(strstr(hvd_last_error(), missing) != NULL);
+  EXPECT(hvd_shutdown() == HVD_OK);
+}
+
 static void mismatch(void) {
   const int32_t rank = start(), size = size_of_job();
   float data[2 * MAX_RANKS] = {0};
   int64_t shape = 1 + rank;
-  hvd_tensor tensor = {data, &shape, 1, HVD_FLOAT32};
+  hvd_tensor tensor = tensor_of(data, &shape, 1, HVD_FLOAT32);
   void* outputs[1] = {data};
   const hvd_request request = request_of(HVD_ALLREDUCE, "differs", &tensor, outputs);
   hvd_handle handle;
@@ -268,7 +336,7 @@ static void several_at_once(void) {
   hvd_request requests[count];
   hvd_handle handles[count];
   for (int i = 0; i < count; ++i) {
-    tensors[i] = (hvd_tensor){&data[i], &one, 1, HVD_INT32};
+    tensors[i] = tensor_of(&data[i], &one, 1, HVD_INT32);
     outputs[i] = &data[i];
     requests[i] = request_of(HVD_ALLREDUCE, names[i], &tensors[i], &outputs[i]);
   }
@@ -278,15 +346,19 @@ static void several_at_once(void) {
   EXPECT(hvd_wait(handles[0]) == HVD_INVALID_ARGUMENT); /* it is freed */
   requests[2].name = "";                                /* one is wrong: none is queued */
   EXPECT(hvd_submit_all(requests, count, handles) == HVD_INVALID_ARGUMENT);
-  requests[2].name = names[1]; /* in flight twice: the first one is valid */
-  EXPECT(hvd_submit_all(requests, count, handles) == HVD_OK);
-  EXPECT(hvd_finish_all(handles, count) == HVD_INVALID_ARGUMENT);
+  requests[2].name = names[1]; /* twice: none is queued */
+  EXPECT(hvd_submit_all(requests, count, handles) == HVD_INVALID_ARGUMENT);
   EXPECT(strstr(hvd_last_error(), names[1]) != NULL);
-  EXPECT(data[0] == size * size);
+  EXPECT(data[0] == size);
   EXPECT(hvd_submit_all(requests, 0, handles) == HVD_OK);
   EXPECT(hvd_submit_all(requests, -1, handles) == HVD_INVALID_ARGUMENT);
   EXPECT(hvd_finish_all(handles, -1) == HVD_INVALID_ARGUMENT);
   EXPECT(hvd_finish_all(handles, 0) == HVD_OK);
+  EXPECT(hvd_finish_all_on_stream(handles, -1, NULL) == HVD_INVALID_ARGUMENT);
+  requests[2].name = names[2];
+  EXPECT(hvd_submit_all(requests, count, handles) == HVD_OK);
+  EXPECT(hvd_finish_all_on_stream(handles, count, NULL) == HVD_OK);
+  EXPECT(hvd_check_running() == HVD_OK);
   end_together();
 }
 
@@ -329,7 +401,7 @@ static void derived_keys(void) {
   EXPECT(memcmp(key, other, HVD_KEY_BYTES) != 0);
   int32_t in[HVD_KEY_BYTES], out[HVD_KEY_BYTES];
   int64_t shape = HVD_KEY_BYTES;
-  hvd_tensor tensor = {in, &shape, 1, HVD_INT32};
+  hvd_tensor tensor = tensor_of(in, &shape, 1, HVD_INT32);
   void* outputs[1] = {out};
   const hvd_request request = request_of(HVD_ALLREDUCE, "keys", &tensor, outputs);
   for (int i = 0; i < HVD_KEY_BYTES; ++i) in[i] = key[i];
@@ -366,20 +438,55 @@ static void timeline(void) {
   end_together();
 }
 
+static uint64_t counted(const char* name) {
+  hvd_counter counters[64];
+  int32_t count = 64;
+  EXPECT(hvd_counters(counters, &count) == HVD_OK);
+  EXPECT(count > 0 && count <= 64);
+  for (int32_t i = 0; i < count; ++i)
+    if (strcmp(counters[i].name, name) == 0) return counters[i].value;
+  fprintf(stderr, "there is no counter %s\n", name);
+  exit(1);
+}
+
+static void count_operations(void) {
+  int32_t number = -1, all;
+  EXPECT(hvd_counters(NULL, &number) == HVD_NOT_INITIALIZED);
+  const int32_t rank = start();
+  EXPECT(hvd_counters(NULL, &all) == HVD_OK);
+  EXPECT(counted("operations.allreduce") == 0 && counted("bytes.allreduce") == 0);
+  for (int i = 0; i < 3; ++i) {
+    float values[2] = {(float)rank, 1.0f};
+    const int64_t two = 2;
+    const hvd_tensor tensor = tensor_of(values, &two, 1, HVD_FLOAT32);
+    void* outputs[1] = {values};
+    const hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor, outputs);
+    hvd_free(done(&request));
+  }
+  EXPECT(counted("operations.allreduce") == 3 && counted("bytes.allreduce") == 24);
+  EXPECT(counted("cache_misses") == 2 && counted("cache_hits") == 1); /* cached in the second */
+  EXPECT(counted("batched_tensors") == 3);
+  hvd_counter first[2] = {{NULL, 0}, {NULL, 0}};
+  number = 1;
+  EXPECT(hvd_counters(first, &number) == HVD_OK);
+  EXPECT(number == all && first[0].name != NULL && first[1].name == NULL);
+  end_together();
+}
+
 static void group_calls(hvd_group* group) {
   const int32_t rank = hvd_group_rank(group), size = hvd_group_size(group);
   int32_t in[MAX_RANKS], out[MAX_RANKS];
   int64_t one = 1, all = size;
-  hvd_tensor single = {in, &one, 1, HVD_INT32}, full = {in, &all, 1, HVD_INT32};
+  hvd_tensor single = tensor_of(in, &one, 1, HVD_INT32), full = tensor_of(in, &all, 1, HVD_INT32);
   void* outputs[1] = {out};
   hvd_request request = request_of(HVD_ALLREDUCE, NULL, &full, outputs);
   for (int i = 0; i < size; ++i) in[i] = rank + i;
   EXPECT(hvd_group_run(group, &request) == HVD_OK);
   for (int i = 0; i < size; ++i) EXPECT(out[i] == size * i + size * (size - 1) / 2);
-  request.kind = HVD_REDUCESCATTER;
+  request.operation.kind = HVD_REDUCESCATTER;
   EXPECT(hvd_group_run(group, &request) == HVD_OK);
   EXPECT(out[0] == size * rank + size * (size - 1) / 2);
-  request.kind = HVD_ALLTOALL;
+  request.operation.kind = HVD_ALLTOALL;
   EXPECT(hvd_group_run(group, &request) == HVD_OK);
   for (int i = 0; i < size; ++i) EXPECT(out[i] == i + rank);
   for (int i = 0; i < size; ++i) in[i] = 10 * rank + i;
@@ -389,15 +496,19 @@ static void group_calls(hvd_group* group) {
   outputs[0] = out;
   request.inputs = &single;
   in[0] = rank;
-  request.kind = HVD_ALLGATHER;
+  request.operation.kind = HVD_ALLGATHER;
   EXPECT(hvd_group_run(group, &request) == HVD_OK);
   for (int i = 0; i < size; ++i) EXPECT(out[i] == i);
-  request.kind = HVD_BROADCAST;
-  request.root = size - 1;
+  request.operation.kind = HVD_BROADCAST;
+  request.operation.root = size - 1;
   EXPECT(hvd_group_run(group, &request) == HVD_OK);
   EXPECT(out[0] == size - 1);
-  request.root = size;
+  request.operation.root = size;
   EXPECT(hvd_group_run(group, &request) == HVD_INVALID_ARGUMENT);
+  request.operation.root = size - 1;
+  single.device = (hvd_device){HVD_CUDA, 1};
+  EXPECT(hvd_group_run(group, &request) == HVD_INVALID_ARGUMENT);
+  EXPECT(strstr(hvd_last_error(), "device 1 of CUDA"));
   request = request_of(HVD_BARRIER, NULL, NULL, NULL);
   EXPECT(hvd_group_run(group, &request) == HVD_OK);
   request = request_of(HVD_JOIN, NULL, NULL, NULL);
@@ -408,11 +519,13 @@ static void groups(void) {
   const int32_t rank = start(), size = size_of_job();
   const hvd_rank_list everybody = {NULL, 0};
   const int32_t twice[2] = {rank, rank}, outside = size, own = rank;
-  hvd_group *all = NULL, *alone = NULL, *none = NULL;
+  hvd_group *all = NULL, *alone = NULL, *named = NULL, *none = NULL;
   EXPECT(hvd_group_create((hvd_rank_list){twice, 2}, &none) == HVD_INVALID_ARGUMENT);
   EXPECT(hvd_group_create((hvd_rank_list){&outside, 1}, &none) == HVD_INVALID_ARGUMENT);
   EXPECT(hvd_group_create(everybody, &all) == HVD_OK);
   EXPECT(hvd_group_create((hvd_rank_list){&own, 1}, &alone) == HVD_OK);
+  EXPECT(hvd_group_create_named(everybody, "again", &named) == HVD_OK);
+  hvd_group_free(named);
   EXPECT(hvd_group_rank(all) == rank && hvd_group_size(all) == size);
   EXPECT(hvd_group_rank(alone) == 0 && hvd_group_size(alone) == 1);
   group_calls(all);
@@ -438,12 +551,15 @@ int main(int argc, char** argv) {
       {"alltoall", alltoall},
       {"reducescatter", reducescatter},
       {"join", join},
+      {"message", message},
+      {"expires", expires},
       {"mismatch", mismatch},
       {"derived_keys", derived_keys},
       {"process_sets", process_sets},
       {"part_of_the_ranks", part_of_the_ranks},
       {"several_at_once", several_at_once},
       {"timeline", timeline},
+      {"count_operations", count_operations},
       {"groups", groups},
   };
   for (size_t i = 0; argc > 1 && i < sizeof cases / sizeof *cases; ++i) {

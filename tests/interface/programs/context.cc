@@ -48,6 +48,21 @@ TEST(Context, Broadcasts) {
   EXPECT_EQ(data.front(), job->size() - 1);
 }
 
+TEST(Context, SendsToTheNextRankInARing) {
+  if (job->size() == 1) return;
+  const int next = (job->rank() + 1) % job->size();
+  const int previous = (job->rank() + job->size() - 1) % job->size();
+  const std::vector<double> sent(70'000, job->rank());
+  std::vector<double> received(70'000, -1);
+  auto sending = job->send_async("to " + std::to_string(next), sent, next);
+  job->receive("to " + std::to_string(job->rank()), received, previous);
+  sending.wait();
+  EXPECT_EQ(received.front(), previous);
+  EXPECT_EQ(received.back(), previous);
+  if (job->rank() == 0) job->send("once", sent, 1);
+  if (job->rank() == 1) job->receive("once", received, 0);
+}
+
 TEST(Context, DealsOutUnequally) {
   std::vector<std::int32_t> splits(static_cast<std::size_t>(job->size()));
   std::iota(splits.begin(), splits.end(), 0);

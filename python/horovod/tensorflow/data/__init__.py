@@ -1,1 +1,1 @@
-"""Preparing batches in processes of their own, by tf.data's service."""
+"""Preparation of batches in separate processes, by tf.data's service."""

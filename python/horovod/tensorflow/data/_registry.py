@@ -7,13 +7,14 @@ connections are open without a proof, and each of them for seconds.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,7 @@ class Registry:
         self._workers_per_dispatcher = workers_per_dispatcher
         self._addresses: dict[int, str] = {}
         self._workers: dict[int, set[int]] = {}
-        self._running = set(range(dispatchers))  #: those that somebody trains from, or will
+        self._running = set(range(dispatchers))  #: used for training, now or later
 
     def _check(self, dispatcher: int) -> None:
         if not 0 <= dispatcher < self._dispatchers:
@@ -91,7 +92,7 @@ class Registry:
         )
 
     def end_dispatcher(self, dispatcher_id: int) -> None:
-        """Says that nobody trains from a dispatcher any more; with the last one the job ends."""
+        """Marks a dispatcher as unused by training; after the last one the compute job ends."""
         self._check(dispatcher_id)
         self._running.discard(dispatcher_id)
 
@@ -100,7 +101,7 @@ class Registry:
         self._running.clear()
 
     def wait_for_dispatcher_end(self, dispatcher_id: int) -> Wait:
-        """Returns when nobody trains from a dispatcher any more."""
+        """Returns when no process trains from a dispatcher any more."""
         self._check(dispatcher_id)
         return Wait(
             lambda: dispatcher_id not in self._running,
@@ -132,6 +133,9 @@ class Server:
         self.port: int = listener.getsockname()[1]
         secret = secret_of(key, _PURPOSE)
         self._gate = Gate(listener, secret, self._selector, self._admit, _SEND_SECONDS)
+        self._bell, self._ringer = socket.socketpair()
+        self._selector.register(self._bell, selectors.EVENT_READ, self._hear_bell)
+        self._is_over = False
 
     def turn(self) -> None:
         """Waits for the next event, then answers the calls that it completes."""
@@ -146,12 +150,20 @@ class Server:
                 text = f"{wait.what} has not come within {wait.timeout} s"
                 self._end(channel, ("raised", TimeoutError.__name__, text))
 
-    def serve_forever(self) -> None:
+    def serve(self) -> None:
+        """Answers until `end` is called, then closes."""
         try:
-            while True:
+            while not self._is_over:
                 self.turn()
         finally:
             self.close()
+
+    def end(self) -> None:
+        """Any thread may call: `serve` returns after its turn."""
+        self._ringer.send(b"!")
+
+    def _hear_bell(self) -> None:
+        self._is_over = True
 
     def close(self) -> None:
         for channel in self._waiting:
@@ -159,6 +171,8 @@ class Server:
         self._waiting.clear()
         self._gate.close()
         self._selector.close()
+        self._bell.close()
+        self._ringer.close()
 
     def _admit(self, channel: Channel, messages: list[Message]) -> None:
         """The first message of a channel is the call."""
@@ -204,33 +218,48 @@ def _answer(channel: Channel, message: Message) -> None:
         channel.close()
 
 
-def serve(registry: Registry, key: bytes) -> Addresses:
-    """Serves until the process ends. Returns where, by interface, the likeliest address first; only
-    the address of HOROVOD_GLOO_IFACE where that is set."""
+@contextlib.contextmanager
+def serving(registry: Registry, key: bytes) -> Iterator[Addresses]:
+    """Serves within the context. Gives where, by interface, the likeliest address first; only the
+    address of HOROVOD_GLOO_IFACE where that is set."""
     likely = own_address()
     chosen = bool(os.environ.get("HOROVOD_GLOO_IFACE", ""))
     server = Server(registry, key, likely if chosen else "")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     others = {} if chosen else interface_addresses()
     others = {name: there for name, there in others.items() if there != likely}
     last = [name for name, there in others.items() if there.startswith("127.")]
     names = [*(name for name in others if name not in last), *last]
     places = {name: [(others[name], server.port)] for name in names}
-    return {"host": [(likely, server.port)], **places}
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    try:
+        yield {"host": [(likely, server.port)], **places}
+    finally:
+        server.end()
+        thread.join()
+
+
+class ComputeServiceLostError(HorovodInternalError):
+    """`has_ended`: no process listens at the address of the compute service any more."""
+
+    def __init__(self, text: str, has_ended: bool) -> None:
+        super().__init__(text)
+        self.has_ended = has_ended
+
+
+#: Calls that let the compute job end. They succeed if it has ended already.
+_ENDS = frozenset(("end_dispatcher", "shutdown"))
 
 
 class Client:
     """Calls the registry. The methods of `Registry`, and its errors; HorovodInternalError when it
-    does not answer. Any thread may call.
-
-    `address`: of this host, for those who are told it by the registry.
+    does not answer, but for `shutdown` and `end_dispatcher` when it has ended. Any thread may call.
     """
 
     def __init__(self, addresses: Addresses, key: bytes, verbose: int = 1) -> None:
+        self._addresses = addresses
         self._verbose = verbose
         self._secret = secret_of(key, _PURPOSE)
-        self._place = self._find(addresses)
-        self.address = own_address(self._place[0])
 
     def __getattr__(self, name: str) -> Any:
         if name not in _CALLS:
@@ -239,19 +268,48 @@ class Client:
             print(f"compute service: {name}")
         return functools.partial(self._call, name)
 
+    @functools.cached_property
+    def address(self) -> str:
+        """Returns the address of this host, for processes that get it from the registry."""
+        return own_address(self._place[0])
+
+    @functools.cached_property
+    def _place(self) -> tuple[str, int]:
+        """The first place at which the registry answers."""
+        problems = []
+        has_ended = False
+        for interface, places in self._addresses.items():
+            for host, port in places:
+                try:
+                    self._ask((host, port), ("call", "greet", (), {}))
+                    return host, port
+                except OSError as error:
+                    problems.append(f"{interface} {host}:{port}: {error}")
+                    has_ended = has_ended or isinstance(error, ConnectionRefusedError)
+        text = f"the compute service does not answer: {'; '.join(problems)}"
+        raise ComputeServiceLostError(text, has_ended)
+
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
-        host, port = self._place
-        call = ("call", name, arguments, named)
         try:
-            what, *answer = self._ask(self._place, call)
-        except OSError as error:
-            raise HorovodInternalError(
-                f"{name}: the compute service at {host}:{port} does not answer: {error}"
-            ) from error
+            what, *answer = self._answer(name, ("call", name, arguments, named))
+        except ComputeServiceLostError as error:
+            if error.has_ended and name in _ENDS:
+                return None
+            raise
         if what == "raised":
             kind, text = answer
             raise _ERRORS[kind](text)
         return answer[0]
+
+    def _answer(self, name: str, call: Message) -> Message:
+        host, port = self._place
+        try:
+            return self._ask((host, port), call)
+        except OSError as error:
+            text = f"{name}: the compute service at {host}:{port} does not answer: {error}"
+            raise ComputeServiceLostError(
+                text, isinstance(error, ConnectionRefusedError)
+            ) from error
 
     def _ask(self, place: tuple[str, int], call: Message) -> Message:
         """Once the call is there, its answer may take any time."""
@@ -260,15 +318,3 @@ class Client:
             return channel.receive()
         finally:
             channel.close()
-
-    def _find(self, addresses: Addresses) -> tuple[str, int]:
-        """The first place at which the registry answers."""
-        problems = []
-        for interface, places in addresses.items():
-            for host, port in places:
-                try:
-                    self._ask((host, port), ("call", "greet", (), {}))
-                    return host, port
-                except OSError as error:
-                    problems.append(f"{interface} {host}:{port}: {error}")
-        raise HorovodInternalError(f"the compute service does not answer: {'; '.join(problems)}")

@@ -1,4 +1,4 @@
-"""tf.data's service beside a training job: one job computes batches, another one trains on them.
+"""tf.data's service beside a training job: one job computes batches, another job trains on them.
 
 horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker /shared/config.json &
 
@@ -29,11 +29,11 @@ _SIDES = ("compute", "training")
 
 @dataclasses.dataclass(frozen=True)
 class TfDataServiceConfig:
-    """How a training job finds the compute job.
+    """The configuration by which a training job finds the compute job.
 
-    `dispatcher_side`: which of the two dispatches, "compute" or "training". `addresses`: those of
-    the compute job, by interface, as hosts and ports. `timeout`: how long one waits for another,
-    in seconds. Raises: ValueError for another side.
+    `dispatcher_side`: the job that runs the dispatchers, "compute" or "training". `addresses`: of
+    the compute job, by interface, as hosts and ports. `timeout`: how long one job waits for the
+    other, in seconds. Raises: ValueError for another side.
     """
 
     dispatchers: int
@@ -48,7 +48,12 @@ class TfDataServiceConfig:
             raise ValueError(f"dispatcher_side must be one of {_SIDES}: {self.dispatcher_side!r}")
 
     def compute_client(self, verbose: int = 1) -> Client:
-        """A connection to the compute job. Raises HorovodInternalError when it does not answer."""
+        """Returns a client of the compute job; see Client for its methods. Connects with the first
+        call.
+
+        A call raises HorovodInternalError if the compute job does not answer. `shutdown()` ends the
+        compute job; it does nothing if the job has ended already.
+        """
         return Client(self.addresses, self.key, verbose)
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,10 +84,10 @@ class TfDataServiceConfig:
 
     @staticmethod
     def read(filename: str, wait_for_file_creation: bool = False) -> TfDataServiceConfig:
-        """What `write` wrote, perhaps later.
+        """Reads the file that `write` wrote; may wait for it.
 
-        Raises: PermissionError when the file is not of this user or others may use it: who writes
-        it says which hosts this process trusts.
+        Raises: PermissionError if the file does not belong to this user or others may access it:
+        its writer decides which hosts this process trusts.
         """
         while wait_for_file_creation and not os.path.lexists(filename):
             time.sleep(0.1)
@@ -90,7 +95,7 @@ class TfDataServiceConfig:
 
 
 def _dispatcher_of(compute_config: TfDataServiceConfig, rank: int) -> int:
-    """Of a rank that trains: one for all, or one each."""
+    """Returns the dispatcher of a training rank: one for all, or one per rank."""
     return 0 if compute_config.dispatchers == 1 else rank
 
 
@@ -104,13 +109,13 @@ def _start_dispatcher(own_address: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """The address of the dispatcher for the training process `rank`, while its workers run.
+    """Yields the address of the dispatcher for training process `rank`, while its workers run.
 
-    On dispatcher_side "training" the dispatcher runs here and ends with the context; when there is
-    one for all, in rank 0, which must stay in the context until all have read. The compute job ends
-    with the last dispatcher.
-    Raises: TimeoutError when the dispatcher or its workers have not come within the `timeout` of
-    the configuration; HorovodInternalError when the compute job does not answer.
+    With dispatcher_side "training" the dispatcher runs in this process and ends with the context.
+    If all ranks share one, it runs in rank 0, which must stay in the context until all have read
+    their data. The compute job ends with the last dispatcher.
+    Raises: TimeoutError if the dispatcher or its workers do not start within the `timeout` of the
+    configuration; HorovodInternalError if the compute job does not answer.
     """
     client = compute_config.compute_client()
     dispatcher = _dispatcher_of(compute_config, rank)
@@ -134,12 +139,13 @@ def send_to_data_service(
     reuse_dataset: bool = False,
     round_robin: bool = False,
 ) -> Any:
-    """`dataset`, computed by the workers of the compute job. Also a method of tf.data.Dataset.
+    """Returns `dataset`, computed by the workers of the compute job. Also a method of
+    tf.data.Dataset.
 
-    `reuse_dataset`: all processes draw from one run of it; with `round_robin` in turns, for which
-    `size` is needed.
-    Raises: RuntimeError when the training side dispatches; then `tf_data_service` is to be used.
-    What that one raises.
+    `reuse_dataset`: all processes share one run of it; with `round_robin` in turns, which needs
+    `size`.
+    Raises: RuntimeError if the training side dispatches; use `tf_data_service` then. Also the
+    errors of `tf_data_service`.
     """
     if compute_config.dispatcher_side == "training":
         raise RuntimeError(
@@ -162,7 +168,7 @@ tf.data.Dataset.send_to_data_service = send_to_data_service
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """What one process of the compute job does, until the training job has said that it is done."""
+    """Runs one process of the compute job, until the training job has finished."""
     rank = _basics.rank()
     dispatcher = rank // compute_config.workers_per_dispatcher
     client = compute_config.compute_client()

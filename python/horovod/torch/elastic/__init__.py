@@ -25,13 +25,15 @@ __all__ = ["ElasticSampler", "TorchState", "run"]
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `func(state, *args, **kwargs)`, the training, so that it outlives lost ranks.
+    """Decorates `func(state, *args, **kwargs)`, the training function, to restart after lost ranks.
 
-    It is called after `state.sync()`, and again after each change: when a rank was lost, with the
-    state as last committed; when hosts came or went, with the state as it is. Between two calls
-    the job begins anew in this process (`shutdown`, `init`), with another rank and size.
-    Returns: what `func` returns. Raises: what `func` raises, but for HorovodInternalError and
-    HostsUpdatedInterrupt; HorovodMismatchError, since ranks would disagree again.
+    Calls `state.sync()`, then `func`. Calls `func` again after each change: if a rank was lost,
+    with the last committed state; if hosts were added or removed, with the current state. In
+    between it restarts the job in this process (`shutdown`, `init`), with a new rank and size.
+
+    Returns: the result of `func`.
+    Raises: all errors of `func` except HorovodInternalError and HostsUpdatedInterrupt.
+    HorovodMismatchError is raised, since ranks would disagree again.
     """
     return run_fn(func, _reset)
 

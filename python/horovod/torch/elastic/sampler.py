@@ -1,4 +1,4 @@
-"""A sampler that goes on in the middle of an epoch with another number of ranks."""
+"""A sampler that can continue in the middle of an epoch with another number of ranks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from horovod.torch.mpi_ops import rank, size
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
-    """Deals out the indices of `dataset` that this epoch has not used yet, over all ranks.
+    """Divides the indices of `dataset` that are unused in this epoch among all ranks.
 
-    The order is that of `random.Random(seed + epoch)` if `shuffle`, the same on all ranks. Call
-    `record_batch` after each batch; put the sampler into a TorchState; then after a change of ranks
-    nothing that was committed is used twice. Call `set_epoch` at the beginning of each epoch but
-    not after a reset in the middle of one.
-    Ranks get equally many: the first indices are used again where they do not come out even.
+    If `shuffle`, the order is that of `random.Random(seed + epoch)`, the same on all ranks. All
+    ranks get the same number of indices; some of the first are repeated if they do not divide
+    evenly.
+
+    Call `record_batch` after each batch, and put the sampler into a TorchState; then no committed
+    index is used twice after a change of ranks. Call `set_epoch` at the beginning of each epoch,
+    but not after a reset in the middle of one.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -39,27 +41,27 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch: all indices are there again, in another order."""
+        """Begins an epoch: all indices are unused again, in a new order."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Notes that each rank has used a batch of `batch_size`."""
+        """Records that each rank has used a batch of `batch_size` indices."""
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this epoch is: `{epoch, processed_num}`."""
+        """Returns the progress in this epoch: `{epoch, processed_num}`."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes to where `state_dict` says, with the number of ranks of now."""
+        """Restores the progress of `state_dict`, with the current number of ranks."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        """Deals anew what is left of the epoch, over the ranks of now."""
+        """Divides the unused indices of this epoch among the current ranks."""
         self.num_replicas = size()
         self.rank = rank()
         every = list(range(len(self.dataset)))

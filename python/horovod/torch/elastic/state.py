@@ -1,4 +1,4 @@
-"""The state of training in PyTorch: models, optimizers and samplers know how they are kept."""
+"""State of elastic training in PyTorch: models, optimizers and samplers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from horovod.common.elastic import ObjectState
+from horovod.torch._devices import settle_devices
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import (
     broadcast_object,
@@ -18,26 +19,27 @@ from horovod.torch.mpi_ops import rank
 
 
 class StateHandler:
-    """How one object of a state is kept. Subclass it for types of your own; see the registry."""
+    """Saves and restores one object of a state. Subclass it for your own types; see the
+    registry."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
         self.save()
 
     def save(self) -> None:
-        """Keeps a copy."""
+        """Saves a copy."""
         raise NotImplementedError(f"{type(self).__name__} has no save()")
 
     def restore(self) -> None:
-        """Goes back to the last copy."""
+        """Restores the last saved copy."""
         raise NotImplementedError(f"{type(self).__name__} has no restore()")
 
     def sync(self) -> None:
-        """Makes rank 0's value everyone's, and keeps a copy. Collective."""
+        """Copies the value of rank 0 to all ranks and saves it. Collective."""
         raise NotImplementedError(f"{type(self).__name__} has no sync()")
 
     def set_value(self, value: Any) -> None:
-        """Takes another object, and keeps a copy of it."""
+        """Replaces the object and saves it."""
         self.value = value
         self.save()
 
@@ -46,8 +48,9 @@ class StateHandler:
 
 
 class _StateDictHandler(StateHandler):
-    """For what has `state_dict` and `load_state_dict`. Copies are our own: training changes both
-    what the first returns and what the second was given."""
+    """For objects with `state_dict` and `load_state_dict`. Deep-copies both ways, since training
+    changes the values in place.
+    """
 
     def save(self) -> None:
         self._saved = copy.deepcopy(self.value.state_dict())
@@ -92,12 +95,12 @@ _registry: _Registry = [
 
 
 def get_handler_registry() -> _Registry:
-    """Pairs of a type and how it is kept; the first that fits is taken. Append your own."""
+    """Returns pairs (type, handler class); the first match is used. Append your own pairs."""
     return _registry
 
 
 def set_handler_registry(registry: _Registry) -> None:
-    """Takes other pairs, for states made from now on."""
+    """Replaces the registry, for states that are made afterwards."""
     global _registry
     _registry = registry
 
@@ -110,11 +113,11 @@ def _handler_of(value: Any) -> StateHandler | None:
 
 
 class TorchState(ObjectState):
-    """What training needs to go on: `model`, `optimizer` and the attributes given by `kwargs`.
+    """The state of training: `model`, `optimizer` and the attributes given by `kwargs`.
 
-    What the registry knows, among all of them, is kept by its handler: modules, optimizers,
-    ElasticSamplers; all else is copied and pickled. Assigning another object to an attribute that
-    has a handler saves it.
+    Modules, optimizers, ElasticSamplers and other types in the registry are saved by their handler.
+    All other values are deep-copied and pickled. Assigning a new object to an attribute with a
+    handler saves it.
     """
 
     _handlers: dict[str, StateHandler]
@@ -135,6 +138,9 @@ class TorchState(ObjectState):
         handler = vars(self).get("_handlers", {}).get(name)
         if handler is not None:
             handler.set_value(value)
+
+    def settle(self) -> None:
+        settle_devices()
 
     def save(self) -> None:
         for handler in self._handlers.values():

@@ -1,0 +1,107 @@
+"""The sections of the benchmark report, ordered by their relevance to a training script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.results import Document
+
+TRAINING, BLOCKING, LAUNCHER = "training", "blocking", "launcher"
+
+
+@dataclass(frozen=True)
+class Section:
+    path: str  #: the path that the figures measure, see the report
+    title: str
+    text: str  #: explanation above the tables
+
+
+SECTIONS = {
+    "step": Section(
+        TRAINING,
+        "Gradients of a step, from torch",
+        "`gradients`: tensors that already exist, from the first call to the last result. "
+        "`backward`: a backward pass that only writes gradients, with `DistributedOptimizer`, "
+        "compared with `DistributedDataParallel`. The bound is this pass without any reduction.",
+    ),
+    "train": Section(
+        TRAINING,
+        "Training to the same loss",
+        "A small network on Fashion-MNIST; all contestants take the same steps.",
+    ),
+    "overhead": Section(
+        TRAINING,
+        "Overhead",
+        "np 1: a step of a very small network (16 layers, 34 tensors), with and without our "
+        "optimizer around the user's. np 2: one allreduce of 4 bytes from torch, and only the call "
+        "of its asynchronous form. TensorFlow: an allreduce of 16 floats as an op, compared with "
+        "`tf.numpy_function`, which calls Python and sends nothing. Memory is the memory of a rank "
+        "without the user's tensors and torch. It is compared only with its target.",
+    ),
+    "allreduce": Section(
+        BLOCKING,
+        "Allreduce, float32",
+        "The sum, in place, by a blocking call from C++ on a group: `hvd_group_run`, "
+        "`MPI_Allreduce` and the like.",
+    ),
+    "half": Section(
+        BLOCKING,
+        "Allreduce, float16 and bfloat16",
+        "Like float32. Peers that do not support the type have no line. `ours, float32` moves the "
+        "same number of bytes as float32.",
+    ),
+    "collectives": Section(
+        BLOCKING,
+        "Allgather, broadcast, alltoall, reducescatter",
+        "The size is the larger buffer of a rank. The ranks take turns as the root of a broadcast.",
+    ),
+    "net": Section(
+        BLOCKING,
+        "Between hosts",
+        "Network namespaces, each connected to a switch at the given rate in both directions. The "
+        "bound is the time of one plain connection over the same link: at most 95.6 % of the rate, "
+        "because a packet of 1514 bytes carries 1448 bytes.",
+    ),
+    "start": Section(
+        LAUNCHER,
+        "Start-up",
+        "From the start of the command to its end. Several hosts are network namespaces, which all "
+        "launchers enter by the same replacement for ssh. torchrun is started on all of them at "
+        "once. Memory is the peak resident memory while ranks write faster than it is read.",
+    ),
+    "faults": Section(
+        LAUNCHER,
+        "Faults",
+        "From `kill -9` of a rank in the middle of an allreduce to the error on the slowest "
+        "survivor. A round is one trial.",
+    ),
+}
+
+#: Keys of the goals in the README.
+HEADLINES = (
+    "step-backward-ResNet-50-best",
+    "step-backward-BERT-large-best",
+    "step-backward-1000-x-1-KiB-best",
+    "train",
+    "4-bytes-result",
+    "allreduce-mean",
+    "tcp-allreduce-mean",
+    "collectives-mean",
+)
+
+#: Benches whose tables are in the report, since the overview omits them: they have no peer.
+WHOLE = ("faults",)
+
+#: The pictures of the report: bench, first transport of the picture, kind and type.
+SHOWN = frozenset(
+    {
+        ("step", "torch", "backward", "BERT-large"),
+        ("allreduce", "shm", "allreduce", "float32"),
+        ("allreduce", "tcp", "allreduce", "float32"),
+    }
+)
+
+
+def of_bench(bench: str, found: Sequence[Document]) -> list[Document]:
+    return [document for document in found if document.bench == bench]

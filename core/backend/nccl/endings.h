@@ -1,0 +1,65 @@
+// Ends communicators and the work that is queued on a GPU, on threads of its own: NCCL and the
+// driver may wait there for other ranks, for ever if one is lost.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "core/backend/nccl/gpu.h"
+#include "core/backend/nccl/mover.h"
+#include "core/device/nccl.h"
+
+namespace hvd::nccl {
+
+/// What has to end. `gpu` and `nccl` may be nullptr if there is nothing else.
+struct Remains {
+  std::shared_ptr<Gpu> gpu{};
+  std::shared_ptr<const device::Nccl> nccl{};
+  std::vector<device::CommHandle> communicators{};
+  std::vector<std::unique_ptr<Mover>> movers{};  ///< destroyed when the GPU has ended their work
+
+  bool empty() const { return communicators.empty() && movers.empty(); }
+};
+
+enum class EndingKind : unsigned char {
+  together,  ///< all ranks end their communicators now
+  abort,     ///< after a loss: work that waits for other ranks is given up
+};
+
+/// The exit code of a process that ends because its GPU work cannot be ended. EX_TEMPFAIL of
+/// sysexits.h: a new process can go on.
+inline constexpr int kStuckGpuExitCode = 75;
+
+struct EndingOptions {
+  std::chrono::nanoseconds deadline = std::chrono::seconds(10);  ///< from the begin
+  /// Whether the process ends with kStuckGpuExitCode if the deadline is missed. Its other threads
+  /// may wait for the GPU, for ever; buffered output is lost.
+  bool ends_process = false;
+};
+
+/// One ending. Used by one thread at a time.
+class Endings {
+ public:
+  /// Begins it. Does not block.
+  Endings(Remains remains, EndingKind kind, const EndingOptions& options);
+  /// Waits until all has ended, up to the deadline. If it has not, logs that this process cannot
+  /// use the GPU any more, see require_usable_gpu(), and leaves the threads and the remains behind.
+  ~Endings();
+  /// Whether all has ended, or the deadline is over. Does not block.
+  bool is_over() const;
+  /// Continues as EndingKind::abort, because a rank was lost. Does not block.
+  void abort();
+  Endings(const Endings&) = delete;
+  Endings& operator=(const Endings&) = delete;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// Throws Error{invalid_argument} if an ending of this process has missed its deadline: work of it
+/// may still be queued on the GPU. Any thread may call it.
+void require_usable_gpu();
+
+}  // namespace hvd::nccl

@@ -1,0 +1,91 @@
+// The GPU of this process: its context, the streams of the runtime, the copy kernels, a pool of
+// events, scratch and pinned memory. Shared by the backend and by points that outlive it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/base/bytes.h"
+#include "core/device/copy_kernels.h"
+#include "core/device/memory.h"
+#include "core/device/stream.h"
+
+namespace hvd::nccl {
+
+/// Makes the context of a GPU current on this thread, and keeps captures of other threads valid.
+class OnGpu {
+ public:
+  explicit OnGpu(const device::PrimaryContext& context)
+      : scope_(context), relaxed_(context.driver()) {}
+
+ private:
+  device::ContextScope scope_;
+  device::RelaxedCapture relaxed_;
+};
+
+enum class PinnedLimit : unsigned char { most, none };
+
+/// Any thread may call point(); the other functions are for the holder of the progress token, with
+/// the context current.
+class Gpu : public std::enable_shared_from_this<Gpu> {
+ public:
+  /// Retains the context of GPU `index`. Throws as PrimaryContext.
+  Gpu(std::shared_ptr<const device::Driver> driver, int index);
+
+  const device::Driver& driver() const { return *driver_; }
+  const device::PrimaryContext& context() const { return context_; }
+  int index() const { return context_.index(); }
+  device::StreamHandle stream() const { return stream_.handle(); }
+  /// For copies to pinned memory, which run beside those in the other direction.
+  device::StreamHandle download_stream() const { return download_stream_.handle(); }
+  bool owns(device::StreamHandle stream) const {
+    return stream == stream_.handle() || stream == download_stream_.handle();
+  }
+  const device::CopyKernels& kernels() const { return kernels_; }
+  /// Whether all work of the runtime is done.
+  bool idle() const { return stream_.idle() && download_stream_.idle(); }
+
+  /// Returns the point after all work that is queued on `stream` now. The context must be current.
+  std::shared_ptr<const DevicePoint> point(device::StreamHandle stream);
+
+  device::DevicePointer scratch() const { return scratch_ ? scratch_->address() : 0; }
+  size_t scratch_bytes() const { return scratch_ ? scratch_->size() : 0; }
+  /// Replaces the scratch memory. Requires idle(): the driver may wait for work when it frees.
+  void grow_scratch(size_t bytes);
+
+  /// Returns pinned host memory of at least `bytes`. With a limit, returns nullptr if some is in
+  /// use and more than kMostPinnedBytes or kPinnedPlaces times this size would be: that returns
+  /// when work on the GPU has ended. It returns to the pool when the last reference ends, on any
+  /// thread, and no work may use it then.
+  std::shared_ptr<device::PinnedMemory> take_pinned(size_t bytes, PinnedLimit limit);
+  static constexpr size_t kMostPinnedBytes = 32 * MiB;
+  static constexpr size_t kPinnedPlaces = 3;  ///< segments of a batch at a time
+
+  OwnBuffers own_buffers() const { return {.on_device = scratch_bytes(), .pinned = pinned_bytes_}; }
+
+ private:
+  class Point;
+  std::unique_ptr<device::Event> take_event();
+  void give_back(std::unique_ptr<device::Event> event);
+  std::unique_ptr<device::PinnedMemory> find_pinned(size_t bytes);
+  void give_back(std::unique_ptr<device::PinnedMemory> memory);
+
+  const pid_t process_;
+  const std::shared_ptr<const device::Driver> driver_;
+  const device::PrimaryContext context_;
+  const device::Stream stream_, download_stream_;
+  const device::CopyKernels kernels_;
+  std::unique_ptr<device::DeviceMemory> scratch_;
+  size_t pinned_bytes_ = 0;  ///< allocated
+
+  std::mutex mutex_;
+  size_t pinned_in_use_ = 0;                                   ///< under mutex_
+  std::vector<std::unique_ptr<device::PinnedMemory>> pinned_;  ///< unused; under mutex_
+  std::vector<std::unique_ptr<device::Event>> unused_;         ///< under mutex_
+};
+
+}  // namespace hvd::nccl

@@ -1,0 +1,7 @@
+#include "core/base/version.h"
+
+namespace hvd {
+
+const char* const kVersion = HVD_VERSION;
+
+}  // namespace hvd

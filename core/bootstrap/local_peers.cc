@@ -1,0 +1,229 @@
+#include "core/bootstrap/local_peers.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/base/assert.h"
+#include "core/base/descriptor_limit.h"
+#include "core/base/error.h"
+#include "core/bootstrap/peer_card.h"
+#include "core/transport/gate.h"
+#include "core/transport/process_watch.h"
+#include "core/transport/socket.h"
+
+namespace hvd {
+namespace {
+
+constexpr const char* kPurpose = "segment";
+constexpr size_t kControlRingBytes = 64 * KiB;
+
+/// Published instead of the name of the leader's socket, before the reason, when it has failed.
+constexpr std::string_view kFailureMark = "failed: ";
+constexpr std::chrono::seconds kReasonTimeout{1};
+
+constexpr const char* kReceiving = "receiving this host's shared memory from its leader";
+
+std::string sending_to(int rank) {
+  return fmt::format("sending this host's shared memory to rank {}", rank);
+}
+
+/// The two descriptors that are sent for each rank.
+struct Member {
+  FileDescriptor process;
+  FileDescriptor doorbell;
+};
+
+void send_descriptors(const FileDescriptor& socket, std::initializer_list<int> descriptors,
+                      const StartDeadline& deadline, const std::string& doing) {
+  send_with_descriptors(socket.get(), as_bytes("."), descriptors, deadline.at, doing);
+}
+
+std::vector<FileDescriptor> receive_descriptors(const FileDescriptor& socket, size_t count,
+                                                const StartDeadline& deadline) {
+  std::byte dot[1];
+  auto descriptors = receive_with_descriptors(socket.get(), dot, deadline.at, kReceiving);
+  if (descriptors.size() != count) {
+    fail(Code::internal, fmt::format("{}: received {} descriptors, expected {}", kReceiving,
+                                     descriptors.size(), count));
+  }
+  return descriptors;
+}
+
+Member receive_member(const FileDescriptor& socket, const StartDeadline& deadline) {
+  auto descriptors = receive_descriptors(socket, 2, deadline);
+  return {std::move(descriptors[0]), std::move(descriptors[1])};
+}
+
+LocalPeers make_local_peers(std::unique_ptr<HostSegment> segment, std::vector<Member> members) {
+  LocalPeers peers{std::move(segment), {}};
+  for (size_t i = 0; i < members.size(); ++i) {
+    peers.segment->set_doorbell(static_cast<int>(i), std::move(members[i].doorbell));
+    peers.processes.push_back(std::move(members[i].process));
+  }
+  return peers;
+}
+
+SegmentLayout layout_of(const LocalPeersPlan& plan) {
+  if (plan.ranks.size() > SegmentLayout::kMaxLocalRanks) {
+    fail(Code::invalid_argument, fmt::format("{} ranks on one host; the limit is {}",
+                                             plan.ranks.size(), SegmentLayout::kMaxLocalRanks));
+  }
+  const auto layout =
+      SegmentLayout::of(static_cast<int>(plan.ranks.size()), plan.staging_bytes, kControlRingBytes);
+  return plan.eager_buffers ? layout.with_eager_buffers() : layout;
+}
+
+/// The sockets of the other ranks, [local rank]; empty for the leader itself.
+std::vector<FileDescriptor> await_members(const LocalPeersPlan& plan, Gate& gate,
+                                          const StartDeadline& deadline) {
+  std::vector<FileDescriptor> sockets(plan.ranks.size());
+  const auto missing = [&] {
+    std::vector<int> ranks;
+    for (size_t i = 1; i < sockets.size(); ++i) {
+      if (!sockets[i]) ranks.push_back(plan.ranks[i]);
+    }
+    return ranks;
+  };
+  while (!missing().empty()) {
+    // The deadline is checked each time, since strangers can keep the gate readable.
+    if (deadline.left() == Duration::zero() || !wait_until_ready(gate.fd(), POLLIN, deadline.at)) {
+      const auto ranks = missing();
+      deadline.fail_at(ranks_text(ranks) + (ranks.size() == 1 ? " has" : " have") +
+                           " joined the job but not connected to the leader of this host",
+                       ranks.front());
+    }
+    for (Arrival& arrival : gate.step()) {
+      const auto found = std::find(plan.ranks.begin() + 1, plan.ranks.end(), arrival.hello.rank);
+      if (found != plan.ranks.end())
+        sockets[found - plan.ranks.begin()] = std::move(arrival.socket);
+    }
+  }
+  return sockets;
+}
+
+/// The leader's connections to the other ranks of its host. If the leader fails, they stay open
+/// until it has published the reason.
+struct Followers {
+  Gate gate;
+  std::vector<FileDescriptor> sockets{};
+};
+
+LocalPeers lead(const LocalPeersPlan& plan, Followers& others, Store& store,
+                const StartDeadline& deadline) {
+  const size_t size = plan.ranks.size();
+  make_room_for_descriptors(
+      3 * size, fmt::format("sharing memory as the leader of the {} ranks of a host", size));
+  auto segment = HostSegment::create(layout_of(plan), plan.generation);
+  const std::string name = "horovod-" + random_digits();
+  others.gate.listen_on(listen_unix(name));
+  store.set(plan.name_key, as_bytes(name));
+
+  others.sockets = await_members(plan, others.gate, deadline);
+  const auto& sockets = others.sockets;
+  std::vector<Member> members(size);
+  members[0] = {open_own_process(), duplicate(plan.doorbell)};
+  for (size_t i = 1; i < size; ++i) members[i] = receive_member(sockets[i], deadline);
+  for (size_t i = 1; i < size; ++i) {
+    const std::string sending = sending_to(plan.ranks[i]);
+    send_descriptors(sockets[i], {segment->fd()}, deadline, sending);
+    for (const Member& member : members) {
+      send_descriptors(sockets[i], {member.process.get(), member.doorbell.get()}, deadline,
+                       sending);
+    }
+  }
+  return make_local_peers(std::move(segment), std::move(members));
+}
+
+/// A boundary: if the Store is lost too, that is not the cause.
+void publish_failure(const LocalPeersPlan& plan, Store& store, const Error& error) try {
+  store.set(plan.name_key, as_bytes(std::string(kFailureMark) + error.what()));
+} catch (const Error&) {
+}
+
+/// A boundary: the reason is in the Store before the other ranks see their connections close.
+LocalPeers lead_and_report(const LocalPeersPlan& plan, const JobKey& key, Store& store,
+                           const StartDeadline& deadline) {
+  Followers others{.gate = Gate(key, {kPurpose, plan.rank, plan.generation})};
+  try {
+    return lead(plan, others, store, deadline);
+  } catch (const Error& error) {
+    publish_failure(plan, store, error);
+    fail(error.code(), error.what(), error.rank());
+  }
+}
+
+/// The reason of a leader that has failed; nothing if `value` is the name of its socket.
+std::optional<std::string_view> failure_in(ConstBytes value) {
+  const std::string_view text = as_text(value);
+  if (!text.starts_with(kFailureMark)) return std::nullopt;
+  return text.substr(kFailureMark.size());
+}
+
+[[noreturn]] void fail_with_leader(std::string_view why, int leader) {
+  fail(Code::internal, fmt::format("rank {}, the leader of this host, has failed: {}", leader, why),
+       leader);
+}
+
+LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,
+                  const StartDeadline& deadline) {
+  const int leader = plan.ranks.front();
+  const auto name = store.wait(plan.name_key, deadline.left());
+  if (!name) {
+    deadline.fail_at(
+        fmt::format("rank {}, the leader of this host, has not shared its memory", leader), leader);
+  }
+  if (const auto why = failure_in(*name)) fail_with_leader(*why, leader);
+  make_room_for_descriptors(
+      2 * plan.ranks.size(),
+      fmt::format("sharing memory with the {} ranks of a host", plan.ranks.size()));
+  const FileDescriptor socket = connect_unix(std::string(as_text(*name)), deadline.at);
+  Handshake handshake(Handshake::Role::dialer, key, {kPurpose, plan.rank, plan.generation});
+  authenticate(socket.get(), handshake, deadline.at);
+
+  const FileDescriptor process = open_own_process();
+  send_descriptors(socket, {process.get(), plan.doorbell}, deadline, sending_to(leader));
+  auto memory = receive_descriptors(socket, 1, deadline);
+  std::vector<Member> members(plan.ranks.size());
+  for (Member& member : members) member = receive_member(socket, deadline);
+  const auto self = std::find(plan.ranks.begin(), plan.ranks.end(), plan.rank);
+  auto segment = HostSegment::open(std::move(memory[0]), layout_of(plan), plan.generation,
+                                   static_cast<int>(self - plan.ranks.begin()));
+  return make_local_peers(std::move(segment), std::move(members));
+}
+
+/// The reason that the leader has published; nothing if there is none or the Store is lost.
+std::optional<std::string> failure_of_leader(const LocalPeersPlan& plan, Store& store) try {
+  const auto value = store.wait(plan.name_key, kReasonTimeout);
+  const auto why = value ? failure_in(*value) : std::nullopt;
+  return why ? std::optional<std::string>(*why) : std::nullopt;
+} catch (const Error&) {
+  return std::nullopt;
+}
+
+/// A boundary: a closed connection to the leader is not the cause; the leader has published it.
+LocalPeers follow_and_report(const LocalPeersPlan& plan, const JobKey& key, Store& store,
+                             const StartDeadline& deadline) {
+  try {
+    return follow(plan, key, store, deadline);
+  } catch (const Error& error) {
+    if (const auto why = failure_of_leader(plan, store)) fail_with_leader(*why, plan.ranks.front());
+    fail(error.code(), error.what(), error.rank());
+  }
+}
+
+}  // namespace
+
+LocalPeers connect_local_peers(const LocalPeersPlan& plan, const JobKey& key, Store& store,
+                               const StartDeadline& deadline) {
+  HVD_ASSERT(plan.ranks.size() > 1 && plan.doorbell >= 0);
+  return plan.rank == plan.ranks.front() ? lead_and_report(plan, key, store, deadline)
+                                         : follow_and_report(plan, key, store, deadline);
+}
+
+}  // namespace hvd

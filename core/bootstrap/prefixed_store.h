@@ -1,0 +1,29 @@
+// The keys of a Store that have a common prefix, for jobs that share one Store.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "core/transport/store.h"
+
+namespace hvd {
+
+class PrefixedStore final : public Store {
+ public:
+  /// `whole` is borrowed.
+  PrefixedStore(Store& whole, std::string prefix) : whole_(whole), prefix_(std::move(prefix)) {}
+
+  void set(const std::string& key, ConstBytes value) override { whole_.set(prefix_ + key, value); }
+  std::optional<ByteVector> wait(const std::string& key, Duration timeout) override {
+    return whole_.wait(prefix_ + key, timeout);
+  }
+  std::optional<ByteVector> peek(const std::string& key) override {
+    return whole_.peek(prefix_ + key);
+  }
+
+ private:
+  Store& whole_;
+  std::string prefix_;
+};
+
+}  // namespace hvd

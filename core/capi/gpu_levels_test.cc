@@ -1,0 +1,186 @@
+// An allreduce in levels on GPUs: NCCL within each host, the host backend across hosts. All ranks
+// are in one thread, as in the tests of the host backend, each with a GPU of the stand-in driver.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+
+#include "core/backend/host/testing.h"
+#include "core/capi/gpu_testing.h"
+
+namespace hvd {
+namespace {
+
+using test::GpuRank;
+using ::testing::Each;
+
+class GpuLevels : public device::test::StandIn {};
+
+nccl::NcclOptions options_in_levels(size_t scratch_bytes, size_t segment_bytes) {
+  return {.choice = GpuOperationsChoice::nccl,
+          .connect_timeout = std::chrono::seconds(20),
+          .host = "host",
+          .allreduce_in_levels = true,
+          .segment_bytes = segment_bytes,
+          .scratch_bytes = scratch_bytes};
+}
+
+/// Two hosts of two ranks.
+class Hosts {
+ public:
+  static constexpr int kRanks = 4;
+
+  explicit Hosts(const nccl::NcclOptions& options)
+      : options_(options), job_({.ranks_per_host = {2, 2}, .levels = true}) {
+    std::vector<int> all(kRanks);
+    std::iota(all.begin(), all.end(), 0);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks_.push_back(std::make_unique<Rank>(rank, options_));
+      ranks_.back()->backend.enter(job_.groups(rank), all);
+    }
+  }
+  ~Hosts() {
+    for (auto& rank : ranks_) rank->backend.end_device_work();  // together
+    while (!ranks_.empty()) ranks_.pop_back();                  // their contexts are a stack
+  }
+
+  GpuRank& gpu(int rank) { return ranks_[static_cast<size_t>(rank)]->gpu; }
+  OwnBuffers buffers(int rank) { return ranks_[static_cast<size_t>(rank)]->backend.own_buffers(); }
+
+  /// Runs the batches of all ranks, which have the same number. Returns how they were moved.
+  Mover run(std::vector<Batch> batches) {
+    ++sequence_;
+    std::vector<std::unique_ptr<Run>> runs;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Batch& batch = batches[static_cast<size_t>(rank)];
+      batch.sequence = sequence_;
+      batch.operation.device = DeviceKind::cuda;
+      const device::ContextScope current(gpu(rank).context());
+      for (BatchTensor& tensor : batch.tensors)
+        if (tensor.input != nullptr) tensor.ready = mark(rank);
+      if (batch.tensors[0].input == nullptr) mark(rank);  // it has a GPU
+      auto& backend = ranks_[static_cast<size_t>(rank)]->backend;
+      runs.push_back(backend.start(job_.groups(rank), std::move(batch)));
+    }
+    await_all(runs, Progress::launched);
+    for (int rank = 0; rank < kRanks; ++rank)
+      runs[static_cast<size_t>(rank)]->result()->delay(gpu(rank).framework().stream());
+    const Mover mover = runs[0]->route().mover;
+    await_all(runs, Progress::done);
+    return mover;
+  }
+
+ private:
+  struct Rank {
+    Rank(int rank, const nccl::NcclOptions& options) : gpu(rank, rank), backend(options, host) {}
+    GpuRank gpu;
+    HostBackend host{HostRules{.allreduce_in_levels = true}};
+    nccl::NcclBackend backend;
+  };
+  std::shared_ptr<const DevicePoint> mark(int rank) {
+    return ranks_[static_cast<size_t>(rank)]->backend.mark(rank, gpu(rank).framework().stream());
+  }
+
+  /// Advances each run until it returns `progress`.
+  void await_all(const std::vector<std::unique_ptr<Run>>& runs, Progress progress) {
+    std::vector<Run*> left;
+    for (const auto& run : runs) left.push_back(run.get());
+    device::test::await([&] {
+      std::erase_if(left, [=](Run* run) { return run->advance() == progress; });
+      for (int rank = 0; rank < kRanks; ++rank) job_.pump(rank);
+      return left.empty();
+    });
+  }
+
+  const nccl::NcclOptions options_;
+  test::Job job_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  uint64_t sequence_ = 0;
+};
+
+using Tensors = std::vector<std::vector<std::unique_ptr<GpuRank::Tensor<float>>>>;  // [rank]
+
+/// Tensors of these lengths that hold the number of the rank plus 1.
+Tensors tensors_of(Hosts& hosts, const std::vector<size_t>& lengths) {
+  Tensors made(Hosts::kRanks);
+  for (int rank = 0; rank < Hosts::kRanks; ++rank) {
+    const device::ContextScope current(hosts.gpu(rank).context());
+    for (const size_t length : lengths)
+      made[static_cast<size_t>(rank)].push_back(std::make_unique<GpuRank::Tensor<float>>(
+          hosts.gpu(rank), std::vector<float>(length, static_cast<float>(rank + 1))));
+  }
+  return made;
+}
+
+std::vector<Batch> batches_of(const Tensors& tensors, const Operation& operation) {
+  std::vector<Batch> made;
+  for (const auto& of_rank : tensors) {
+    Batch& batch = made.emplace_back();
+    batch.operation = operation;
+    for (const auto& tensor : of_rank) {
+      auto* const data = reinterpret_cast<std::byte*>(tensor->data());
+      batch.tensors.push_back(
+          {.input = data, .output = data, .shape = {static_cast<int64_t>(tensor->count())}});
+    }
+  }
+  return made;
+}
+
+void expect_all(Hosts& hosts, const Tensors& tensors, float expected) {
+  for (int rank = 0; rank < Hosts::kRanks; ++rank) {
+    const device::ContextScope current(hosts.gpu(rank).context());
+    for (const auto& tensor : tensors[static_cast<size_t>(rank)])
+      EXPECT_THAT(tensor->read(), Each(expected)) << "rank " << rank;
+  }
+}
+
+constexpr Operation kSum{.kind = OperationKind::allreduce, .dtype = DType::float32};
+
+TEST_F(GpuLevels, NcclReducesWithinHostsAndTheHostBackendAcrossThem) {
+  for (const size_t bytes : {nccl::kSegmentBytes, size_t{256}}) {
+    Hosts hosts(options_in_levels(bytes, bytes / 2));
+    for (const auto& lengths : {std::vector<size_t>{1}, {1000}, {7, 300, 64}}) {
+      const Tensors tensors = tensors_of(hosts, lengths);
+      EXPECT_EQ(hosts.run(batches_of(tensors, kSum)), Mover::hierarchical);
+      expect_all(hosts, tensors, 10);
+      Operation average = kSum;
+      average.op = ReduceOp::average;
+      average.prescale = 2;
+      hosts.run(batches_of(tensors, average));
+      expect_all(hosts, tensors, 20);
+      Operation largest = kSum;
+      largest.op = ReduceOp::max;
+      hosts.run(batches_of(tensors, largest));
+      expect_all(hosts, tensors, 20);
+    }
+    EXPECT_LE(hosts.buffers(0).on_device, bytes);
+  }
+}
+
+TEST_F(GpuLevels, ARankThatHasJoinedTakesItsShare) {
+  Hosts hosts(options_in_levels(1024, 256));
+  const Tensors tensors = tensors_of(hosts, {500, 3});
+  auto batches = batches_of(tensors, kSum);
+  for (BatchTensor& tensor : batches[2].tensors) tensor.input = tensor.output = nullptr;
+  EXPECT_EQ(hosts.run(std::move(batches)), Mover::hierarchical);
+  hosts.gpu(2).framework().finish();
+  for (const int rank : {0, 1, 3}) {
+    const device::ContextScope current(hosts.gpu(rank).context());
+    for (const auto& tensor : tensors[static_cast<size_t>(rank)])
+      EXPECT_THAT(tensor->read(), Each(7.0f));
+  }
+}
+
+TEST_F(GpuLevels, OtherOperationsGoOverAllRanks) {
+  Hosts hosts(options_in_levels(1024, 256));
+  const Tensors tensors = tensors_of(hosts, {10});
+  EXPECT_EQ(hosts.run(batches_of(tensors, kSum)), Mover::hierarchical);
+  Operation broadcast = kSum;
+  broadcast.kind = OperationKind::broadcast;
+  EXPECT_EQ(hosts.run(batches_of(tensors, broadcast)), Mover::nccl);
+  expect_all(hosts, tensors, 10);
+}
+
+}  // namespace
+}  // namespace hvd

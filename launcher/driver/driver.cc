@@ -1,0 +1,220 @@
+#include "launcher/driver/driver.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace hvd::launcher {
+namespace {
+
+/// Reported causes are processed before exits. A death by signal is processed before an exit with a
+/// code: the first often causes the second, and both may be seen at once.
+int weight(const Event& event) {
+  if (std::holds_alternative<WorkerEnds>(event)) return 0;
+  if (const auto* exited = std::get_if<WorkerExited>(&event))
+    return exited->status.signal != 0 ? 1 : 2;
+  if (std::holds_alternative<HostLost>(event)) return 1;
+  return std::holds_alternative<Interrupted>(event) ? 3 : 4;
+}
+
+}  // namespace
+
+ExitStatus exit_status(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return {.signal = WTERMSIG(wait_status)};
+  return {.code = WEXITSTATUS(wait_status)};
+}
+
+int wait_status(const ExitStatus& status) { return W_EXITCODE(status.code, status.signal); }
+
+Driver::Driver(const DriverOptions& options) : options_(options) {
+  for (const WorkerId& worker : options.workers) hosts_left_.insert(worker.host);
+}
+
+std::vector<Action> Driver::on(TimePoint now, std::vector<Event> events) {
+  std::stable_sort(events.begin(), events.end(), [](const Event& left, const Event& right) {
+    return weight(left) < weight(right);
+  });
+  for (const Event& event : events) std::visit([&](const auto& one) { take(now, one); }, event);
+  pass(now);
+  return std::exchange(actions_, {});
+}
+
+std::optional<TimePoint> Driver::deadline() const {
+  TimePoint next = until_;
+  for (const auto& [worker, suspect] : suspects_) next = std::min(next, suspect.until);
+  if (next == TimePoint::max()) return std::nullopt;
+  return next;
+}
+
+void Driver::take(TimePoint now, const WorkerExited& event) {
+  if (!exited_.emplace(event.worker, event.status).second) return;
+  const auto suspect = suspects_.find(event.worker);
+  if (event.status.ok()) {
+    if (suspect != suspects_.end()) suspect->second.until = now;  // it recovered from the loss
+  } else if (exit_code_) {
+    announce_following(event.worker, event.status);
+  } else if (suspect != suspects_.end() && is_running(suspect->second.says.cause)) {
+    suspect->second.exited = event.status;
+    suspect->second.until = now + options_.blame;
+  } else {
+    announce_first(now, event.worker, event.status);
+  }
+  judge(now);
+}
+
+void Driver::take(TimePoint now, const WorkerEnds& event) {
+  if (event.cause == event.worker || !is_running(event.worker)) return;
+  const bool hold = !exit_code_ && is_running(event.cause);
+  const TimePoint until = hold ? now + options_.blame : TimePoint::max();
+  suspects_.insert_or_assign(event.worker, Suspect{.says = event, .until = until});
+  if (hold) actions_.push_back(HoldOutput{event.worker});
+}
+
+void Driver::take(TimePoint now, const Interrupted& event) {
+  const bool again = event.signal == SIGINT && phase_ == Phase::interrupting;
+  if (again && now < interrupted_at_ + options_.same_interrupt) return;
+  if (!exit_code_) exit_code_ = ExitStatus{.signal = event.signal}.shell_code();
+  judge(now);
+  if (phase_ >= Phase::terminating) {
+    actions_.push_back(AnnounceEnd{event, SIGKILL, options_.farewell});
+    kill(now);
+  } else if (event.signal == SIGINT && !again) {
+    interrupt(now, event);
+  } else {
+    const Duration patience = std::max(options_.patience, options_.grace);
+    actions_.push_back(AnnounceEnd{event, SIGTERM, patience});
+    terminate(now, patience);
+  }
+}
+
+void Driver::take(TimePoint now, const NothingLeft& event) { leave(now, event.host); }
+
+void Driver::take(TimePoint now, const HostLost& event) {
+  if (!hosts_left_.contains(event.host)) return;
+  AnnounceHost lost{.host = event.host, .workers = {}, .why = event.why, .first = !exit_code_};
+  for (const WorkerId& worker : options_.workers)
+    if (worker.host == event.host &&
+        exited_.emplace(worker, ExitStatus{.code = event.exit_code}).second)
+      lost.workers.push_back(worker);
+  lost.first = lost.first && !lost.workers.empty();
+  if (lost.first) exit_code_ = event.exit_code;
+  actions_.push_back(lost);
+  if (lost.first && phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
+  judge(now);
+  leave(now, event.host);
+}
+
+void Driver::leave(TimePoint now, int host) {
+  if (hosts_left_.erase(host) == 1 && hosts_left_.empty()) finish(now);
+}
+
+void Driver::finish(TimePoint now) {
+  TimePoint settled = now;  // all workers have exited: every suspect's time is up
+  for (const auto& [worker, suspect] : suspects_)
+    if (suspect.until != TimePoint::max()) settled = std::max(settled, suspect.until);
+  judge(settled);
+  actions_.push_back(Finish{exit_code_.value_or(0)});
+  enter(Phase::finished, TimePoint::max());
+}
+
+void Driver::pass(TimePoint now) {
+  judge(now);
+  if (exited_.size() == options_.workers.size()) {
+    if (phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
+    if (phase_ == Phase::interrupting) until_ = std::min(until_, now + options_.grace);
+  }
+  if (now < until_) return;
+  if (phase_ == Phase::grace || phase_ == Phase::interrupting) {
+    terminate(now, options_.patience);
+  } else if (phase_ == Phase::terminating) {
+    kill(now);
+  } else if (phase_ == Phase::killing) {
+    actions_.push_back(Abandon{{hosts_left_.begin(), hosts_left_.end()}});
+    finish(now);
+  }
+}
+
+/// Does not extend the deadline that an earlier failure has set.
+void Driver::interrupt(TimePoint now, const Interrupted& by) {
+  const Duration patience = std::max(options_.interrupt_patience, options_.grace);
+  const TimePoint until = std::min(until_, now + patience);
+  interrupted_at_ = now;
+  actions_.push_back(AnnounceEnd{by, SIGINT, until - now});
+  actions_.push_back(SignalAll{SIGINT});
+  enter(Phase::interrupting, until);
+}
+
+void Driver::terminate(TimePoint now, Duration patience) {
+  actions_.push_back(SignalAll{SIGTERM});
+  enter(Phase::terminating, now + patience);
+}
+
+void Driver::kill(TimePoint now) {
+  actions_.push_back(SignalAll{SIGKILL});
+  // A second interruption does not extend the deadline.
+  if (phase_ != Phase::killing) enter(Phase::killing, now + options_.farewell);
+}
+
+void Driver::announce_first(TimePoint now, const WorkerId& worker, ExitStatus status) {
+  Announce first{.kind = Announce::Kind::first, .worker = worker, .status = status};
+  if (const auto suspect = suspects_.find(worker); suspect != suspects_.end()) {
+    first.cause = suspect->second.says.cause;
+    first.reason = suspect->second.says.reason;
+    suspect->second.exited.reset();
+  }
+  exit_code_ = status.shell_code();
+  actions_.push_back(std::move(first));
+  if (phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
+}
+
+/// Also true if a shell around the worker reports the signal as its exit code.
+bool Driver::ended_by_us(const ExitStatus& status) const {
+  const int code = status.shell_code();
+  if (code == kShellSignal + SIGINT) return phase_ >= Phase::interrupting;
+  return phase_ >= Phase::terminating &&
+         (code == kShellSignal + SIGTERM || code == kShellSignal + SIGKILL);
+}
+
+void Driver::announce_following(const WorkerId& worker, ExitStatus status) {
+  Announce following{.kind = Announce::Kind::later, .worker = worker, .status = status};
+  const auto suspect = suspects_.find(worker);
+  if (ended_by_us(status)) {
+    following.kind = Announce::Kind::stopped;
+  } else if (suspect != suspects_.end()) {
+    following.kind = Announce::Kind::consequence;
+    following.cause = suspect->second.says.cause;
+    following.reason = suspect->second.says.reason;
+  }
+  actions_.push_back(std::move(following));
+}
+
+/// Settles every suspect whose named cause has exited or whose time is up.
+void Driver::judge(TimePoint now) {
+  while (!exit_code_) {
+    // The suspect that exited first is the first one to be settled.
+    Suspect* earliest = nullptr;
+    for (auto& [worker, suspect] : suspects_) {
+      const bool due = !is_running(suspect.says.cause) && exited_.at(suspect.says.cause).ok();
+      if (suspect.exited && (due || now >= suspect.until))
+        if (earliest == nullptr || suspect.until < earliest->until) earliest = &suspect;
+    }
+    if (earliest == nullptr) break;
+    announce_first(now, earliest->says.worker, *earliest->exited);
+  }
+  for (auto& [worker, suspect] : suspects_) {
+    if (suspect.until == TimePoint::max() || (!exit_code_ && now < suspect.until)) continue;
+    suspect.until = TimePoint::max();
+    actions_.push_back(ReleaseOutput{worker});
+    if (suspect.exited) announce_following(worker, *suspect.exited);
+    suspect.exited.reset();
+  }
+}
+
+void Driver::enter(Phase phase, TimePoint until) {
+  phase_ = phase;
+  until_ = until;
+}
+
+}  // namespace hvd::launcher

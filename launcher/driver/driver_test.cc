@@ -1,0 +1,317 @@
+#include "launcher/driver/driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace hvd::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Kind = Announce::Kind;
+using Actions = std::vector<Action>;
+
+constexpr ExitStatus kOk{};
+constexpr ExitStatus kRaised{.code = 1};
+constexpr ExitStatus kKilled{.signal = SIGKILL};
+constexpr ExitStatus kTerminated{.signal = SIGTERM};
+constexpr ExitStatus kInterrupted{.signal = SIGINT};
+
+/// Workers with ranks 0, 1 and 2 on host 0, or the last two on host 1.
+constexpr WorkerId at(int slot) { return {.host = 0, .slot = slot}; }
+constexpr WorkerId there(int slot) { return {.host = 1, .slot = slot}; }
+const std::vector<WorkerId> kOnOneHost{at(0), at(1), at(2)};
+
+/// The announcement and the action for the signal `by`.
+auto ends(int by, int sent, Duration patience) {
+  return ElementsAre(Action{AnnounceEnd{{by}, sent, patience}}, Action{SignalAll{sent}});
+}
+
+class DriverTest : public ::testing::Test {
+ protected:
+  Actions on(std::vector<Event> events) { return driver.on(now, std::move(events)); }
+  /// Advances the time to the next deadline.
+  Actions wait() {
+    const auto deadline = driver.deadline();
+    EXPECT_TRUE(deadline.has_value());
+    if (deadline) now = *deadline;
+    return on({});
+  }
+  static Action first(const WorkerId& worker, ExitStatus status) {
+    return Announce{.kind = Kind::first, .worker = worker, .status = status};
+  }
+
+  TimePoint now{};
+  Driver driver{{.workers = kOnOneHost}};
+};
+
+TEST_F(DriverTest, WhatDoesNotEndWhenItIsKilledIsGivenUp) {
+  on({Interrupted{SIGTERM}});
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_THAT(wait(), ElementsAre(Abandon{{0}}, Finish{143}));
+}
+
+TEST_F(DriverTest, AJobWhoseRanksAllEndWellEndsWell) {
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}}), IsEmpty());
+  EXPECT_THAT(on({WorkerExited{at(2), kOk}}), IsEmpty());
+  EXPECT_EQ(driver.deadline(), std::nullopt) << "a rank may run as long as it likes";
+  EXPECT_THAT(on({NothingLeft{}, WorkerExited{at(1), kOk}}), ElementsAre(Finish{0}));
+}
+
+TEST_F(DriverTest, WhatRanksLeaveRunningIsEndedStepByStep) {
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}, WorkerExited{at(1), kOk}, WorkerExited{at(2), kOk}}),
+              IsEmpty());
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_EQ(now, TimePoint{} + 1s);
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_EQ(now, TimePoint{} + 6s);
+  EXPECT_THAT(on({NothingLeft{}}), ElementsAre(Finish{0}));
+}
+
+TEST_F(DriverTest, TheFirstFailureIsAnnouncedAndTheRestGetsGraceThenSignals) {
+  EXPECT_THAT(on({WorkerExited{at(1), {.code = 3}}}), ElementsAre(first(at(1), {.code = 3})));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_EQ(now, TimePoint{} + 1s);
+  EXPECT_THAT(on({WorkerExited{at(0), kTerminated}}),
+              ElementsAre(Announce{.kind = Kind::stopped, .worker = at(0), .status = kTerminated}));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_EQ(now, TimePoint{} + 6s);
+  EXPECT_THAT(
+      on({WorkerExited{at(2), kKilled}, NothingLeft{}}),
+      ElementsAre(Announce{.kind = Kind::stopped, .worker = at(2), .status = kKilled}, Finish{3}));
+}
+
+TEST_F(DriverTest, ADeathBySignalGives128PlusTheSignal) {
+  on({WorkerExited{at(1), kKilled}});
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}, WorkerExited{at(2), kOk}, NothingLeft{}}),
+              ElementsAre(Finish{137}));
+}
+
+TEST_F(DriverTest, OfWhatIsSeenAtOnceADeathBySignalIsTheFirstFailure) {
+  EXPECT_THAT(on({WorkerExited{at(0), kRaised}, WorkerExited{at(1), kKilled}}),
+              ElementsAre(first(at(1), kKilled),
+                          Announce{.kind = Kind::later, .worker = at(0), .status = kRaised}));
+}
+
+TEST_F(DriverTest, ARankThatNamesAnotherWaitsForIt) {
+  EXPECT_THAT(on({WorkerEnds{at(0), at(1), "connection lost"}}), ElementsAre(HoldOutput{at(0)}));
+  EXPECT_THAT(on({WorkerExited{at(0), kRaised}}), IsEmpty());
+  EXPECT_THAT(on({WorkerExited{at(1), {.code = 7}}}),
+              ElementsAre(first(at(1), {.code = 7}), ReleaseOutput{at(0)},
+                          Announce{.kind = Kind::consequence,
+                                   .worker = at(0),
+                                   .status = kRaised,
+                                   .cause = at(1),
+                                   .reason = "connection lost"}));
+  EXPECT_THAT(on({WorkerExited{at(2), kOk}, NothingLeft{}}), ElementsAre(Finish{7}));
+}
+
+TEST_F(DriverTest, BlameThatArrivesWithTheExitCountsToo) {
+  EXPECT_THAT(on({WorkerExited{at(0), kRaised}, WorkerEnds{at(0), at(1), "lost"}}),
+              ElementsAre(HoldOutput{at(0)}));
+}
+
+TEST_F(DriverTest, AChainOfBlameEndsAtTheRankThatBlamesNobody) {
+  on({WorkerEnds{at(0), at(1), "a"}, WorkerEnds{at(1), at(2), "b"}, WorkerExited{at(0), kRaised},
+      WorkerExited{at(1), kRaised}});
+  const Actions actions = on({WorkerExited{at(2), kKilled}});
+  ASSERT_FALSE(actions.empty());
+  EXPECT_EQ(actions.front(), first(at(2), kKilled));
+  EXPECT_EQ(actions.size(), 5u);  // two released, two consequences
+}
+
+TEST_F(DriverTest, TheNamedRankIsWaitedForOnlyForASecond) {
+  on({WorkerEnds{at(0), at(1), "silent"}, WorkerExited{at(0), kRaised}});
+  EXPECT_THAT(wait(), ElementsAre(Announce{.kind = Kind::first,
+                                           .worker = at(0),
+                                           .status = kRaised,
+                                           .cause = at(1),
+                                           .reason = "silent"},
+                                  ReleaseOutput{at(0)}));
+  EXPECT_EQ(now, TimePoint{} + 1s);
+}
+
+TEST_F(DriverTest, ARankThatNamesOneThatEndedWellIsItselfTheFirstFailure) {
+  on({WorkerExited{at(1), kOk}});
+  const Actions actions = on({WorkerEnds{at(0), at(1), "gone"}, WorkerExited{at(0), kRaised}});
+  EXPECT_THAT(actions, ElementsAre(Announce{.kind = Kind::first,
+                                            .worker = at(0),
+                                            .status = kRaised,
+                                            .cause = at(1),
+                                            .reason = "gone"}));
+}
+
+TEST_F(DriverTest, RanksThatBlameEachOtherAreSettledWhenNothingIsLeft) {
+  on({WorkerEnds{at(0), at(1), "a"}, WorkerEnds{at(1), at(0), "b"}, WorkerExited{at(0), kRaised},
+      WorkerExited{at(2), kOk}});
+  on({WorkerExited{at(1), kRaised}});
+  const Actions actions = on({NothingLeft{}});
+  ASSERT_FALSE(actions.empty());
+  EXPECT_EQ(actions.back(), Action{Finish{1}});
+}
+
+TEST_F(DriverTest, OutputIsHeldForASecondAtMost) {
+  on({WorkerEnds{at(0), at(1), "lost"}});
+  EXPECT_THAT(wait(), ElementsAre(ReleaseOutput{at(0)}));
+  EXPECT_EQ(driver.deadline(), std::nullopt);
+}
+
+TEST_F(DriverTest, ARankThatGetsOverTheLossIsReleasedWhenItEndsWell) {
+  on({WorkerEnds{at(0), at(1), "lost"}});
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}}), ElementsAre(ReleaseOutput{at(0)}));
+}
+
+TEST_F(DriverTest, ALaterWordOfARankReplacesTheEarlierOne) {
+  on({WorkerEnds{at(0), at(1), "shutdown was requested"}});
+  EXPECT_THAT(wait(), ElementsAre(ReleaseOutput{at(0)}));
+  EXPECT_THAT(on({WorkerEnds{at(0), at(2), "lost"}}), ElementsAre(HoldOutput{at(0)}));
+  on({WorkerExited{at(0), kRaised}});
+  const Actions actions = on({WorkerExited{at(2), kKilled}});
+  ASSERT_FALSE(actions.empty());
+  EXPECT_EQ(actions.front(), first(at(2), kKilled));
+}
+
+TEST_F(DriverTest, BlameThatMakesNoSenseIsIgnored) {
+  EXPECT_THAT(on({WorkerEnds{at(0), at(0), "me"}}), IsEmpty());
+  EXPECT_THAT(on({WorkerExited{at(0), kRaised}}), ElementsAre(first(at(0), kRaised)));
+}
+
+TEST_F(DriverTest, AnInterruptIsFollowedByTheOtherSignalsInTime) {
+  EXPECT_THAT(on({Interrupted{SIGINT}}), ends(SIGINT, SIGINT, 10s));
+  EXPECT_THAT(
+      on({WorkerExited{at(1), kInterrupted}}),
+      ElementsAre(Announce{.kind = Kind::stopped, .worker = at(1), .status = kInterrupted}));
+  EXPECT_THAT(
+      on({WorkerExited{at(2), {.code = 130}}}),
+      ElementsAre(Announce{.kind = Kind::stopped, .worker = at(2), .status = {.code = 130}}));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_EQ(now, TimePoint{} + 10s);
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_EQ(now, TimePoint{} + 15s);
+  EXPECT_THAT(on({NothingLeft{}}), ElementsAre(Finish{130}));
+}
+
+TEST_F(DriverTest, EachFurtherInterruptTakesTheNextStepAtOnce) {
+  on({Interrupted{SIGINT}});
+  now += 500ms;
+  EXPECT_THAT(on({Interrupted{SIGINT}}), ends(SIGINT, SIGTERM, 5s));
+  EXPECT_THAT(on({Interrupted{SIGINT}}), ends(SIGINT, SIGKILL, 10s));
+  EXPECT_THAT(on({WorkerExited{at(0), kKilled}, WorkerExited{at(1), kKilled},
+                  WorkerExited{at(2), kKilled}}),
+              ::testing::Each(::testing::VariantWith<Announce>(
+                  ::testing::Field(&Announce::kind, Kind::stopped))));
+  EXPECT_THAT(on({NothingLeft{}}), ElementsAre(Finish{130}));
+}
+
+TEST_F(DriverTest, AnInterruptThatIsHandedOnBySomebodyElseIsTheSameOne) {
+  on({Interrupted{SIGINT}});
+  now += 499ms;
+  EXPECT_THAT(on({Interrupted{SIGINT}}), IsEmpty());
+  EXPECT_THAT(on({Interrupted{SIGTERM}}), ends(SIGTERM, SIGTERM, 5s));
+  EXPECT_THAT(on({NothingLeft{}}), ElementsAre(Finish{130})) << "the first signal counts";
+}
+
+TEST_F(DriverTest, WhatInterruptedRanksLeaveRunningIsEndedAfterTheGrace) {
+  on({Interrupted{SIGINT}});
+  on({WorkerExited{at(0), kOk}, WorkerExited{at(1), kOk}, WorkerExited{at(2), kOk}});
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_EQ(now, TimePoint{} + 1s);
+}
+
+TEST_F(DriverTest, AnInterruptDoesNotPutOffTheEndAfterAFailure) {
+  on({WorkerExited{at(1), kRaised}});
+  now += 300ms;
+  EXPECT_THAT(on({Interrupted{SIGINT}}), ends(SIGINT, SIGINT, 700ms));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_EQ(now, TimePoint{} + 1s);
+  EXPECT_THAT(on({NothingLeft{}}), ElementsAre(Finish{1}));
+}
+
+TEST_F(DriverTest, TheGraceIsAlsoForThoseThatAreToldToEnd) {
+  driver = Driver({.workers = kOnOneHost, .grace = 60s});
+  EXPECT_THAT(on({Interrupted{SIGINT}}), ends(SIGINT, SIGINT, 60s));
+  driver = Driver({.workers = kOnOneHost, .grace = 60s});
+  EXPECT_THAT(on({Interrupted{SIGTERM}}), ends(SIGTERM, SIGTERM, 60s));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_EQ(now, TimePoint{} + 60s);
+}
+
+TEST_F(DriverTest, AnInterruptionAfterAFailureKeepsTheFailuresCode) {
+  on({WorkerExited{at(1), {.code = 9}}});
+  EXPECT_THAT(on({Interrupted{SIGTERM}}), ends(SIGTERM, SIGTERM, 5s));
+  EXPECT_THAT(on({NothingLeft{}}), ElementsAre(Finish{9}));
+}
+
+TEST_F(DriverTest, WhatIgnoresSigtermIsKilled) {
+  on({Interrupted{SIGTERM}});
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_EQ(now, TimePoint{} + 5s);
+}
+
+class DriverOfTwoHosts : public DriverTest {
+ protected:
+  DriverOfTwoHosts() { driver = Driver({.workers = {at(0), there(0), there(1)}, .farewell = 10s}); }
+  static HostLost lost() { return {.host = 1, .why = "cut"}; }
+};
+
+TEST_F(DriverOfTwoHosts, EndWhenNothingIsLeftOnEither) {
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}, WorkerExited{there(0), kOk}, NothingLeft{0}}),
+              IsEmpty());
+  EXPECT_THAT(on({NothingLeft{0}}), IsEmpty()) << "reported twice";
+  EXPECT_THAT(on({WorkerExited{there(1), kOk}, NothingLeft{1}}), ElementsAre(Finish{0}));
+}
+
+TEST_F(DriverOfTwoHosts, AHostThatIsLostIsTheFailureAndItsRanksAreGone) {
+  on({WorkerExited{there(0), kOk}});
+  EXPECT_THAT(on({lost()}), ElementsAre(AnnounceHost{
+                                .host = 1, .workers = {there(1)}, .why = "cut", .first = true}));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_THAT(on({WorkerExited{at(0), kTerminated}, NothingLeft{0}}),
+              ElementsAre(Announce{.kind = Kind::stopped, .worker = at(0), .status = kTerminated},
+                          Finish{1}));
+}
+
+TEST_F(DriverOfTwoHosts, WhatFollowsFromALostHostIsAConsequence) {
+  on({WorkerEnds{at(0), there(1), "lost"}, WorkerExited{at(0), kRaised}});
+  const Actions actions = on({lost()});
+  EXPECT_THAT(
+      actions,
+      ElementsAre(
+          AnnounceHost{.host = 1, .workers = {there(0), there(1)}, .why = "cut", .first = true},
+          ReleaseOutput{at(0)},
+          Announce{.kind = Kind::consequence,
+                   .worker = at(0),
+                   .status = kRaised,
+                   .cause = there(1),
+                   .reason = "lost"}));
+}
+
+TEST_F(DriverOfTwoHosts, AHostThatIsLostAfterItsRanksHaveEndedWellIsNoFailure) {
+  on({WorkerExited{there(0), kOk}, WorkerExited{there(1), kOk}});
+  EXPECT_THAT(on({lost()}), ElementsAre(AnnounceHost{.host = 1, .workers = {}, .why = "cut"}));
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}, NothingLeft{0}}), ElementsAre(Finish{0}));
+}
+
+TEST_F(DriverOfTwoHosts, AHostIsLostOnce) {
+  on({NothingLeft{1}});
+  EXPECT_THAT(on({lost()}), IsEmpty());
+}
+
+TEST_F(DriverOfTwoHosts, AHostThatDoesNotAnswerTheOrderToKillIsGivenUp) {
+  on({Interrupted{SIGTERM}});
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_THAT(on({NothingLeft{0}}), IsEmpty());
+  EXPECT_THAT(wait(), ElementsAre(Abandon{{1}}, Finish{143}));
+  EXPECT_EQ(now, TimePoint{} + 15s);
+}
+
+TEST(WaitStatus, SurvivesTheWayThroughItsNumber) {
+  for (const ExitStatus status : {kOk, kRaised, kKilled, ExitStatus{.code = 255}})
+    EXPECT_EQ(exit_status(wait_status(status)), status);
+}
+
+}  // namespace
+}  // namespace hvd::launcher

@@ -1,0 +1,125 @@
+#include "launcher/driver/report.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace hvd::launcher {
+namespace {
+
+using NamedSignal = std::pair<int, const char*>;
+/// What sigabbrev_np of glibc 2.32 returns, for older ones.
+constexpr NamedSignal kSignals[] = {
+    {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+    {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},     {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+    {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+    {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"},     {SIGTERM, "SIGTERM"}, {SIGSTKFLT, "SIGSTKFLT"},
+    {SIGCHLD, "SIGCHLD"}, {SIGCONT, "SIGCONT"},     {SIGSTOP, "SIGSTOP"}, {SIGTSTP, "SIGTSTP"},
+    {SIGTTIN, "SIGTTIN"}, {SIGTTOU, "SIGTTOU"},     {SIGURG, "SIGURG"},   {SIGXCPU, "SIGXCPU"},
+    {SIGXFSZ, "SIGXFSZ"}, {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGWINCH, "SIGWINCH"},
+    {SIGPOLL, "SIGPOLL"}, {SIGPWR, "SIGPWR"},       {SIGSYS, "SIGSYS"},
+};
+
+/// A worker of an earlier generation has no rank now.
+std::string name_of(const WorkerId& worker, const Assignment& assignment) {
+  if (const auto rank = assignment.rank_of(worker)) return fmt::format("rank {}", *rank);
+  return fmt::format("worker {} in slot {}", worker.incarnation, worker.slot);
+}
+
+std::vector<std::string> report_first(const Announce& announce, const Assignment& assignment,
+                                      std::string line, const std::vector<std::string>& tail) {
+  if (announce.cause)
+    line += fmt::format("; it reported {} as the cause ({})", name_of(*announce.cause, assignment),
+                        announce.reason);
+  line += tail.empty() ? "; it wrote nothing" : "; its last lines:";
+  std::vector<std::string> lines{std::move(line)};
+  for (const std::string& said : tail) lines.push_back("    " + said);
+  return lines;
+}
+
+}  // namespace
+
+std::string signal_name(int signal) {
+  const auto* const found = std::ranges::find(kSignals, signal, &NamedSignal::first);
+  return found == std::end(kSignals) ? "unknown" : found->second;
+}
+
+std::string describe(const ExitStatus& status) {
+  if (status.signal == 0) return fmt::format("exited with code {}", status.code);
+  return fmt::format("was killed by signal {} ({})", status.signal, signal_name(status.signal));
+}
+
+std::vector<std::string> report(const Announce& announce, const Assignment& assignment,
+                                const std::vector<std::string>& tail, const std::string& host) {
+  const std::string who =
+      fmt::format("{}{}{}", name_of(announce.worker, assignment), host.empty() ? "" : " on ", host);
+  const std::string what = fmt::format("{} {}", who, describe(announce.status));
+  switch (announce.kind) {
+    case Announce::Kind::first:
+      return report_first(announce, assignment, what, tail);
+    case Announce::Kind::consequence:
+      return {fmt::format("{} as a consequence of {}", what, name_of(*announce.cause, assignment))};
+    case Announce::Kind::stopped:
+      return {fmt::format("{} was stopped ({})", who,
+                          signal_name(announce.status.shell_code() - kShellSignal))};
+    case Announce::Kind::later:
+      return {what + " after the first failure"};
+  }
+  return {};
+}
+
+std::string report(const AnnounceHost& announce, const Assignment& assignment,
+                   const std::string& host) {
+  if (announce.workers.empty())
+    return fmt::format("{} was lost after its ranks had ended: {}", host, announce.why);
+  std::vector<int> ranks;
+  for (const WorkerId& worker : announce.workers)
+    if (const auto rank = assignment.rank_of(worker)) ranks.push_back(*rank);
+  return fmt::format("{} was lost with rank{} {}: {}", host, ranks.size() == 1 ? "" : "s",
+                     fmt::join(ranks, ", "), announce.why);
+}
+
+std::string report(const AnnounceEnd& announce) {
+  if (announce.by.caller_gone)
+    return "the process that started this job has ended; ending all ranks";
+  const std::string by = signal_name(announce.by.signal);
+  if (announce.sent == SIGKILL) return fmt::format("{}: killing all ranks", by);
+  if (announce.sent == SIGTERM) return fmt::format("{}: ending all ranks", by);
+  return fmt::format(
+      "{}: interrupting all ranks; SIGTERM follows in {:g} s, or with another SIGINT", by,
+      std::chrono::duration<double>(announce.patience).count());
+}
+
+std::string why_not_started(int error) {
+  switch (error) {
+    case ENOEXEC:
+      return "it is neither a program nor a script that begins with #!";
+    case EAGAIN:
+      return "the limit of processes on its host is reached: raise ulimit -u, or the pids limit of "
+             "the cgroup";
+    default:
+      return std::strerror(error);
+  }
+}
+
+std::string report_left_here(const std::string& host) {
+  return fmt::format(
+      "processes of the job on {} have not ended after SIGKILL; they are blocked in the kernel, or "
+      "cannot be found",
+      host);
+}
+
+std::string report_left_there(const std::string& host) {
+  return fmt::format(
+      "host {} does not answer; its processes end when they detect that this launcher has ended",
+      host);
+}
+
+}  // namespace hvd::launcher

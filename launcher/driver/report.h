@@ -1,0 +1,34 @@
+// The messages that tell the user what happened to the workers, by rank. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/driver/driver.h"
+#include "launcher/worker/assignment.h"
+
+namespace hvd::launcher {
+
+/// "SIGTERM". "unknown" for a real-time signal or a number that is none.
+std::string signal_name(int signal);
+
+/// "exited with code 3", "was killed by signal 9 (SIGKILL)".
+std::string describe(const ExitStatus& status);
+
+/// Returns the lines of an announcement. `tail`: the last lines of the worker's output. `host`: its
+/// host, empty in a job on one host.
+std::vector<std::string> report(const Announce& announce, const Assignment& assignment,
+                                const std::vector<std::string>& tail, const std::string& host = "");
+std::string report(const AnnounceHost& announce, const Assignment& assignment,
+                   const std::string& host);
+std::string report(const AnnounceEnd& announce);
+
+/// Returns why a program was not started, by its errno.
+std::string why_not_started(int error);
+
+/// Processes on this machine that survived SIGKILL, or a host that does not answer the order to
+/// kill.
+std::string report_left_here(const std::string& host);
+std::string report_left_there(const std::string& host);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,41 @@
+#include "launcher/job.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "launcher/options/environment.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+std::string describe(const Job& job, int host) {
+  const auto workers = job.assignment.on_host(host);
+  return fmt::format("{} processes on {}: ranks {} to {}", workers.size(),
+                     job.hosts[static_cast<size_t>(host)].name, workers.front().ranks.rank,
+                     workers.back().ranks.rank);
+}
+
+}  // namespace
+
+std::vector<std::string> describe(const Job& job, uint16_t store_port) {
+  std::vector<std::string> lines;
+  for (size_t host = 0; host < job.hosts.size(); ++host)
+    lines.push_back(describe(job, static_cast<int>(host)));
+  lines.push_back(fmt::format("command: {} (found as {})", fmt::join(job.options.command, " "),
+                              job.command.program));
+  for (const auto& [name, value] : job.options.knobs)
+    lines.push_back(fmt::format("exports {}={} (from a flag or the config file)", name, value));
+  std::vector<std::string> names;
+  for (const auto& [name, value] : rank_variables("", RankAssignment())) names.push_back(name);
+  lines.push_back(fmt::format("exports {} to each rank", fmt::join(names, ", ")));
+  if (!job.is_local()) return lines;
+  StoreAddress address;
+  address.store = {kLoopback, store_port};
+  address.interfaces = job.options.interfaces;
+  for (const auto& [name, value] : host_variables(job.command.environment, address))
+    lines.push_back(fmt::format("exports {}={}", name, value));
+  return lines;
+}
+
+}  // namespace hvd::launcher

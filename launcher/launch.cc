@@ -1,0 +1,387 @@
+#include "launcher/launch.h"
+
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/transport/process_watch.h"
+#include "core/transport/store_server.h"
+#include "launcher/driver/driver.h"
+#include "launcher/driver/last_word.h"
+#include "launcher/driver/report.h"
+#include "launcher/launch_events.h"
+#include "launcher/links.h"
+#include "launcher/process/caller.h"
+#include "launcher/process/open_files.h"
+#include "launcher/process/own_signals.h"
+#include "launcher/start_file.h"
+#include "launcher/stream/input_source.h"
+#include "launcher/stream/output.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr int kAnyPort = 0;
+constexpr int kNotStarted = 126;  // as shells report it
+constexpr int kNoJob = 1;
+constexpr int kOutputLost = 1;  // for a job that ended well otherwise
+
+std::vector<WorkerId> ids_of(const Assignment& assignment) {
+  std::vector<WorkerId> ids;
+  for (const AssignedWorker& worker : assignment.workers()) ids.push_back(worker.id);
+  return ids;
+}
+
+class Launch {
+ public:
+  explicit Launch(const Job& job);
+  int run();
+
+ private:
+  void check_open_files() const;
+  std::optional<int> assemble();
+  int given_up(const Interrupted& by);
+  void start_all(const std::string& store_host);
+  void feed_rank_zero();
+  void turn();
+  void wait_for_something(std::optional<TimePoint> until);
+  std::vector<Event> take_signals();
+  void pass_on(int signal);
+  void suspend();
+  std::vector<Chunk> take_news(std::vector<Event>& events);
+  Event translated(const HostEvent& event);
+  WorkerExited not_started(const WorkerNotStarted& event);
+  std::vector<Event> take_records();
+  void show(const std::vector<Chunk>& chunks, const std::set<WorkerId>& workers, bool listed);
+  void perform(const std::vector<Action>& actions);
+  void perform(const Announce& announce);
+  void perform(const AnnounceHost& announce);
+  void perform(const AnnounceEnd& announce) { output_.say(report(announce)); }
+  void perform(const Abandon& abandon);
+  void perform(const HoldOutput& hold) { output_.hold(hold.worker); }
+  void perform(const ReleaseOutput& release) { output_.release(release.worker); }
+  void perform(const SignalAll& all);
+  void perform(const Finish& finish) { exit_code_ = finish.exit_code; }
+  void watch_consoles();
+  int finish(int exit_code);
+  TimePoint now() const { return clock_.now(); }
+
+  const Job& job_;
+  Assignment assignment_;  ///< of the current generation
+  SystemClock clock_;
+  Driver driver_;
+  Output output_;
+  ProcessDefaults defaults_;
+  FileDescriptor caller_;  ///< the process that the job ends with, if any
+  const JobKey key_;
+  std::optional<StoreServer> store_;
+  OwnSignals signals_{defaults_};
+  LaunchEvents events_;
+  std::optional<Links> links_;
+  std::optional<InputSource> input_;  ///< while a rank 0 on another host reads it
+  std::set<std::string> told_;        ///< keys of last messages that were processed
+  bool output_paused_ = false;
+  bool look_at_store_ = false;  ///< there may be new last messages
+  bool ranks_started_ = false;
+  bool start_failed_ = false;
+  std::optional<int> exit_code_;
+};
+
+Launch::Launch(const Job& job)
+    : job_(job),
+      assignment_(job.assignment),
+      driver_({.workers = ids_of(job.assignment), .grace = job.grace}),
+      output_({.timestamps = job.options.prefix_timestamp,
+               .folder = job.options.output_filename,
+               .one_terminal = isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0},
+              STDOUT_FILENO, STDERR_FILENO),
+      key_(job.options.caller_key ? read_caller_key(*job.options.caller_key) : make_job_key()) {
+  output_.assign(assignment_);
+  allow_many_descriptors(defaults_);
+  check_open_files();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // if the supervisor is killed, its children become ours
+  store_.emplace(key_, job.is_local() ? kLoopback : "", kAnyPort);
+  if (job.options.caller) caller_ = open_process(*job.options.caller);
+  if (job.options.verbose)
+    for (const std::string& line : describe(job, store_->port())) output_.say(line);
+  links_.emplace(job, key_, store_->port(), defaults_);
+  for (size_t index = 0; index < links_->size(); ++index)
+    events_.watch_link(index, (*links_)[index].fd());
+  events_.watch_always(signals_.fd());
+  if (caller_) events_.watch_always(caller_.get());
+  events_.watch_store(store_->fd());
+}
+
+void Launch::check_open_files() const {
+  OpenFiles files{.store_clients = static_cast<size_t>(assignment_.size())};
+  size_t others = 0;
+  for (const JobHost& host : job_.hosts) {
+    if (host.local) {
+      files.local_ranks += static_cast<size_t>(host.slots);
+    } else {
+      ++others;
+    }
+  }
+  files.ssh_count = std::min(others, job_.fan_out);
+  const std::string shortage = shortage_of(files, defaults_);
+  if (!shortage.empty())
+    fail(Code::invalid_argument, fmt::format("{}; {}", shortage, more_files_advice()));
+}
+
+int Launch::run() {
+  if (job_.is_local()) {
+    start_all(kLoopback);
+  } else if (const auto failed = assemble()) {
+    return finish(*failed);
+  }
+  while (!exit_code_) turn();
+  return finish(*exit_code_);
+}
+
+/// Waits until every host is ready, then starts the ranks on all of them. If a host is not ready in
+/// time, returns the exit code; no rank has been started anywhere.
+std::optional<int> Launch::assemble() {
+  const TimePoint deadline = now() + job_.start_timeout;
+  while (now() < deadline && !links_->settled()) {
+    wait_for_something(deadline);
+    for (const Event& event : take_signals())
+      if (const auto* stop = std::get_if<Interrupted>(&event)) return given_up(*stop);
+    std::vector<Event> none;
+    take_news(none);
+    if (look_at_store_) store_->step();
+  }
+  std::vector<StartRow> result = links_->rows();
+  for (StartRow& row : result) row = timed_out(std::move(row), job_.start_timeout.count());
+  if (const auto& path = job_.options.tell_start; path && !write_start_file(*path, result))
+    output_.say(fmt::format("--tell-start: {} cannot be written", *path));
+  if (std::ranges::any_of(result, &StartRow::failed)) {
+    for (const std::string& line : start_table(result)) output_.say(line);
+    return kNoJob;
+  }
+  std::string store_host;
+  for (const StartRow& row : result) {
+    if (store_host.empty()) store_host = row.reached_at;
+    if (job_.options.verbose && !row.local)
+      output_.say(fmt::format("{} is ready: it reaches this machine at {} through interface {}",
+                              row.host, row.reached_at, row.interface));
+  }
+  start_all(store_host);
+  return std::nullopt;
+}
+
+/// No rank has been started, so no signals are needed.
+int Launch::given_up(const Interrupted& by) {
+  perform(AnnounceEnd{by, SIGTERM, {}});
+  return ExitStatus{.signal = by.signal}.shell_code();
+}
+
+void Launch::start_all(const std::string& store_host) {
+  const std::vector<StartRow> rows = links_->rows();
+  for (size_t host = 0; host < rows.size(); ++host) {
+    const StartRow& row = rows[host];
+    if (!row.warning.empty()) output_.say(fmt::format("{}: {}", row.host, row.warning));
+    const int first_rank = assignment_.on_host(static_cast<int>(host)).front().ranks.rank;
+    if (job_.options.verbose)
+      output_.say(fmt::format("CPUs of {}: {}", row.host, cpus_text(row, first_rank)));
+  }
+  links_->start_workers(assignment_.workers(), {store_host, store_->port()});
+  links_->no_more_workers();
+  ranks_started_ = true;
+  if (job_.hosts.front().local) return;
+  input_.emplace(STDIN_FILENO);
+  events_.watch_input(input_->fd());
+  feed_rank_zero();
+}
+
+/// Reads as much as rank 0's host has room for.
+void Launch::feed_rank_zero() {
+  HostLink& link = links_->rank_zero();
+  for (auto room = link.input_room(); room; room = link.input_room()) {
+    const auto bytes = input_->read(*room);
+    if (!bytes) return;
+    link.give_input(*bytes);
+  }
+  events_.unwatch_input(input_->fd());
+  input_.reset();
+}
+
+/// The order matters. Output and events are read first, then the Store's records, which are
+/// processed before them. So a rank's report that it ends because of another rank is processed
+/// before the output that it wrote afterwards is shown. The failure of the other rank (an event) is
+/// announced before the output of the ranks that follow.
+void Launch::turn() {
+  std::optional<TimePoint> until = driver_.deadline();
+  if (const auto other = output_.deadline(); other && (!until || *other < *until)) until = other;
+  wait_for_something(until);
+  std::vector<Event> events;
+  const std::vector<Chunk> chunks = take_news(events);
+  perform(driver_.on(now(), take_records()));
+  std::set<WorkerId> exited;
+  for (const Event& event : events)
+    if (const auto* one = std::get_if<WorkerExited>(&event)) exited.insert(one->worker);
+  show(chunks, exited, true);
+  for (const Event& event : take_signals()) events.push_back(event);
+  perform(driver_.on(now(), std::move(events)));
+  show(chunks, exited, false);
+  output_.pass(now());
+  output_.console(Stream::out).pump();
+  output_.console(Stream::err).pump();
+  watch_consoles();
+  if (input_) feed_rank_zero();
+}
+
+void Launch::wait_for_something(std::optional<TimePoint> until) {
+  events_.wait(until ? std::optional<Duration>(*until - now()) : std::nullopt);
+  look_at_store_ = events_.store_moved();
+}
+
+std::vector<Event> Launch::take_signals() {
+  std::vector<Event> events;
+  for (const int signal : signals_.take()) {
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      pass_on(signal);
+    } else if (signal == SIGTSTP) {
+      suspend();
+    } else {
+      events.emplace_back(Interrupted{signal});
+    }
+  }
+  if (caller_ && has_ended(caller_)) {
+    events.emplace_back(Interrupted{.signal = SIGTERM, .caller_gone = true});
+    caller_.reset();  // closing it removes it from the epoll
+  }
+  return events;
+}
+
+/// The ranks decide what the signal means, for example to save their state.
+void Launch::pass_on(int signal) {
+  if (!ranks_started_)
+    return output_.say(
+        fmt::format("{} is ignored: no rank has been started yet", signal_name(signal)));
+  perform(SignalAll{signal});
+}
+
+/// Ctrl-Z stops the ranks too, which are not in the terminal's session.
+void Launch::suspend() {
+  links_->signal_all(SIGSTOP);
+  signals_.stop_here();
+  links_->signal_all(SIGCONT);
+}
+
+std::vector<Chunk> Launch::take_news(std::vector<Event>& events) {
+  std::vector<Chunk> chunks;
+  for (const size_t index : events_.moved_links()) {
+    HostNews news;
+    (*links_)[index].take(news);
+    for (Chunk& chunk : news.output) chunks.push_back(std::move(chunk));
+    for (const HostEvent& event : news.events) {
+      events.push_back(translated(event));
+      look_at_store_ = true;  // it may hold the last message of a worker that has ended
+    }
+  }
+  return chunks;
+}
+
+Event Launch::translated(const HostEvent& event) {
+  if (const auto* exited = std::get_if<WorkerExited>(&event)) return *exited;
+  if (const auto* missing = std::get_if<WorkerNotStarted>(&event)) return not_started(*missing);
+  if (const auto* empty = std::get_if<HostEmpty>(&event)) return NothingLeft{empty->host};
+  const auto& gone = std::get<HostGone>(event);
+  return HostLost{.host = gone.host, .why = gone.why, .exit_code = gone.exit_code};
+}
+
+/// The reason is the same for all workers: it is reported once, and the others count as ended well.
+WorkerExited Launch::not_started(const WorkerNotStarted& event) {
+  if (std::exchange(start_failed_, true)) return {event.worker, {}};
+  output_.say(fmt::format("{} could not be started: {}", job_.command.program,
+                          why_not_started(event.error)));
+  return {event.worker, {.code = kNotStarted}};
+}
+
+std::vector<Event> Launch::take_records() {
+  std::vector<Event> events;
+  if (!look_at_store_) return events;
+  store_->step();
+  for (const auto& [key, value] : store_->matching(kLastWords)) {
+    if (!told_.insert(key).second) continue;
+    const auto word = parse_last_word(key, as_text(value));
+    if (!word) continue;
+    if (const auto ends = worker_ends(*word, assignment_)) events.push_back(*ends);
+  }
+  return events;
+}
+
+/// Shows the chunks of the listed workers, or of all other workers.
+void Launch::show(const std::vector<Chunk>& chunks, const std::set<WorkerId>& workers,
+                  bool listed) {
+  for (const Chunk& chunk : chunks) {
+    if (workers.contains(chunk.worker) != listed) continue;
+    if (chunk.bytes.empty()) {
+      output_.ended(chunk.worker, chunk.stream);
+    } else {
+      output_.received(chunk.worker, chunk.stream, chunk.bytes, now());
+    }
+  }
+}
+
+void Launch::perform(const std::vector<Action>& actions) {
+  for (const Action& action : actions)
+    std::visit([this](const auto& one) { perform(one); }, action);
+}
+
+void Launch::perform(const Announce& announce) {
+  // A rank that ended by a signal of the launcher is reported only if it needed SIGKILL.
+  const bool expected = announce.kind == Announce::Kind::stopped &&
+                        announce.status.shell_code() != ExitStatus{.signal = SIGKILL}.shell_code();
+  if (expected && !job_.options.verbose) return;
+  const std::string where = job_.hosts.size() == 1 ? "" : job_.host_of(announce.worker).name;
+  for (const std::string& line :
+       report(announce, assignment_, output_.tail(announce.worker), where))
+    output_.say(line);
+}
+
+void Launch::perform(const AnnounceHost& announce) {
+  output_.say(report(announce, assignment_, job_.hosts[static_cast<size_t>(announce.host)].name));
+}
+
+void Launch::perform(const Abandon& abandon) {
+  for (const int index : abandon.hosts) {
+    const JobHost& host = job_.hosts[static_cast<size_t>(index)];
+    output_.say(host.local ? report_left_here(host.name) : report_left_there(host.name));
+  }
+}
+
+void Launch::perform(const SignalAll& all) {
+  if (job_.options.verbose)
+    output_.say(fmt::format("sending {} to the ranks", signal_name(all.signal)));
+  links_->signal_all(all.signal);
+}
+
+void Launch::watch_consoles() {
+  for (const Stream stream : {Stream::out, Stream::err})
+    events_.watch_console(stream, output_.console(stream));
+  if (output_paused_ == output_.is_full()) return;
+  output_paused_ = output_.is_full();
+  links_->pause_output(output_paused_);
+}
+
+int Launch::finish(int exit_code) {
+  output_.end_all();
+  // While the remaining output is written, the user can interrupt the launcher as usual. Signals
+  // for the ranks are too late and ignored.
+  signals_.give_back();
+  const bool complete = output_.finish();
+  return exit_code == 0 && !complete ? kOutputLost : exit_code;
+}
+
+}  // namespace
+
+int launch(const Job& job) { return Launch(job).run(); }
+
+}  // namespace hvd::launcher

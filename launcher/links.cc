@@ -1,0 +1,112 @@
+#include "launcher/links.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "launcher/local/local_link.h"
+#include "launcher/options/environment.h"
+#include "launcher/remote/host_tree.h"
+#include "launcher/remote/remote_link.h"
+#include "launcher/stream/input_source.h"
+
+namespace hvd::launcher {
+namespace {
+
+LocalPlan local_plan(const Job& job, size_t index) {
+  const JobHost& host = job.hosts[index];
+  LocalPlan plan;
+  plan.host = static_cast<int>(index);
+  plan.host_name = host.name;
+  plan.store.interfaces = job.options.interfaces;
+  plan.store.one_host = job.is_local();
+  if (may_read(STDIN_FILENO)) plan.rank_zero_input = STDIN_FILENO;
+  plan.binding = binding_here(host.slots, job.binding);
+  if (is_refused(plan.binding, job.binding))
+    fail(Code::invalid_argument,
+         fmt::format("{}: {}; {}", host.name, plan.binding.why_not, kNotBoundAdvice));
+  return plan;
+}
+
+AgentSetup setup_of_all(const Job& job, const JobKey& key, uint16_t store_port) {
+  AgentSetup setup;
+  setup.key = key;
+  setup.folder = job.folder;
+  setup.command = job.command.arguments;
+  setup.environment = job.command.environment;
+  setup.interfaces = job.options.interfaces;
+  setup.store_addresses = job.addresses;
+  setup.store_port = store_port;
+  setup.start_timeout_seconds = static_cast<uint32_t>(job.start_timeout.count());
+  setup.binding = job.binding;
+  return setup;
+}
+
+}  // namespace
+
+Links::Links(const Job& job, const JobKey& key, uint16_t store_port,
+             const ProcessDefaults& defaults)
+    : job_(job) {
+  for (size_t index = 0; index < job.hosts.size(); ++index) {
+    if (!job.hosts[index].local) continue;
+    links_.push_back(
+        std::make_unique<LocalLink>(job.command, local_plan(job, index), key, defaults));
+    if (index == 0) rank_zero_ = links_.back().get();
+  }
+  if (job.is_local()) return;
+  setup_ = setup_of_all(job, key, store_port);
+  add_remote_links(defaults);
+}
+
+void Links::add_remote_links(const ProcessDefaults& defaults) {
+  std::vector<RemoteHost> hosts;
+  for (size_t index = 0; index < job_.hosts.size(); ++index)
+    if (const JobHost& host = job_.hosts[index]; !host.local)
+      hosts.push_back({static_cast<uint32_t>(index), host.name, host.slots});
+  const Environment own = process_environment();
+  for (const Branch& branch : branches(0, hosts.size(), job_.fan_out)) {
+    const auto first = hosts.begin() + static_cast<std::ptrdiff_t>(branch.first);
+    RemotePlan plan{
+        .hosts = {first, first + static_cast<std::ptrdiff_t>(branch.count)},
+        .fan_out = job_.fan_out,
+        .output_window = std::max(kLeastOutputWindowBytes, kOutputWindowBytes / hosts.size()),
+        .ssh = job_.ssh};
+    links_.push_back(std::make_unique<RemoteLink>(std::move(plan), setup_, own, defaults));
+    if (first->index == 0) rank_zero_ = links_.back().get();
+  }
+}
+
+std::vector<StartRow> Links::rows() const {
+  std::vector<StartRow> result(job_.hosts.size());
+  for (const auto& link : links_) link->tell_rows(result);
+  return result;
+}
+
+bool Links::settled() const {
+  return std::ranges::all_of(links_, [](const auto& link) { return link->settled(); });
+}
+
+void Links::start_workers(std::span<const AssignedWorker> workers, const Address& store) {
+  for (const auto& link : links_) link->start_workers(workers, store);
+}
+
+void Links::no_more_workers() {
+  for (const auto& link : links_) link->no_more_workers();
+}
+
+void Links::signal(const WorkerId& worker, int signal) {
+  for (const auto& link : links_) link->signal(worker, signal);
+}
+
+void Links::signal_all(int signal) {
+  for (const auto& link : links_) link->signal_all(signal);
+}
+
+void Links::pause_output(bool paused) {
+  for (const auto& link : links_) link->pause_output(paused);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,49 @@
+// The links to all hosts of a job: one to this machine, if it has workers, and one for each ssh.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/transport/handshake.h"
+#include "launcher/job.h"
+#include "launcher/local/host_link.h"
+#include "launcher/remote/agent_frames.h"
+
+namespace hvd::launcher {
+
+class Links {
+ public:
+  /// Starts one ssh per host that this machine reaches directly, but no worker. `job` and
+  /// `defaults` outlive this. Throws Error{invalid_argument} if ranks are to be bound and cannot
+  /// be.
+  Links(const Job& job, const JobKey& key, uint16_t store_port, const ProcessDefaults& defaults);
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+
+  size_t size() const { return links_.size(); }
+  HostLink& operator[](size_t index) { return *links_[index]; }
+  /// Returns the link to rank 0 of the first generation.
+  HostLink& rank_zero() { return *rank_zero_; }
+
+  /// Returns the start-up state of each host, in the order of the job's hosts.
+  std::vector<StartRow> rows() const;
+  bool settled() const;
+  /// Starts each worker on the host in its id. `store`: the Store's address on this machine.
+  void start_workers(std::span<const AssignedWorker> workers, const Address& store);
+  void no_more_workers();
+  void signal(const WorkerId& worker, int signal);
+  void signal_all(int signal);
+  void pause_output(bool paused);
+
+ private:
+  void add_remote_links(const ProcessDefaults& defaults);
+
+  const Job& job_;
+  AgentSetup setup_;  ///< for other hosts
+  std::vector<std::unique_ptr<HostLink>> links_;
+  HostLink* rank_zero_ = nullptr;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,129 @@
+"""Waiting for other ranks by way of the store of torch, before something blocks that cannot tell
+who is missing."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from horovod.common._extension import core
+from horovod.torch.distributed._errors import DistributedError, as_of_torch
+
+#: Between two looks: the first, and the longest.
+_FIRST_PAUSE_SECONDS = 0.0005
+_LONGEST_PAUSE_SECONDS = 0.05
+#: After an error of the store: how long to wait for the runtime to name the lost rank.
+_LOSS_SECONDS = 1.0
+
+_HELD = b"held"
+
+
+class Meetings:
+    """Those of the ranks of one group. Any thread may call."""
+
+    def __init__(
+        self, store: Any, rank: int, ranks: list[int], timeout: timedelta, life: str
+    ) -> None:
+        """`store`: that of the group, which may have the keys of earlier groups. `rank`, `ranks`:
+        of this process and of the group, global. `timeout`: of a meeting, if it has no other one.
+        It may be changed. `life`: the same on these ranks, and new for each group."""
+        self.rank = rank
+        self.ranks = ranks
+        self._store = store
+        self.timeout = timeout
+        self._life = life
+
+    def seconds(self) -> float:
+        """Returns the timeout."""
+        return self.timeout.total_seconds()
+
+    def meet(
+        self,
+        key: str,
+        doing: str,
+        ranks: Sequence[int] | None = None,
+        timeout: timedelta | None = None,
+    ) -> None:
+        """Blocks until `ranks` (None: all of the group) have called it with this `key`, which is
+        used once. The store is not blocked meanwhile: other threads may use it.
+
+        Raises: DistributedError that names the missing ranks, after `timeout`, also on those of
+        them that come later; one that names the lost rank, if the job ends.
+        """
+        limit = self.timeout if timeout is None else timeout
+        place = f"horovod/{self._life}/{key}"
+        try:
+            self._meet(place, doing, list(self.ranks if ranks is None else ranks), limit)
+        except DistributedError:
+            raise
+        except RuntimeError as error:
+            self._check_job(_LOSS_SECONDS)
+            raise DistributedError(
+                f"rank {self.rank}: {doing}: the store of torch.distributed failed: {error}; look "
+                "at the process that serves it, which is rank 0 or torchrun"
+            ) from error
+
+    def _meet(self, place: str, doing: str, missing: list[int], limit: timedelta) -> None:
+        self._store.set(f"{place}/{self.rank}", b"1")
+        deadline = time.monotonic() + limit.total_seconds()
+        pause = _FIRST_PAUSE_SECONDS
+        while missing := [rank for rank in missing if not self._has_come(place, rank)]:
+            if time.monotonic() >= deadline or self._store.check([f"{place}/outcome"]):
+                break
+            if pause >= _LONGEST_PAUSE_SECONDS:
+                self._check_job()
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        self._agree(place, doing, missing, limit)
+
+    def _agree(self, place: str, doing: str, missing: list[int], limit: timedelta) -> None:
+        """The first rank to be done decides for all of them: the others may see more or fewer."""
+        mine = _HELD
+        if missing:
+            mine = (
+                f"{_names(missing)} not called it after {limit.total_seconds():g} s; look at what "
+                f"{_they(missing)} waiting for, or pass a longer timeout"
+            ).encode()
+        outcome = self._store.compare_set(f"{place}/outcome", "", mine.decode())
+        if outcome == _HELD:
+            return
+        other = "" if outcome == mine else "another rank has given up: "
+        raise DistributedError(f"rank {self.rank}: {doing}: {other}{outcome.decode()}")
+
+    def _check_job(self, seconds: float = 0.0) -> None:
+        """Raises the error with which the job has ended, or ends within `seconds`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with as_of_torch():
+                core.Group([self.rank])  # cannot be created once the job has ended
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(_LONGEST_PAUSE_SECONDS)
+
+    def _has_come(self, place: str, rank: int) -> bool:
+        return bool(self._store.check([f"{place}/{rank}"]))
+
+
+def timeout_being_set() -> timedelta | None:
+    """Returns the timeout that `_set_pg_timeout` of torch is called with, None if the caller of the
+    caller is another function. torch gives it only to the backends that it knows, and warns."""
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = frame.f_back if frame is not None else None
+    if frame is None or frame.f_code.co_name != "_set_pg_timeout":
+        return None
+    timeout: timedelta = frame.f_locals["timeout"]
+    return timeout
+
+
+def _names(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} has"
+    return f"ranks {', '.join(map(str, ranks))} have"
+
+
+def _they(ranks: Sequence[int]) -> str:
+    return "it is" if len(ranks) == 1 else "they are"

@@ -1,0 +1,119 @@
+"""Tests that run on every rank of a real job, with device tensors on the stand-ins for the GPU
+driver and NCCL (tests/fake_cuda).
+
+`@on_ranks(1, 2, 4)` makes a test of a function: it runs on all ranks of a job of 1, then of 2 and
+of 4 processes, and passes when it passes on all of them. Tests of one size and one environment
+share a job, in which each rank has a GPU of its own. `run_job` starts a job for a single function.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_jobs import Job, Outcome, launcher, outcomes_of, start_job
+from rank_jobs import tell as tell
+from shared_jobs import SharedJobs, name_as
+
+from devtool.torch_device import LIBRARY, STAND_INS
+
+#: A test that takes longer hangs. Generous: suites share the cores.
+WATCHDOG_SECONDS = 60
+JOB_SECONDS = 300
+HERE = Path(__file__).parent
+
+#: Short delays: a test has hundreds of pieces of queued work, and what is not ordered is found
+#: without delays.
+ENVIRONMENT = {
+    "LD_LIBRARY_PATH": os.pathsep.join(
+        filter(None, [str(STAND_INS), os.environ.get("LD_LIBRARY_PATH")])
+    ),
+    "FAKE_CUDA_DEVICES": "4",
+    "FAKE_CUDA_DELAY_US": "50",
+}
+
+Environment = tuple[tuple[str, str], ...]
+Body = tuple[str, str]  # module, function
+Key = tuple[str, str, Environment]
+
+bodies: dict[Body, Callable[[], None]] = {}
+
+
+def is_runnable() -> bool:
+    built = LIBRARY.is_file() and (STAND_INS / "libcuda.so.1").is_file()
+    return launcher() is not None and built and not is_on_gpu()
+
+
+def is_on_gpu() -> bool:
+    """Whether the tests run on a real GPU, which all ranks share."""
+    return os.environ.get("HVD_TEST_DEVICE") == "cuda"
+
+
+needs_stand_ins = pytest.mark.skipif(
+    "not __import__('gpu_ranks').is_runnable()", reason="not built: ./dev test gpu builds it"
+)
+
+
+needs_device = pytest.mark.skipif(
+    "not __import__('gpu_ranks').is_runnable() and not __import__('gpu_ranks').is_on_gpu()",
+    reason="not built: ./dev test gpu builds it",
+)
+
+
+def start(size: int, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> Job:
+    if not is_on_gpu():
+        environment = {**ENVIRONMENT, **environment}
+    elif size > 1:
+        environment = {"HOROVOD_GPU_OPERATIONS": "host", **environment}
+    return start_job(size, HERE / "gpu_rank_main.py", arguments, folder, environment, JOB_SECONDS)
+
+
+def run_job(size: int, body: Callable[[], None], **environment: str) -> Job:
+    """Runs one function of a test module on `size` ranks. It is up to it to call `init`."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["only", body.__module__, body.__name__]
+        return start(size, arguments, Path(folder), environment)
+
+
+def on_ranks(*sizes: int, **env: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
+    """See the top of this file. `env`: of the ranks."""
+    environment = tuple(sorted(env.items()))
+
+    def decorate(body: Callable[[], None]) -> Callable[..., None]:
+        where = (body.__module__, body.__name__)
+        bodies[where] = body
+
+        @needs_device
+        @pytest.mark.parametrize("np", sizes)
+        def test(np: int, request: pytest.FixtureRequest) -> None:
+            jobs.report((np, environment), (*where, environment), request)
+
+        name_as(body, test)
+        test.on_gpu_ranks = (*where, environment)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def select(items: list[pytest.Item]) -> None:
+    """Remembers which tests are wanted, so that one job can run them all."""
+    for item in items:
+        key: Any = getattr(getattr(item, "function", None), "on_gpu_ranks", None)
+        if key is not None:
+            jobs.select((item.callspec.params["np"], key[2]), key)  # type: ignore[attr-defined]
+
+
+def run_bodies(kind: tuple[int, Environment], wanted: Sequence[Key]) -> dict[Key, Outcome]:
+    """Runs tests in one job until the job ends."""
+    size, environment = kind
+    arguments = [f"{module}:{name}" for module, name, _ in wanted]
+    with tempfile.TemporaryDirectory() as folder:
+        job = start(size, ["all", *arguments], Path(folder), dict(environment))
+    return outcomes_of(job, wanted)
+
+
+jobs = SharedJobs(run_bodies)

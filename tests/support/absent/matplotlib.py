@@ -1,0 +1,3 @@
+"""Stands before the matplotlib that is installed, for processes that draw nothing: ../slim.py."""
+
+raise ImportError("this process starts without matplotlib")

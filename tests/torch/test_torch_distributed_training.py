@@ -1,0 +1,199 @@
+"""What torch builds on its process groups, over the backend "hvd" and over gloo."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+from test_torch_distributed import both
+from torch.nn.parallel import DistributedDataParallel
+
+import horovod.torch as hvd
+from horovod.common.exceptions import HorovodMismatchError
+
+STEPS = 3
+
+
+def model(width: int = 16) -> torch.nn.Module:
+    torch.manual_seed(3)
+    layers = [torch.nn.Linear(8, width), torch.nn.ReLU(), torch.nn.Linear(width, 1)]
+    return torch.nn.Sequential(*layers)
+
+
+def batch(step: int) -> torch.Tensor:
+    return torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + hvd.rank()))
+
+
+def step_by_step(wrapped: torch.nn.Module, optimizer: Any = None) -> None:
+    optimizer = optimizer or torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        wrapped(batch(step)).square().mean().backward()
+        optimizer.step()
+
+
+def train(wrapped: torch.nn.Module, optimizer: Any = None) -> torch.Tensor:
+    """Returns the parameters after some steps."""
+    step_by_step(wrapped, optimizer)
+    return torch.cat([each.detach().flatten() for each in wrapped.parameters()])
+
+
+def is_as_over_gloo(run: Callable[[Any], torch.Tensor]) -> None:
+    ours, theirs = (run(group) for group in both())
+    torch.testing.assert_close(ours, theirs)
+    every = hvd.allgather(ours[None])
+    assert bool((every == every[0]).all())
+
+
+@on_ranks(2, 3)
+def test_ddp_trains_as_over_gloo() -> None:
+    for options in (
+        {},
+        {"gradient_as_bucket_view": True, "bucket_cap_mb": 0.0001},
+        {"static_graph": True},
+        {"find_unused_parameters": True},
+    ):
+        is_as_over_gloo(
+            lambda group, o=options: train(
+                DistributedDataParallel(model(), process_group=group, **o)
+            )
+        )
+
+
+@on_ranks(2)
+def test_hooks_and_rounds_of_ddp_work() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    def hooked(group: Any) -> torch.Tensor:
+        wrapped = DistributedDataParallel(model(), process_group=group)
+        wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)
+        return train(wrapped)
+
+    def low_rank(group: Any, **options: Any) -> torch.Tensor:
+        wrapped = DistributedDataParallel(model(), process_group=group, **options)
+        state = powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2, min_compression_rate=1)
+        wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return train(wrapped)
+
+    def accumulated(group: Any) -> torch.Tensor:
+        wrapped = DistributedDataParallel(model(), process_group=group)
+        optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+        for step in range(4):
+            last = step % 2 == 1
+            with contextlib.nullcontext() if last else wrapped.no_sync():
+                wrapped(batch(step)).square().mean().backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+        return torch.cat([each.detach().flatten() for each in wrapped.parameters()])
+
+    for run in (hooked, low_rank, accumulated):
+        is_as_over_gloo(run)
+    for _ in range(5):  # gloo may hang: callbacks of several buckets run at any time
+        ours = low_rank(both()[0], bucket_cap_mb=0.0001)
+        every = hvd.allgather(ours[None])
+        assert bool((every == every[0]).all())
+
+
+@on_ranks(2, 3)
+def test_ranks_with_less_data_join() -> None:
+    from torch.distributed.algorithms.join import Join
+
+    both()
+    wrapped = DistributedDataParallel(model())
+    with Join([wrapped]):
+        for step in range(2 + hvd.rank()):
+            wrapped(batch(step)).square().mean().backward()
+    gradients = torch.cat([each.grad.flatten() for each in wrapped.parameters()])
+    assert bool(gradients.isfinite().all())
+    dist.barrier()
+
+
+@on_ranks(2)
+def test_sharded_training_is_as_over_gloo() -> None:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    def fsdp(group: Any) -> torch.Tensor:
+        sharded = model()
+        fully_shard(sharded, mesh=DeviceMesh.from_group(group, "cpu"))
+        step_by_step(sharded)
+        return torch.cat([each.full_tensor().flatten() for each in sharded.parameters()])
+
+    def zero(group: Any) -> torch.Tensor:
+        wrapped = DistributedDataParallel(model(), process_group=group)
+        optimizer = ZeroRedundancyOptimizer(
+            wrapped.parameters(), torch.optim.Adam, process_group=group, lr=0.01
+        )
+        return train(wrapped, optimizer)
+
+    for run in (fsdp, zero):
+        is_as_over_gloo(run)
+
+
+@on_ranks(2)
+def test_a_checkpoint_of_shards_is_read_again() -> None:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    both()
+    mesh = init_device_mesh("cpu", (hvd.size(),))
+    whole = torch.arange(12.0).view(6, 2)
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
+    dcp.save({"w": distribute_tensor(whole, mesh, [Shard(0)])}, checkpoint_id=folder)
+    read = {"w": distribute_tensor(torch.zeros(6, 2), mesh, [Shard(1)])}
+    dcp.load(read, checkpoint_id=folder)
+    assert torch.equal(read["w"].full_tensor(), whole)
+
+
+@on_ranks(2)
+def test_functional_collectives_are_compiled_in_one_graph() -> None:
+    import torch.distributed._functional_collectives as functional
+
+    group, size = both()[0], hvd.size()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        summed = functional.all_reduce(x * 2, "sum", group)
+        gathered = functional.all_gather_tensor(summed + 1, 0, group)
+        part = functional.reduce_scatter_tensor(gathered, "sum", 0, group)
+        return functional.all_to_all_single(part, None, None, group)
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    expected = torch.full((2,), float((2 * size + 1) * size))
+    for run in (step, compiled):
+        assert torch.equal(run(torch.ones(2)), expected)
+
+
+@on_ranks(2, 3)
+def test_ddp_on_different_models_names_the_parameter_on_all_ranks() -> None:
+    both()
+    last = hvd.size() - 1
+    wide = model(16 + (hvd.rank() == last))
+    said = rf'parameter 0 of rank 0 is "0.weight" of shape \[16, 8\].*of rank {last}.*\[17, 8\]'
+    with pytest.raises(HorovodMismatchError, match=said):
+        DistributedDataParallel(wide)
+    more = torch.nn.Sequential(model(), *[torch.nn.Linear(1, 1)] * (hvd.rank() == last))
+    with pytest.raises(HorovodMismatchError, match=r'is missing, .*"1.weight"'):
+        DistributedDataParallel(more)
+    train(DistributedDataParallel(model()))
+
+
+@on_ranks(2, 3)
+def test_ddp_compares_no_names_and_nothing_that_it_ignores() -> None:
+    both()
+    named = torch.nn.Sequential()
+    named.add_module(f"of_rank_{hvd.rank()}", model())
+    wide = 1 + hvd.rank()
+    named.add_module("own", torch.nn.Linear(1, wide, bias=False))
+    named._ddp_params_and_buffers_to_ignore = ["own.weight"]
+    wrapped = DistributedDataParallel(named)
+    wrapped(batch(0)).sum().backward()
+    assert named.own.weight.grad is not None

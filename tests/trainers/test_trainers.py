@@ -1,0 +1,32 @@
+"""Trainers that know nothing of Horovod train over the backend "hvd" as over gloo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rank_jobs import Job, start_job
+
+SCRIPT = Path(__file__).parent / "training.py"
+SECONDS = 300
+
+
+def trained(trainer: str, backend: str, folder: Path) -> Job:
+    folder.mkdir()
+    job = start_job(2, SCRIPT, [trainer, backend], folder, {}, SECONDS)
+    assert job.returncode == 0, job.output
+    return job
+
+
+@pytest.mark.parametrize("trainer", ["lightning", "accelerate", "transformers"])
+def test_a_trainer_ends_with_equal_parameters_and_the_loss_of_gloo(
+    trainer: str, tmp_path: Path
+) -> None:
+    ours = trained(trainer, "hvd", tmp_path / "hvd")
+    ((loss_0, first),), ((loss_1, second),) = ours.told
+    assert first == second
+    gloo = trained(trainer, "gloo", tmp_path / "gloo")
+    ((loss_of_gloo_0, parameters),), ((loss_of_gloo_1, _),) = gloo.told
+    assert [loss_0, loss_1] == pytest.approx([loss_of_gloo_0, loss_of_gloo_1], rel=1e-5)
+    assert first == pytest.approx(parameters, rel=1e-5, abs=1e-6)
+    assert len(set(first)) > 1
