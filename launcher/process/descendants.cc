@@ -108,6 +108,29 @@ uint64_t signal_mask(std::string_view status, std::string_view name) {
   return mask;
 }
 
+/// True if a process blocks what sigfillset blocks. Who takes signals from a queue usually blocks
+/// only those.
+bool blocks_all_signals(std::string_view status) {
+  constexpr uint64_t kReserved = uint64_t{3} << 31;  // of glibc, which leaves them out
+  constexpr uint64_t kNever = uint64_t{1} << (SIGKILL - 1) | uint64_t{1} << (SIGSTOP - 1);
+  return (signal_mask(status, "\nSigBlk:\t") | kReserved | kNever) == ~uint64_t{0};
+}
+
+/// Pauses, for all processes that one signal is meant for together, until they are taken as they
+/// are: on a busy machine a process runs again some time after it has started another.
+class Pauses {
+ public:
+  bool operator()() {
+    usleep(kMicroseconds);
+    return ++count_ < kMost;
+  }
+
+ private:
+  static constexpr useconds_t kMicroseconds = 1000;
+  static constexpr int kMost = 200;
+  int count_ = 0;
+};
+
 /// Continues stopped processes, which could not handle the signal otherwise.
 void send(pid_t process_or_group, int number) {
   kill(process_or_group, number);
@@ -146,11 +169,12 @@ class ProcessTree {
     return found;
   }
   /// See Descendants::signal_handlers().
-  void signal_handlers(pid_t child, int number) const {
+  void signal_handlers(pid_t child, int number, Pauses& pauses) const {
     std::vector<pid_t> handlers;
     if (shown(child) != 0)
-      handlers = uppermost(children_of_, shown(child), [number](pid_t process) {
-        return awaits_signal(status_of(std::to_string(process)), number);
+      handlers = uppermost(children_of_, shown(child), [&](pid_t process) {
+        const auto status = [process] { return status_of(std::to_string(process)); };
+        return awaits_signal(status, number, std::ref(pauses));
       });
     if (handlers.empty()) kill(child, number);
     for (const pid_t process : handlers)
@@ -178,6 +202,13 @@ std::vector<pid_t> parse_namespace_pids(std::string_view status) {
 bool awaits_signal(std::string_view status, int number) {
   const uint64_t bit = uint64_t{1} << (number - 1);
   return ((signal_mask(status, "\nSigCgt:\t") | signal_mask(status, "\nSigBlk:\t")) & bit) != 0;
+}
+
+bool awaits_signal(const std::function<std::string()>& status, int number,
+                   const std::function<bool()>& pause) {
+  std::string seen = status();
+  while (blocks_all_signals(seen) && pause()) seen = status();
+  return awaits_signal(seen, number);
 }
 
 std::string why_descendants_are_hidden() {
@@ -230,11 +261,13 @@ void Descendants::signal_group(pid_t child, int number) const {
 
 void Descendants::signal_handlers(int number) const {
   const ProcessTree tree;
-  for (const pid_t child : children_) tree.signal_handlers(child, number);
+  Pauses pauses;
+  for (const pid_t child : children_) tree.signal_handlers(child, number, pauses);
 }
 
 void Descendants::signal_handlers(pid_t child, int number) const {
-  if (children_.contains(child)) ProcessTree().signal_handlers(child, number);
+  Pauses pauses;
+  if (children_.contains(child)) ProcessTree().signal_handlers(child, number, pauses);
 }
 
 bool Descendants::reap(const Reaped& reaped) {

@@ -50,6 +50,34 @@ TEST(AwaitsSignal, WhoHandlesItOrTakesItFromAQueue) {
   EXPECT_FALSE(awaits_signal("", SIGINT)) << "has ended";
 }
 
+/// A process of which one status after the other is seen, the last one for ever.
+struct Watched {
+  std::vector<std::string> statuses;
+  size_t looks = 0;
+
+  bool awaits(int number, int pauses) {
+    const auto status = [this] { return statuses[std::min(looks++, statuses.size() - 1)]; };
+    return awaits_signal(status, number, [&pauses] { return --pauses > 0; });
+  }
+};
+
+TEST(AwaitsSignal, NotWhoOnlyStartsAProcess) {
+  const std::string all = "\nSigBlk:\tfffffffe7ffbfeff\nSigCgt:\t0\n";
+  const std::string none = "\nSigBlk:\t0000000000000000\nSigCgt:\t0000000180000002\n";
+  Watched shell{{all, all, none}};
+  EXPECT_FALSE(shell.awaits(SIGUSR1, 100)) << "the shell has started its program";
+  EXPECT_EQ(shell.looks, 3U);
+  EXPECT_TRUE((Watched{{all, none}}.awaits(SIGINT, 100))) << "has a handler";
+  Watched queue{{all}};
+  EXPECT_TRUE(queue.awaits(SIGUSR1, 5)) << "takes all signals from a queue";
+  EXPECT_EQ(queue.looks, 5U);
+  Watched one{{"\nSigBlk:\t0000000000000200\nSigCgt:\t0\n"}};
+  EXPECT_TRUE(one.awaits(SIGUSR1, 100));
+  EXPECT_EQ(one.looks, 1U) << "it is not a moment that is looked at again";
+  Watched ended{{all, ""}};
+  EXPECT_FALSE(ended.awaits(SIGUSR1, 100)) << "has ended";
+}
+
 TEST(FindProgram, LooksWhereTheShellLooks) {
   EXPECT_EQ(find_program("sh", "/nowhere:/bin"), "/bin/sh");
   EXPECT_EQ(find_program("/bin/sh", ""), "/bin/sh");

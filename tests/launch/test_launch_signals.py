@@ -244,6 +244,8 @@ def test_a_signal_of_the_user_goes_to_who_awaits_it_on_each_rank(jobs: Jobs) -> 
 def wait_for_lines(process: subprocess.Popen[bytes], count: int) -> None:
     assert process.stdout is not None
     lines = sorted(process.stdout.readline().decode() for _ in range(count))
+    if "" in lines:
+        pytest.fail(f"the job ended: {ended(process)}, having written {lines}")
     assert lines == [f"[{rank}]<stdout>:rank SIGUSR1\n" for rank in range(count)]
 
 
