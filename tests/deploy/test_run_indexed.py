@@ -58,6 +58,25 @@ def test_the_first_that_fails_ends_the_others_and_gives_the_status(
     assert run(variables, one_fails).returncode == 7
 
 
+@pytest.mark.parametrize("slots", ["1", "2"])
+def test_a_rank_that_fails_before_it_is_waited_for_gives_the_status(
+    variables: dict[str, str], tmp_path: Path, slots: str
+) -> None:
+    """The script is held up, as on a busy machine, until its ranks have ended."""
+    late = tmp_path / "late"
+    text = PROGRAM.read_text()
+    assert text.count("\nleft=") == 1
+    late.write_text(
+        text.replace("\nleft=", "\nuntil [[ -z $(jobs -rp) ]]; do sleep 0.01; done\nleft=")
+    )
+    late.chmod(0o755)
+    fails = [late, sys.executable, "-c", "raise SystemExit(7)"]
+    ended = subprocess.run(
+        fails, env={**variables, "SLOTS_PER_POD": slots}, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 7, ended.stderr
+
+
 def test_the_end_of_the_pod_reaches_the_ranks(variables: dict[str, str]) -> None:
     waits = (
         "import signal, sys, time\n"
