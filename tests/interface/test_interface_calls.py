@@ -14,6 +14,8 @@ SIZES = (1, 2, 3, 4)
 PROGRAMS = ROOT / "tests" / "interface" / "programs"
 TCP = {"HOROVOD_TRANSPORT": "tcp"}
 PEER_LOST = 5
+#: The others tell whom they have lost, on a busy machine too, before horovodrun ends them.
+TIME_TO_TELL = ["--grace-seconds", "40"]
 
 
 def cases_of(program: str) -> list[str]:
@@ -84,9 +86,7 @@ def test_a_rank_that_dies_in_a_group_is_named_on_all_others(
     jobs: Jobs, programs: Path, env: dict[str, str], np: int, elements: str, kind: str, calls: str
 ) -> None:
     arguments = ["1", elements, calls, kind, "200"]
-    expect_all_others_name_rank_1(
-        jobs.run("-np", str(np), str(programs / "lost"), *arguments, env=env), np
-    )
+    expect_all_others_name_rank_1(lose(jobs, programs, np, arguments, env), np)
 
 
 @pytest.mark.parametrize("after_us", ["0", "300", "700", "1100", "1700"])
@@ -96,7 +96,7 @@ def test_a_rank_that_dies_while_it_copies_is_named_on_all_others(
     jobs: Jobs, programs: Path, np: int, kind: str, after_us: str
 ) -> None:
     arguments = ["1", "700000", "12", kind, "0", after_us]
-    expect_all_others_name_rank_1(jobs.run("-np", str(np), str(programs / "lost"), *arguments), np)
+    expect_all_others_name_rank_1(lose(jobs, programs, np, arguments), np)
 
 
 # If oversubscribed, the running rank reduces for all ranks, and the others may wait for its share.
@@ -105,7 +105,14 @@ def test_a_rank_that_dies_while_it_adds_up_for_others_is_named(
     jobs: Jobs, programs: Path, after_us: str
 ) -> None:
     arguments = ["1", "8000", "1", "allreduce", "0", after_us]
-    expect_all_others_name_rank_1(jobs.run("-np", "4", str(programs / "lost"), *arguments), 4)
+    expect_all_others_name_rank_1(lose(jobs, programs, 4, arguments), 4)
+
+
+def lose(
+    jobs: Jobs, programs: Path, np: int, arguments: list[str], env: dict[str, str] | None = None
+) -> Ended:
+    """A job that loses rank 1."""
+    return jobs.run("-np", str(np), *TIME_TO_TELL, str(programs / "lost"), *arguments, env=env)
 
 
 def expect_all_others_name_rank_1(job: Ended, np: int) -> None:

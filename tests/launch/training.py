@@ -6,6 +6,9 @@ import sys
 
 from launcher import Ended, Jobs
 
+#: So that ranks come to their own end on a busy machine too, before the launcher ends them.
+GRACE_SECONDS = "40"
+
 # Every rank reduces a small array again and again; rank 1 ends in the middle.
 TRAINING = """
 import array, os, signal, sys
@@ -28,4 +31,5 @@ print("end", flush=True)
 
 def train(jobs: Jobs, what_rank_1_does: str, processes: int = 4) -> Ended:
     (jobs.folder / "train.py").write_text(TRAINING)
-    return jobs.run("-np", str(processes), sys.executable, "train.py", what_rank_1_does)
+    command = [sys.executable, "train.py", what_rank_1_does]
+    return jobs.run("-np", str(processes), "--grace-seconds", GRACE_SECONDS, *command)

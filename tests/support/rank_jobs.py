@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Key = TypeVar("Key")
+#: For what ranks tell when another one has failed: horovodrun alone leaves them 1 s, which may be
+#: too little on a busy machine.
+GRACE_SECONDS = "20"
 
 
 def launcher() -> str | None:
@@ -49,6 +52,7 @@ def start_job(
     """Runs `script FOLDER ARGUMENTS...` on all ranks to the end; after so many seconds it is
     killed."""
     command = [str(launcher()), "-np", str(size)]
+    environment = {"HOROVOD_GRACE_SECONDS": GRACE_SECONDS, **environment}
     command += [sys.executable, str(script), str(folder), *arguments]
     return run_command(command, size, folder, environment, seconds)
 
