@@ -138,12 +138,14 @@ def proc_number(pid: int, file: str, name: str) -> int:
 def pids_in(folder: Path, count: int) -> list[int]:
     """Waits for `count` files named `<anything>.pid`, each with the number of a process."""
 
+    texts: list[str] = []  # a process that is started twice may begin its file anew
+
     def complete() -> bool:
-        found = list(folder.glob("*.pid"))
-        return len(found) == count and all(path.read_text().endswith("\n") for path in found)
+        texts[:] = [path.read_text() for path in folder.glob("*.pid")]
+        return len(texts) == count and all(text.endswith("\n") for text in texts)
 
     wait_until(complete, f"{count} processes to start")
-    return [int(path.read_text()) for path in folder.glob("*.pid")]
+    return [int(text) for text in texts]
 
 
 def wait_gone(pids: list[int]) -> None:

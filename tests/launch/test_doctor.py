@@ -29,6 +29,7 @@ def examined(
     result = cluster.run(
         "-m", "horovod.doctor", *words, cwd=folder, env=env, program=sys.executable
     )
+    assert result.out, result.err
     blocks = json.loads(result.out)
     return result, {block["title"]: block for block in blocks}
 

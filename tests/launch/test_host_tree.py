@@ -120,7 +120,8 @@ def test_output_that_nobody_reads_waits_where_it_was_written(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     written = 16 * MIB
-    script = shell(tmp_path, f"yes $(printf %0999d $HOROVOD_RANK) | head -c {written}\n")
+    text = f": > $HOROVOD_RANK.on; yes $(printf %0999d $HOROVOD_RANK) | head -c {written}\n"
+    script = shell(tmp_path, text)
     process = cluster.start("-np", str(COUNT), "-H", ALL, *CHAIN, script, cwd=tmp_path)
 
     def launchers() -> list[int]:
@@ -128,8 +129,10 @@ def test_output_that_nobody_reads_waits_where_it_was_written(
         found = [pid for host in cluster.hosts for pid in cluster.processes(host)]
         return [pid for pid in found if is_named(pid, "horovodrun")]
 
-    wait_until(lambda: len(launchers()) == COUNT, "all agents")
+    # While they start others, a process that has not become another program yet is one more.
+    wait_until(lambda: len(list(tmp_path.glob("*.on"))) == COUNT, "all ranks")
     pids = launchers()
+    assert len(pids) == COUNT
 
     def read_by_all() -> int:
         return sum(proc_number(pid, "io", "rchar") for pid in pids)

@@ -49,7 +49,7 @@ def test_every_host_has_one_ssh_and_all_are_under_way_at_once(
     wait += f"until [ $(ls {come}/come.* | wc -l) -ge 2 ]; do sleep 0.02; done\n"
     with before_ssh(cluster, wait):
         result = cluster.run(
-            "-np", "3", "-H", hosts(1, 1, 1), "--start-timeout", "15", "true", cwd=tmp_path
+            "-np", "3", "-H", hosts(1, 1, 1), "--start-timeout", "40", "true", cwd=tmp_path
         )
     assert (result.code, result.err) == (0, "")
     assert len(list(tmp_path.glob("come.*"))) == 2
@@ -118,7 +118,7 @@ def test_an_ssh_that_prints_settings_without_end_is_cut_short(
     endless = 'case " $* " in *" -G "*) exec yes hashknownhosts no;; esac\n'
     with before_ssh(cluster, endless):
         result = cluster.run(
-            "-np", "2", "-H", hosts(1, 1), "--start-timeout", "15", "true", cwd=tmp_path
+            "-np", "2", "-H", hosts(1, 1), "--start-timeout", "40", "true", cwd=tmp_path
         )
     assert (result.code, result.err) == (0, "")
 
@@ -134,15 +134,15 @@ def test_secrets_are_on_no_command_line_and_the_key_in_no_environment(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     text = (
-        f'{KEY_OF_JOB} > "$HOROVOD_RANK.part"\n'
-        'echo $$ > "$HOROVOD_RANK.pid"; mv "$HOROVOD_RANK.part" "$HOROVOD_RANK.key"\n'
+        f'{KEY_OF_JOB} > "$HOROVOD_RANK.key"\n'
+        'echo $$ > "$HOROVOD_RANK.pid"; : > "$HOROVOD_RANK.on"\n'  # no child is there any more
         "exec sleep 900\n"
     )
     env = {"A_TOKEN": TOKEN, "HOROVOD_SECRET_KEY": TOKEN}
     process = cluster.start(
         "-np", "3", "-H", hosts(1, 1, 1), shell(tmp_path, text), cwd=tmp_path, env=env
     )
-    wait_until(lambda: len(list(tmp_path.glob("*.key"))) == 3, "all ranks")
+    wait_until(lambda: len(list(tmp_path.glob("*.on"))) == 3, "all ranks")
     (key,) = {path.read_bytes() for path in tmp_path.glob("*.key")}
     assert len(key) == 32
     hidden = [key, key.hex().encode(), key.hex().upper().encode()]

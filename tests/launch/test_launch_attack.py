@@ -17,7 +17,7 @@ pytest.importorskip("horovod._core")
 STRANGERS = 3000
 #: What a job may take that waits for none of them. If it waited for each as long as for an honest
 #: connection that is slow, it would take more than that.
-START_SECONDS = "15"
+START_SECONDS = "40"
 
 RANK = """
 import os, pathlib, time

@@ -73,8 +73,8 @@ def test_the_time_may_be_a_variable(jobs: Jobs) -> None:
 
 def test_what_ignores_sigterm_is_killed(jobs: Jobs) -> None:
     script = jobs.script(
-        "[ $HOROVOD_RANK = 0 ] && { sleep 0.2; exit 3; }\n"
-        "trap '' TERM; echo $$ > rank.pid; while true; do sleep 1; done"
+        "if [ $HOROVOD_RANK = 0 ]; then until [ -e rank.pid ]; do sleep 0.05; done; exit 3; fi\n"
+        "trap '' TERM; echo $$ > rank.part; mv rank.part rank.pid; while true; do sleep 1; done"
     )
     process = jobs.start("-np", "2", "--grace-seconds", "0", script)
     pids = pids_in(jobs.folder, 1)

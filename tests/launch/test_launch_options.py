@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launcher import Ended, Jobs, ended, horovodrun
+from launcher import WATCHDOG_SECONDS, Ended, Jobs, ended, horovodrun
 
 import horovod
 
@@ -150,8 +150,9 @@ def test_output_that_cannot_be_written_is_an_error_at_the_end(
     (jobs.folder / "full" / "rank.0" / "stdout").symlink_to("/dev/full")
     script = f"set -o pipefail 2>/dev/null; {horovodrun()} {command}"
     result = subprocess.run(
-        ["bash", "-c", script], cwd=jobs.folder, capture_output=True, text=True, timeout=30
-    )
+        ["bash", "-c", script], cwd=jobs.folder, capture_output=True, text=True,
+        timeout=WATCHDOG_SECONDS,
+    )  # fmt: skip
     assert (result.returncode, said in result.stderr) == (code, True), result.stderr
     assert (said == "") == (result.stderr == "")
 

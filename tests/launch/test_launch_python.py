@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from launcher import horovodrun
+from launcher import WATCHDOG_SECONDS, horovodrun
 
 pytest.importorskip("horovod._core")
 
@@ -220,14 +220,14 @@ def test_run_commandline_becomes_the_program() -> None:
         f"_program.find = lambda: {horovodrun()!r}; launch.run_commandline()"
     )
     command = [sys.executable, "-c", code, "-np", "2", "sh", "-c", "exit 4"]
-    assert subprocess.run(command, capture_output=True, timeout=30).returncode == 4
+    assert subprocess.run(command, capture_output=True, timeout=WATCHDOG_SECONDS).returncode == 4
 
 
 @pytest.mark.parametrize("module", ["horovod.runner", "horovod.runner.launch"])
 def test_as_a_module_it_is_the_program(module: str) -> None:
     command = [sys.executable, "-m", module, "-np", "2", "sh", "-c", "echo here; exit 4"]
-    job = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert sorted(job.stdout.splitlines()) == ["[0]<stdout>:here", "[1]<stdout>:here"]
+    job = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)
+    assert sorted(job.stdout.splitlines()) == ["[0]<stdout>:here", "[1]<stdout>:here"], job.stderr
     assert job.returncode == 4
 
 
