@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import sys
 import tempfile
@@ -16,6 +17,8 @@ JOB_SECONDS = 90
 #: Open MPI's daemons of several hosts now and then do not answer each other, with or without us:
 #: then it starts nothing.
 ATTEMPTS = 4
+#: Below those that Linux gives out by itself.
+PORTS = 15_000, 32_000
 #: What ranks give up waiting for each other after; no test waits for it unless it says so.
 PATIENCE = {"HOROVOD_START_TIMEOUT": "30"}
 
@@ -46,9 +49,15 @@ def each_with(variables: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def free_port() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
+    """For who binds to it later: the system gives none of these to who asks for any."""
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return str(port)
 
 
 def expect_sums(job: Job, hosts: Sequence[int] | None = None) -> None:

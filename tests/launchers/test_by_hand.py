@@ -48,7 +48,7 @@ def test_another_secret_is_no_way_in(secret: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text(secrets.token_hex(32))
     other.chmod(0o600)
-    both = ranks(2, HOROVOD_START_TIMEOUT="5")
+    both = ranks(2, HOROVOD_START_TIMEOUT="12")
     both[0]["HOROVOD_SECRET_FILE"] = str(secret)
     both[1]["HOROVOD_SECRET_FILE"] = str(other)
     job = start(each_with(both), 2)
