@@ -1,7 +1,7 @@
 """Strangers at a port: connections without the key of the job, made by a process of its own.
 
-python strangers.py PORT KIND: connects to 127.0.0.1:PORT until its standard input ends, at most
-MOST times and for MOST_SECONDS; prints how often.
+python strangers.py PORT KIND BEGUN: connects to 127.0.0.1:PORT until its standard input ends, at
+most MOST times and for MOST_SECONDS; makes the file BEGUN when it is at it; prints how often.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 MOST = 20_000
 MOST_SECONDS = 60
@@ -70,12 +71,14 @@ KINDS: dict[str, Callable[[int], Iterator[None]]] = {
 }
 
 
-def main(port: int, kind: str) -> None:
+def main(port: int, kind: str, begun: Path) -> None:
     until = time.monotonic() + MOST_SECONDS
     count = 0
     with contextlib.suppress(OSError):  # the port is closed: the job is over
         for _ in KINDS[kind](port):
             count += 1
+            if count == 1:
+                begun.touch()
             over = select.select([sys.stdin], [], [], 0)[0] or time.monotonic() > until
             if over or count == MOST:
                 break
@@ -83,14 +86,14 @@ def main(port: int, kind: str) -> None:
 
 
 @contextlib.contextmanager
-def at_work(port: int, kind: str) -> Iterator[Callable[[], int]]:
+def at_work(port: int, kind: str, begun: Path) -> Iterator[Callable[[], int]]:
     """Strangers at work in the context; afterwards the function says how many there were."""
-    command = [sys.executable, __file__, str(port), kind]
+    command = [sys.executable, __file__, str(port), kind, str(begun)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     count = 0
     try:
         yield lambda: count
-        told, _ = process.communicate(timeout=30)
+        told, _ = process.communicate(timeout=60)
         count = int(told)
     finally:
         process.kill()
@@ -98,4 +101,4 @@ def at_work(port: int, kind: str) -> Iterator[Callable[[], int]]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

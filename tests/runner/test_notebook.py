@@ -210,9 +210,9 @@ def test_an_interrupt_ends_operations_that_wait_for_ranks_which_left(
     notebook.run("%hvd start -np 2")
     notebook.run("%%hvd\nimport os, time, torch\nimport horovod.torch as hvd\nhvd.init()")
     source = (
-        "%%hvd\nopen(f'{os.getpid()}.on', 'w').close()\n"
-        "if hvd.rank() == 0: time.sleep(600)\n"
-        "try: hvd.allreduce(torch.ones(2), name='w')\n"
+        "%%hvd\ndef begin(): open(f'{os.getpid()}.on', 'w').close()\n"
+        "if hvd.rank() == 0: begin(); time.sleep(600)\n"
+        "try: begin(); hvd.allreduce(torch.ones(2), name='w')\n"
         "except KeyboardInterrupt: hvd.barrier()"  # it has come before the wait; so wait now
     )
     found = interrupted(notebook, source, tmp_path, 2)

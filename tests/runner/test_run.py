@@ -298,13 +298,17 @@ def test_nothing_is_left_when_the_caller_is_ended(
         caller.kill()
 
 
-def test_an_interrupt_reaches_the_caller_as_one() -> None:
+def test_an_interrupt_reaches_the_caller_as_one(tmp_path: Path) -> None:
     code = textwrap.dedent("""
-        import signal, threading, time, horovod
+        import glob, os, signal, threading, time, horovod
         main = threading.main_thread().ident
-        threading.Timer(2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        def interrupt():
+            while len(glob.glob("*.on")) < 2:
+                time.sleep(0.01)
+            signal.pthread_kill(main, signal.SIGINT)
         def work():
             try:
+                open(f"{os.environ['HOROVOD_RANK']}.on", "w").close()
                 time.sleep(600)
             finally:
                 time.sleep(0.3)  # SIGTERM would end it meanwhile
@@ -314,10 +318,11 @@ def test_an_interrupt_reaches_the_caller_as_one() -> None:
                 horovod.run(work, num_proc=2)
             except KeyboardInterrupt:
                 print("interrupted")
+        threading.Thread(target=interrupt, daemon=True).start()
         guarded()
         """)
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
     assert sorted(ended.stdout.splitlines()[:2]) == [f"[{rank}]<stdout>:saved" for rank in (0, 1)]
     assert ended.stdout.endswith("interrupted\n")

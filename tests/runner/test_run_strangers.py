@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +79,11 @@ def watched() -> Iterator[dict[str, int]]:
         seen["KiB"] = proc_number(os.getpid(), "status", "VmRSS") - resident
 
 
-def work() -> int:
+def work(begun: Path | None = None) -> int:
+    """A second of it, since the strangers are there."""
+    until = time.monotonic() + 40
+    while begun is not None and not begun.exists() and time.monotonic() < until:
+        time.sleep(0.01)
     time.sleep(1)
     return int(os.environ["HOROVOD_RANK"])
 
@@ -86,9 +91,10 @@ def work() -> int:
 @pytest.mark.parametrize("limit", [None, 24], ids=["", "few descriptors"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_ends_with_its_results_among_strangers(
-    kind: str, limit: int | None, monkeypatch: pytest.MonkeyPatch
+    kind: str, limit: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`limit`: so many descriptors may the caller open beside those that it has."""
+    begun = tmp_path / "begun"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def lower_limit() -> None:
@@ -100,13 +106,13 @@ def test_a_job_ends_with_its_results_among_strangers(
         attack = contextlib.ExitStack()
 
         def begin(port: int) -> None:
-            counts.append(attack.enter_context(at_work(port, kind)))
+            counts.append(attack.enter_context(at_work(port, kind, begun)))
 
         stack.enter_context(around_the_start(monkeypatch, begin, lower_limit))
         seen = stack.enter_context(watched())
         began = time.monotonic()
         try:
-            assert horovod.run(work, num_proc=2) == [0, 1]
+            assert horovod.run(work, (begun,), num_proc=2) == [0, 1]
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         seconds = time.monotonic() - began
