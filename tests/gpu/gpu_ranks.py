@@ -22,7 +22,7 @@ from shared_jobs import SharedJobs, name_as
 from devtool.torch_device import LIBRARY, STAND_INS
 
 #: A test that takes longer hangs. Generous: suites share the cores.
-WATCHDOG_SECONDS = 60
+WATCHDOG_SECONDS = 120  #: several ranks that import torch at once take a while on busy cores
 JOB_SECONDS = 300
 HERE = Path(__file__).parent
 

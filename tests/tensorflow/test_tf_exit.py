@@ -63,7 +63,7 @@ def fork_while_a_node_is_at_work() -> None:
     has_begun.wait()
     child = os.fork()
     if child == 0:
-        signal.alarm(5)
+        signal.alarm(60)
         _library._end_nodes()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

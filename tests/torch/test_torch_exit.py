@@ -190,7 +190,7 @@ def fork_while_others_submit() -> None:
     for thread in threads:
         thread.start()
     for _ in range(100):
-        _fork_and_look(torch.ones(3), pending, 10)
+        _fork_and_look(torch.ones(3), pending, 60)
     over.set()
     for thread in threads:
         thread.join()
