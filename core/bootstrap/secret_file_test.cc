@@ -61,7 +61,7 @@ TEST(SecretFile, ThatIsNotARegularFileIsRefusedAtOnce) {
   std::promise<std::string> refused;
   std::thread reading([&] { refused.set_value(refusal_of(knobs)); });
   auto answer = refused.get_future();
-  if (answer.wait_for(5s) != std::future_status::ready) {
+  if (answer.wait_for(60s) != std::future_status::ready) {
     ADD_FAILURE() << "it waits for somebody to write";
     const FileDescriptor writer(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   }
