@@ -34,7 +34,7 @@ std::optional<std::vector<pid_t>> find_descendants();
 /// has a handler, or blocks the signal to read it from a queue.
 bool awaits_signal(std::string_view status, int number);
 
-/// The same for a process that may be about to start another: fork, vfork and posix_spawn block all
+/// Also for a process that may be about to start another: fork, vfork and posix_spawn block all
 /// signals for a moment in shells and in Python. A process that blocks them all is looked at again,
 /// after each `pause()`, until that returns false; if it still does then, it awaits the signal.
 /// `status` returns the present /proc/<pid>/status.
