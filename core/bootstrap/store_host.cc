@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <array>
@@ -13,6 +12,7 @@
 #include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/start_thread.h"
 #include "core/transport/socket.h"
 
 namespace hvd {
@@ -21,13 +21,6 @@ namespace {
 constexpr int kNoTimeout = -1;
 constexpr int kIgnored = -1;  // poll() skips it
 constexpr std::chrono::seconds kLastClientsTimeout{2};
-
-/// Signals are handled by the program's own threads.
-void block_signals() {
-  sigset_t all;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
-}
 
 }  // namespace
 
@@ -46,7 +39,7 @@ StoreHost::~StoreHost() {
 void StoreHost::open(std::optional<RendezvousListener> listener) {
   HVD_ASSERT(!thread_.joinable());
   listener_ = std::move(listener);
-  thread_ = std::thread([this] { serve(); });
+  thread_ = start_thread([this] { serve(); });
 }
 
 void StoreHost::all_connected() {
@@ -56,7 +49,6 @@ void StoreHost::all_connected() {
 
 /// The boundary of the thread. If the Store fails, the ranks that use it report that it was closed.
 void StoreHost::serve() noexcept try {
-  block_signals();
   ::pthread_setname_np(::pthread_self(), "horovod-store");
   for (;;) {
     const bool rests = std::chrono::steady_clock::now() < listener_rests_until_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/base/start_thread.h"
 #include "core/transport/patience.h"
 
 namespace hvd {
@@ -22,7 +23,7 @@ void pin_this_thread_to(int core) {
 }  // namespace
 
 ProgressThread::ProgressThread(std::unique_ptr<Engine> engine, const ProgressOptions& options)
-    : engine_(std::move(engine)), options_(options), thread_([this] { main(); }) {}
+    : engine_(std::move(engine)), options_(options), thread_(start_thread([this] { main(); })) {}
 
 ProgressThread::~ProgressThread() {
   shutdown();

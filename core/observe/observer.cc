@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/assert.h"
+#include "core/base/start_thread.h"
 
 namespace hvd {
 namespace {
@@ -27,7 +28,7 @@ void Observer::add(Sink& sink) {
   deliver();
   sinks_.push_back(&sink);
   listening_.store(true, std::memory_order_relaxed);
-  if (!thread_.joinable()) thread_ = std::thread([this] { main(); });
+  if (!thread_.joinable()) thread_ = start_thread([this] { main(); });
 }
 
 void Observer::remove(Sink& sink) {

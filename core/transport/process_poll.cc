@@ -3,40 +3,21 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/process_tree.h"
+#include "core/base/start_thread.h"
 
 namespace hvd {
 namespace {
 
 constexpr int kPeriodMilliseconds = 20;
 constexpr size_t kMaxStatBytes = 1024;  // 52 fields, the longest of which have 20 digits
-
-/// Blocks all signals of this thread, and of threads that it starts: the program's own threads
-/// handle them.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 /// `stat` is an open /proc/<pid>/stat. It belongs to the process and not to its PID: if the PID is
 /// reused, reading fails.
@@ -75,8 +56,9 @@ FileDescriptor poll_process(pid_t pid) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail_errno("pipe");
   FileDescriptor reading(ends[0]), writing(ends[1]);
-  const SignalsBlocked blocked;
-  std::thread(watch, std::move(stat), std::move(writing)).detach();
+  start_thread([stat = std::move(stat), end = std::move(writing)]() mutable {
+    watch(std::move(stat), std::move(end));
+  }).detach();
   return reading;
 }
 

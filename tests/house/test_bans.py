@@ -28,7 +28,9 @@ ALLOWED: dict[str, set[str]] = {
     "thread": {
         "adapters/tensorflow/completions.cc",  # what TensorFlow does holds up no engine
         "core/backend/nccl/endings.cc",  # NCCL may wait for a lost rank, for ever
+        "core/base/start_thread.h",  # how all but those of the adapters start
         "core/engine/progress_thread.h",  # the engine's own
+        "core/engine/progress_thread.cc",
         "core/observe/observer.cc",  # what writes to disk does not hold up the engine
         "core/observe/observer.h",
         "core/bootstrap/store_host.h",  # others need answers while rank 0 does something else

@@ -138,8 +138,38 @@ def test_an_interrupted_rank_that_waits_for_another_one_sees_the_interrupt(jobs:
     process = start_python(jobs, 2, WAITING, 2)
     process.send_signal(signal.SIGINT)
     result = ended(process)
-    assert by_rank(result) == {rank: ["saved", "finally"] for rank in range(2)}
+    assert by_rank(result) == {rank: ["saved", "finally"] for rank in range(2)}, result
     assert (result.code, result.err) == (130, f"horovodrun: {INTERRUPTING}\n")
+
+
+# In a thread that has a handler of the process it would not interrupt what the script waits for.
+THREADS = """
+import pathlib
+import horovod._core as core
+core.init()
+own = pathlib.Path("/proc/self/task")
+def blocked(task):
+    try:
+        lines = (task / "status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return [signal.SIGINT]
+    (mask,) = [line.split()[1] for line in lines if line.startswith("SigBlk:")]
+    return [number for number in (signal.SIGINT, 32) if int(mask, 16) >> (number - 1) & 1]
+for task in own.iterdir():
+    while 32 in blocked(task):  # the C library has not started it yet
+        time.sleep(0.01)
+    if bool(blocked(task)) == (int(task.name) == os.getpid()):
+        say((task / "comm").read_text())
+core.shutdown()
+"""
+
+
+def test_no_thread_of_the_runtime_takes_a_signal(jobs: Jobs) -> None:
+    pytest.importorskip("horovod._core")
+    (jobs.folder / "rank.py").write_text(BEGIN + THREADS)
+    env = {"HOROVOD_TIMELINE": "t.json"}  # by a thread of its own
+    result = jobs.run("-np", "2", sys.executable, "rank.py", env=env)
+    assert (result.code, result.out) == (0, ""), result
 
 
 STUBBORN = """

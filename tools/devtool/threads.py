@@ -13,7 +13,7 @@ from devtool.paths import ROOT
 from devtool.process import Failed
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-STARTS = re.compile(r"std::j?thread\b(?!::)|std::async\b|\bpthread_create\b")
+STARTS = re.compile(r"std::j?thread\b(?!::)|std::async\b|\bpthread_create\b|\bstart_thread\(")
 
 
 def has_threads(source: str) -> bool:

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/start_thread.h"
 #include "core/device/messages.h"
 
 namespace hvd::nccl {
@@ -116,9 +117,9 @@ struct Endings::State {
 
 Endings::Endings(Remains remains, EndingKind kind, const EndingOptions& options)
     : state_(std::make_shared<State>(std::move(remains), kind, options)) {
-  state_->thread = std::thread([state = state_] { state->run(); });
+  state_->thread = start_thread([state = state_] { state->run(); });
   if (options.ends_process)
-    state_->watch = std::thread([state = state_] { state->end_process_unless_done(); });
+    state_->watch = start_thread([state = state_] { state->end_process_unless_done(); });
 }
 
 bool Endings::is_over() const {
