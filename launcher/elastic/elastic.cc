@@ -317,8 +317,8 @@ std::optional<TimePoint> deadline(const State& state) {
   std::optional<TimePoint> next;
   if (state.short_since) next = *state.short_since + state.settings.patience;
   const bool will_tell = state.gathering_since && !state.told.added &&
-                         has(state, Standing::starting) && has(state, Standing::running) &&
-                         !no_more_resets(state);
+                         has(state, Standing::waiting) && has(state, Standing::starting) &&
+                         has(state, Standing::running) && !no_more_resets(state);
   if (will_tell) {
     const TimePoint gathered = *state.gathering_since + kGathering;
     next = std::min(next.value_or(gathered), gathered);

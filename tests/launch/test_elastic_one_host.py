@@ -112,9 +112,7 @@ def test_the_elastic_timeout_ends_the_wait_for_a_replacement(jobs: Jobs) -> None
     command = training(jobs.folder, deed, "False")
     # The replacement never initializes.
     script = jobs.script('[ "$HOROVOD_GENERATION" = 0 ] || exec sleep 1000\nexec "$@"\n')
-    result = jobs.run(
-        "-np", "2", "--min-np", "2", "--elastic-timeout", "1", f"./{script}", *command
-    )
+    result = jobs.run("-np", "2", "--min-np", "2", "--elastic-timeout", "1", script, *command)
     assert result.code == 137
     assert any("joined within 1 s (--elastic-timeout)" in line for line in result.said), result.err
 
@@ -133,7 +131,7 @@ def test_a_loss_during_init_does_not_end_the_others(jobs: Jobs) -> None:
     script = jobs.script(
         '[ "$HOROVOD_GENERATION/$HOROVOD_RANK" = 0/1 ] && { sleep 1; kill -9 $$; }\nexec "$@"\n'
     )
-    result = jobs.run(*FOUR, f"./{script}", *command)
+    result = jobs.run(*FOUR, script, *command)
     assert result.code == 0, result.err
     found = entries(result)
     assert 0 not in found
