@@ -322,6 +322,10 @@ def test_only_prose_is_read() -> None:
     )
 
 
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 180
+
+
 def faults_of_subject(subject: str) -> list[str]:
     matched = re.fullmatch(r"([a-z][\w ./-]*(?:, [a-z][\w ./-]*)*): (\S.*)", subject)
     if not matched:
