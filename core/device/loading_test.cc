@@ -167,6 +167,30 @@ TEST_F(Loading, AChildOfForkDoesNotWaitForThreadsOfItsParent) {
               "refused 10");
 }
 
+/// How many of some threads that search for `file` at the same time find it.
+int found_at_once(const std::string& file) {
+  constexpr int threads = 8;
+  std::atomic<int> arrived = 0, found = 0;
+  std::vector<std::thread> searches;
+  for (int i = 0; i < threads; ++i)
+    searches.emplace_back([&] {
+      ++arrived;
+      while (arrived < threads) std::this_thread::yield();
+      const auto search = LibrarySearch::first_of({{Origin::knob, file}});
+      found += search.library && search.library->path() == file ? 1 : 0;
+    });
+  for (std::thread& search : searches) search.join();
+  return found;
+}
+
+TEST_F(Loading, ThreadsMaySearchForTheSameLibraryAtOnce) {
+  EXPECT_TOLD(([] {
+                const Copies copies;
+                return fmt::format("found {}", found_at_once(copies.nccl("any")));
+              }),
+              "found 8");
+}
+
 TEST_F(Loading, NcclIsTakenFromTheKnobFirst) {
   EXPECT_TOLD(([] {
                 const Copies copies;

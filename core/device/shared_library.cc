@@ -4,6 +4,7 @@
 #include <link.h>
 
 #include <filesystem>
+#include <mutex>
 #include <utility>
 
 namespace hvd::device {
@@ -55,6 +56,9 @@ SharedLibrary::SharedLibrary(void* handle, Origin origin)
 void* SharedLibrary::find(const char* symbol) const { return ::dlsym(handle_, symbol); }
 
 LibrarySearch LibrarySearch::first_of(const std::vector<Candidate>& candidates) {
+  // The name of a library is read after dlopen, without the dynamic loader's lock.
+  static std::mutex searching;
+  const std::lock_guard alone(searching);
   LibrarySearch search;
   for (const Candidate& candidate : candidates) {
     const bool only_if_loaded = candidate.origin == Origin::loaded;
