@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -76,18 +77,45 @@ def test_an_unchanged_script_runs_and_names_a_lost_rank() -> None:
 def test_a_launcher_counts_if_its_ranks_are_those_of_torch(
     monkeypatch: pytest.MonkeyPatch, of_rank: str, of_size: str
 ) -> None:
-    from horovod.torch.distributed import _creation
+    from horovod.torch.distributed import _launch
 
     for name in ("HOROVOD_RANK", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
-    assert not _creation.is_launched(1, 2)
+    assert _launch.launcher(1, 2) is None
     monkeypatch.setenv(of_rank, "1")
     monkeypatch.setenv(of_size, "2")
-    assert _creation.is_launched(1, 2)
-    assert not _creation.is_launched(0, 2) and not _creation.is_launched(1, 4)
+    assert _launch.launcher(1, 2) == of_rank
+    assert _launch.launcher(0, 2) is None and _launch.launcher(1, 4) is None
+
+
+def test_ranks_use_a_launcher_only_if_all_of_them_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from horovod.torch.distributed import _launch
+
+    store = dist.HashStore()  # of several jobs, one after the other
+    for seen, outcome in (
+        (["PMI_RANK", None, "PMI_RANK"], None),
+        (["PMI_RANK", "PMI_RANK", "PMI_RANK"], "PMI_RANK"),
+        (["HOROVOD_RANK", "PMI_RANK", "PMI_RANK"], None),
+        ([None, None, None], None),
+    ):
+        monkeypatch.setattr(_launch, "launcher", lambda rank, size, seen=seen: seen[rank])
+        with ThreadPoolExecutor(3) as threads:
+            outcomes = threads.map(lambda rank: _launch.launcher_of_all(store, rank, 3), range(3))
+            assert list(outcomes) == [outcome] * 3
+
+
+def test_a_rank_that_does_not_start_is_named() -> None:
+    from horovod.torch.distributed import _launch
+
+    store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=0.2))
+    with pytest.raises(dist.DistBackendError, match="rank 0: init_process_group: ranks 1, 2 have"):
+        _launch.launcher_of_all(store, 0, 3)
 
 
 def spawned(rank: int, store: str) -> None:
+    if rank == 0:  # it alone seems to have been started by a launcher, with this rank
+        os.environ.update(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2")
     dist.init_process_group("hvd", init_method=f"file://{store}", rank=rank, world_size=2)
     tensor = torch.tensor([float(rank + 1)])
     dist.all_reduce(tensor)

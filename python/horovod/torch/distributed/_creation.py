@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
@@ -11,22 +10,12 @@ from horovod.common._extension import core
 from horovod.common._job import Job
 from horovod.common.process_sets import global_process_set, registered_set
 from horovod.torch.distributed._lane import Lane
+from horovod.torch.distributed._launch import launcher_of_all
 from horovod.torch.distributed._meeting import Meetings
 from horovod.torch.distributed._messages import Messages
 from horovod.torch.distributed._negotiated import Negotiated
 from horovod.torch.distributed._ordered import Ordered
 from horovod.torch.distributed._process_group import ProcessGroupHorovod
-
-#: Launchers by whose variables the runtime finds its ranks and their rendezvous.
-_LAUNCHERS = ("HOROVOD_RANK", "TORCHELASTIC_RUN_ID")
-
-#: Of mpirun and srun: rank and size. A script may have been started by one of them as a single
-#: process, or with other ranks than those of torch.
-_RANKS_OF_LAUNCHERS = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
 
 #: How many groups this process has created, by generation, name and ranks.
 _created: Counter[tuple[Any, ...]] = Counter()
@@ -72,12 +61,12 @@ def _life(generation: int, name: str, ranks: list[int]) -> str:
 
 
 def _start(options: Any) -> None:
-    """Starts the job: by the launcher, or else by the store of torch, as for scripts that start
-    their own processes."""
-    if is_launched(options.group_rank, options.group_size):
+    """Starts the job: by the launcher if it has started all ranks, or else by the store of torch,
+    as for scripts that start their own processes."""
+    store = options.store
+    if launcher_of_all(store, options.group_rank, options.group_size) is not None:
         front.init()
         return
-    store = options.store
 
     def rendezvous(name: str, root_address: str | None) -> str:
         if root_address is not None:
@@ -85,16 +74,6 @@ def _start(options: Any) -> None:
         return str(store.get(f"horovod/{name}").decode())
 
     front.init(Job(rendezvous, rank=options.group_rank, size=options.group_size))
-
-
-def is_launched(rank: int, size: int) -> bool:
-    """Returns whether the launcher has started this job, with these ranks."""
-    if any(name in os.environ for name in _LAUNCHERS):
-        return True
-    return any(
-        (os.environ.get(of_rank), os.environ.get(of_size)) == (str(rank), str(size))
-        for of_rank, of_size in _RANKS_OF_LAUNCHERS
-    )
 
 
 def _check_ranks(ranks: list[int], options: Any) -> None:

@@ -83,10 +83,7 @@ class Meetings:
         """The first rank to be done decides for all of them: the others may see more or fewer."""
         mine = _HELD
         if missing:
-            mine = (
-                f"{_names(missing)} not called it after {limit.total_seconds():g} s; look at what "
-                f"{_they(missing)} waiting for, or pass a longer timeout"
-            ).encode()
+            mine = missing_text(missing, limit.total_seconds()).encode()
         outcome = self._store.compare_set(f"{place}/outcome", "", mine.decode())
         if outcome == _HELD:
             return
@@ -119,11 +116,12 @@ def timeout_being_set() -> timedelta | None:
     return timeout
 
 
-def _names(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]} has"
-    return f"ranks {', '.join(map(str, ranks))} have"
-
-
-def _they(ranks: Sequence[int]) -> str:
-    return "it is" if len(ranks) == 1 else "they are"
+def missing_text(ranks: Sequence[int], seconds: float) -> str:
+    """Returns what is said of ranks that others have waited for."""
+    is_one = len(ranks) == 1
+    who = f"rank {ranks[0]} has" if is_one else f"ranks {', '.join(map(str, ranks))} have"
+    waits = "it is" if is_one else "they are"
+    return (
+        f"{who} not called it after {seconds:g} s; look at what {waits} waiting for, or pass a "
+        "longer timeout"
+    )
