@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/backend/host/batch_memory.h"
+#include "core/backend/host/overlap.h"
 #include "core/base/aligned_buffer.h"
 #include "core/kernel/kernel.h"
 
@@ -80,9 +81,14 @@ class SmallRun final : public Run {
     const std::byte* from = packed_.data();
     for (const BatchTensor& tensor : batch_.tensors) {
       const size_t bytes = tensor_bytes(tensor, batch_.operation.dtype);
-      if (tensor.output != nullptr) kernel::copy(tensor.output, from, bytes);
+      if (is_written(tensor)) kernel::copy(tensor.output, from, bytes);
       from += bytes;
     }
+  }
+
+  bool is_written(const BatchTensor& tensor) const {
+    return tensor.output != nullptr &&
+           !is_root_in_place(batch_.operation, rank_, tensor.input, tensor.output);
   }
 
   const Batch batch_;

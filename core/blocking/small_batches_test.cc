@@ -1,8 +1,10 @@
 // Small batches give results bit-identical to the executor's with every algorithm: in shared memory
-// and over links, with one and several tensors, and on a rank that has joined.
+// and over links, with one and several tensors, and on a rank that has joined. Neither writes the
+// memory of a root in place.
 #include "core/blocking/small_batches.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <list>
@@ -83,6 +85,26 @@ class Batches {
   std::vector<std::vector<Batch>> batches_;
 };
 
+/// Bytes 0, 1, ... in pages that can only be read: a write ends the test.
+class ReadOnly {
+ public:
+  explicit ReadOnly(size_t bytes) : bytes_(bytes) {
+    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory_, MAP_FAILED);
+    std::iota(data(), data() + bytes, uint8_t{0});
+    EXPECT_EQ(::mprotect(memory_, bytes, PROT_READ), 0);
+  }
+  ~ReadOnly() { ::munmap(memory_, bytes_); }
+  ReadOnly(const ReadOnly&) = delete;
+  ReadOnly& operator=(const ReadOnly&) = delete;
+
+  uint8_t* data() { return static_cast<uint8_t*>(memory_); }
+
+ private:
+  void* memory_ = nullptr;
+  size_t bytes_;
+};
+
 struct JobKind {
   std::vector<int> ranks_per_host;
   size_t eager_bytes;
@@ -116,6 +138,42 @@ TEST(SmallBatches, GiveTheBitsOfTheExecutor) {
     const int taken = run_by_short_cut(kind, seed, fast);
     EXPECT_GT(taken, kBatches / 5);
     EXPECT_EQ(fast.outputs(), plain.outputs());
+  }
+}
+
+/// A broadcast in place of consecutive tensors of these bytes.
+Batch broadcast_of(uint8_t* memory, const std::vector<int64_t>& lengths) {
+  Batch made{.sequence = 1, .operation = {.kind = OperationKind::broadcast}};
+  for (const int64_t length : lengths) {
+    auto* const at = reinterpret_cast<std::byte*>(memory);
+    made.tensors.push_back({.input = at, .output = at, .shape = {length}});
+    memory += length;
+  }
+  return made;
+}
+
+TEST(SmallBatches, DoNotWriteTheMemoryOfARootInPlace) {
+  constexpr size_t kBytes = 64 * KiB;
+  ReadOnly sent(kBytes);
+  const std::vector<JobKind> kinds = {
+      {{2}, 32 * KiB}, {{4}, 32 * KiB, true}, {{1, 1}, 0}, {{2, 2}, 0}, {{2}, 0}};
+  for (const JobKind& kind : kinds) {
+    for (const std::vector<int64_t>& lengths :
+         {std::vector<int64_t>{100}, {100, 9, 60}, {30000}, {9000, 1, 20000}}) {
+      SCOPED_TRACE(::testing::PrintToString(kind.ranks_per_host) +
+                   ::testing::PrintToString(lengths));
+      Job job({.ranks_per_host = kind.ranks_per_host, .eager_bytes = kind.eager_bytes});
+      std::vector<std::vector<uint8_t>> received(static_cast<size_t>(job.size()) - 1,
+                                                 std::vector<uint8_t>(kBytes));
+      std::vector<std::vector<Batch>> batches{{broadcast_of(sent.data(), lengths)}};
+      for (auto& memory : received) batches.push_back({broadcast_of(memory.data(), lengths)});
+      int taken = 0;
+      ASSERT_TRUE(job.run({}, batches,
+                          [&](int) { return std::make_unique<Counted>(kind.spare_cores, taken); }));
+      const auto total = static_cast<size_t>(std::accumulate(lengths.begin(), lengths.end(), 0L));
+      for (const auto& memory : received)
+        EXPECT_TRUE(std::equal(memory.begin(), memory.begin() + total, sent.data()));
+    }
   }
 }
 

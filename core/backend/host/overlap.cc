@@ -10,14 +10,27 @@ namespace {
 
 bool has_output(const BatchTensor& tensor) { return tensor.output != nullptr; }
 
+/// The root of a broadcast has its results already if they are its inputs.
+bool writes_nothing(const Batch& batch, int rank) {
+  return std::ranges::none_of(batch.tensors, has_output) ||
+         std::ranges::all_of(batch.tensors, [&](const BatchTensor& tensor) {
+           return is_root_in_place(batch.operation, rank, tensor.input, tensor.output);
+         });
+}
+
 }  // namespace
 
 bool is_in_place(OperationKind kind, const std::byte* input, const std::byte* output) {
   return input == output && (kind == OperationKind::allreduce || kind == OperationKind::broadcast);
 }
 
+bool is_root_in_place(const Operation& operation, int rank, const std::byte* input,
+                      const std::byte* output) {
+  return operation.kind == OperationKind::broadcast && rank == operation.root && input == output;
+}
+
 std::vector<size_t> OverlapSearch::find(const Batch& batch, int rank, int size) {
-  if (std::ranges::none_of(batch.tensors, has_output)) return {};
+  if (writes_nothing(batch, rank)) return {};
   collect(batch, rank, size);
   if (order_.size() != extents_.size()) {
     order_.resize(extents_.size());

@@ -14,6 +14,12 @@ namespace hvd {
 /// Returns whether output and input are the same memory and the operation supports that.
 bool is_in_place(OperationKind kind, const std::byte* input, const std::byte* output);
 
+/// Returns whether `rank` is the root of a broadcast whose output is its input. It must not write
+/// this memory, not even the same values: other threads may read it, and it may be that of a sender
+/// (docs/decisions/0063).
+bool is_root_in_place(const Operation& operation, int rank, const std::byte* input,
+                      const std::byte* output);
+
 /// Searches batches for overlaps. Batches repeat, so it keeps the order of the addresses of the
 /// last batch. While that order is right, a search is one pass over the tensors. Owned and used by
 /// one thread.

@@ -69,6 +69,13 @@ TEST(OverlapSearch, KnowsThatOnlyTheRootOfABroadcastReads) {
   EXPECT_EQ(find(batch, 1), (Found{1}));
 }
 
+TEST(OverlapSearch, KnowsThatTheRootOfABroadcastInPlaceWritesNothing) {
+  const Batch batch{.operation = {.kind = OperationKind::broadcast, .root = 1},
+                    .tensors = {in_place(0, 10), in_place(5, 10)}};
+  EXPECT_EQ(find(batch, 0), (Found{0, 1}));
+  EXPECT_EQ(find(batch, 1), Found());
+}
+
 TEST(OverlapSearch, KnowsHowLargeOutputsAre) {
   const Batch gather{.operation = {.kind = OperationKind::allgather},
                      .tensors = {bytes_at(0, 10, 10)}};
