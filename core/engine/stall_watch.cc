@@ -8,6 +8,13 @@
 namespace hvd {
 namespace {
 
+using std::chrono_literals::operator""s;
+
+// How often the watch looks at the clock, at least. If it comes later, this rank did not run: the
+// process was stopped, or its machine was suspended. The other ranks of a suspended job cannot
+// submit anything meanwhile, so that time does not count.
+constexpr auto kBetweenLooks = 10s;
+
 std::optional<TimePoint> earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
@@ -16,29 +23,49 @@ std::optional<TimePoint> earlier(std::optional<TimePoint> a, std::optional<TimeP
 
 void StallWatch::accepted(Request& request) {
   if (request.timeout.count() == 0) return;
-  request.expires = clock_.now() + request.timeout;
+  const TimePoint now = clock_.now();
+  if (!next_timeout_) looked_at_ = now;
+  // The next look puts it off with the others, if it comes late.
+  request.expires = std::min(now, looked_at_ + kBetweenLooks) + request.timeout;
   next_timeout_ = earlier(next_timeout_, request.expires);
 }
 
 void StallWatch::check(std::map<uint64_t, Request>& waiting) {
-  if (next_timeout_ && clock_.now() >= *next_timeout_) expire(waiting);
+  if (next_timeout_) look(waiting);
   Root* const root = control_.root();
   if (root != nullptr && root->has_report()) report(*root, *root->take_report());
   if (!knobs_.stall_check_disable) tick();
 }
 
-std::optional<TimePoint> StallWatch::deadline() const { return earlier(next_tick_, next_timeout_); }
+std::optional<TimePoint> StallWatch::deadline() const {
+  return next_timeout_ ? earlier(next_tick_, std::min(*next_timeout_, looked_at_ + kBetweenLooks))
+                       : next_tick_;
+}
+
+void StallWatch::look(std::map<uint64_t, Request>& waiting) {
+  const TimePoint now = clock_.now();
+  const Duration late = now - looked_at_ - kBetweenLooks;
+  looked_at_ = now;
+  if (late > Duration::zero()) put_off(waiting, late);
+  if (now >= *next_timeout_) expire(waiting);
+}
+
+void StallWatch::put_off(std::map<uint64_t, Request>& waiting, Duration by) {
+  *next_timeout_ += by;
+  for (auto& [tag, request] : waiting) {
+    if (request.expires) *request.expires += by;
+  }
+}
 
 void StallWatch::expire(std::map<uint64_t, Request>& waiting) {
-  const TimePoint now = clock_.now();
   next_timeout_.reset();
   for (auto& [tag, request] : waiting) {
     if (!request.expires) continue;
-    if (now < *request.expires) {
-      next_timeout_ = earlier(next_timeout_, request.expires);
-    } else {
+    if (looked_at_ >= *request.expires) {
       control_.expire(request.group, request.signature.name, request.timeout);
       request.expires.reset();
+    } else {
+      next_timeout_ = earlier(next_timeout_, request.expires);
     }
   }
 }
@@ -64,8 +91,9 @@ void StallWatch::tick() {
   if (!next_tick_) {
     next_tick_ = now + knobs_.stall_check;
   } else if (now >= *next_tick_) {
+    const bool has_run = now - *next_tick_ < kBetweenLooks;
     next_tick_ = now + knobs_.stall_check;
-    control_.tick();
+    if (has_run) control_.tick();
   }
 }
 

@@ -31,6 +31,8 @@ class StallWatch {
   std::optional<TimePoint> deadline() const;
 
  private:
+  void look(std::map<uint64_t, Request>& waiting);
+  void put_off(std::map<uint64_t, Request>& waiting, Duration by);
   void expire(std::map<uint64_t, Request>& waiting);
   void report(Root& root, const StallReport& stalled);
   void tick();
@@ -42,6 +44,7 @@ class StallWatch {
   const int rank_;
   std::optional<TimePoint> next_tick_;
   std::optional<TimePoint> next_timeout_;  ///< not after the first one of the waiting requests
+  TimePoint looked_at_{};                  ///< the last look(), if there is a next_timeout_
 };
 
 }  // namespace hvd

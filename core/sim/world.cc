@@ -153,7 +153,7 @@ void World::lose(int rank) {
 
 bool World::step() {
   Rank& rank = ranks_[random_() % ranks_.size()];
-  return !rank.lost && turn(rank);
+  return rank.runs() && turn(rank);
 }
 
 bool World::turn(Rank& rank) {
@@ -169,7 +169,7 @@ bool World::pass_time() {
   std::optional<TimePoint> next;
   for (const Rank& rank : ranks_) {
     const auto deadline = rank.engine->deadline();
-    if (!rank.lost && !rank.engine->finished() && deadline && (!next || *deadline < *next))
+    if (rank.runs() && !rank.engine->finished() && deadline && (!next || *deadline < *next))
       next = deadline;
   }
   if (next && *next > clock_.now()) clock_.advance(*next - clock_.now());

@@ -41,6 +41,12 @@ class World {
   /// Stops the rank and breaks its connections.
   void lose(int rank);
 
+  /// The rank does nothing more until it is resumed, as a process that a signal has stopped.
+  void stop(int rank) { ranks_[rank].stopped = true; }
+  void resume(int rank) { ranks_[rank].stopped = false; }
+  /// Time passes in which no rank does anything, as in a suspended job.
+  void suspend(Duration time) { clock_.advance(time); }
+
   /// Steps until `done()`. Returns false if no rank can make progress. Time advances only if there
   /// is no progress and an engine has a deadline, at most `patience` times.
   template <class Done>
@@ -68,6 +74,8 @@ class World {
     std::vector<MemLink*> links;
     Ending ending{Code::ok, kNoRank, ""};
     bool lost = false;
+    bool stopped = false;
+    bool runs() const { return !lost && !stopped; }
   };
   using Wirings = std::vector<Wiring>;
   using Channels = std::pair<std::unique_ptr<Channel>, std::unique_ptr<Channel>>;

@@ -260,6 +260,12 @@ TEST(World, TheSameSeedIsTheSameRun) {
   EXPECT_EQ(run(11), run(11));
 }
 
+Request timed(const std::string& name, std::chrono::milliseconds timeout) {
+  Request made = barrier(name);
+  made.timeout = timeout;
+  return made;
+}
+
 TEST(World, ATimeoutEndsTheJobAndNamesTheMissingRank) {
   for (const bool checks_stalls : {false, true}) {
     Knobs knobs;
@@ -284,17 +290,58 @@ TEST(World, ATimeoutEndsTheJobAndNamesTheMissingRank) {
 
 TEST(World, ATimeoutOfWhatIsAgreedEndsNothing) {
   World world({.ranks_per_host = {1, 1}, .seed = 4});
+  std::vector<float> tensor(3);
+  const auto waiting = world.submit(0, allreduce("without a timeout", tensor));
   for (int round = 0; round < 3; ++round) {
     Operations operations;
     for (int rank = 0; rank < 2; ++rank) {
-      Request made = barrier("b");
-      made.timeout = std::chrono::seconds(1);
-      operations.push_back(world.submit(rank, std::move(made)));
+      operations.push_back(world.submit(rank, timed("b", std::chrono::seconds(1))));
     }
     ASSERT_TRUE(world.run_until([&] { return all_done(operations); }));
-    EXPECT_FALSE(world.run_until([] { return false; }, 1)) << "only the time passes";
-    EXPECT_EQ(operations[0]->handle.outcome().code, Code::ok);
+    EXPECT_FALSE(world.run_until([] { return false; }, 2)) << "only the time passes";
+    for (const auto& operation : operations) EXPECT_EQ(operation->handle.outcome().code, Code::ok);
+    EXPECT_EQ(world.ending(0).code, Code::ok);
+    EXPECT_FALSE(waiting->handle.done());
   }
+}
+
+bool is_running(const World& world) {
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (world.ending(rank).code != Code::ok) return false;
+  }
+  return true;
+}
+
+TEST(World, TheTimeInWhichAJobIsSuspendedIsNotCounted) {
+  Knobs knobs;
+  knobs.stall_check = knobs.stall_shutdown = std::chrono::seconds(60);
+  knobs.log_level = LogLevel::fatal;
+  for (const auto timeout : {std::chrono::seconds(0), std::chrono::seconds(30)}) {
+    World world({.ranks_per_host = {2, 1}, .seed = 6, .knobs = knobs});
+    Operations operations{world.submit(0, timed("b", timeout)),
+                          world.submit(1, timed("b", timeout))};
+    const auto seconds_pass = [&](int times) {
+      EXPECT_FALSE(world.run_until([] { return false; }, times));
+    };
+    seconds_pass(1);  // to the first tick, or the first look
+    world.suspend(std::chrono::hours(1));
+    seconds_pass(0);
+    EXPECT_TRUE(is_running(world)) << world.ending(0).text;
+    operations.push_back(world.submit(2, timed("b", timeout)));
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); }));
+    for (const auto& operation : operations) EXPECT_EQ(operation->handle.outcome().code, Code::ok);
+  }
+}
+
+TEST(World, ATimeoutExpiresAfterAJobWasSuspended) {
+  Knobs knobs;
+  knobs.log_level = LogLevel::fatal;
+  World world({.ranks_per_host = {2}, .seed = 6, .knobs = knobs});
+  const auto waiting = world.submit(0, timed("b", std::chrono::seconds(30)));
+  EXPECT_FALSE(world.run_until([] { return false; }, 1));
+  world.suspend(std::chrono::hours(1));
+  ASSERT_TRUE(world.run_until([&] { return waiting->handle.done(); }, 4));
+  EXPECT_THAT(waiting->handle.outcome().text, testing::HasSubstr("30 s, its timeout"));
 }
 
 }  // namespace

@@ -113,6 +113,18 @@ def test_a_rank_that_does_not_start_is_named() -> None:
         _launch.launcher_of_all(store, 0, 3)
 
 
+def test_time_in_which_the_process_was_suspended_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from horovod.torch.distributed._deadline import Deadline
+
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    deadline = Deadline(30)
+    for now, is_over in ((109.0, False), (3709.0, False), (3718.0, False), (3730.0, True)):
+        assert deadline.is_over() == is_over, now
+
+
 def spawned(rank: int, store: str) -> None:
     if rank == 0:  # it alone seems to have been started by a launcher, with this rank
         os.environ.update(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2")

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from horovod.common._extension import core
+from horovod.torch.distributed._deadline import Deadline
 from horovod.torch.distributed._errors import DistributedError, as_of_torch
 
 #: Between two looks: the first, and the longest.
@@ -68,10 +69,10 @@ class Meetings:
 
     def _meet(self, place: str, doing: str, missing: list[int], limit: timedelta) -> None:
         self._store.set(f"{place}/{self.rank}", b"1")
-        deadline = time.monotonic() + limit.total_seconds()
+        deadline = Deadline(limit.total_seconds())
         pause = _FIRST_PAUSE_SECONDS
         while missing := [rank for rank in missing if not self._has_come(place, rank)]:
-            if time.monotonic() >= deadline or self._store.check([f"{place}/outcome"]):
+            if deadline.is_over() or self._store.check([f"{place}/outcome"]):
                 break
             if pause >= _LONGEST_PAUSE_SECONDS:
                 self._check_job()
@@ -92,11 +93,11 @@ class Meetings:
 
     def _check_job(self, seconds: float = 0.0) -> None:
         """Raises the error with which the job has ended, or ends within `seconds`."""
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         while True:
             with as_of_torch():
                 core.Group([self.rank])  # cannot be created once the job has ended
-            if time.monotonic() >= deadline:
+            if deadline.is_over():
                 return
             time.sleep(_LONGEST_PAUSE_SECONDS)
 

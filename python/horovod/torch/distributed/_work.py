@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from horovod.torch.distributed._deadline import Deadline
 from horovod.torch.distributed._errors import DistributedError, as_of_torch
 from horovod.torch.distributed._future import Future, settle
 
@@ -162,10 +163,10 @@ class Work(_Base):  # type: ignore[misc]
         return True
 
     def _await_end(self, timeout: timedelta) -> None:
-        deadline = time.monotonic() + timeout.total_seconds()
+        deadline = Deadline(timeout.total_seconds())
         pause = _FIRST_PAUSE_SECONDS
         while not self._pending.is_over():
-            if time.monotonic() >= deadline:
+            if deadline.is_over():
                 raise DistributedError(
                     f'"{self._pending.name}" has not ended after {timeout.total_seconds():g} s; it '
                     "goes on, and its tensors must not be used before another wait()"
