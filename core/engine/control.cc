@@ -45,8 +45,8 @@ void Control::forget(int rank) {
   for (Neighbour& neighbour : neighbours_) neighbour.gone |= neighbour.channel->peer() == rank;
 }
 
-void Control::tick() {
-  client_.tick();
+void Control::tick(bool ages_requests) {
+  if (ages_requests) client_.tick();
   if (hub_) hub_->tick();
 }
 

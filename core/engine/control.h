@@ -36,8 +36,9 @@ class Control final : public ChannelSet {
   void expire(GroupNumber group, const NameHash& name, std::chrono::milliseconds timeout) {
     client_.expire(group, name, timeout);
   }
-  /// Called once per period of the stall check.
-  void tick();
+  /// Called once per period of the stall check. `ages_requests` false: the check is disabled, and
+  /// only queries that timeouts have started go on.
+  void tick(bool ages_requests);
 
   /// Receives messages, runs the state machines, and sends their messages.
   bool pump() override;

@@ -14,6 +14,8 @@ using std::chrono_literals::operator""s;
 // process was stopped, or its machine was suspended. The other ranks of a suspended job cannot
 // submit anything meanwhile, so that time does not count.
 constexpr auto kBetweenLooks = 10s;
+// How often the Root is asked again while an operation waits whose timeout has expired.
+constexpr auto kBetweenQueries = 10s;
 
 std::optional<TimePoint> earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
@@ -34,7 +36,7 @@ void StallWatch::check(std::map<uint64_t, Request>& waiting) {
   if (next_timeout_) look(waiting);
   Root* const root = control_.root();
   if (root != nullptr && root->has_report()) report(*root, *root->take_report());
-  if (!knobs_.stall_check_disable) tick();
+  tick();
 }
 
 std::optional<TimePoint> StallWatch::deadline() const {
@@ -57,16 +59,16 @@ void StallWatch::put_off(std::map<uint64_t, Request>& waiting, Duration by) {
   }
 }
 
+// A request whose timeout has expired expires again: the report may come to nothing.
 void StallWatch::expire(std::map<uint64_t, Request>& waiting) {
   next_timeout_.reset();
   for (auto& [tag, request] : waiting) {
     if (!request.expires) continue;
     if (looked_at_ >= *request.expires) {
       control_.expire(request.group, request.signature.name, request.timeout);
-      request.expires.reset();
-    } else {
-      next_timeout_ = earlier(next_timeout_, request.expires);
+      request.expires = looked_at_ + kBetweenQueries;
     }
+    next_timeout_ = earlier(next_timeout_, request.expires);
   }
 }
 
@@ -82,8 +84,10 @@ void StallWatch::report(Root& root, const StallReport& stalled) {
   if (ends_job) root.shutdown(rank_, text);
 }
 
+// Without the stall check, a query that a timeout has started still needs an end.
 void StallWatch::tick() {
-  if (control_.waiting() == 0 && !control_.collecting()) {
+  const bool checks = !knobs_.stall_check_disable;
+  if (!control_.collecting() && (!checks || control_.waiting() == 0)) {
     next_tick_.reset();
     return;
   }
@@ -93,7 +97,7 @@ void StallWatch::tick() {
   } else if (now >= *next_tick_) {
     const bool has_run = now - *next_tick_ < kBetweenLooks;
     next_tick_ = now + knobs_.stall_check;
-    if (has_run) control_.tick();
+    if (has_run) control_.tick(checks);
   }
 }
 

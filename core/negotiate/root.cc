@@ -6,12 +6,19 @@
 #include "core/base/assert.h"
 
 namespace hvd {
+namespace {
+
+// Of one query. A silent rank delays its end by minutes, in which others may go on.
+constexpr size_t kMostNoted = 1 << 16;
+
+}  // namespace
 
 Root::Root(const NegotiateOptions& options) : options_(options) { add_group(kWorldGroup, {}); }
 
 void Root::complete(Entry entry) {
   const auto found = groups_.find(entry.group);
   if (found == groups_.end()) return;  // removed; its ranks will receive that verdict
+  if (asking_) note_complete(entry);
   SharedSignature& signature = entry.opinions.front().signature;
   const bool joined_fault =
       entry.substituted && signature->operation.kind != OperationKind::allreduce;
@@ -70,8 +77,34 @@ void Root::tick() {
 
 void Root::reported(StallReport report) {
   asking_ = false;
-  report_ = std::move(report);
+  if (complete_.size() < kMostNoted)
+    report_ = without_complete(report);
+  else
+    wants_query_ = is_urgent_ = true;  // unknown what of the report still holds
   if (is_urgent_) ask();
+}
+
+void Root::note_complete(const Entry& entry) {
+  if (complete_.size() == kMostNoted) return;
+  const Signature& signature = entry.opinions.front().signature;
+  const bool is_message = signature.operation.kind == OperationKind::message;
+  complete_.emplace(entry.group, signature.name,
+                    is_message ? signature.members : std::vector<int32_t>());
+}
+
+/// Ranks answer at different times: what one of them had not submitted when it answered may be
+/// complete when the last answer arrives.
+StallReport Root::without_complete(const StallReport& report) const {
+  StallReport rest;
+  for (const auto& [waiting, ranks] : report) {
+    Waiting still = waiting;
+    std::erase_if(still.names, [&](const WaitingName& name) {
+      return complete_.contains({name.group, hash_name(name.name), name.between});
+    });
+    std::vector<int32_t>& all = rest[std::move(still)];
+    all.insert(all.end(), ranks.begin(), ranks.end());
+  }
+  return rest;
 }
 
 std::optional<StallReport> Root::take_report() { return std::exchange(report_, std::nullopt); }
@@ -204,6 +237,7 @@ void Root::ask() {
   wants_query_ = is_urgent_ = false;
   asking_ = true;
   asked_this_period_ = true;
+  complete_.clear();
   emit({.type = Verdict::Type::query, .value = ++query_});
 }
 

@@ -5,7 +5,9 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/negotiate/messages.h"
@@ -39,7 +41,7 @@ class Root {
 
   bool has_report() const { return report_.has_value(); }
   /// Takes the report of the last query once every rank has answered or was counted as silent;
-  /// nullopt otherwise.
+  /// nullopt otherwise. Operations that have become complete since the query are left out.
   std::optional<StallReport> take_report();
   /// Reports that one period of the stall check has passed. At most one query is sent per period,
   /// unless a timeout has expired.
@@ -69,6 +71,8 @@ class Root {
   void remove_group(GroupNumber number);
   GroupNumber new_group_number();
   void ask();
+  void note_complete(const Entry& entry);
+  StallReport without_complete(const StallReport& report) const;
   void emit(Verdict verdict);
 
   NegotiateOptions options_;
@@ -82,6 +86,9 @@ class Root {
   bool wants_query_ = false;
   bool is_urgent_ = false;  ///< the query that it wants does not wait for the next period
   uint32_t query_ = 0;
+  /// Group, name, and ranks if it is a message.
+  using OperationId = std::tuple<GroupNumber, NameHash, std::vector<int32_t>>;
+  std::set<OperationId> complete_;  ///< during a query: the operations complete since it was sent
   std::optional<StallReport> report_;
 };
 

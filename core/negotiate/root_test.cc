@@ -240,6 +240,36 @@ TEST_F(RootTest, AsksOnceAPeriod) {
   EXPECT_FALSE(root.needs_tick());
 }
 
+TEST_F(RootTest, LeavesOutWhatHasBecomeCompleteSinceTheQuery) {
+  root.expired();
+  root.turn();
+  complete("late");
+  root.complete(entry_in_full(message_of("m", 0, 1), 0));
+  StallReport report;
+  report[{.names = {{.name = "late", .expired_ms = 500}, {.name = "lost", .expired_ms = 500}}}] = {
+      0};
+  report[{.names = {{.name = "m", .between = {0, 1}}, {.name = "m", .between = {1, 2}}}}] = {1};
+  root.reported(report);
+  StallReport rest;
+  rest[{.names = {{.name = "lost", .expired_ms = 500}}}] = {0};
+  rest[{.names = {{.name = "m", .between = {1, 2}}}}] = {1};
+  EXPECT_EQ(root.take_report(), rest);
+  root.expired();
+  root.turn();
+  root.reported(report);
+  EXPECT_EQ(root.take_report(), report) << "submitted again since";
+}
+
+TEST_F(RootTest, AsksAgainIfTooMuchHasBecomeCompleteSinceTheQuery) {
+  root.expired();
+  root.turn();
+  for (int i = 0; i < 1 << 16; ++i) complete(std::to_string(i));
+  root.turn();
+  root.reported({});
+  EXPECT_FALSE(root.take_report());
+  EXPECT_THAT(types(root.turn()), testing::Contains(Type::query));
+}
+
 TEST_F(RootTest, DoesNotAskAgainBeforeTheAnswer) {
   root.stalled();
   root.turn();

@@ -21,25 +21,33 @@ struct OperationKey {
   auto operator<=>(const OperationKey&) const = default;
 };
 
-/// An operation that only some ranks have submitted.
+/// An operation that only some ranks have submitted, unless `is_behind`.
 struct Stalled {
   uint32_t age_ticks = 0;
   uint32_t expired_ms = 0;  ///< its timeout, if that has expired
   Ranks submitted;
   Ranks missing;
   Ranks unknown;  ///< silent, or with more waiting names than a report holds
+  /// Some of `missing` may have submitted it: it is not known which.
+  bool is_unsure = false;
   /// All its ranks have submitted it: it waits behind a batch that `missing` (silent ranks) have
   /// not finished.
   bool is_behind = false;
 };
 using Operations = std::map<OperationKey, Stalled>;
+using NamedOperation = Operations::value_type;
 
 std::chrono::seconds age(const Stalled& operation, const StallFacts& facts) {
   return facts.tick * (operation.age_ticks - 1);
 }
 
+/// A timeout limits only how long an operation waits for ranks to submit it.
+bool has_expired(const Stalled& operation) {
+  return operation.expired_ms > 0 && !operation.is_behind;
+}
+
 bool is_overdue(const Stalled& operation, const StallFacts& facts) {
-  if (operation.expired_ms > 0) return true;
+  if (has_expired(operation)) return true;
   return facts.shutdown.count() > 0 && age(operation, facts) >= facts.shutdown;
 }
 
@@ -87,8 +95,12 @@ void place_ranks(const StallReport& report, const StallFacts& facts, const Opera
     }
   }
   // Some rank has not submitted it: if none is known, then one of the unknown ranks.
-  if (operation.missing.empty()) operation.missing.swap(operation.unknown);
-  if (!operation.missing.empty()) return;
+  if (operation.missing.empty()) {
+    operation.missing.swap(operation.unknown);
+    operation.is_unsure = operation.missing.size() > 1;
+  }
+  const bool is_message = !key.between.empty();  // waits for no batch
+  if (!operation.missing.empty() || is_message) return;
   operation.missing = silent_ranks(report);
   operation.is_behind = true;
 }
@@ -106,7 +118,11 @@ Operations stalled_operations(const StallReport& report, const StallFacts& facts
     return entry.second.age_ticks < kStalledTicks && entry.second.expired_ms == 0;
   });
   for (auto& [key, operation] : operations) place_ranks(report, facts, key, operation);
-  std::erase_if(operations, [](const auto& entry) { return entry.second.missing.empty(); });
+  std::erase_if(operations, [](const auto& entry) {
+    const Stalled& operation = entry.second;
+    return operation.missing.empty() ||
+           (operation.is_behind && operation.age_ticks < kStalledTicks);
+  });
   return operations;
 }
 
@@ -141,10 +157,21 @@ struct MissingRank {
   bool is_overdue = false;
 };
 
+/// Those that end the job first: not all fit into the report.
+std::vector<const NamedOperation*> by_weight(const Operations& operations,
+                                             const StallFacts& facts) {
+  std::vector<const NamedOperation*> entries;
+  for (const NamedOperation& entry : operations) entries.push_back(&entry);
+  std::ranges::stable_partition(
+      entries, [&](const NamedOperation* entry) { return is_overdue(entry->second, facts); });
+  return entries;
+}
+
 std::map<int32_t, MissingRank> missing_ranks(const Operations& operations,
                                              const StallFacts& facts) {
   std::map<int32_t, MissingRank> missing;
-  for (const auto& [key, operation] : operations) {
+  for (const NamedOperation* const entry : by_weight(operations, facts)) {
+    const auto& [key, operation] = *entry;
     for (const int32_t rank : operation.missing) {
       missing[rank].names.push_back(key.name);
       missing[rank].is_overdue |= is_overdue(operation, facts);
@@ -154,23 +181,28 @@ std::map<int32_t, MissingRank> missing_ranks(const Operations& operations,
 }
 
 std::string wait_text(const Stalled& operation, const StallFacts& facts) {
-  if (operation.expired_ms > 0)
-    return fmt::format("{:g} s, its timeout", operation.expired_ms / 1e3);
+  if (has_expired(operation)) return fmt::format("{:g} s, its timeout", operation.expired_ms / 1e3);
   return fmt::format("{} s or more", age(operation, facts).count());
+}
+
+std::string missing_text(const Stalled& operation) {
+  const std::string ranks = ranks_text(operation.missing);
+  if (operation.is_behind) return "but behind a batch that waits for " + ranks;
+  return (operation.is_unsure ? "not by one or more of " : "not by ") + ranks;
 }
 
 std::string operation_lines(const Operations& operations, const StallFacts& facts) {
   std::string text;
   size_t left = kOperationsInReport;
-  for (const auto& [key, operation] : operations) {
+  for (const NamedOperation* const entry : by_weight(operations, facts)) {
     if (left-- == 0) {
       return text +
              fmt::format("and {} more operations\n", operations.size() - kOperationsInReport);
     }
-    text += fmt::format("{} has waited for {}: submitted by {}, {} {}\n", key.name,
+    const auto& [key, operation] = *entry;
+    text += fmt::format("{} has waited for {}: submitted by {}, {}\n", key.name,
                         wait_text(operation, facts), ranks_text(operation.submitted),
-                        operation.is_behind ? "but behind a batch that waits for" : "not by",
-                        ranks_text(operation.missing));
+                        missing_text(operation));
   }
   return text;
 }
@@ -214,16 +246,26 @@ std::string warning_text(const StallFacts& facts) {
       facts.tick.count());
 }
 
-std::string error_text(const Ranks& overdue, const Operations& operations,
-                       const StallFacts& facts) {
-  const bool any_expired = std::ranges::any_of(
-      operations, [](const auto& entry) { return entry.second.expired_ms > 0; });
+/// "ranks 1, 2": those that certainly have not submitted what is overdue, if any are certain.
+std::string culprits_text(const Operations& operations, const StallFacts& facts) {
+  Ranks certain, possible;
+  for (const auto& [key, operation] : operations) {
+    if (!is_overdue(operation, facts)) continue;
+    Ranks& culprits = operation.is_unsure ? possible : certain;
+    culprits.insert(operation.missing.begin(), operation.missing.end());
+  }
+  return certain.empty() ? "one or more of " + ranks_text(possible) : ranks_text(certain);
+}
+
+std::string error_text(const Operations& operations, const StallFacts& facts) {
+  const bool any_expired =
+      std::ranges::any_of(operations, [](const auto& entry) { return has_expired(entry.second); });
   const std::string limit =
       any_expired ? "their timeout" : fmt::format("the limit of {} s", facts.shutdown.count());
   return fmt::format(
       "{} did not submit operations that other ranks have waited for longer than {}, so the job is "
       "shut down.\n",
-      ranks_text(overdue), limit);
+      culprits_text(operations, facts), limit);
 }
 
 }  // namespace
@@ -232,16 +274,15 @@ std::string describe_stall(const StallReport& report, const StallFacts& facts) {
   const Operations operations = stalled_operations(report, facts);
   if (operations.empty()) return "";
   const std::map<int32_t, MissingRank> missing = missing_ranks(operations, facts);
-  Ranks overdue;
+  bool ends_job = false;
   std::string lines;
   for (const auto& [rank, what] : missing) {
-    if (what.is_overdue) overdue.insert(rank);
+    ends_job |= what.is_overdue;
     lines += fmt::format("{}{}: {}\n", rank, what.is_overdue ? "!" : "", names_text(what.names));
   }
   lines += operation_lines(operations, facts) + rank_lines(report, missing);
   lines.pop_back();  // the log adds the line end
-  const std::string what =
-      overdue.empty() ? warning_text(facts) : error_text(overdue, operations, facts);
+  const std::string what = ends_job ? error_text(operations, facts) : warning_text(facts);
   return what + "Missing ranks:\n" + lines;
 }
 

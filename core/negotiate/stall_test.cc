@@ -190,6 +190,43 @@ TEST(Stall, EndsTheJobForAnOperationWhoseTimeoutHasExpired) {
   EXPECT_FALSE(stall_ends_job(report, {})) << "the last rank has come meanwhile";
 }
 
+TEST(Stall, DoesNotEndTheJobForAnUnrelatedRankThatIsSilent) {
+  StallReport report;
+  report[waits_for({{.name = "m", .between = {0, 1}, .expired_ms = 2500},
+                    {.group = 1, .name = "x", .expired_ms = 2500}})] = {0};
+  report[waits_for({{.name = "m", .between = {0, 1}}, {.group = 1, .name = "x"}})] = {1};
+  report[{.silent = true}] = {2};
+  const StallFacts facts{.process_sets = {{1, {0, 1}}}};
+  EXPECT_FALSE(stall_ends_job(report, facts)) << "all their ranks have submitted them";
+  EXPECT_EQ(describe_stall(report, facts), "");
+}
+
+TEST(Stall, DoesNotBlameAllRanksThatCouldNotTellEverything) {
+  StallReport report;
+  report[waits_for({{.name = "w", .expired_ms = 2500}})] = {0};
+  Waiting busy = waits_for({{0, "v", kOld}});
+  busy.more = 10;
+  report[busy] = {1, 2};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("one or more of ranks 1, 2 did not submit operations"));
+  EXPECT_THAT(text, HasSubstr("submitted by rank 0, not by one or more of ranks 1, 2\n"));
+  report[waits_for({})] = {3};
+  EXPECT_THAT(describe_stall(report, {}), testing::StartsWith("rank 3 did not submit operations"));
+}
+
+TEST(Stall, ListsFirstWhatEndsTheJob) {
+  StallReport report;
+  std::vector<WaitingName> names;
+  for (int i = 10; i < 40; ++i) names.push_back({0, "op" + std::to_string(i), kOld});
+  names.push_back({.name = "zero", .expired_ms = 500});
+  report[waits_for(names)] = {0};
+  report[waits_for({})] = {1};
+  const std::string text = describe_stall(report, {});
+  EXPECT_THAT(text, HasSubstr("\n1!: [zero, op10, op11, op12, op13, op14 ...]\nzero has waited for "
+                              "0.5 s, its timeout"));
+  EXPECT_THAT(text, HasSubstr("and 11 more operations\n"));
+}
+
 TEST(Stall, NeverEndsTheJobWithoutALimit) {
   StallReport report;
   report[waits_for({{0, "w", 1000}})] = {0};

@@ -344,5 +344,51 @@ TEST(World, ATimeoutExpiresAfterAJobWasSuspended) {
   EXPECT_THAT(waiting->handle.outcome().text, testing::HasSubstr("30 s, its timeout"));
 }
 
+/// The end of a message from rank 0 to rank 1 that `rank` submits.
+Request message(std::vector<float>& tensor) {
+  Request made = broadcast("m", tensor, 0);
+  made.signature.operation.kind = OperationKind::message;
+  made.signature.members = {0, 1};
+  return made;
+}
+
+TEST(World, AReportThatASilentRankDelaysDoesNotEndTheJobForWhatIsCompleteMeanwhile) {
+  for (const bool checks_stalls : {false, true}) {
+    Knobs knobs;
+    knobs.stall_check_disable = !checks_stalls;
+    knobs.log_level = LogLevel::fatal;
+    World world({.ranks_per_host = {2, 1}, .seed = 8, .knobs = knobs});
+    std::vector<float> sent(3, 1.0f), received(3);
+    Request send = message(sent);
+    send.timeout = std::chrono::milliseconds(500);
+    Operations operations{world.submit(0, std::move(send))};
+    world.stop(2);
+    EXPECT_FALSE(world.run_until([] { return false; }, 1)) << "the timeout has expired";
+    operations.push_back(world.submit(1, message(received)));
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); }));
+    EXPECT_FALSE(world.run_until([] { return false; }, 20)) << "the report comes";
+    EXPECT_TRUE(is_running(world)) << world.ending(0).text;
+  }
+}
+
+TEST(World, ATimeoutEndsTheJobThoughARankIsSilent) {
+  for (const bool checks_stalls : {false, true}) {
+    Knobs knobs;
+    knobs.stall_check_disable = !checks_stalls;
+    knobs.log_level = LogLevel::fatal;
+    World world({.ranks_per_host = {2, 1}, .seed = 8, .knobs = knobs});
+    const auto waiting = world.submit(0, timed("b", std::chrono::seconds(30)));
+    world.stop(1);
+    world.stop(2);
+    ASSERT_TRUE(world.run_until([&] { return waiting->handle.done(); }, 60));
+    EXPECT_THAT(
+        waiting->handle.outcome().text,
+        testing::AllOf(testing::StartsWith("barrier \"b\": one or more of ranks 1, 2 did not"),
+                       testing::HasSubstr("no answer from ranks 1, 2")));
+    world.resume(1);
+    world.resume(2);
+  }
+}
+
 }  // namespace
 }  // namespace hvd::sim
