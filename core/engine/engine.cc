@@ -15,11 +15,6 @@ using std::chrono_literals::operator""ms;
 // Bit of the mesh in Connections::News::readable: it is the second channel set.
 constexpr uint64_t kDataReadable = 2;
 
-// The Root takes a batch that is queued on a device as ended, so that waiting threads need not wait
-// for the device. With more batches in the queue it waits for them: the device is behind, so the
-// next batches may become larger (docs/decisions/0055).
-constexpr size_t kQueuedBatches = 16;
-
 // How long queued data is flushed after a loss. No answers are expected.
 constexpr auto kFlushAfterLoss = 100ms;
 constexpr auto kDevicePoll = 1ms;  // while the ranks end their device work
@@ -321,7 +316,8 @@ bool Engine::run_batches() {
 }
 
 // Completes the operations of the job that was launched, if callers can wait for the device: their
-// handles are complete and their names free. Their memory is in use until the job is done.
+// handles are complete and their names free. Their memory is in use until the job is done. The Root
+// takes the batch as ended, so that waiting threads need not wait for the device.
 void Engine::complete_launched() {
   auto point = runner_.result_of_launched();
   if (!point) return;
@@ -330,7 +326,7 @@ void Engine::complete_launched() {
   job.is_completed = true;
   control_.free_names(job.group, job.bound);
   names_.remove(job.requests);
-  if (!job.is_paced && runner_.launched_jobs() <= kQueuedBatches) {
+  if (!job.is_paced && runner_.launched_jobs() <= Runner::kQueuedJobs) {
     job.is_paced = true;
     control_.batch_ended(job.group);
   }

@@ -64,6 +64,31 @@ TEST(LaunchedRuns, TheNextBatchIsLaunchedWhileTheDeviceIsBusy) {
   });
 }
 
+Request message(const std::string& name, Tensor& tensor) {
+  Request request = on_device(sum_of(name, tensor));
+  request.signature.operation.kind = OperationKind::message;
+  request.signature.members = {0, 1};
+  return request;
+}
+
+TEST(LaunchedRuns, MessagesWaitForADeviceThatIsFarBehind) {
+  constexpr int kMessages = 50, kMost = Runner::kQueuedJobs + 1;
+  Host host(2, with_devices({.held = true}));
+  host.run([&](int rank) {
+    FakeDevice& device = device_of(host.thread(rank));
+    std::vector<Tensor> tensors(kMessages, Tensor(10, 1.0f));
+    std::vector<std::shared_ptr<Completion>> messages;
+    for (int i = 0; i < kMessages; ++i)
+      messages.push_back(submit(host.thread(rank), message("m" + std::to_string(i), tensors[i])));
+    await_queued(device, kMost);
+    for (int i = 0; i < 10000; ++i) std::this_thread::yield();
+    EXPECT_EQ(device.queued(), kMost);
+    device.release();
+    for (const auto& one : messages) host.thread(rank).wait(one->handle);
+    EXPECT_EQ(device.queued(), kMessages);
+  });
+}
+
 TEST(LaunchedRuns, HostMemoryIsReducedWhileTheDeviceIsBusy) {
   Host host(2, with_devices({.held = true}));
   host.run([&](int rank) {

@@ -9,7 +9,7 @@ Progress Runner::advance() {
   if (find_ended()) return Progress::done;
   if (queue_.empty()) return Progress::waiting;
   Job& job = queue_.front();
-  if (job.closes_group && has_launched_on(job.group)) return Progress::waiting;
+  if (must_wait(job)) return Progress::waiting;
   if (!job.batch) return Progress::done;
   Backend& backend = backends_.of(job.batch->operation.device);
   if (!run_) run_ = backend.start(group_of(job), *job.batch);
@@ -32,6 +32,14 @@ bool Runner::find_ended() {
     return true;
   }
   return false;
+}
+
+/// Negotiation does not limit how many messages are in flight. All ranks run them in one order, so
+/// the first one that has not ended anywhere is never held up.
+bool Runner::must_wait(const Job& job) const {
+  if (job.closes_group) return has_launched_on(job.group);
+  return !job.between.empty() && job.batch->operation.device != DeviceKind::host &&
+         launched_.size() > kQueuedJobs;
 }
 
 bool Runner::has_launched_on(GroupNumber group) const {

@@ -34,6 +34,11 @@ class Runner {
     bool is_paced = false;  ///< the Root knows that it has ended, or does not count it
   };
 
+  /// How many launched jobs wait for a device without delaying others: with more, the Root is not
+  /// told that a batch has ended, and no message is launched. The device is behind then, so the
+  /// next batches may become larger (docs/decisions/0055).
+  static constexpr size_t kQueuedJobs = 16;
+
   /// Both must outlive the Runner.
   Runner(const Backends& backends, EventSource& events) : backends_(backends), events_(events) {}
 
@@ -85,6 +90,7 @@ class Runner {
     return job.between.empty() ? groups_.at(job.group) : pairs_.at(job.between);
   }
   bool find_ended();
+  bool must_wait(const Job& job) const;
   bool has_launched_on(GroupNumber group) const;
   void keep_as_launched();
   std::optional<std::chrono::nanoseconds> poll_interval_of(const Job& job) const;
@@ -93,7 +99,7 @@ class Runner {
   EventSource& events_;
   std::map<GroupNumber, GroupLevels> groups_;
   std::map<std::vector<int>, GroupLevels> pairs_;
-  std::vector<Launched> launched_;  ///< few, since negotiation limits the batches in flight
+  std::vector<Launched> launched_;  ///< few: negotiation limits batches, must_wait() messages
   std::optional<size_t> ended_;     ///< index in launched_ of the job for take_finished()
   std::deque<Job> queue_;
   std::unique_ptr<Run> run_;  ///< of queue_.front()
