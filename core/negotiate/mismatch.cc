@@ -190,6 +190,27 @@ std::string describe_mismatch(const Opinions& opinions, const std::string& name)
   return text + fmt::format("; submit the same {} on all ranks", difference.same);
 }
 
+std::string describe_joined(const Signature& signature, const std::string& name) {
+  const bool can_be_dense = signature.operation.kind == OperationKind::allgather;
+  return fmt::format(
+      "{} \"{}\": a rank has joined, and until all ranks have joined, allreduce is the only "
+      "collective operation that can run without it; keep the ranks in step, or call join after "
+      "the last {}{}",
+      operation_text(signature), name, name_of(signature.operation.kind),
+      can_be_dense ? " (for sparse gradients: sparse_as_dense=True makes them an allreduce)" : "");
+}
+
+/// `said`: of the rank that has not joined.
+std::string describe_joined_end(const Opinion& said, const std::string& name) {
+  const auto& ends = said.signature->members;
+  const int32_t joined = ends.front() == said.rank ? ends.back() : ends.front();
+  return fmt::format(
+      "message \"{}\": rank {} has joined, so it exchanges no message with rank {} before all "
+      "ranks "
+      "have joined; call join after the last message",
+      name, joined, said.rank);
+}
+
 }  // namespace
 
 std::string describe_fault(const Verdict& verdict, const std::string& name) {
@@ -197,12 +218,9 @@ std::string describe_fault(const Verdict& verdict, const std::string& name) {
   if (verdict.opinions.size() > 1) return describe_mismatch(verdict.opinions, name);
   HVD_ASSERT(verdict.joined_fault);
   const Signature& signature = verdict.opinions.front().signature;
-  const bool can_be_dense = signature.operation.kind == OperationKind::allgather;
-  return fmt::format(
-      "{} \"{}\": a rank has joined, and until all ranks have joined only allreduce is allowed; "
-      "keep the ranks in step, or call join after the last {}{}",
-      operation_text(signature), name, name_of(signature.operation.kind),
-      can_be_dense ? " (for sparse gradients: sparse_as_dense=True makes them an allreduce)" : "");
+  return signature.operation.kind == OperationKind::message
+             ? describe_joined_end(verdict.opinions.front(), name)
+             : describe_joined(signature, name);
 }
 
 }  // namespace hvd

@@ -1,5 +1,6 @@
 #include "core/negotiate/mismatch.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -125,6 +126,18 @@ TEST(Mismatch, SaysThatARankHasJoined) {
   const std::string text = describe_fault(verdict, "w");
   EXPECT_THAT(text, HasSubstr("allgather \"w\": a rank has joined"));
   EXPECT_THAT(text, HasSubstr("sparse_as_dense"));
+}
+
+TEST(Mismatch, SaysWhichEndOfAMessageHasJoined) {
+  for (const int here : {1, 3}) {
+    Verdict verdict = fault({said(here, message_of("m", 1, 3))});
+    verdict.joined_fault = true;
+    EXPECT_EQ(
+        describe_fault(verdict, "m"),
+        fmt::format("message \"m\": rank {} has joined, so it exchanges no message with rank {} "
+                    "before all ranks have joined; call join after the last message",
+                    4 - here, here));
+  }
 }
 
 TEST(Mismatch, TellsProcessSetsOfDifferentRanks) {

@@ -195,7 +195,7 @@ void NegotiationChecker::check_mismatch_text(int rank, const Action& failure) co
     return entry.second == said.begin()->second;
   });
   const std::string what =
-      alike ? "a rank has joined" : "ranks disagree about the " + first_difference(said);
+      alike ? "has joined" : "ranks disagree about the " + first_difference(said);
   if (failure.text.find(what) == std::string::npos) {
     wrong("rank {}: expected \"{}\" in: {}", rank, what, failure.text);
   }
