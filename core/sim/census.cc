@@ -29,6 +29,7 @@ constexpr std::array<std::string_view, kIngredients> kNames = {
     "orphans",
     "joins",
     "messages to joined",
+    "messages with names of operations",
     "overlapping sets",
     "sets in midst",
     "sets removed in use",

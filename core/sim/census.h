@@ -39,6 +39,7 @@ enum class Ingredient : uint8_t {
   orphans,       ///< requests that failed with their process set
   joins,
   messages_to_joined,  ///< messages to or from a rank that has joined: they fail
+  messages_with_names_of_operations,
   // Runs with special features.
   overlapping_sets,
   sets_in_midst,        ///< added between other operations and used at once

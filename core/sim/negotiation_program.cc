@@ -13,6 +13,7 @@ using Part = std::vector<std::vector<Block>>;  // [rank]
 using Ranks = std::vector<int32_t>;
 
 constexpr size_t kMostSets = 5;
+constexpr int kMostNames = 6;  // of a set in one part
 
 /// Which features a program uses.
 struct Plan {
@@ -26,6 +27,8 @@ struct Plan {
   int set_count = 0;
   int epochs = 1;
 };
+
+std::string numbered_name(int number) { return "op" + std::to_string(number); }
 
 /// The submissions of the members of a group for one operation.
 using Said = std::map<int, Instruction>;  // by rank
@@ -240,6 +243,7 @@ class Author {
 
   void write_step(const std::vector<int>& steps, int step) {
     Part part = new_part();
+    used_names_.clear();
     const auto is_active = [&](int32_t rank) { return steps[static_cast<size_t>(rank)] > step; };
     if (plan_.sets_in_midst) change_sets(part, is_active);
     for (const int set : live_sets_) {
@@ -250,13 +254,24 @@ class Author {
       const bool whole = active.size() == members_[set].size();
       if (active.empty()) continue;
       if (set != kWorldSet && !whole) count(Ingredient::joined_in_sets);
-      const int names = 1 + dice_.below(6);
+      const int names = 1 + dice_.below(kMostNames);
       for (int i = 0; i < names; ++i) {
         if (!dice_.chance(.25)) put(part, operation(set, active, whole, draw_name(i)));
+        used_names_.insert(numbered_name(i));
       }
     }
     if (plan_.messages) send_messages(part, is_active);
     append(part);
+  }
+
+  /// Sometimes that of an operation that may be in flight, but is not in this part: ranks that
+  /// submit two operations of one name in different orders would deadlock.
+  std::string draw_message_name(int number) {
+    const std::string name = numbered_name(dice_.below(kMostNames));
+    if (dice_.chance(.3) || !used_names_.insert(name).second)
+      return "message" + std::to_string(number);
+    count(Ingredient::messages_with_names_of_operations);
+    return name;
   }
 
   template <class IsActive>
@@ -268,7 +283,7 @@ class Author {
       std::copy_if(ends.begin(), ends.end(), std::back_inserter(active), is_active);
       if (ends.front() == ends.back() || active.empty()) continue;
       if (active.size() < 2) count(Ingredient::messages_to_joined);
-      put(part, message(ends, active, number));
+      put(part, message(ends, active, draw_message_name(number)));
     }
   }
 
@@ -290,7 +305,7 @@ class Author {
 
   std::string draw_name(int number) {
     const bool once = plan_.one_time_names && dice_.chance(.3);
-    if (!once) return "op" + std::to_string(number);
+    if (!once) return numbered_name(number);
     count(Ingredient::one_time_names);
     return "once" + std::to_string(next_once_++);
   }
@@ -326,8 +341,7 @@ class Author {
   }
 
   /// What the active ends submit. In other parts, messages of other ranks have the same name.
-  Said message(const Ranks& ends, const Ranks& active, int number) {
-    const std::string name = "message" + std::to_string(number);
+  Said message(const Ranks& ends, const Ranks& active, const std::string& name) {
     Signature agreed;
     agreed.name = hash_name(name);
     agreed.operation.kind = OperationKind::message;
@@ -457,7 +471,8 @@ class Author {
   static constexpr int kNoSet = -2;
   std::map<int, Ranks> members_;
   std::vector<int> live_sets_{kWorldSet};
-  int new_set_ = kNoSet;  ///< added in the current part
+  int new_set_ = kNoSet;              ///< added in the current part
+  std::set<std::string> used_names_;  ///< in the current part, at least
   std::map<std::pair<int, std::string>, int> version_;
   int next_set_ = 0;
   uint64_t next_tag_ = 1;
