@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -45,22 +46,26 @@ def current_origin() -> Origin | None:
 
 
 class Names:
-    """The names of the operations of one group: its own name and a number."""
+    """The names of the operations of one group: its own name and a number. As a context it gives
+    the name of an operation that is submitted meanwhile. What is refused has no number: the other
+    ranks may not have called it."""
 
     def __init__(self, group: str) -> None:
         self._group = group
         self._issued = 0
 
-    @contextmanager
-    def draw(self) -> Iterator[str]:
-        """Gives the name of an operation that is submitted meanwhile. What is refused has no
-        number: the other ranks may not have called it."""
+    def __enter__(self) -> str:
         origin = current_origin()
-        if origin is not None:
-            yield origin.next_name()
-            return
-        yield f"{self._group}.{self._issued + 1}"
-        self._issued += 1
+        return f"{self._group}.{self._issued + 1}" if origin is None else origin.next_name()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and current_origin() is None:
+            self._issued += 1
 
 
 class Future(torch.futures.Future[Any]):

@@ -29,7 +29,11 @@ def check_device(tensor: torch.Tensor, doing: str) -> None:
 def movable(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the contiguous memory of `tensor` in one dimension, of a dtype that can be moved. A
     copy if the tensor is not contiguous."""
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    flat = tensor.detach()
+    if flat.is_complex() or flat.is_neg():
+        flat = flat.resolve_conj().resolve_neg()
+    if flat.dim() != 1 or not flat.is_contiguous():
+        flat = flat.contiguous().view(-1)
     if flat.dtype in DTYPES:
         return flat
     return torch.view_as_real(flat).view(-1) if flat.is_complex() else flat.view(_BYTES)

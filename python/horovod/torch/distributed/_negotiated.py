@@ -139,7 +139,7 @@ class Negotiated:
         **how: Any,
     ) -> Pending:
         """`store`: copies the outputs that the runtime allocates."""
-        with as_of_torch(), self._names.draw() as name:
+        with as_of_torch(), self._names as name:
             handle = start(
                 kind,
                 LABEL,

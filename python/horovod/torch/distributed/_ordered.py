@@ -119,7 +119,7 @@ class Ordered:
     def _start(self, call: _Call, is_async: bool) -> Pending:
         """Makes the call at once if the caller waits for it anyway, or is the attendant. What the
         attendant has to do before, also the callbacks of futures, comes first on all ranks."""
-        with self._names.draw() as name, as_of_torch():
+        with self._names as name, as_of_torch():
             if self.attendant.is_current() or (not is_async and self.attendant.is_idle()):
                 call()
                 return _Ended(name)

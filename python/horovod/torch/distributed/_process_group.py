@@ -471,6 +471,9 @@ def _by_dtype(
 ) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
     """Pairs of source and target, those of one dtype together: the runtime moves them as one
     operation."""
+    if len(sources) == 1 == len(targets):
+        _memory.check_device(sources[0], doing)
+        return [[(sources[0], targets[0])]]
     groups: dict[torch.dtype, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for source, target in zip(sources, targets, strict=True):
         _memory.check_device(source, doing)

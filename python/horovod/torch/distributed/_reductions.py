@@ -32,7 +32,13 @@ _BITWISE: dict[str, Callable[[Any, Any], Any]] = {
 
 def name_of(reduce_op: Any) -> str:
     """Returns e.g. "SUM" for a ReduceOp, which is an object or a member of its enumeration."""
-    name: str = getattr(reduce_op, "op", reduce_op).name
+    return _name_of(getattr(reduce_op, "op", reduce_op))
+
+
+@functools.cache
+def _name_of(member: Any) -> str:
+    """Torch makes the name anew each time."""
+    name: str = member.name
     return name
 
 
