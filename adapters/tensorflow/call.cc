@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "adapters/tensorflow/arguments.h"
-#include "adapters/tensorflow/completions.h"
+#include "adapters/tensorflow/completing.h"
 #include "adapters/tensorflow/in_flight.h"
 
 namespace hvd::tf {
@@ -237,7 +237,7 @@ class Call {
     const bool ends_job = InFlight::instance().blame(why, world.generation);
     fail(kInvalidArgument, why);
     finish();
-    if (ends_job) Completions::instance().add([] { hvd_shutdown(); });
+    if (ends_job) completions().add([] { hvd_shutdown(); });
   }
 
   void submit_and_wait(const hvd_request& request) {
@@ -254,7 +254,7 @@ class Call {
   void end_elsewhere(const hvd_ending& ending) {
     ending_ = {.status = ending.status, .text = ending.text, .last_joined = ending.last_joined};
     for (int32_t i = 0; i < ending.output_count; ++i) ending_.add(ending.outputs[i]);
-    Completions::instance().add([this] { end(ending_); });
+    completions().add([this] { end(ending_); });
   }
 
   hvd_request make_request(const std::vector<hvd_tensor>& inputs,

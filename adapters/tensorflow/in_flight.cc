@@ -1,10 +1,10 @@
 #include "adapters/tensorflow/in_flight.h"
 
-#include "adapters/tensorflow/per_process.h"
+#include "adapters/common/per_process.h"
 
 namespace hvd::tf {
 
-InFlight& InFlight::instance() { return *per_process<InFlight>(); }
+InFlight& InFlight::instance() { return *adapter::per_process<InFlight>(); }
 
 bool InFlight::add(const Key& key) {
   const std::lock_guard lock(mutex_);

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "adapters/tensorflow/c_api.h"
-#include "adapters/tensorflow/completions.h"
+#include "adapters/tensorflow/completing.h"
 #include "adapters/tensorflow/definitions.h"
 #include "adapters/tensorflow/done.h"
 #include "adapters/tensorflow/kernels.h"
@@ -36,5 +36,5 @@ extern "C" HVD_API const char* hvd_tensorflow_problem() { return hvd::tf::proble
 /// Waits, at most for `seconds`, until TensorFlow has completed the nodes of all ended operations.
 /// Returns 1 if it has, otherwise 0.
 extern "C" HVD_API int hvd_tensorflow_drain(int seconds) {
-  return hvd::tf::Completions::instance().drain(std::chrono::seconds(seconds)) ? 1 : 0;
+  return hvd::tf::completions().drain(std::chrono::seconds(seconds)) ? 1 : 0;
 }

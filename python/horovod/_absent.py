@@ -16,7 +16,6 @@ _REASONS = {
     "spark": f"{_ALSO_NOT}{_START} on the hosts of the cluster",
     "ray": f"{_ALSO_NOT}{_START} on the hosts of the cluster",
     "mxnet": f"{_ALSO_NOT}horovod.torch, horovod.tensorflow or horovod.keras",
-    "jax": "use horovod.keras, with KERAS_BACKEND=jax",
     "tensorflow2": "use horovod.tensorflow, which is for TensorFlow 2 too",
     "tf": "use horovod.tensorflow",
     "tf_keras": "use horovod.tensorflow.keras",
@@ -28,7 +27,7 @@ _REASONS = {
     "runner.js_run": "use horovodrun --jsrun",
     "run": "use horovod.runner, or horovod.run(function, num_proc=N)",
 }
-_FRAMEWORKS = ("torch", "tensorflow", "keras")
+_FRAMEWORKS = ("torch", "tensorflow", "keras", "jax")
 
 
 def reason(name: str) -> str | None:

@@ -26,7 +26,7 @@ BANS = {
 }
 ALLOWED: dict[str, set[str]] = {
     "thread": {
-        "adapters/tensorflow/completions.cc",  # what TensorFlow does holds up no engine
+        "adapters/common/completions.cc",  # what a framework does holds up no engine
         "core/backend/nccl/endings.cc",  # NCCL may wait for a lost rank, for ever
         "core/base/start_thread.h",  # how all but those of the adapters start
         "core/engine/progress_thread.h",  # the engine's own

@@ -17,6 +17,7 @@ from devtool.paths import venv_program
 #: Of a build for the system on which it runs: also its C++ library, and Highway.
 SYSTEM = binaries_of_wheels.SYSTEM | {"libstdc++.so.6", "libhwy.so.1"}
 OURS = {"libhorovod.so"}
+LIBRARIES = ["libhorovod", "libhorovod_tensorflow", "libhorovod_jax"]
 #: C++ names of frameworks, mangled, and C names.
 FRAMEWORKS = re.compile(
     r"N?K?(2at|3c10|5torch|10tensorflow|3tsl|3xla|5mxnet|7nnvm)|"
@@ -53,7 +54,7 @@ def test_the_package_has_the_module_the_library_and_the_launcher() -> None:
     assert found == exports.BINARIES
 
 
-@pytest.mark.parametrize("name", ["_core", "libhorovod", "libhorovod_tensorflow", "horovodrun"])
+@pytest.mark.parametrize("name", [*LIBRARIES, "_core", "horovodrun"])
 def test_no_binary_needs_a_framework(name: str) -> None:
     path = binaries()[name]
     assert needed(path) - SYSTEM - OURS == set()
@@ -62,13 +63,13 @@ def test_no_binary_needs_a_framework(name: str) -> None:
     assert not {symbol for symbol in undefined if is_of_a_framework(symbol)}
 
 
-@pytest.mark.parametrize("name", ["libhorovod", "libhorovod_tensorflow", "horovodrun"])
+@pytest.mark.parametrize("name", [*LIBRARIES, "horovodrun"])
 def test_only_the_module_knows_python(name: str) -> None:
     undefined = symbols(binaries()[name], "--undefined-only")
     assert not {symbol for symbol in undefined if PYTHON.fullmatch(symbol)}
 
 
-@pytest.mark.parametrize("name", ["_core", "libhorovod", "libhorovod_tensorflow"])
+@pytest.mark.parametrize("name", [*LIBRARIES, "_core"])
 def test_a_library_shows_its_interface_and_nothing_else(name: str) -> None:
     assert exports.wrong(name, binaries()[name]) == set()
 

@@ -16,6 +16,7 @@ PACKAGES = [
     "tensorflow.mpi_ops",
     "tensorflow.keras",
     "keras",
+    "jax",
 ]
 #: What a name of each kind is for a type checker: how it is used, and the type of the result.
 USES = {

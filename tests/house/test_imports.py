@@ -21,6 +21,7 @@ STANDS_ON = {
     "torch": ["_keras"],
     "tensorflow": ["_keras"],
     "keras": ["_keras"],
+    "jax": ["common"],
 }
 #: What every area may import of `horovod` itself.
 FOR_ALL = {"horovod", "horovod._core", "_horovod_torch_backend"}

@@ -9,7 +9,7 @@ TORCH = Framework("torch", "2.9.1", "horovod.torch")
 WIRE = Interface("eth0", ["10.0.0.1"], mtu=1500, mbit_s=10000, packets=10**6)
 HEALTHY = Facts(
     horovod="1.0",
-    frameworks=[TORCH, Framework("jax", "0.4.30")],
+    frameworks=[TORCH, Framework("jax", "0.10.2", "horovod.jax")],
     slots=4,
     ranks=8,
     interfaces=[Interface("lo", ["127.0.0.1"], loopback=True), WIRE],

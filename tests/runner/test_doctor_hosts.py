@@ -57,7 +57,7 @@ def test_equal_hosts_on_a_good_network_are_well() -> None:
          "torch differs: 2.9.1 on n1, n2; 2.1.0 on n3"),
         ({"frameworks": [replace(TORCH, version="2.9.0"), HEALTHY.frameworks[1]]}, "advice",
          "torch differs: 2.9.1 on n1, n2; 2.9.0 on n3"),
-        ({"frameworks": [TORCH]}, "problem", "jax differs: 0.4.30 on n1, n2; missing on n3"),
+        ({"frameworks": [TORCH]}, "problem", "jax differs: 0.10.2 on n1, n2; missing on n3"),
     ],
 )  # fmt: skip
 def test_versions_that_differ_are_told_with_their_hosts(
@@ -87,7 +87,7 @@ def test_the_remedy_of_versions_that_differ_is_the_latest_as_pip_knows_it(
 def test_what_is_the_same_is_told_in_one_line() -> None:
     (found,) = hosts.compare(three())
     assert found.what == (
-        "the same everywhere: Horovod 1.0, Python 3.11, jax 0.4.30, torch 2.9.1, Linux 6.1.0"
+        "the same everywhere: Horovod 1.0, Python 3.11, jax 0.10.2, torch 2.9.1, Linux 6.1.0"
     )
 
 

@@ -11,8 +11,11 @@ from devtool.paths import ROOT
 HEADER = ROOT / "include" / "horovod" / "horovod.h"
 #: What MPI moves tensors by, for each kind of MPI that was there when the package was built.
 PLUGINS = {"libhorovod_mpi_openmpi", "libhorovod_mpi_mpich"}
-BINARIES = {"_core", "libhorovod", "libhorovod_tensorflow", "horovodrun"}
-OP_LIBRARY = {"hvd_tensorflow_drain", "hvd_tensorflow_problem"}
+BINARIES = {"_core", "libhorovod", "libhorovod_tensorflow", "libhorovod_jax", "horovodrun"}
+ADAPTERS = {
+    "libhorovod_tensorflow": {"hvd_tensorflow_drain", "hvd_tensorflow_problem"},
+    "libhorovod_jax": {"hvd_jax_collective", "hvd_jax_drain"},
+}
 
 
 def symbols(path: Path, which: str) -> set[str]:
@@ -32,5 +35,5 @@ def wrong(name: str, path: Path) -> set[str]:
     shown = symbols(path, "--defined-only")
     if name == "_core":
         return {symbol for symbol in shown if "8nanobind" not in symbol} ^ {"PyInit__core"}
-    expected = {"libhorovod": c_interface(), "libhorovod_tensorflow": OP_LIBRARY}
+    expected = {"libhorovod": c_interface(), **ADAPTERS}
     return shown ^ expected.get(name, {"hvd_mpi_table"})

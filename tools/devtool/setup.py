@@ -84,7 +84,7 @@ FOR_DEMO = Scope(
     debian=(TOOLS / "debian-packages-demo.txt",),
     requirements=TOOLS / "requirements-demo.txt",
     contents="PyTorch",
-    package=Package(without=("MPI", "TENSORFLOW")),
+    package=Package(without=("MPI", "TENSORFLOW", "JAX")),
 )
 FOR_WHEEL = Scope(
     debian=FOR_TESTS.debian,

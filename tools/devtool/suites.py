@@ -355,6 +355,7 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
             "interface", "the C and the C++ interface, installed and from the wheel", "installed"
         ),
         make.folder("torch", "horovod.torch under horovodrun"),
+        make.folder("jax", "horovod.jax under horovodrun"),
         make.folder("wheel", "portable wheels: what is in them, and what they need", "wheel"),
         make.folder("examples", "the examples, shortened"),
         make.compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", ASAN),

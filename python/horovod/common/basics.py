@@ -39,6 +39,21 @@ def on_change_of_job(drop: Callable[[], None]) -> None:
     _droppers.append(drop)
 
 
+#: Functions that wait for what a framework runs in the background.
+_settlers: list[Callable[[], None]] = []
+
+
+def before_end_of_job(settle: Callable[[], None]) -> None:
+    """Registers `settle`, which is called when `shutdown` or the exit of the process ends a job."""
+    _settlers.append(settle)
+
+
+def _settle() -> None:
+    if core.is_initialized():
+        for settle in _settlers:
+            settle()
+
+
 def _change_job() -> None:
     for drop in (_unnamed.restart, *_droppers):
         drop()
@@ -46,6 +61,7 @@ def _change_job() -> None:
 
 def _shutdown_at_exit() -> None:
     """Shuts down at exit. Threads that wait for an operation get an error."""
+    _settle()
     core.shutdown_at_exit()
     leave_job()
 
@@ -149,6 +165,7 @@ class HorovodBasics:
         Operations that all ranks have agreed on complete first. Outstanding handles become invalid:
         `synchronize` of horovod.torch returns None for them.
         """
+        _settle()
         core.shutdown()
         _change_job()
         leave_job()

@@ -24,11 +24,11 @@ ADAPTERS = {
     "tensorflow": "horovod.tensorflow",
     "keras": "horovod.keras",
     "tf_keras": "",
-    "jax": "",
+    "jax": "horovod.jax",
     "mxnet": "",
 }
 #: Keras usually loads TensorFlow, which takes the longest: load it once for both.
-_TOGETHER = (("torch",), ("tensorflow", "keras"))
+_TOGETHER = (("torch",), ("tensorflow", "keras"), ("jax",))
 #: A first import from a file system that many hosts share is slow.
 SECONDS = 120
 _MARK = "horovod-doctor:"

@@ -22,7 +22,7 @@ _LITTLE_SHM = GIB
 _NO_SHM = 64 * MIB
 #: Of all packets; a higher rate indicates a failing cable or port.
 _MANY_ERRORS = 1e-4
-_OLDEST = {"torch": (2, 1), "tensorflow": (2, 15)}
+_OLDEST = {"torch": (2, 1), "tensorflow": (2, 15), "jax": (0, 6)}
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -61,7 +61,7 @@ def _frameworks(facts: Facts) -> Iterator[Finding]:
     if not any(one.adapter for one in facts.frameworks):
         yield advice(
             "no framework is installed for this Python",
-            "programs in C and C++ need none; scripts need PyTorch, TensorFlow or Keras",
+            "programs in C and C++ need none; scripts need PyTorch, TensorFlow, Keras or JAX",
             f'{facts.interpreter} -m pip install "torch>=2.1"',
         )
     for one in facts.frameworks:
@@ -77,8 +77,6 @@ def _frameworks(facts: Facts) -> Iterator[Finding]:
         elif one.adapter:
             loads = f"{one.adapter} loads" if one.is_loaded else "not loaded"
             yield ok(f"{one.name} {one.version}: {loads}")
-        elif one.name == "jax":
-            yield ok(f"jax {one.version}: through horovod.keras, with KERAS_BACKEND=jax")
         elif one.name == "mxnet":
             yield advice(
                 f"mxnet {one.version}: there is no horovod.mxnet in this version",

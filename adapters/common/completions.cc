@@ -1,34 +1,36 @@
-#include "adapters/tensorflow/completions.h"
+#include "adapters/common/completions.h"
 
 #include <thread>
 #include <utility>
 
-#include "adapters/tensorflow/per_process.h"
-
-namespace hvd::tf {
+namespace hvd::adapter {
 namespace {
 
-/// A task that takes longer may be waiting for a queued task, so another worker is started.
-constexpr std::chrono::milliseconds kLong{1};
-/// Limits the blocked workers. Each one is a node that waits inside the `done` of another node.
+/// Limits the blocked workers. Each one is work that waits inside the completion of other work.
 constexpr int kMostWorkers = 256;
 
 }  // namespace
 
-Completions& Completions::instance() { return *per_process<Completions>(); }
-
 /// Under mutex_.
-void Completions::start() {
+void Completions::start_first() {
   start_worker();
-  std::thread([this] { watch(); }).detach();
+  if (options_.patience.count() > 0) std::thread([this] { watch(); }).detach();
 }
+
+/// Returns whether a queued task has no idle worker. Under mutex_.
+bool Completions::is_behind() const { return tasks_.size() > static_cast<size_t>(idle_workers_); }
 
 void Completions::add(Task task) {
   const std::lock_guard lock(mutex_);
-  if (workers_ == 0) start();
+  const bool is_first = workers_ == 0;
+  if (is_first) start_first();
   tasks_.push_back(std::move(task));
   if (idle_workers_ > 0) added_.notify_one();
-  if (tasks_.size() <= static_cast<size_t>(idle_workers_) || watching_) return;
+  if (is_first || !is_behind() || watching_) return;
+  if (options_.patience.count() == 0) {
+    if (workers_ < kMostWorkers) start_worker();
+    return;
+  }
   watching_ = true;
   waiting_.notify_one();
 }
@@ -49,7 +51,7 @@ void Completions::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (tasks_.empty()) {
-      if (idle_workers_ > 0) break;  // one idle worker is enough
+      if (idle_workers_ >= options_.most_idle) break;
       ++idle_workers_;
       ended_.notify_all();
       added_.wait(lock, [this] { return !tasks_.empty(); });
@@ -72,11 +74,11 @@ void Completions::watch() {
     waiting_.wait(lock, [this] { return watching_; });
     while (!tasks_.empty()) {
       const uint64_t before = begun_;
-      waiting_.wait_for(lock, kLong);
+      waiting_.wait_for(lock, options_.patience);
       if (begun_ == before && !tasks_.empty() && workers_ < kMostWorkers) start_worker();
     }
     watching_ = false;
   }
 }
 
-}  // namespace hvd::tf
+}  // namespace hvd::adapter

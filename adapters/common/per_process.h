@@ -3,11 +3,11 @@
 
 #include <pthread.h>
 
-namespace hvd::tf {
+namespace hvd::adapter {
 
-/// Returns the T of this process. Never destroyed: a node may end during the exit of the process. A
-/// forked child gets a new T, since it has neither the threads of the old one nor the locks that
-/// they held.
+/// Returns the T of this process. Never destroyed: an operation may end during the exit of the
+/// process. A forked child gets a new T, since it has neither the threads of the old one nor the
+/// locks that they held.
 template <class T>
 T*& per_process() {
   static T* one = new T;
@@ -16,4 +16,4 @@ T*& per_process() {
   return one;
 }
 
-}  // namespace hvd::tf
+}  // namespace hvd::adapter

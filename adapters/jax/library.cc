@@ -1,0 +1,87 @@
+// The handler that XLA calls for each execution of the custom call.
+//
+// It queues the call and returns a future, so no thread of XLA waits for other ranks. A worker
+// submits the operation and waits for it, hence makes progress itself, and completes the future.
+// XLA then runs what follows on the worker.
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "adapters/common/completions.h"
+#include "adapters/common/per_process.h"
+#include "adapters/jax/c_api.h"
+#include "adapters/jax/call.h"
+#include "horovod/horovod.h"
+
+namespace hvd::xla {
+namespace {
+
+/// Idle workers are kept: usually one computes what follows a call while another runs the next one.
+constexpr int kMostIdle = 4;
+
+struct Workers : adapter::Completions {
+  Workers() : Completions({.patience = std::chrono::milliseconds{0}, .most_idle = kMostIdle}) {}
+};
+
+Workers& workers() { return *adapter::per_process<Workers>(); }
+
+Code code_of(hvd_status status) {
+  switch (status) {
+    case HVD_INVALID_ARGUMENT:
+      return kInvalidArgument;
+    case HVD_MISMATCH:
+    case HVD_NOT_INITIALIZED:
+      return kFailedPrecondition;
+    case HVD_SHUT_DOWN:
+    case HVD_PEER_LOST:
+      return kUnavailable;
+    default:
+      return kInternal;
+  }
+}
+
+void complete(const Api& api, Future* future, const Outcome& outcome) {
+  if (outcome.status == HVD_OK) {
+    FutureArguments available{sizeof(available), nullptr, future};
+    api.future_available(&available);
+    return;
+  }
+  ErrorArguments error{sizeof(error), nullptr, outcome.text.c_str(), code_of(outcome.status)};
+  FutureErrorArguments failed{sizeof(failed), nullptr, future, api.new_error(&error)};
+  api.future_failed(&failed);
+}
+
+/// Returns whether XLA only asks for the version.
+bool answers_metadata(const Frame& frame) {
+  if (frame.extensions == nullptr || frame.extensions->type != kMetadataExtension) return false;
+  Metadata& metadata = *reinterpret_cast<MetadataExtension*>(frame.extensions)->metadata;
+  metadata.version.major = kMajor;
+  metadata.version.minor = kMinor;
+  metadata.traits = 0;
+  return true;
+}
+
+Error* start(Frame& frame) {
+  NewFutureArguments created{sizeof(created), nullptr, nullptr};
+  if (Error* const error = frame.api->new_future(&created)) return error;
+  frame.future = created.future;
+  const auto call = std::make_shared<const Call>(frame);
+  workers().add(
+      [call, api = frame.api, future = created.future] { complete(*api, future, call->run()); });
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace hvd::xla
+
+/// The handler: JAX registers its address. XLA passes a Frame and takes the Error.
+extern "C" HVD_API void* hvd_jax_collective(void* frame) {
+  auto& called = *static_cast<hvd::xla::Frame*>(frame);
+  return hvd::xla::answers_metadata(called) ? nullptr : hvd::xla::start(called);
+}
+
+/// Waits, at most for `seconds`, until XLA has completed all calls that have ended. Returns 1 if it
+/// has, otherwise 0.
+extern "C" HVD_API int hvd_jax_drain(int seconds) {
+  return hvd::xla::workers().drain(std::chrono::seconds(seconds)) ? 1 : 0;
+}
