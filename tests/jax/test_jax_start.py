@@ -117,15 +117,15 @@ def test_the_version_is_that_of_the_library() -> None:
     numbers = re.search(r"kMajor = (\d+), kMinor = (\d+)", text)
     assert numbers and tuple(map(int, numbers.groups())) == (_library._MAJOR, _library._MINOR)
     found = _library.interface_version(HEADERS)
-    assert found is not None and not _library.problem((0, 6, 0), found)
+    assert found is not None and not _library.problem(_library._OLDEST_JAXLIB, found)
 
 
 @pytest.mark.parametrize(
     ("jaxlib", "interface", "why"),
     [
-        ((0, 5, 3), (0, 1), "is older than 0.6.0"),
+        ((0, 7, 1), (0, 1), "is older than 0.7.2"),
         ((0, 9, 0), (1, 0), "has version 1.0"),
-        ((0, 6, 0), (0, 0), "has version 0.0"),
+        ((0, 8, 0), (0, 0), "has version 0.0"),
     ],
 )
 def test_other_versions_are_refused(
@@ -136,7 +136,7 @@ def test_other_versions_are_refused(
 
 def test_versions_that_do_not_say_what_they_have_are_tried(tmp_path: Path) -> None:
     assert _library.interface_version(tmp_path) is None
-    assert _library.problem((0, 6, 1), None) == ""
+    assert _library.problem((0, 8, 1), None) == ""
 
 
 REFUSED = """
@@ -154,5 +154,5 @@ def test_jax_works_without_us_if_its_version_is_refused() -> None:
     ended = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert "Horovod does not fit the installed jax" in ended.stdout
-    assert "jaxlib 0.4.35 is older than 0.6.0" in ended.stdout
+    assert "jaxlib 0.4.35 is older than 0.7.2" in ended.stdout
     assert ended.stdout.splitlines()[-1] == "2.0"

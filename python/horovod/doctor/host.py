@@ -22,7 +22,7 @@ _LITTLE_SHM = GIB
 _NO_SHM = 64 * MIB
 #: Of all packets; a higher rate indicates a failing cable or port.
 _MANY_ERRORS = 1e-4
-_OLDEST = {"torch": (2, 1), "tensorflow": (2, 15), "jax": (0, 6)}
+_OLDEST = {"torch": (2, 1), "tensorflow": (2, 15), "jax": (0, 7, 2)}
 
 
 def findings(facts: Facts) -> list[Finding]:

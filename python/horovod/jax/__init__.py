@@ -14,7 +14,7 @@ try:
     import jax as _jax  # noqa: F401 (is it there?)
 except ImportError as error:
     raise ImportError(
-        "horovod.jax needs JAX 0.6 or later, which could not be imported from any folder of "
+        "horovod.jax needs JAX 0.7.2 or later, which could not be imported from any folder of "
         f"sys.path ({error}); install it (pip install jax) into the environment that has Horovod"
     ) from error
 

@@ -13,7 +13,7 @@ import jax
 
 from horovod.common.exceptions import HorovodVersionMismatchError
 
-OLDEST = "0.6"
+OLDEST = "0.7.2"
 
 
 def misfit(why: str) -> HorovodVersionMismatchError:

@@ -21,7 +21,9 @@ PATH = os.path.join(_FOLDER, "libhorovod_jax.so")
 
 #: The version of XLA's interface that the library is written for: see adapters/jax/c_api.h.
 _MAJOR, _MINOR = 0, 1
-_OLDEST_JAXLIB = (0, 6, 0)
+#: Earlier ones abort in the compiler where a custom call follows a small matrix product: XLA reads
+#: its attributes as a configuration of its own.
+_OLDEST_JAXLIB = (0, 7, 2)
 
 #: Calls that XLA has not completed this long after the runtime has ended are left at exit.
 _SECONDS_TO_DRAIN = 10
@@ -43,7 +45,7 @@ def problem(jaxlib: tuple[int, ...], interface: tuple[int, int] | None) -> str:
     on it. So it is asked for before.
     """
     if jaxlib < _OLDEST_JAXLIB:
-        return f"jaxlib {'.'.join(map(str, jaxlib))} is older than 0.6.0"
+        return f"jaxlib {'.'.join(map(str, jaxlib))} is older than {_internals.OLDEST}"
     if interface is not None and (interface[0] != _MAJOR or interface[1] < _MINOR):
         return (
             f"the interface for custom calls of its jaxlib has version {interface[0]}."
