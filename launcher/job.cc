@@ -11,6 +11,8 @@ namespace {
 
 std::string describe(const Job& job, int host) {
   const auto workers = job.assignment.on_host(host);
+  if (workers.empty())
+    return fmt::format("no processes yet on {}", job.hosts[static_cast<size_t>(host)].name);
   return fmt::format("{} processes on {}: ranks {} to {}", workers.size(),
                      job.hosts[static_cast<size_t>(host)].name, workers.front().ranks.rank,
                      workers.back().ranks.rank);

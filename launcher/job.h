@@ -2,10 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "launcher/discovery.h"
+#include "launcher/elastic/elastic.h"
 #include "launcher/local/local_link.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/options.h"
@@ -37,6 +40,10 @@ struct Job {
   RankCommand command;
   std::vector<JobHost> hosts;
   Assignment assignment;  ///< of the first generation
+  std::optional<elastic::Settings> elastic;
+  std::optional<DiscoveryPlan> discovery;
+  HostNames own;          ///< names of this machine, to recognize it among discovered hosts
+  bool may_grow = false;  ///< workers on other hosts may be started later
   BindingWish binding{};
   Duration grace{};
   std::chrono::seconds start_timeout{};
@@ -51,7 +58,7 @@ struct Job {
     return hosts[static_cast<size_t>(worker.host)];
   }
   /// True if all ranks are on this machine: no ssh, no agents, only loopback.
-  bool is_local() const { return hosts.size() == 1 && hosts.front().local; }
+  bool is_local() const { return hosts.size() == 1 && hosts.front().local && !may_grow; }
 };
 
 /// Returns the lines of --verbose: ranks and hosts, and the variables that ranks get.

@@ -15,6 +15,7 @@
 #include "launcher/driver/driver.h"
 #include "launcher/driver/last_word.h"
 #include "launcher/driver/report.h"
+#include "launcher/elastic_part.h"
 #include "launcher/launch_events.h"
 #include "launcher/links.h"
 #include "launcher/process/caller.h"
@@ -36,6 +37,14 @@ std::vector<WorkerId> ids_of(const Assignment& assignment) {
   std::vector<WorkerId> ids;
   for (const AssignedWorker& worker : assignment.workers()) ids.push_back(worker.id);
   return ids;
+}
+
+std::optional<elastic::State> first_state(const Job& job) {
+  if (!job.elastic) return std::nullopt;
+  std::vector<elastic::HostSlots> hosts;
+  for (const JobHost& host : job.hosts)
+    hosts.push_back({static_cast<int>(hosts.size()), host.name, host.slots});
+  return elastic::begin(*job.elastic, hosts, job.assignment);
 }
 
 class Launch {
@@ -66,13 +75,22 @@ class Launch {
   void perform(const Abandon& abandon);
   void perform(const HoldOutput& hold) { output_.hold(hold.worker); }
   void perform(const ReleaseOutput& release) { output_.release(release.worker); }
+  void perform(const AnnounceShortage& announce) { output_.say(announce.why); }
+  void perform(const Explain& explain);
+  void perform(const NoMoreWorkers&);
+  void perform(const elastic::Begin& begin);
+  void perform(const elastic::Close& close);
+  template <class ElasticAction>
+  void perform(const ElasticAction& action) {
+    elastic_.value().perform(action);
+  }
   void perform(const SignalAll& all);
   void perform(const Finish& finish) { exit_code_ = finish.exit_code; }
   void watch_consoles();
   int finish(int exit_code);
   TimePoint now() const { return clock_.now(); }
 
-  const Job& job_;
+  Job job_;                ///< its hosts may grow
   Assignment assignment_;  ///< of the current generation
   SystemClock clock_;
   Driver driver_;
@@ -84,11 +102,13 @@ class Launch {
   OwnSignals signals_{defaults_};
   LaunchEvents events_;
   std::optional<Links> links_;
+  std::optional<ElasticPart> elastic_;
   std::optional<InputSource> input_;  ///< while a rank 0 on another host reads it
   std::set<std::string> told_;        ///< keys of last messages that were processed
   bool output_paused_ = false;
   bool look_at_store_ = false;  ///< there may be new last messages
   bool ranks_started_ = false;
+  bool more_workers_ = true;  ///< may be started
   bool start_failed_ = false;
   std::optional<int> exit_code_;
 };
@@ -96,7 +116,7 @@ class Launch {
 Launch::Launch(const Job& job)
     : job_(job),
       assignment_(job.assignment),
-      driver_({.workers = ids_of(job.assignment), .grace = job.grace}),
+      driver_({.workers = ids_of(job.assignment), .elastic = first_state(job), .grace = job.grace}),
       output_({.timestamps = job.options.prefix_timestamp,
                .folder = job.options.output_filename,
                .one_terminal = isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0},
@@ -110,7 +130,7 @@ Launch::Launch(const Job& job)
   if (job.options.caller) caller_ = open_process(*job.options.caller);
   if (job.options.verbose)
     for (const std::string& line : describe(job, store_->port())) output_.say(line);
-  links_.emplace(job, key_, store_->port(), defaults_);
+  links_.emplace(job_, key_, store_->port(), defaults_);
   for (size_t index = 0; index < links_->size(); ++index)
     events_.watch_link(index, (*links_)[index].fd());
   events_.watch_always(signals_.fd());
@@ -119,7 +139,9 @@ Launch::Launch(const Job& job)
 }
 
 void Launch::check_open_files() const {
-  OpenFiles files{.store_clients = static_cast<size_t>(assignment_.size())};
+  // A worker of an elastic job has a second connection for its requests.
+  const size_t per_worker = job_.elastic ? 2 : 1;
+  OpenFiles files{.store_clients = per_worker * static_cast<size_t>(assignment_.size())};
   size_t others = 0;
   for (const JobHost& host : job_.hosts) {
     if (host.local) {
@@ -171,7 +193,7 @@ std::optional<int> Launch::assemble() {
       output_.say(fmt::format("{} is ready: it reaches this machine at {} through interface {}",
                               row.host, row.reached_at, row.interface));
   }
-  start_all(store_host);
+  start_all(store_host.empty() ? job_.addresses.front() : store_host);
   return std::nullopt;
 }
 
@@ -186,13 +208,20 @@ void Launch::start_all(const std::string& store_host) {
   for (size_t host = 0; host < rows.size(); ++host) {
     const StartRow& row = rows[host];
     if (!row.warning.empty()) output_.say(fmt::format("{}: {}", row.host, row.warning));
-    const int first_rank = assignment_.on_host(static_cast<int>(host)).front().ranks.rank;
-    if (job_.options.verbose)
-      output_.say(fmt::format("CPUs of {}: {}", row.host, cpus_text(row, first_rank)));
+    const auto workers = assignment_.on_host(static_cast<int>(host));
+    if (job_.options.verbose && !workers.empty())
+      output_.say(
+          fmt::format("CPUs of {}: {}", row.host, cpus_text(row, workers.front().ranks.rank)));
   }
-  links_->start_workers(assignment_.workers(), {store_host, store_->port()});
-  links_->no_more_workers();
+  const Address store{store_host, store_->port()};
+  links_->start_workers(assignment_.workers(), store);
   ranks_started_ = true;
+  if (job_.elastic) {
+    elastic_.emplace(job_, *store_, *links_, output_, events_, store, defaults_);
+    perform(driver_.on(now(), {elastic::TimePassed{}}));
+  } else {
+    perform(NoMoreWorkers{});
+  }
   if (job_.hosts.front().local) return;
   input_.emplace(STDIN_FILENO);
   events_.watch_input(input_->fd());
@@ -217,7 +246,11 @@ void Launch::feed_rank_zero() {
 /// announced before the output of the ranks that follow.
 void Launch::turn() {
   std::optional<TimePoint> until = driver_.deadline();
-  if (const auto other = output_.deadline(); other && (!until || *other < *until)) until = other;
+  const auto no_later = [&](std::optional<TimePoint> other) {
+    if (other && (!until || *other < *until)) until = other;
+  };
+  no_later(output_.deadline());
+  if (elastic_) no_later(elastic_->deadline());
   wait_for_something(until);
   std::vector<Event> events;
   const std::vector<Chunk> chunks = take_news(events);
@@ -227,6 +260,8 @@ void Launch::turn() {
     if (const auto* one = std::get_if<WorkerExited>(&event)) exited.insert(one->worker);
   show(chunks, exited, true);
   for (const Event& event : take_signals()) events.push_back(event);
+  if (elastic_)
+    if (const auto found = elastic_->look_for_hosts(now())) events.emplace_back(*found);
   perform(driver_.on(now(), std::move(events)));
   show(chunks, exited, false);
   output_.pass(now());
@@ -314,6 +349,8 @@ std::vector<Event> Launch::take_records() {
     if (!word) continue;
     if (const auto ends = worker_ends(*word, assignment_)) events.push_back(*ends);
   }
+  if (elastic_)
+    for (const Event& event : elastic_->take_requests()) events.push_back(event);
   return events;
 }
 
@@ -355,6 +392,26 @@ void Launch::perform(const Abandon& abandon) {
     const JobHost& host = job_.hosts[static_cast<size_t>(index)];
     output_.say(host.local ? report_left_here(host.name) : report_left_there(host.name));
   }
+}
+
+void Launch::perform(const Explain& explain) {
+  if (job_.options.verbose) output_.say(fmt::format("elastic: {}", explain.text));
+}
+
+void Launch::perform(const NoMoreWorkers&) {
+  if (!std::exchange(more_workers_, false)) return;
+  links_->no_more_workers();
+  if (elastic_) elastic_->no_more_workers();
+}
+
+void Launch::perform(const elastic::Begin& begin) {
+  assignment_ = begin.assignment;
+  elastic_.value().perform(begin);
+}
+
+void Launch::perform(const elastic::Close& close) {
+  elastic_.value().perform(close);
+  perform(NoMoreWorkers{});
 }
 
 void Launch::perform(const SignalAll& all) {

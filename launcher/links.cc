@@ -10,7 +10,6 @@
 #include "launcher/local/local_link.h"
 #include "launcher/options/environment.h"
 #include "launcher/remote/host_tree.h"
-#include "launcher/remote/remote_link.h"
 #include "launcher/stream/input_source.h"
 
 namespace hvd::launcher {
@@ -23,6 +22,7 @@ LocalPlan local_plan(const Job& job, size_t index) {
   plan.host_name = host.name;
   plan.store.interfaces = job.options.interfaces;
   plan.store.one_host = job.is_local();
+  plan.elastic = job.elastic.has_value();
   if (may_read(STDIN_FILENO)) plan.rank_zero_input = STDIN_FILENO;
   plan.binding = binding_here(host.slots, job.binding);
   if (is_refused(plan.binding, job.binding))
@@ -42,6 +42,7 @@ AgentSetup setup_of_all(const Job& job, const JobKey& key, uint16_t store_port) 
   setup.store_port = store_port;
   setup.start_timeout_seconds = static_cast<uint32_t>(job.start_timeout.count());
   setup.binding = job.binding;
+  setup.elastic = job.elastic.has_value();
   return setup;
 }
 
@@ -49,19 +50,31 @@ AgentSetup setup_of_all(const Job& job, const JobKey& key, uint16_t store_port) 
 
 Links::Links(const Job& job, const JobKey& key, uint16_t store_port,
              const ProcessDefaults& defaults)
-    : job_(job) {
+    : job_(job), key_(key), defaults_(defaults) {
   for (size_t index = 0; index < job.hosts.size(); ++index) {
     if (!job.hosts[index].local) continue;
-    links_.push_back(
-        std::make_unique<LocalLink>(job.command, local_plan(job, index), key, defaults));
+    add_local_link(index);
     if (index == 0) rank_zero_ = links_.back().get();
   }
   if (job.is_local()) return;
   setup_ = setup_of_all(job, key, store_port);
-  add_remote_links(defaults);
+  add_remote_links();
 }
 
-void Links::add_remote_links(const ProcessDefaults& defaults) {
+void Links::add_local_link(size_t host) {
+  links_.push_back(
+      std::make_unique<LocalLink>(job_.command, local_plan(job_, host), key_, defaults_));
+}
+
+/// `all`: how many hosts share the room for output.
+RemotePlan Links::remote_plan(std::vector<RemoteHost> hosts, size_t all) const {
+  return {.hosts = std::move(hosts),
+          .fan_out = job_.fan_out,
+          .output_window = std::max(kLeastOutputWindowBytes, kOutputWindowBytes / all),
+          .ssh = job_.ssh};
+}
+
+void Links::add_remote_links() {
   std::vector<RemoteHost> hosts;
   for (size_t index = 0; index < job_.hosts.size(); ++index)
     if (const JobHost& host = job_.hosts[index]; !host.local)
@@ -69,14 +82,24 @@ void Links::add_remote_links(const ProcessDefaults& defaults) {
   const Environment own = process_environment();
   for (const Branch& branch : branches(0, hosts.size(), job_.fan_out)) {
     const auto first = hosts.begin() + static_cast<std::ptrdiff_t>(branch.first);
-    RemotePlan plan{
-        .hosts = {first, first + static_cast<std::ptrdiff_t>(branch.count)},
-        .fan_out = job_.fan_out,
-        .output_window = std::max(kLeastOutputWindowBytes, kOutputWindowBytes / hosts.size()),
-        .ssh = job_.ssh};
-    links_.push_back(std::make_unique<RemoteLink>(std::move(plan), setup_, own, defaults));
+    RemotePlan plan =
+        remote_plan({first, first + static_cast<std::ptrdiff_t>(branch.count)}, hosts.size());
+    links_.push_back(std::make_unique<RemoteLink>(std::move(plan), setup_, own, defaults_));
     if (first->index == 0) rank_zero_ = links_.back().get();
   }
+}
+
+size_t Links::add_host(size_t host) {
+  const JobHost& added = job_.hosts[host];
+  if (added.local) {
+    add_local_link(host);
+  } else {
+    RemotePlan plan =
+        remote_plan({{static_cast<uint32_t>(host), added.name, added.slots}}, job_.hosts.size());
+    links_.push_back(
+        std::make_unique<RemoteLink>(std::move(plan), setup_, process_environment(), defaults_));
+  }
+  return links_.size() - 1;
 }
 
 std::vector<StartRow> Links::rows() const {

@@ -10,17 +10,22 @@
 #include "launcher/job.h"
 #include "launcher/local/host_link.h"
 #include "launcher/remote/agent_frames.h"
+#include "launcher/remote/remote_link.h"
 
 namespace hvd::launcher {
 
 class Links {
  public:
-  /// Starts one ssh per host that this machine reaches directly, but no worker. `job` and
-  /// `defaults` outlive this. Throws Error{invalid_argument} if ranks are to be bound and cannot
-  /// be.
+  /// Starts one ssh per host that this machine reaches directly, but no worker. `job`, whose
+  /// hosts may grow, and `defaults` outlive this. Throws Error{invalid_argument} if ranks are to be
+  /// bound and cannot be.
   Links(const Job& job, const JobKey& key, uint16_t store_port, const ProcessDefaults& defaults);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
+
+  /// Adds a link to this host, which the job had not before, and returns its index. A new host of
+  /// `job.hosts` is last.
+  size_t add_host(size_t host);
 
   size_t size() const { return links_.size(); }
   HostLink& operator[](size_t index) { return *links_[index]; }
@@ -38,9 +43,13 @@ class Links {
   void pause_output(bool paused);
 
  private:
-  void add_remote_links(const ProcessDefaults& defaults);
+  void add_local_link(size_t host);
+  void add_remote_links();
+  RemotePlan remote_plan(std::vector<RemoteHost> hosts, size_t all) const;
 
   const Job& job_;
+  const JobKey key_;
+  const ProcessDefaults& defaults_;
   AgentSetup setup_;  ///< for other hosts
   std::vector<std::unique_ptr<HostLink>> links_;
   HostLink* rank_zero_ = nullptr;

@@ -10,10 +10,12 @@
 #include "core/base/error.h"
 #include "core/base/version.h"
 #include "launcher/check_build.h"
+#include "launcher/discovery.h"
 #include "launcher/launch.h"
 #include "launcher/machine.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/described.h"
+#include "launcher/options/environment.h"
 #include "launcher/options/help.h"
 #include "launcher/options/hints.h"
 #include "launcher/plan.h"
@@ -34,8 +36,19 @@ void say_all(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) say(line);
 }
 
+/// The hosts of an elastic job are known once its script has printed enough of them.
+void discover(Options& options, const Machine& machine) {
+  if (!options.discovery_script) return;
+  const Knobs knobs = knobs_from(job_environment(machine.environment, options));
+  options.discovered =
+      await_hosts(plan_discovery(options, machine), options.min_num_proc.value_or(options.num_proc),
+                  knobs.elastic_timeout);
+}
+
 int run(Options options) {
-  const Job job = plan_job(std::move(options), this_machine());
+  const Machine machine = this_machine();
+  discover(options, machine);
+  const Job job = plan_job(std::move(options), machine);
   if (!job.problem.empty()) {
     say(job.problem);
     return job.command.program.empty() ? kNotFound : kUsage;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "core/base/error.h"
@@ -25,6 +26,7 @@ std::vector<Host> read_hostfile(const std::string& path, const Machine& machine)
 }
 
 std::vector<Host> listed_hosts(const Options& options, const Machine& machine) {
+  if (options.discovery_script) return options.discovered;
   if (options.hosts) return parse_hosts(*options.hosts);
   if (options.hostfile) return read_hostfile(*options.hostfile, machine);
   if (auto allocation = lsf_allocation(machine.environment); !allocation.empty()) return allocation;
@@ -43,6 +45,12 @@ int processes(const Options& options, const Machine& machine) {
   return slots;
 }
 
+int slots_of(const std::vector<Host>& hosts) {
+  int64_t slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  return static_cast<int>(std::min<int64_t>(slots, std::numeric_limits<int>::max()));
+}
+
 HostNames own_names(const std::vector<Host>& listed, const Machine& machine) {
   HostNames names{.name = machine.name, .addresses = {}};
   const bool elsewhere =
@@ -53,11 +61,72 @@ HostNames own_names(const std::vector<Host>& listed, const Machine& machine) {
 }
 
 void plan_workers(Job& job, const std::vector<Host>& listed, const Machine& machine) {
-  const HostNames own = own_names(listed, machine);
-  const std::vector<Host> hosts = filled(merged(listed, own), job.options.num_proc);
-  for (const Host& host : hosts)
+  job.own = own_names(listed, machine);
+  const HostNames& own = job.own;
+  const std::vector<Host> all = merged(listed, own);
+  int first = job.options.num_proc;
+  if (job.options.discovery_script) first = std::min(first, slots_of(all));
+  const std::vector<Host> used = filled(all, first);
+  for (const Host& host : job.options.is_elastic() ? all : used)
     job.hosts.push_back({host.name, is_local(host.name, own), host.slots});
-  job.assignment = assign_ranks(first_workers(hosts), kFirstGeneration);
+  job.assignment = assign_ranks(first_workers(used), kFirstGeneration);
+}
+
+/// Without --max-np, an elastic job has the processes that -np names, or uses all slots that
+/// appear.
+elastic::Settings elastic_settings(const Options& options, const Knobs& knobs) {
+  elastic::Settings settings;
+  settings.min = options.min_num_proc.value_or(options.num_proc);
+  settings.discovers = options.discovery_script.has_value();
+  settings.target = options.max_num_proc.value_or(
+      settings.discovers ? std::numeric_limits<int>::max() : options.num_proc);
+  settings.patience = knobs.elastic_timeout;
+  settings.reset_limit = options.reset_limit;
+  return settings;
+}
+
+/// Whether other hosts can be reached, which may be discovered later.
+bool can_grow(const Job& job, const Machine& machine) {
+  const auto is_used = [&](const InterfaceAddress& one) {
+    return job.options.interfaces.empty()
+               ? !one.loopback
+               : std::ranges::count(job.options.interfaces, one.interface_name) != 0;
+  };
+  return std::ranges::any_of(machine.addresses(), is_used) && !machine.find_program("ssh").empty();
+}
+
+void plan_growth(Job& job, const Machine& machine) {
+  job.discovery = plan_discovery(job.options, machine);
+  job.may_grow = can_grow(job, machine);
+  job.own.addresses.clear();
+  for (const InterfaceAddress& one : machine.addresses()) job.own.addresses.push_back(one.host);
+}
+
+void plan_elastic(Job& job, const Knobs& knobs, const Machine& machine) {
+  if (!job.options.is_elastic()) return;
+  if (job.starter != JobStarter::horovodrun)
+    fail(
+        Code::invalid_argument,
+        "only horovodrun's own launcher runs elastic jobs, in which mpirun and jsrun would end all "
+        "ranks with the first lost one: leave out --mpi or --jsrun");
+  job.elastic = elastic_settings(job.options, knobs);
+  if (job.options.discovery_script) plan_growth(job, machine);
+  job.command.environment.insert_or_assign("HOROVOD_ELASTIC", "1");
+}
+
+/// Returns warnings about flags that only elastic jobs use.
+std::vector<std::string> unused_elastic_options(const Options& options) {
+  std::vector<std::string> lines;
+  const auto warn = [&](bool given, const char* flag) {
+    if (given && !options.is_elastic())
+      lines.push_back(
+          fmt::format("{} has no effect without --min-np or --host-discovery-script", flag));
+  };
+  warn(options.max_num_proc.has_value(), "--max-np");
+  warn(options.reset_limit.has_value(), "--reset-limit");
+  if (options.slots_per_host && !options.discovery_script)
+    lines.emplace_back("--slots-per-host has no effect without --host-discovery-script");
+  return lines;
 }
 
 /// Hosts may have different interface names. With several hosts, one of the named interfaces must
@@ -182,6 +251,8 @@ void take_knobs(Job& job, const Knobs& knobs) {
 
 void add_warnings(Job& job) {
   job.warnings = job.options.warnings;
+  for (std::string& line : unused_elastic_options(job.options))
+    job.warnings.push_back(std::move(line));
   std::vector<std::string> more = tell_of_later(job.command.environment);
   if (job.starter == JobStarter::horovodrun)
     for (std::string& line : unused_options(job.options, job.command.environment))
@@ -203,7 +274,9 @@ Job plan_job(Options options, const Machine& machine) {
   if (!job.problem.empty()) return job;
   plan_workers(job, listed, machine);
   check_interfaces(job.options, !job.is_local(), machine);
-  take_knobs(job, knobs_from(job.command.environment));
+  const Knobs knobs = knobs_from(job.command.environment);
+  take_knobs(job, knobs);
+  plan_elastic(job, knobs, machine);
   job.binding = parse_wish(job.options.binding_args).value_or(BindingWish::sensible);
   add_warnings(job);
   if (job.starter != JobStarter::horovodrun) {
@@ -213,6 +286,20 @@ Job plan_job(Options options, const Machine& machine) {
   name_master(job, machine);
   if (!job.is_local()) plan_other_hosts(job, machine);
   return job;
+}
+
+DiscoveryPlan plan_discovery(const Options& options, const Machine& machine) {
+  const std::string& script = options.discovery_script.value();
+  DiscoveryPlan plan{.script = script, .program = machine.find_program(script)};
+  if (plan.program.empty())
+    fail(Code::invalid_argument,
+         fmt::format(
+             "--host-discovery-script {}: not found in PATH; write ./{} for a program in the "
+             "working folder",
+             script, script));
+  plan.slots_per_host = options.slots_per_host.value_or(1);
+  plan.environment = assignments(machine.environment);
+  return plan;
 }
 
 /// The doctor runs in the interpreter that would run the user's script.

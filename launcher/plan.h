@@ -13,6 +13,10 @@ namespace hvd::launcher {
 /// reported in Job::problem instead, since the exit code depends on it.
 Job plan_job(Options options, const Machine& machine);
 
+/// Returns the plan of --host-discovery-script. Throws Error{invalid_argument} if the script is not
+/// found.
+DiscoveryPlan plan_discovery(const Options& options, const Machine& machine);
+
 /// Returns the plan of `--doctor`. Throws Error{invalid_argument}.
 DoctorPlan plan_doctor(const Options& options, const Machine& machine);
 

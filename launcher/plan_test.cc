@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 
 #include "core/base/error.h"
@@ -253,14 +254,56 @@ TEST_F(PlanTest, MpiForTensorsNeedsRanksOfMpirun) {
 
 TEST_F(PlanTest, OptionsThatHaveNoEffectAreWarnedOfOnce) {
   machine.environment["HOROVOD_SECRET_FILE"] = "/secret";
-  const std::vector<std::string> flags{"-np",        "1", "--min-np",       "1",
+  const std::vector<std::string> flags{"-np",        "1", "--max-np",       "1",
                                        "--mpi-args", "x", "--binding-args", "y z"};
   EXPECT_THAT(plan(flags).warnings,
-              ElementsAre(HasSubstr("--min-np"), HasSubstr("HOROVOD_SECRET_FILE"),
+              ElementsAre(HasSubstr("--max-np"), HasSubstr("HOROVOD_SECRET_FILE"),
                           HasSubstr("--mpi-args"), HasSubstr("--binding-args 'y z'")));
   auto with_mpi = flags;
   with_mpi.emplace_back("--mpi");
-  EXPECT_THAT(plan(with_mpi).warnings, ElementsAre(HasSubstr("--min-np")));
+  EXPECT_THAT(plan(with_mpi).warnings, ElementsAre(HasSubstr("--max-np")));
+}
+
+TEST_F(PlanTest, AnElasticJobKeepsAllItsHosts) {
+  const Job job = plan({"-np", "2", "--min-np", "1", "-H", "box:2,far:2", "--reset-limit", "7"});
+  ASSERT_TRUE(job.elastic);
+  EXPECT_EQ(job.elastic->min, 1);
+  EXPECT_EQ(job.elastic->target, 2);
+  EXPECT_EQ(job.elastic->patience, 600s);
+  EXPECT_EQ(job.elastic->reset_limit, 7);
+  EXPECT_FALSE(job.elastic->discovers);
+  EXPECT_EQ(job.hosts.size(), 2u);
+  EXPECT_EQ(job.hosts[1].slots, 2);
+  EXPECT_EQ(job.assignment.size(), 2);
+  EXPECT_EQ(job.command.environment.at("HOROVOD_ELASTIC"), "1");
+  EXPECT_EQ(plan({"-np", "2", "--min-np", "1", "--max-np", "3"}).elastic->target, 3);
+  EXPECT_FALSE(plan({"-np", "2"}).elastic);
+}
+
+TEST_F(PlanTest, OnlyOurOwnLauncherIsElastic) {
+  EXPECT_THAT(refusal({"-np", "2", "--min-np", "1", "--mpi"}), HasSubstr("leave out --mpi"));
+}
+
+TEST_F(PlanTest, DiscoveredHostsAreUsedUpToTheNumberOfProcesses) {
+  machine.find_program = [](const std::string& program) { return "/bin/" + program; };
+  Options options = parse_options({"-np", "3", "--min-np", "1", "--host-discovery-script", "hosts",
+                                   "--slots-per-host", "5", "train"});
+  options.discovered = {{"localhost", 2}};
+  const Job job = plan_job(options, machine);
+  EXPECT_EQ(job.assignment.size(), 2);
+  EXPECT_EQ(job.elastic->target, std::numeric_limits<int>::max());
+  EXPECT_TRUE(job.elastic->discovers);
+  EXPECT_EQ(job.discovery->program, "/bin/hosts");
+  EXPECT_EQ(job.discovery->slots_per_host, 5);
+  EXPECT_TRUE(job.may_grow);
+  EXPECT_FALSE(job.is_local()) << "workers on other hosts may come";
+  addresses = {};
+  EXPECT_TRUE(plan_job(options, machine).is_local()) << "no other host can reach this machine";
+}
+
+TEST_F(PlanTest, TheDiscoveryScriptMustExist) {
+  EXPECT_THAT(refusal({"-np", "1", "--host-discovery-script", "hosts"}),
+              HasSubstr("write ./hosts for a program in the working folder"));
 }
 
 TEST_F(PlanTest, TheDoctorExaminesTheListedHosts) {

@@ -15,6 +15,7 @@
 
 #include "horovod/horovod.h"
 #include "python/arguments.h"
+#include "python/elastic.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/gradient_notes.h"
@@ -52,6 +53,7 @@ namespace {
 /// Raises ValueError for any error of init.
 void check_start(hvd_status status) {
   if (status == HVD_OK) return;
+  hvd::python::check_elastic_start(status);
   throw nb::value_error(
       ("Horovod could not be initialised: " + std::string(hvd_last_error())).c_str());
 }
@@ -289,6 +291,7 @@ void init(const std::vector<std::vector<int32_t>>& process_sets, bool dynamic,
     job.rendezvous = &Rendezvous::call;
     job.context = &broadcast;
   }
+  hvd::python::await_place();
   Unlocked unlocked;
   broadcast.unlocked = &unlocked;
   const hvd_status status = hvd_init_job(&options, &job);
@@ -339,6 +342,7 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
   m.doc() = "The runtime of Horovod; see _core.pyi.";
   hvd::python::add_numbers(m);
+  hvd::python::add_elastic(m);
   m.attr("DTYPES") = dtypes();
 
   nb::class_<hvd_world>(m, "World")

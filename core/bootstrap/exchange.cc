@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/bootstrap/card_table.h"
-#include "core/bootstrap/generation.h"
+#include "core/transport/job_number.h"
 
 namespace hvd {
 namespace {

@@ -24,8 +24,4 @@ std::string rendezvous_name(uint32_t generation, const std::vector<int>& members
   return fmt::format("horovod-{}-{:016x}", generation, hash.high);
 }
 
-std::string store_key(uint32_t generation, const std::string& what) {
-  return fmt::format("start/{}/{}", generation, what);
-}
-
 }  // namespace hvd

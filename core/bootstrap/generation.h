@@ -31,7 +31,4 @@ uint32_t generation_of(std::optional<uint32_t> assigned, uint32_t inits);
 /// jobs of different `members` (Identity::members; empty: all).
 std::string rendezvous_name(uint32_t generation, const std::vector<int>& members);
 
-/// The key in the Store of `what` in this generation.
-std::string store_key(uint32_t generation, const std::string& what);
-
 }  // namespace hvd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,16 @@ struct Identity {
   int pmi_fd = -1;  ///< connection to the launcher (PMI-1); belongs to it and stays open
   /// The launcher's ranks that form this job, ascending; empty: all of them.
   std::vector<int> members{};
+  std::optional<int> slot{};  ///< in an elastic job: of this worker on its host
+  /// In an elastic job: the launcher's generation in which the worker has this rank.
+  std::optional<uint32_t> generation{};
 
   /// The launcher's number of a rank of this job.
   int launcher_rank(int of) const {
     return members.empty() ? of : members[static_cast<size_t>(of)];
   }
+  /// The number of this process at its launcher, unique on its host at any time.
+  int process_number() const { return slot.value_or(launcher_rank(rank)); }
 };
 
 /// Rank 0 of 1 if no launcher has set anything. Throws Error{invalid_argument} naming the variable

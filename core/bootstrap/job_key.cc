@@ -15,8 +15,9 @@ namespace {
 
 constexpr const char* kAsking = "asking horovodrun for the job's key";
 
-FileDescriptor connect_to_keeper(const std::string& name, int rank, const StartDeadline& deadline) {
-  FileDescriptor socket = try_connect_unix_as(to_socket_name({.rank = rank}), name, deadline.at);
+FileDescriptor connect_to_keeper(const std::string& name, const KeyRequest& request,
+                                 const StartDeadline& deadline) {
+  FileDescriptor socket = try_connect_unix_as(to_socket_name(request), name, deadline.at);
   if (socket) return socket;
   if (errno != ECONNREFUSED) fail_errno(kAsking);
   fail(Code::peer_lost,
@@ -24,19 +25,20 @@ FileDescriptor connect_to_keeper(const std::string& name, int rank, const StartD
                    "container or another network namespace, from which the socket of horovodrun "
                    "cannot be reached",
                    kAsking, kKeySocketVariable, name),
-       rank);
+       request.rank);
 }
 
 }  // namespace
 
-KeyAnswer ask_for_key(const Environment& environment, int rank, const StartDeadline& deadline) {
+KeyAnswer ask_for_key(const Environment& environment, const KeyRequest& request,
+                      const StartDeadline& deadline) {
   const auto name = variable(environment, kKeySocketVariable);
   if (!name) {
     fail(Code::unauthorized,
          fmt::format("{} is not set, so this rank cannot get the job's key; horovodrun sets it",
                      kKeySocketVariable));
   }
-  const FileDescriptor socket = connect_to_keeper(*name, rank, deadline);
+  const FileDescriptor socket = connect_to_keeper(*name, request, deadline);
   const auto keeper = user_at(socket);
   if (keeper != ::geteuid()) {
     fail(
@@ -47,10 +49,10 @@ KeyAnswer ask_for_key(const Environment& environment, int rank, const StartDeadl
   }
   const ByteVector bytes = receive_all(socket.get(), kMaxKeyAnswerBytes, deadline.at, kAsking);
   if (bytes.empty())
-    fail(Code::peer_lost, fmt::format("{}: it closed the connection", kAsking), rank);
+    fail(Code::peer_lost, fmt::format("{}: it closed the connection", kAsking), request.rank);
   KeyAnswer answer = read_key_answer(bytes);
   if (!answer.refusal.empty())
-    fail(Code::unauthorized, fmt::format("{}: {}", kAsking, answer.refusal), rank);
+    fail(Code::unauthorized, fmt::format("{}: {}", kAsking, answer.refusal), request.rank);
   return answer;
 }
 

@@ -13,8 +13,9 @@ namespace hvd {
 inline constexpr const char* kKeySocketVariable = "HOROVOD_KEY_SOCKET";
 
 /// The key, and the generation of the job that this process starts as `rank` (the launcher's
-/// number). Blocks. Throws Error{unauthorized} with the reason if the keeper refuses,
-/// Error{peer_lost} if there is no keeper, and Error{timed_out}.
-KeyAnswer ask_for_key(const Environment& environment, int rank, const StartDeadline& deadline);
+/// number), if it `begins`. Blocks. Throws Error{unauthorized} with the reason if the keeper
+/// refuses, Error{peer_lost} if there is no keeper, and Error{timed_out}.
+KeyAnswer ask_for_key(const Environment& environment, const KeyRequest& request,
+                      const StartDeadline& deadline);
 
 }  // namespace hvd

@@ -24,7 +24,7 @@ std::string unique_name() {
 }
 
 KeyAnswer ask(const std::string& keeper) {
-  return ask_for_key({{kKeySocketVariable, keeper}}, kRank, StartDeadline(10s));
+  return ask_for_key({{kKeySocketVariable, keeper}}, {.rank = kRank}, StartDeadline(10s));
 }
 
 struct Failure {
@@ -34,7 +34,7 @@ struct Failure {
 
 Failure failure_of(const Environment& environment) {
   try {
-    ask_for_key(environment, kRank, StartDeadline(10s));
+    ask_for_key(environment, {.rank = kRank}, StartDeadline(10s));
     return {};
   } catch (const Error& error) {
     return {error.code(), error.what()};

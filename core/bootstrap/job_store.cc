@@ -87,7 +87,9 @@ class Opener {
   JobStore served_by_launcher() {
     JobStore opened;
     const int rank = identity_.launcher_rank(identity_.rank);
-    const KeyAnswer answer = ask_for_key(environment_, rank, deadline_);
+    const KeyAnswer answer = ask_for_key(
+        environment_, {.rank = identity_.process_number(), .generation = identity_.generation},
+        deadline_);
     generation_ = opened.generation = generation_of(answer.generation, inits_);
     opened.key = answer.key;
     opened.store = std::make_unique<StoreClient>(

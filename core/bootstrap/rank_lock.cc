@@ -25,13 +25,10 @@ namespace {
 constexpr std::chrono::milliseconds kPatience{1000};
 constexpr int kPauseMilliseconds = 1;
 
-/// The launcher's number of this rank.
-int number_of(const Identity& identity) { return identity.launcher_rank(identity.rank); }
-
 std::string lock_name(const Identity& identity) {
   if (identity.job_name.empty()) return "";
   const NameHash hash =
-      hash_name(fmt::format("{}/{}/{}", ::geteuid(), identity.job_name, number_of(identity)));
+      hash_name(fmt::format("{}/{}/{}", ::geteuid(), identity.job_name, identity.process_number()));
   return fmt::format("horovod-rank-{:016x}{:016x}", hash.high, hash.low);
 }
 
@@ -104,14 +101,14 @@ FileDescriptor take_lock(const std::string& name, int rank) {
 }  // namespace
 
 RankLock::RankLock(const Identity& identity)
-    : rank_(number_of(identity)),
+    : rank_(identity.process_number()),
       name_(lock_name(identity)),
       listener_(name_.empty() ? FileDescriptor() : take_lock(name_, rank_)) {}
 
 void RankLock::require_free() const { require_nobody_at(name_, rank_); }
 
 void require_free(const Identity& identity) {
-  require_nobody_at(lock_name(identity), number_of(identity));
+  require_nobody_at(lock_name(identity), identity.process_number());
 }
 
 }  // namespace hvd

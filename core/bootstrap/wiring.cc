@@ -11,7 +11,6 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/bootstrap/exchange.h"
-#include "core/bootstrap/generation.h"
 #include "core/bootstrap/levels.h"
 #include "core/bootstrap/local_peers.h"
 #include "core/bootstrap/machine.h"
@@ -21,6 +20,7 @@
 #include "core/group/shm_group.h"
 #include "core/transport/epoll_waiter.h"
 #include "core/transport/interfaces.h"
+#include "core/transport/job_number.h"
 #include "core/transport/socket.h"
 #include "core/transport/tcp_link.h"
 

@@ -1,13 +1,11 @@
-// Implements the C interface on the Context of the process, which is the only mutable global.
-#include <pthread.h>
-#include <unistd.h>
+// Implements the C interface on the Context of the process (process.h).
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <condition_variable>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -20,10 +18,9 @@
 #include "core/base/knobs.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
-#include "core/capi/context.h"
 #include "core/capi/group_call.h"
-#include "core/capi/handle_table.h"
 #include "core/capi/knobs_json.h"
+#include "core/capi/process.h"
 #include "core/capi/submission.h"
 #include "horovod/horovod.h"
 
@@ -35,131 +32,28 @@ struct hvd_group {
 
 namespace {
 
+using hvd::Changing;
 using hvd::Code;
 using hvd::Context;
-using hvd::Error;
-
-struct Process {
-  /// The change to the Context in progress; one at a time.
-  enum class Change : uint8_t { none, starting, ending };
-
-  std::mutex mutex;                 ///< guards `context` and `change`; held only briefly
-  std::condition_variable changed;  ///< `change` has become none
-  Change change = Change::none;
-  std::shared_ptr<Context> context;
-  hvd::HandleTable handles;
-  uint32_t inits = 0;  ///< calls of init so far; written by the thread that starts a Context
-  uint32_t forks = 0;  ///< forks since the first process; cheaper than getpid()
-};
-
-Process& process();
-
-// Holds the locks during a fork, so that they are free in the child.
-void before_fork() {
-  process().mutex.lock();
-  process().handles.mutex().lock();
-  hvd::lock_log();
-}
-void after_fork() {
-  hvd::unlock_log();
-  process().handles.mutex().unlock();
-  process().mutex.unlock();
-}
-// The child has none of the other threads: neither one that was changing the Context nor waiters.
-void after_fork_in_child() {
-  process().change = Process::Change::none;
-  new (&process().changed) std::condition_variable;
-  if (process().context) process().context->is_now_inherited();
-  ++process().forks;
-  after_fork();
-}
-
-// Never destroyed: threads of the framework may still run at exit, and a forked child must not join
-// threads that it does not have.
-Process& process() {
-  static Process& instance = [&]() -> Process& {
-    pthread_atfork(before_fork, after_fork, after_fork_in_child);
-    return *new Process;
-  }();
-  return instance;
-}
-
-/// The exclusive right to start or end a Context.
-class Changing {
- public:
-  using Change = Process::Change;
-
-  /// Waits until no other thread has the right.
-  explicit Changing(Change change) {
-    std::unique_lock lock(process().mutex);
-    process().changed.wait(lock, [] { return process().change == Change::none; });
-    process().change = change;
-  }
-  /// Gets the right to end the Context. Returns nullptr while another thread starts one, which may
-  /// take long.
-  static std::unique_ptr<Changing> unless_starting() {
-    std::unique_lock lock(process().mutex);
-    process().changed.wait(lock, [] { return process().change != Change::ending; });
-    if (process().change == Change::starting) return nullptr;
-    process().change = Change::ending;
-    return std::unique_ptr<Changing>(new Changing);
-  }
-  ~Changing() {
-    const std::lock_guard lock(process().mutex);
-    process().change = Change::none;
-    process().changed.notify_all();
-  }
-  Changing(const Changing&) = delete;
-  Changing& operator=(const Changing&) = delete;
-
- private:
-  Changing() = default;
-};
-
-thread_local std::string last_error;
-
-std::shared_ptr<Context> current() {
-  const std::lock_guard lock(process().mutex);
-  const auto& context = process().context;
-  return context && context->belongs_to_this_process() ? context : nullptr;
-}
-
-std::shared_ptr<Context> running() {
-  auto context = current();
-  if (!context) {
-    hvd::fail(Code::not_initialized, "Horovod is not initialised on this process: call hvd.init()");
-  }
-  return context;
-}
-
-void replace(std::shared_ptr<Context> next) {
-  std::shared_ptr<Context> former;  // destroyed outside the lock
-  const std::lock_guard lock(process().mutex);
-  former = std::exchange(process().context, std::move(next));
-  if (former && !former->belongs_to_this_process()) {
-    // A forked child has no threads to join, so the copy of its parent's Context is leaked.
-    static_cast<void>(new std::shared_ptr<Context>(std::move(former)));
-  }
-}
-
-// Converts exceptions into status codes.
-template <class Body>
-hvd_status guarded(Body body) noexcept {
-  try {
-    body();
-    return HVD_OK;
-  } catch (const Error& error) {
-    last_error = error.what();
-    return static_cast<hvd_status>(error.code());
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return HVD_INTERNAL;
-  }
-}
+using hvd::current;
+using hvd::guarded;
+using hvd::Process;
+using hvd::process;
+using hvd::replace;
+using hvd::running;
 
 void end_context() {
   if (const auto context = current()) context->shutdown();
   replace(nullptr);
+}
+
+/// Waits for a place in an elastic job; `environment` then describes it.
+void take_place(hvd::Membership& membership, hvd::Environment& environment) {
+  constexpr std::chrono::hours kRound{1};
+  while (!membership.await_place(kRound)) {
+  }
+  for (const auto& [name, value] : membership.variables())
+    environment.insert_or_assign(name, value);
 }
 
 /// Throws if the parent that forked this process is a rank.
@@ -211,6 +105,24 @@ hvd::StartOptions start_options(const hvd_init_options* options, const hvd_job* 
   for (int32_t i = 0; i < options->process_set_count; ++i)
     made.process_sets.push_back(ranks_in(options->process_sets[i]));
   return made;
+}
+
+/// In an elastic job, a generation that loses a worker before it has formed is left for the next.
+std::shared_ptr<Context> start_context(const hvd::StartOptions& options) {
+  const auto membership = hvd::membership();
+  for (;;) {
+    hvd::Environment environment = hvd::process_environment();
+    if (membership) take_place(*membership, environment);
+    const uint32_t inits = ++process().inits;
+    try {
+      return std::make_shared<Context>(environment, inits, options);
+    } catch (const hvd::Error& error) {
+      if (!membership || error.code() != Code::peer_lost) throw;
+      hvd::log(hvd::LogLevel::info,
+               fmt::format("this generation has not formed: {}", error.what()));
+    }
+    membership->ask();
+  }
 }
 
 std::shared_ptr<const hvd::ProcessSet> find_set(int32_t id) {
@@ -283,7 +195,7 @@ bool is_dtype(int32_t number) {
 
 }  // namespace
 
-const char* hvd_last_error(void) { return last_error.c_str(); }
+const char* hvd_last_error(void) { return hvd::last_error().c_str(); }
 const char* hvd_version(void) { return hvd::kVersion; }
 const char* hvd_knobs(void) {
   static const std::string& text = *new std::string(hvd::knobs_json());
@@ -310,11 +222,9 @@ hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* job) {
     }
     require_no_parent();
     replace(nullptr);
-    const uint32_t inits = ++process().inits;
-    replace(
-        std::make_shared<Context>(hvd::process_environment(), inits, start_options(options, job)));
+    replace(start_context(start_options(options, job)));
   });
-  if (status != HVD_OK) hvd::log(hvd::LogLevel::error, "hvd.init() failed: " + last_error);
+  if (status != HVD_OK) hvd::log(hvd::LogLevel::error, "hvd.init() failed: " + hvd::last_error());
   return status;
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kBegins = "horovod-begins-as-rank-";
 constexpr std::string_view kAsks = "horovod-asks-for-rank-";
+constexpr std::string_view kIn = "in-";
 enum class Verdict : uint8_t { given = 1, refused = 2 };
 
 /// Removes `front` if `text` starts with it.
@@ -20,18 +21,35 @@ bool take(std::string_view& text, std::string_view front) {
   return true;
 }
 
+/// Removes a number and the dash behind it from the front of `text`.
+template <class Number>
+std::optional<Number> take_number(std::string_view& text) {
+  Number number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop == end || *stop != '-' || number < 0) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(stop - text.data()) + 1);
+  return number;
+}
+
 }  // namespace
 
 std::string to_socket_name(const KeyRequest& request) {
-  return fmt::format("{}{}-{}", request.begins ? kBegins : kAsks, request.rank, random_digits());
+  const std::string place =
+      request.generation ? fmt::format("{}{}-", kIn, *request.generation) : std::string();
+  return fmt::format("{}{}-{}{}", request.begins ? kBegins : kAsks, request.rank, place,
+                     random_digits());
 }
 
 std::optional<KeyRequest> key_request_of(std::string_view socket_name) {
   KeyRequest request{.begins = take(socket_name, kBegins)};
   if (!request.begins && !take(socket_name, kAsks)) return std::nullopt;
-  const char* const end = socket_name.data() + socket_name.size();
-  const auto [stop, error] = std::from_chars(socket_name.data(), end, request.rank);
-  if (error != std::errc() || stop == end || *stop != '-' || request.rank < 0) return std::nullopt;
+  const auto rank = take_number<int>(socket_name);
+  if (!rank) return std::nullopt;
+  request.rank = *rank;
+  if (!take(socket_name, kIn)) return request;
+  request.generation = take_number<uint32_t>(socket_name);
+  if (!request.generation) return std::nullopt;
   return request;
 }
 

@@ -16,10 +16,12 @@
 namespace hvd {
 
 /// `begins`: the process starts a job as this rank and also requests its generation. Otherwise it
-/// requests only the key, for its connection to the caller of horovod.run.
+/// requests only the key.
 struct KeyRequest {
   bool begins = true;
-  int rank = 0;
+  int rank = 0;  ///< in an elastic job: the slot of the worker, since its rank may change
+  /// In an elastic job: the launcher's generation in which the worker has its place.
+  std::optional<uint32_t> generation{};
 };
 
 /// Returns a unique socket name for the request.

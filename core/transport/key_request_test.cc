@@ -18,10 +18,19 @@ TEST(KeyRequest, IsTheNameOfASocket) {
   EXPECT_NE(to_socket_name({}), to_socket_name({}));
 }
 
+TEST(KeyRequest, NamesTheGenerationOfAWorker) {
+  EXPECT_FALSE(key_request_of(to_socket_name({.rank = 2}))->generation);
+  const auto read = key_request_of(to_socket_name({.rank = 2, .generation = 65535}));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->rank, 2);
+  EXPECT_EQ(read->generation, 65535u);
+}
+
 TEST(KeyRequest, IsNoOtherName) {
   for (const char* name : {"", "x", "horovod-begins-as-rank-", "horovod-begins-as-rank-x-1",
                            "horovod-begins-as-rank-1", "horovod-begins-as-rank--1-1",
-                           "horovod-asks-for-rank-99999999999-1"})
+                           "horovod-asks-for-rank-99999999999-1", "horovod-begins-as-rank-1-in--1",
+                           "horovod-begins-as-rank-1-in-1"})
     EXPECT_FALSE(key_request_of(name)) << name;
 }
 

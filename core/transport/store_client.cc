@@ -160,6 +160,22 @@ std::optional<ByteVector> StoreClient::wait(const std::string& key, Duration tim
   check_store_limits(key, 0);
   auto answer = ask(StoreOperation::wait, key, {}, now() + timeout);
   if (!answer) return std::nullopt;
+  refuse_if_refused(*answer);
+  return std::move(answer->value);
+}
+
+std::optional<ByteVector> StoreClient::poll(const std::string& key) {
+  check_store_limits(key, 0);
+  const std::lock_guard lock(mutex_);
+  if (polled_ != key) {
+    send(StoreOperation::wait, key, {});
+    polled_ = key;
+  }
+  pump();
+  auto answer = take_answer(last_number_);
+  if (!answer) return std::nullopt;
+  polled_.clear();
+  refuse_if_refused(*answer);
   return std::move(answer->value);
 }
 
@@ -170,17 +186,20 @@ std::optional<ByteVector> StoreClient::peek(const std::string& key) {
   return std::move(answer->value);
 }
 
+void StoreClient::refuse_if_refused(const Answer& answer) {
+  if (answer.status == StoreStatus::refused)
+    fail(Code::peer_lost, std::string(as_text(answer.value)));
+}
+
 std::optional<StoreClient::Answer> StoreClient::ask(StoreOperation operation,
                                                     const std::string& key, ConstBytes value,
                                                     std::optional<TimePoint> deadline) {
   const std::lock_guard lock(mutex_);
-  const uint32_t number = ++last_number_;
-  channel_.send(FrameKind::control, to_bytes(StoreRequest{number, operation, key, value}));
+  const uint32_t number = send(operation, key, value);
+  polled_.clear();  // the server has at most one open request per client
   for (;;) {
-    while (channel_.pump()) {
-    }
+    pump();
     if (auto answer = take_answer(number)) return answer;
-    if (channel_.said_goodbye()) fail(Code::peer_lost, "the store of this job was closed");
     const auto events = static_cast<short>(POLLIN | (channel_.unsent_bytes() > 0 ? POLLOUT : 0));
     if (!wait_until_ready(channel_.fd(), events,
                           deadline.value_or(now() + std::chrono::hours(1))) &&
@@ -190,12 +209,24 @@ std::optional<StoreClient::Answer> StoreClient::ask(StoreOperation operation,
   }
 }
 
+uint32_t StoreClient::send(StoreOperation operation, const std::string& key, ConstBytes value) {
+  const uint32_t number = ++last_number_;
+  channel_.send(FrameKind::control, to_bytes(StoreRequest{number, operation, key, value}));
+  return number;
+}
+
+void StoreClient::pump() {
+  while (channel_.pump()) {
+  }
+}
+
 std::optional<StoreClient::Answer> StoreClient::take_answer(uint32_t number) {
   while (const auto frame = channel_.receive()) {
     const StoreReply reply = read_store_reply(frame->payload);
     if (reply.number != number) continue;  // answer to an abandoned wait
     return Answer{reply.status, ByteVector(reply.value.begin(), reply.value.end())};
   }
+  if (channel_.said_goodbye()) fail(Code::peer_lost, "the store of this job was closed");
   return std::nullopt;
 }
 

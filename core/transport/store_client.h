@@ -32,6 +32,10 @@ class StoreClient final : public Store {
   void set(const std::string& key, ConstBytes value) override;
   std::optional<ByteVector> wait(const std::string& key, Duration timeout) override;
   std::optional<ByteVector> peek(const std::string& key) override;
+  /// Returns the value once `key` is set. Never blocks, except for a call of another thread: the
+  /// request stays open between calls for the same key. Throws Error{peer_lost}, also if the server
+  /// refuses.
+  std::optional<ByteVector> poll(const std::string& key);
 
  private:
   struct Answer {
@@ -42,11 +46,15 @@ class StoreClient final : public Store {
   std::optional<Answer> ask(StoreOperation operation, const std::string& key, ConstBytes value,
                             std::optional<TimePoint> deadline);
   std::optional<Answer> take_answer(uint32_t number);
+  static void refuse_if_refused(const Answer& answer);
+  uint32_t send(StoreOperation operation, const std::string& key, ConstBytes value);
+  void pump();
 
   Address server_;
   std::mutex mutex_;
   Channel channel_;
   uint32_t last_number_ = 0;
+  std::string polled_;  ///< the key of an open request; empty: none
 };
 
 }  // namespace hvd

@@ -26,7 +26,7 @@ struct StoreRequest {
 struct StoreReply {
   uint32_t number = 0;
   StoreStatus status = StoreStatus::stored;
-  ConstBytes value;  ///< borrowed; the reason if refused
+  ConstBytes value;  ///< borrowed; the reason if refused: the store is full, the job has ended
 };
 
 ByteVector to_bytes(const StoreRequest& request);

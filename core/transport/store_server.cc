@@ -5,6 +5,7 @@
 #include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/transport/job_number.h"
 #include "core/transport/link.h"
 #include "core/transport/socket.h"
 #include "core/transport/store.h"
@@ -95,6 +96,9 @@ void StoreServer::answer(Client& client, const StoreRequest& request) {
   if (request.operation == StoreOperation::peek) {
     return reply(client, {request.number, StoreStatus::absent, {}});
   }
+  if (is_abandoned(request.key)) {
+    return reply(client, {request.number, StoreStatus::refused, as_bytes(why_abandoned_)});
+  }
   client.wait = Wait{request.number, request.key};
 }
 
@@ -121,6 +125,38 @@ void StoreServer::set(const std::string& key, ConstBytes value) {
   stored_bytes_ -= entry->second.size();
   entry->second.assign(value.begin(), value.end());
   answer_waiting(key, entry->second);
+}
+
+bool StoreServer::is_abandoned(const std::string& key) const {
+  const auto number = job_of_key(key);
+  return number && *number < abandoned_before_;
+}
+
+void StoreServer::abandon_jobs_before(uint32_t number, const std::string& why) {
+  abandoned_before_ = number;
+  why_abandoned_ = why;
+  for (auto& [tag, client] : clients_) {
+    if (!client.wait || !is_abandoned(client.wait->key)) continue;
+    reply(client, {client.wait->request, StoreStatus::refused, as_bytes(why_abandoned_)});
+    client.wait.reset();
+    watch_unsent(tag, client);
+  }
+}
+
+void StoreServer::forget_jobs_before(uint32_t number) {
+  std::erase_if(values_, [&](const auto& entry) {
+    const auto job = job_of_key(entry.first);
+    if (!job || *job >= number) return false;
+    stored_bytes_ -= entry.first.size() + entry.second.size();
+    return true;
+  });
+}
+
+void StoreServer::forget(const std::string& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return;
+  stored_bytes_ -= key.size() + found->second.size();
+  values_.erase(found);
 }
 
 std::map<std::string, ByteVector> StoreServer::matching(std::string_view prefix) const {

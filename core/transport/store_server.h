@@ -32,6 +32,12 @@ class StoreServer {
   /// Local access for the launcher.
   std::optional<ByteVector> peek(const std::string& key) const;
   void set(const std::string& key, ConstBytes value);
+  /// Refuses requests to wait for keys of jobs with a number below `number` (job_number.h), open
+  /// ones too, for the reason `why`.
+  void abandon_jobs_before(uint32_t number, const std::string& why);
+  /// Removes the keys of jobs with a number below `number`.
+  void forget_jobs_before(uint32_t number);
+  void forget(const std::string& key);
   /// Returns all entries whose keys begin with `prefix`.
   std::map<std::string, ByteVector> matching(std::string_view prefix) const;
 
@@ -51,6 +57,7 @@ class StoreServer {
   void watch_unsent(uint64_t tag, Client& client);
   void answer(Client& client, const StoreRequest& request);
   static void reply(Client& client, const StoreReply& reply);
+  bool is_abandoned(const std::string& key) const;
   bool has_room_for(const StoreRequest& request) const;
   /// Iterates over all clients: there are few ranks, and each sets only a few keys.
   void answer_waiting(const std::string& key, const ByteVector& value);
@@ -63,6 +70,8 @@ class StoreServer {
   uint64_t last_tag_ = 0;                         ///< 0 is the tag of the gate
   std::unordered_map<std::string, ByteVector> values_;
   size_t stored_bytes_ = 0;
+  uint32_t abandoned_before_ = 0;
+  std::string why_abandoned_;
 };
 
 }  // namespace hvd

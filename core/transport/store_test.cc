@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <thread>
 
 #include "core/base/error.h"
@@ -373,6 +374,86 @@ TEST(StoreServer, TheLauncherReadsAndWritesWithoutAConnection) {
   server.set("a/2", as_bytes("3"));
   EXPECT_EQ(server.matching("a/"),
             (std::map<std::string, ByteVector>{{"a/1", value_of("2")}, {"a/2", value_of("3")}}));
+}
+
+/// A server whose steps the test makes, and a client of it.
+class StoreServerTest : public ::testing::Test {
+ protected:
+  /// Waits for an answer to poll().
+  std::optional<ByteVector> poll_until_answered(const std::string& key) {
+    for (const TimePoint until = in(10s); std::chrono::steady_clock::now() < until;) {
+      if (auto value = client_.poll(key)) return value;
+    }
+    return std::nullopt;
+  }
+
+  const JobKey key_ = make_job_key();
+  StoreServer server_{key_, "127.0.0.1", 0};
+  std::mutex mutex_;  // guards server_
+  std::atomic<bool> stop_{false};
+  std::thread thread_{[this] {
+    while (!stop_) {
+      pollfd entry{server_.fd(), POLLIN, 0};
+      ::poll(&entry, 1, 1);
+      const std::lock_guard lock(mutex_);
+      server_.step();
+    }
+  }};
+  StoreClient client_{{"127.0.0.1", server_.port()}, key_, 0, 10s};
+  void TearDown() override {
+    stop_ = true;
+    thread_.join();
+  }
+  template <class Call>
+  void at_server(Call call) {
+    const std::lock_guard lock(mutex_);
+    call(server_);
+  }
+};
+
+TEST_F(StoreServerTest, APolledKeyArrivesOnceItIsSet) {
+  EXPECT_EQ(client_.poll("news"), std::nullopt);
+  EXPECT_EQ(client_.poll("news"), std::nullopt);
+  client_.set("other", value_of("x"));  // a request in between ends the open one
+  EXPECT_EQ(client_.poll("news"), std::nullopt);
+  at_server([](StoreServer& server) { server.set("news", value_of("1")); });
+  EXPECT_EQ(poll_until_answered("news"), value_of("1"));
+  EXPECT_EQ(poll_until_answered("news"), value_of("1")) << "asked again";
+}
+
+TEST_F(StoreServerTest, NobodyWaitsForKeysOfAnAbandonedJob) {
+  const auto refused = [this](const std::string& key) {
+    try {
+      client_.wait(key, 10s);
+      return std::string("not refused");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::peer_lost);
+      return std::string(error.what());
+    }
+  };
+  std::string told;
+  std::thread waiting([&] { told = refused("start/5/table"); });
+  at_server([](StoreServer& server) { server.set("start/5/card/0", value_of("card")); });
+  at_server([](StoreServer& server) { server.abandon_jobs_before(6, "rank 2 was lost"); });
+  waiting.join();
+  EXPECT_EQ(told, "rank 2 was lost");
+  EXPECT_EQ(refused("start/4/table"), "rank 2 was lost");
+  EXPECT_EQ(client_.wait("start/5/card/0", 10s), value_of("card")) << "what is there is given";
+  EXPECT_EQ(client_.wait("start/6/table", 1ms), std::nullopt);
+  EXPECT_EQ(client_.wait("other/5/table", 1ms), std::nullopt);
+}
+
+TEST_F(StoreServerTest, KeysOfEarlierJobsAreForgotten) {
+  at_server([](StoreServer& server) {
+    for (const char* key : {"start/5/table", "start/6/table", "ended/5/1"})
+      server.set(key, value_of("x"));
+    server.forget_jobs_before(6);
+    server.forget("ended/5/1");
+    server.forget("never set");
+  });
+  EXPECT_EQ(client_.peek("start/5/table"), std::nullopt);
+  EXPECT_EQ(client_.peek("start/6/table"), value_of("x"));
+  EXPECT_EQ(client_.peek("ended/5/1"), std::nullopt);
 }
 
 }  // namespace

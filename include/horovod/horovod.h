@@ -134,6 +134,36 @@ HVD_API bool hvd_is_initialized(void);
  * and HVD_OK while it runs. The loss of another rank may be noticed later. Never blocks. */
 HVD_API hvd_status hvd_check_running(void);
 
+/* ---- Elastic jobs: horovodrun --min-np N. The launcher assigns the places of its workers (rank
+ * and size) anew for each generation. ----
+ *
+ * After the error that ends a job, or after an announcement: hvd_shutdown, hvd_ask_for_place,
+ * hvd_await_place, hvd_init. The first hvd_init of a process needs none of them. */
+
+/* Returns whether this process belongs to an elastic job. */
+HVD_API bool hvd_is_elastic(void);
+/* Asks the launcher for a place in the next generation. Returns HVD_INVALID_ARGUMENT before
+ * hvd_shutdown and outside of elastic jobs, HVD_PEER_LOST if the launcher is lost. */
+HVD_API hvd_status hvd_ask_for_place(void);
+/* Waits up to `seconds` for the place, and stores whether this process has one. Returns
+ * HVD_SHUT_DOWN with the reason if the launcher does not want this worker any more: the process
+ * should end. */
+HVD_API hvd_status hvd_await_place(double seconds, bool* placed);
+/* Stores the generation of the place, -1 if this process has none yet, and its environment
+ * variables, which hvd_init uses instead of those of the process: one line `NAME=value` each, ""
+ * for the place from the start of the process. The text is valid until the next call on this
+ * thread. */
+HVD_API hvd_status hvd_get_place(int64_t* generation, const char** variables);
+
+/* The next generation will have other workers. `timestamp`: seconds by the launcher's clock. */
+typedef struct {
+  bool added, removed;
+  double timestamp;
+} hvd_elastic_update;
+/* Takes all announcements so far. `pending`: there were some; `update` is their union. Does not
+ * block, except for the first connection to the launcher. */
+HVD_API hvd_status hvd_pending_update(hvd_elastic_update* update, bool* pending);
+
 typedef struct {
   int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
   bool homogeneous;    /* every host has the same number of ranks */

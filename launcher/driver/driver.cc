@@ -28,7 +28,10 @@ ExitStatus exit_status(int wait_status) {
 
 int wait_status(const ExitStatus& status) { return W_EXITCODE(status.code, status.signal); }
 
-Driver::Driver(const DriverOptions& options) : options_(options) {
+Driver::Driver(const DriverOptions& options)
+    : options_(options),
+      running_(options.workers.begin(), options.workers.end()),
+      elastic_(options.elastic) {
   for (const WorkerId& worker : options.workers) hosts_left_.insert(worker.host);
 }
 
@@ -44,12 +47,16 @@ std::vector<Action> Driver::on(TimePoint now, std::vector<Event> events) {
 std::optional<TimePoint> Driver::deadline() const {
   TimePoint next = until_;
   for (const auto& [worker, suspect] : suspects_) next = std::min(next, suspect.until);
+  if (goes_on()) next = std::min(next, elastic::deadline(*elastic_).value_or(next));
   if (next == TimePoint::max()) return std::nullopt;
   return next;
 }
 
 void Driver::take(TimePoint now, const WorkerExited& event) {
-  if (!exited_.emplace(event.worker, event.status).second) return;
+  if (running_.erase(event.worker) == 0) return;
+  exited_.emplace(event.worker, event.status);
+  if (goes_on()) return go_on_without(now, event);
+  if (dismissed_.contains(event.worker)) return;
   const auto suspect = suspects_.find(event.worker);
   if (event.status.ok()) {
     if (suspect != suspects_.end()) suspect->second.until = now;  // it recovered from the loss
@@ -65,7 +72,7 @@ void Driver::take(TimePoint now, const WorkerExited& event) {
 }
 
 void Driver::take(TimePoint now, const WorkerEnds& event) {
-  if (event.cause == event.worker || !is_running(event.worker)) return;
+  if (event.cause == event.worker || !is_running(event.worker) || goes_on()) return;
   const bool hold = !exit_code_ && is_running(event.cause);
   const TimePoint until = hold ? now + options_.blame : TimePoint::max();
   suspects_.insert_or_assign(event.worker, Suspect{.says = event, .until = until});
@@ -89,21 +96,99 @@ void Driver::take(TimePoint now, const Interrupted& event) {
   }
 }
 
-void Driver::take(TimePoint now, const NothingLeft& event) { leave(now, event.host); }
+/// In an elastic job, a worker may have been started there since.
+void Driver::take(TimePoint now, const NothingLeft& event) {
+  const auto is_there = [&](const WorkerId& worker) { return worker.host == event.host; };
+  if (elastic_ && std::ranges::any_of(running_, is_there)) return;
+  leave(now, event.host);
+}
 
 void Driver::take(TimePoint now, const HostLost& event) {
+  if (goes_on()) return go_on_without(now, event);
   if (!hosts_left_.contains(event.host)) return;
-  AnnounceHost lost{.host = event.host, .workers = {}, .why = event.why, .first = !exit_code_};
-  for (const WorkerId& worker : options_.workers)
-    if (worker.host == event.host &&
-        exited_.emplace(worker, ExitStatus{.code = event.exit_code}).second)
-      lost.workers.push_back(worker);
+  AnnounceHost lost = lost_with(event);
   lost.first = lost.first && !lost.workers.empty();
   if (lost.first) exit_code_ = event.exit_code;
   actions_.push_back(lost);
   if (lost.first && phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
   judge(now);
   leave(now, event.host);
+}
+
+/// Its workers end.
+AnnounceHost Driver::lost_with(const HostLost& event) {
+  AnnounceHost lost{.host = event.host, .workers = {}, .why = event.why, .first = !exit_code_};
+  for (const WorkerId& worker : running_)
+    if (worker.host == event.host) lost.workers.push_back(worker);
+  for (const WorkerId& worker : lost.workers) {
+    running_.erase(worker);
+    exited_.emplace(worker, ExitStatus{.code = event.exit_code});
+  }
+  return lost;
+}
+
+std::vector<Action> Driver::decided(TimePoint now, const elastic::Event& event) {
+  elastic::Decision decision = elastic::decide(now, std::move(*elastic_), event);
+  elastic_ = std::move(decision.state);
+  std::vector<Action> actions;
+  for (std::string& text : decision.explanation) actions.push_back(Explain{std::move(text)});
+  for (const elastic::Action& action : decision.actions) actions.push_back(prepared(action));
+  return actions;
+}
+
+Action Driver::prepared(const elastic::Action& action) {
+  if (const auto* start = std::get_if<elastic::StartWorker>(&action)) {
+    running_.insert(start->worker);
+    hosts_left_.insert(start->worker.host);
+  } else if (const auto* dismiss = std::get_if<elastic::Dismiss>(&action)) {
+    dismissed_.insert(dismiss->worker);
+  } else if (const auto* end = std::get_if<elastic::End>(&action)) {
+    shortage_ = end->why;
+  }
+  return std::visit([](const auto& one) { return Action{one}; }, action);
+}
+
+void Driver::decide(TimePoint now, const elastic::Event& event) {
+  if (!goes_on()) return;
+  for (Action& action : decided(now, event)) actions_.push_back(std::move(action));
+  end_if_short(now);
+}
+
+void Driver::go_on_without(TimePoint now, const WorkerExited& event) {
+  const bool counts = !event.status.ok() && !dismissed_.contains(event.worker);
+  std::vector<Action> actions = decided(now, elastic::WorkerEnded{event.worker, event.status.ok()});
+  if (counts) {
+    const auto kind = shortage_ ? Announce::Kind::first : Announce::Kind::survived;
+    actions_.push_back(Announce{.kind = kind, .worker = event.worker, .status = event.status});
+    last_failure_ = event.status.shell_code();
+  }
+  for (Action& action : actions) actions_.push_back(std::move(action));
+  end_if_short(now);
+}
+
+void Driver::go_on_without(TimePoint now, const HostLost& event) {
+  AnnounceHost lost = lost_with(event);
+  hosts_left_.erase(event.host);
+  last_failure_ = event.exit_code;
+  std::vector<Action> actions = decided(now, elastic::HostGone{event.host});
+  lost.first = shortage_.has_value();
+  actions_.push_back(std::move(lost));
+  for (Action& action : actions) actions_.push_back(std::move(action));
+  end_if_short(now);
+}
+
+void Driver::end_if_short(TimePoint now) {
+  if (!shortage_ || exit_code_) return;
+  exit_code_ = last_failure_;
+  actions_.push_back(AnnounceShortage{*shortage_});
+  enter(Phase::grace, now + options_.grace);
+  if (hosts_left_.empty()) finish(now);
+}
+
+/// A worker without a place does not hold up the end of the job.
+bool Driver::all_have_ended() const {
+  return std::ranges::all_of(
+      running_, [this](const WorkerId& worker) { return dismissed_.contains(worker); });
 }
 
 void Driver::leave(TimePoint now, int host) {
@@ -120,8 +205,10 @@ void Driver::finish(TimePoint now) {
 }
 
 void Driver::pass(TimePoint now) {
+  const bool due = goes_on() && now >= elastic::deadline(*elastic_).value_or(TimePoint::max());
+  if (due) decide(now, elastic::TimePassed{});
   judge(now);
-  if (exited_.size() == options_.workers.size()) {
+  if (all_have_ended() && !goes_on()) {
     if (phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
     if (phase_ == Phase::interrupting) until_ = std::min(until_, now + options_.grace);
   }
@@ -213,6 +300,7 @@ void Driver::judge(TimePoint now) {
 }
 
 void Driver::enter(Phase phase, TimePoint until) {
+  if (elastic_ && phase_ == Phase::running) actions_.push_back(NoMoreWorkers{});
   phase_ = phase;
   until_ = until;
 }

@@ -1,6 +1,7 @@
 // The launcher's state machine: decides which worker caused a failure, when the other workers get a
 // signal, and when the job is over. Pure: takes events and the time, returns actions, which
-// launch.cc carries out. It works with workers, not with ranks.
+// launch.cc carries out. It works with workers, not with ranks. In an elastic job, elastic.h
+// decides how the job goes on; this decides how it ends.
 #pragma once
 
 #include <chrono>
@@ -12,12 +13,16 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "launcher/worker/worker_id.h"
+#include "core/transport/worker_id.h"
+#include "launcher/elastic/elastic.h"
 
 namespace hvd::launcher {
 
 /// A shell reports death by a signal as this number plus the signal.
 inline constexpr int kShellSignal = 128;
+
+/// The exit code of an elastic job that cannot go on, if no worker has failed.
+inline constexpr int kShortage = 1;
 
 /// How a process ended. `signal` 0: it exited with `code`.
 struct ExitStatus {
@@ -59,14 +64,16 @@ struct HostLost {
   std::string why;
   int exit_code = 1;
 };
-using Event = std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost>;
+using Event = std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost,
+                           elastic::HostsFound, elastic::WorkerAsks, elastic::TimePassed>;
 
 // ---- Actions ----
 /// `first`: the failure that the job ends with. `consequence`: the worker reported that it ended
-/// because of `cause`. `stopped`: ended by a signal of ours. `later`: failed after the first
-/// failure without reporting a cause.
+/// because of `cause`. `stopped`: ended by a signal of ours, or without a place in an elastic job.
+/// `later`: failed after the first failure without reporting a cause. `survived`: the job, which is
+/// elastic, goes on.
 struct Announce {
-  enum class Kind : uint8_t { first, consequence, stopped, later };
+  enum class Kind : uint8_t { first, consequence, stopped, later, survived };
   Kind kind;
   WorkerId worker;
   ExitStatus status;
@@ -112,15 +119,32 @@ struct SignalAll {
   int signal;
   bool operator==(const SignalAll&) const = default;
 };
+/// An elastic job cannot go on. Comes after the announcement of its last failure, if any.
+struct AnnounceShortage {
+  std::string why;
+  bool operator==(const AnnounceShortage&) const = default;
+};
+/// A decision about an elastic job, for --verbose.
+struct Explain {
+  std::string text;
+  bool operator==(const Explain&) const = default;
+};
+/// No more workers will be started.
+struct NoMoreWorkers {
+  bool operator==(const NoMoreWorkers&) const = default;
+};
 struct Finish {
   int exit_code;
   bool operator==(const Finish&) const = default;
 };
-using Action = std::variant<Announce, AnnounceHost, AnnounceEnd, Abandon, HoldOutput, ReleaseOutput,
-                            SignalAll, Finish>;
+using Action = std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceShortage, Explain, Abandon,
+                            HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers, Finish,
+                            elastic::StartWorker, elastic::Begin, elastic::Dismiss, elastic::Tell,
+                            elastic::Abandon, elastic::Close, elastic::End>;
 
 struct DriverOptions {
-  std::vector<WorkerId> workers{};
+  std::vector<WorkerId> workers{};          ///< of the first generation
+  std::optional<elastic::State> elastic{};  ///< of an elastic job
   /// From the first failure to SIGTERM. Also from the end of the last worker to SIGTERM for
   /// processes that workers left running.
   Duration grace = std::chrono::seconds(1);
@@ -161,6 +185,17 @@ class Driver {
   void take(TimePoint now, const Interrupted& event);
   void take(TimePoint now, const NothingLeft& event);
   void take(TimePoint now, const HostLost& event);
+  void take(TimePoint now, const elastic::HostsFound& event) { decide(now, event); }
+  void take(TimePoint now, const elastic::WorkerAsks& event) { decide(now, event); }
+  void take(TimePoint now, const elastic::TimePassed& event) { decide(now, event); }
+  AnnounceHost lost_with(const HostLost& event);
+  std::vector<Action> decided(TimePoint now, const elastic::Event& event);
+  void decide(TimePoint now, const elastic::Event& event);
+  Action prepared(const elastic::Action& action);
+  void go_on_without(TimePoint now, const WorkerExited& event);
+  void go_on_without(TimePoint now, const HostLost& event);
+  void end_if_short(TimePoint now);
+  bool all_have_ended() const;
   void leave(TimePoint now, int host);
   void interrupt(TimePoint now, const Interrupted& by);
   void terminate(TimePoint now, Duration patience);
@@ -172,14 +207,21 @@ class Driver {
   bool ended_by_us(const ExitStatus& status) const;
   void judge(TimePoint now);
   void enter(Phase phase, TimePoint until);
-  bool is_running(const WorkerId& worker) const { return !exited_.contains(worker); }
+  bool is_running(const WorkerId& worker) const { return running_.contains(worker); }
+  /// While the number of workers may change.
+  bool goes_on() const { return elastic_ && !elastic_->over && phase_ == Phase::running; }
 
   DriverOptions options_;
   Phase phase_ = Phase::running;
   TimePoint until_ = TimePoint::max();
   TimePoint interrupted_at_{};  ///< first, while `interrupting`
   std::set<int> hosts_left_;
+  std::set<WorkerId> running_;
   std::map<WorkerId, ExitStatus> exited_;
+  std::set<WorkerId> dismissed_;  ///< whose exit status does not count
+  std::optional<elastic::State> elastic_;
+  std::optional<std::string> shortage_;  ///< why the elastic job ends
+  int last_failure_ = kShortage;         ///< exit code, in an elastic job
   std::map<WorkerId, Suspect> suspects_;
   std::optional<int> exit_code_;  ///< set by the first failure or interruption
   std::vector<Action> actions_;

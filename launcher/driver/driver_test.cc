@@ -313,5 +313,94 @@ TEST(WaitStatus, SurvivesTheWayThroughItsNumber) {
     EXPECT_EQ(exit_status(wait_status(status)), status);
 }
 
+/// A job of the workers 0, 1 and 2 that may lose all but one, with a free slot on host 0.
+class ElasticDriverTest : public ::testing::Test {
+ protected:
+  static DriverOptions options() {
+    DriverOptions made{.workers = kOnOneHost};
+    const elastic::Settings settings{.min = 2, .target = 3, .patience = 600s};
+    made.elastic = elastic::begin(settings, {{0, "a", 3}}, assign_ranks(kOnOneHost, 0));
+    return made;
+  }
+  /// Without explanations.
+  Actions on(std::vector<Event> events) {
+    Actions actions = driver.on(now, std::move(events));
+    std::erase_if(actions, [](const Action& one) { return std::holds_alternative<Explain>(one); });
+    return actions;
+  }
+  static Action announce(Kind kind, const WorkerId& worker, ExitStatus status) {
+    return Announce{.kind = kind, .worker = worker, .status = status};
+  }
+  static constexpr WorkerId kSecond{.host = 0, .slot = 1, .incarnation = 1};
+
+  TimePoint now{};
+  Driver driver{options()};
+};
+
+TEST_F(ElasticDriverTest, ALostWorkerIsAnnouncedAndReplaced) {
+  EXPECT_THAT(on({WorkerExited{at(1), kKilled}, NothingLeft{}}),
+              ElementsAre(announce(Kind::survived, at(1), kKilled),
+                          elastic::Abandon{0, "rank 1 in slot 1 of a was lost"},
+                          elastic::StartWorker{kSecond}))
+      << "and what is left of the host before the start is no end";
+  on({elastic::WorkerAsks{at(0)}});
+  EXPECT_THAT(on({elastic::WorkerAsks{at(2)}}),
+              ElementsAre(::testing::VariantWith<elastic::Begin>(::testing::_)));
+  EXPECT_EQ(driver.deadline(), std::nullopt);
+}
+
+TEST_F(ElasticDriverTest, WhatFollowsFromALossIsNotHeldBack) {
+  EXPECT_THAT(on({WorkerEnds{at(0), at(1), "lost"}}), IsEmpty());
+}
+
+TEST_F(ElasticDriverTest, AShortageEndsTheJobWithTheCodeOfItsLastFailure) {
+  on({WorkerExited{at(1), kKilled}});
+  const auto actions = on({WorkerExited{at(2), {.code = 5}}, WorkerExited{kSecond, kRaised}});
+  ASSERT_EQ(actions.size(), 6u);
+  EXPECT_EQ(actions[0], announce(Kind::survived, at(2), {.code = 5}));
+  EXPECT_EQ(actions[2], announce(Kind::first, kSecond, kRaised));
+  EXPECT_TRUE(std::holds_alternative<elastic::End>(actions[3]));
+  EXPECT_TRUE(std::holds_alternative<AnnounceShortage>(actions[4]));
+  EXPECT_EQ(actions[5], Action{NoMoreWorkers{}});
+  now += 1s;
+  EXPECT_THAT(on({}), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_THAT(on({WorkerExited{at(0), kTerminated}, NothingLeft{}}),
+              ElementsAre(announce(Kind::stopped, at(0), kTerminated), Finish{1}));
+}
+
+TEST_F(ElasticDriverTest, AJobWhoseWorkersEndWellEndsWell) {
+  on({WorkerExited{at(1), kKilled}});
+  EXPECT_THAT(
+      on({WorkerExited{at(0), kOk}}),
+      ElementsAre(
+          elastic::Dismiss{kSecond, "rank 0 in slot 0 of a has ended with exit code 0", true},
+          elastic::Close{"rank 0 in slot 0 of a has ended with exit code 0"}));
+  EXPECT_THAT(on({WorkerExited{kSecond, kTerminated}}), IsEmpty()) << "it does not count";
+  EXPECT_THAT(on({WorkerExited{at(2), kOk}, NothingLeft{}}),
+              ElementsAre(Finish{0}, NoMoreWorkers{}));
+}
+
+TEST_F(ElasticDriverTest, AWorkerThatFailsAfterAnotherEndedWellFailsTheJob) {
+  on({WorkerExited{at(0), kOk}});
+  EXPECT_THAT(on({WorkerExited{at(1), kRaised}}),
+              ElementsAre(announce(Kind::first, at(1), kRaised), NoMoreWorkers{}));
+  EXPECT_THAT(on({WorkerExited{at(2), kOk}, NothingLeft{}}), ElementsAre(Finish{1}));
+}
+
+TEST_F(ElasticDriverTest, ASignalEndsItAsAnyJob) {
+  EXPECT_THAT(on({Interrupted{SIGTERM}}), ElementsAre(AnnounceEnd{{SIGTERM}, SIGTERM, 5s},
+                                                      SignalAll{SIGTERM}, NoMoreWorkers{}));
+  EXPECT_THAT(on({WorkerExited{at(1), kTerminated}}),
+              ElementsAre(announce(Kind::stopped, at(1), kTerminated)))
+      << "no replacement";
+}
+
+TEST_F(ElasticDriverTest, ALostHostMayEndTheJob) {
+  const auto actions = on({HostLost{.host = 0, .why = "gone", .exit_code = 9}});
+  EXPECT_EQ(actions[0],
+            (Action{AnnounceHost{.host = 0, .workers = kOnOneHost, .why = "gone", .first = true}}));
+  EXPECT_THAT(actions, ::testing::Contains(Action{Finish{9}}));
+}
+
 }  // namespace
 }  // namespace hvd::launcher

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "launcher/worker/job_number.h"
+#include "core/transport/job_number.h"
 
 namespace hvd::launcher {
 namespace {
@@ -38,7 +38,7 @@ std::optional<LastWord> parse_last_word(std::string_view key, std::string_view v
 
 std::optional<WorkerEnds> worker_ends(const LastWord& word, const Assignment& assignment) {
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < assignment.size(); };
-  if (generation_of(word.number) != assignment.generation() || !is_rank(word.rank) ||
+  if (launcher_generation(word.number) != assignment.generation() || !is_rank(word.rank) ||
       !is_rank(word.cause))
     return std::nullopt;
   return WorkerEnds{assignment.worker(word.rank), assignment.worker(word.cause), word.reason};

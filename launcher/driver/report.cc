@@ -69,6 +69,8 @@ std::vector<std::string> report(const Announce& announce, const Assignment& assi
     case Announce::Kind::stopped:
       return {fmt::format("{} was stopped ({})", who,
                           signal_name(announce.status.shell_code() - kShellSignal))};
+    case Announce::Kind::survived:
+      return {what + "; the job goes on without it"};
     case Announce::Kind::later:
       return {what + " after the first failure"};
   }

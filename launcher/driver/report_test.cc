@@ -9,8 +9,8 @@
 #include <set>
 #include <string>
 
+#include "core/transport/job_number.h"
 #include "launcher/driver/last_word.h"
-#include "launcher/worker/job_number.h"
 
 namespace hvd::launcher {
 namespace {

@@ -102,6 +102,19 @@ Environment LocalLink::common_variables() const {
   return common;
 }
 
+Environment LocalLink::variables_of(const AssignedWorker& worker, const Environment& common) const {
+  if (!plan_.elastic) {
+    Environment all = rank_variables(plan_.host_name, worker.ranks);
+    all.insert(common.begin(), common.end());
+    return all;
+  }
+  Environment all = common;
+  remove_rank(all);
+  for (auto& [name, value] : elastic_variables(plan_.host_name, worker))
+    all.insert_or_assign(name, value);
+  return all;
+}
+
 /// Removes the earlier worker of the slot once nothing more can come from it.
 void LocalLink::forget_earlier(const WorkerId& worker) {
   std::erase_if(workers_, [&](const auto& entry) {
@@ -113,9 +126,7 @@ WorkerProgram LocalLink::add_worker(int index, const AssignedWorker& worker,
                                     const Environment& common, WriteEnds& write_ends) {
   Worker& here = workers_.emplace(index, Worker{.id = worker.id}).first->second;
   Program program{.path = command_.program, .arguments = command_.arguments, .environment = {}};
-  Environment all = rank_variables(plan_.host_name, worker.ranks);
-  all.insert(common.begin(), common.end());
-  program.environment = assignments(all);
+  program.environment = assignments(variables_of(worker, common));
   std::array<int, kStreams> ends{};
   for (size_t stream = 0; stream < kStreams; ++stream) {
     int pipe[2];
@@ -131,7 +142,9 @@ WorkerProgram LocalLink::add_worker(int index, const AssignedWorker& worker,
   program.err = ends[1];
   const auto slot = static_cast<size_t>(worker.id.slot);
   if (slot < plan_.binding.cpus.size()) program.cpus = plan_.binding.cpus[slot];
-  return {std::move(program), worker.ranks.rank, worker.ranks.generation};
+  // In an elastic job the keeper knows a worker by its slot, since its rank may change.
+  const int number = plan_.elastic ? worker.id.slot : worker.ranks.rank;
+  return {std::move(program), number, worker.ranks.generation};
 }
 
 /// Output first: it reads all that a worker wrote before an exit that this call sees.

@@ -33,6 +33,7 @@ struct LocalPlan {
   StoreAddress store{};      ///< the address is filled in when workers are started
   int rank_zero_input = -1;  ///< descriptor of its standard input; -1: none
   Binding binding{};
+  bool elastic = false;  ///< the number of workers may change
 };
 
 /// Returns a warning about this machine for the user; empty if there is none.
@@ -69,6 +70,7 @@ class LocalLink final : public HostLink {
   void start_supervisor();
   void take_store(const Address& store);
   Environment common_variables() const;
+  Environment variables_of(const AssignedWorker& worker, const Environment& common) const;
   void forget_earlier(const WorkerId& worker);
   WorkerProgram add_worker(int index, const AssignedWorker& worker, const Environment& common,
                            WriteEnds& write_ends);

@@ -106,4 +106,19 @@ Environment rank_variables(const std::string& host, const RankAssignment& ranks)
           {"LOCAL_WORLD_SIZE", text(ranks.local_size)}};
 }
 
+Environment elastic_variables(const std::string& host, const AssignedWorker& worker) {
+  Environment result = rank_variables(host, worker.ranks);
+  if (!worker.is_placed()) remove_rank(result);
+  result.insert_or_assign("HOROVOD_HOSTNAME", host);
+  result.insert_or_assign("HOROVOD_WORKER", to_text(worker.id));
+  if (worker.is_placed())
+    result.insert_or_assign("HOROVOD_GENERATION", fmt::format("{}", worker.ranks.generation));
+  return result;
+}
+
+void remove_rank(Environment& environment) {
+  for (const auto& [name, value] : rank_variables("", {})) environment.erase(name);
+  environment.erase("HOROVOD_GENERATION");
+}
+
 }  // namespace hvd::launcher

@@ -43,4 +43,10 @@ std::vector<std::string> assignments(const Environment& environment);
 /// the name of its host.
 Environment rank_variables(const std::string& host, const RankAssignment& ranks);
 
+/// The same with the variables of a worker of an elastic job. A worker without a place has no rank.
+Environment elastic_variables(const std::string& host, const AssignedWorker& worker);
+
+/// Removes the variables of a rank, which a launcher that is a rank itself would pass on.
+void remove_rank(Environment& environment);
+
 }  // namespace hvd::launcher

@@ -27,7 +27,7 @@ struct Given {
 };
 
 /// The section of --help that lists a flag. `hidden`: only for horovod.runner and horovod.doctor.
-enum class Heading : uint8_t { job, output, tuning, later, hidden };
+enum class Heading : uint8_t { job, output, elastic, tuning, later, hidden };
 
 /// `names`: a comma-separated list. `words`: split into words as by a shell.
 enum class FlagKind : uint8_t { toggle, integer, decimal, text, choice, cores, names, words };

@@ -31,6 +31,7 @@ constexpr const char* kBeginning =
 constexpr std::pair<Heading, const char*> kHeadings[] = {
     {Heading::job, "Job"},
     {Heading::output, "Output"},
+    {Heading::elastic, "Elastic jobs"},
     {Heading::tuning, "Settings, also available as a variable and as a key of --config-file"},
     {Heading::later, "Accepted, but without effect in this version"},
 };

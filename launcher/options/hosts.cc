@@ -12,12 +12,6 @@
 namespace hvd::launcher {
 namespace {
 
-/// Host names are case-insensitive.
-bool same_name(std::string_view a, std::string_view b) {
-  return std::ranges::equal(
-      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
-}
-
 /// `a:1, b:2, ...`
 std::string listed(const std::vector<Host>& hosts) {
   constexpr size_t kMostShown = 4;
@@ -39,16 +33,21 @@ void check_slots(const std::vector<Host>& hosts, int processes) {
 
 }  // namespace
 
+bool is_same_host(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
 bool is_local(std::string_view host, const HostNames& own) {
   const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
-  if (same_name(host, "localhost") || host.starts_with("127.") || host == "::1") return true;
-  if (same_name(host, own.name)) return true;
+  if (is_same_host(host, "localhost") || host.starts_with("127.") || host == "::1") return true;
+  if (is_same_host(host, own.name)) return true;
   in_addr four;
   if (is_ipv6(host) || inet_pton(AF_INET, std::string(host).c_str(), &four) == 1)
     return std::ranges::find(own.addresses, host) != own.addresses.end();
   // One name may be the long form of the other. Two different long names are two machines.
   const bool one_is_short = host == short_name(host) || own.name == short_name(own.name);
-  return one_is_short && same_name(short_name(host), short_name(own.name));
+  return one_is_short && is_same_host(short_name(host), short_name(own.name));
 }
 
 std::vector<Host> merged(const std::vector<Host>& hosts, const HostNames& own) {
@@ -56,7 +55,7 @@ std::vector<Host> merged(const std::vector<Host>& hosts, const HostNames& own) {
   for (const Host& host : hosts) {
     const bool local = is_local(host.name, own);
     const auto known = std::ranges::find_if(result, [&](const Host& other) {
-      return same_name(other.name, host.name) || (local && is_local(other.name, own));
+      return is_same_host(other.name, host.name) || (local && is_local(other.name, own));
     });
     if (known == result.end()) {
       result.push_back(host);

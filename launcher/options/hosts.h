@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/transport/worker_id.h"
 #include "launcher/options/host_list.h"
-#include "launcher/worker/worker_id.h"
 
 namespace hvd::launcher {
 
@@ -15,6 +15,9 @@ struct HostNames {
   std::string name;
   std::vector<std::string> addresses;  ///< numeric
 };
+
+/// Host names are case-insensitive.
+bool is_same_host(std::string_view a, std::string_view b);
 
 /// True for localhost, a loopback address, the name of this machine (long or short), or one of its
 /// addresses.

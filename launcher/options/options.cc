@@ -63,12 +63,20 @@ void take_variables(Options& options) {
     options.knobs.insert_or_assign("HOROVOD_CONTROLLER", options.mpi ? "mpi" : "gloo");
 }
 
+void check_elastic(const Options& options) {
+  const int least = options.min_num_proc.value_or(0);
+  if (options.num_proc > 0 && least > options.num_proc)
+    refuse(fmt::format("--min-np {} is more than -np {}, the number of processes to start with",
+                       least, options.num_proc));
+  if (const auto most = options.max_num_proc; most && *most < std::max(options.num_proc, least))
+    refuse(fmt::format("--max-np {} is less than {}", *most,
+                       least > options.num_proc ? fmt::format("--min-np {}", least)
+                                                : fmt::format("-np {}", options.num_proc)));
+}
+
 /// Rejects options that horovod.runner may query, but that a job cannot be started with.
-void check_can_start(const CommandLine& line, const Options& options) {
-  if (line.last("host_discovery_script") != nullptr)
-    refuse(
-        "not in this version: --host-discovery-script; without it, horovodrun starts the "
-        "processes that -np counts");
+void check_can_start(const Options& options) {
+  check_elastic(options);
   const bool examines = options.mode == Options::Mode::doctor;
   if (examines && !options.command.empty())
     refuse(fmt::format("--doctor takes no command; found '{}'", options.command[0]));
@@ -98,7 +106,7 @@ Options options_of(const CommandLine& line) {
 Options parse_options(const std::vector<std::string>& arguments) {
   const CommandLine line = read_command_line(arguments);
   Options options = options_of(line);
-  if (options.mode <= Options::Mode::doctor) check_can_start(line, options);
+  if (options.mode <= Options::Mode::doctor) check_can_start(options);
   return options;
 }
 

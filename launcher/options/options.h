@@ -8,6 +8,7 @@
 
 #include "core/base/knobs.h"
 #include "launcher/options/config_file.h"
+#include "launcher/options/host_list.h"
 
 namespace hvd::launcher {
 
@@ -26,6 +27,13 @@ struct Options {
   std::vector<std::string> binding_args;  ///< replace its default arguments about cores
 
   int num_proc = 0;  ///< 0: not given
+  // Of an elastic job:
+  std::optional<int> min_num_proc;
+  std::optional<int> max_num_proc;
+  std::optional<int> slots_per_host;  ///< of discovered hosts without a number
+  std::optional<int> reset_limit;
+  std::optional<std::string> discovery_script;
+  std::vector<Host> discovered;  ///< by its first run
   std::optional<std::string> hosts;
   std::optional<std::string> hostfile;
   std::optional<std::string> config_file;
@@ -47,6 +55,9 @@ struct Options {
   std::vector<Setting> settings;  ///< of knobs, by flags and the config file: at most one per knob
   Environment knobs;              ///< the variables that `settings` set
   std::vector<std::string> warnings;  ///< one line each, for standard error
+
+  /// Whether the number of workers may change.
+  bool is_elastic() const { return min_num_proc || discovery_script; }
 };
 
 /// Interprets the flags of `line` and the config file that it names. Throws Error{invalid_argument}

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "core/base/process_tree.h"
-#include "launcher/worker/job_number.h"
+#include "core/transport/job_number.h"
 
 namespace hvd::launcher {
 namespace {
@@ -56,12 +56,26 @@ KeyAnswer Keeper::answer_to(const Visitor& visitor) {
     return {.refusal = fmt::format("rank {} is not on this host", request->rank)};
   std::string why = refusal(visitor.peer->process, *rank);
   if (!why.empty()) return {.refusal = std::move(why)};
-  if (request->begins && rank->begun == kMaxBegun)
+  KeyAnswer answer{.generation = job_number(rank->generation, rank->begun)};
+  if (request->begins) answer = begin(*request, *rank);
+  if (answer.refusal.empty()) answer.key = key_;
+  return answer;
+}
+
+KeyAnswer Keeper::begin(const KeyRequest& request, RankHere& rank) {
+  const uint32_t generation = request.generation.value_or(rank.generation);
+  if (generation < rank.generation || generation > kMaxGeneration)
+    return {.refusal = fmt::format("this process has its place in generation {}, but the worker in "
+                                   "slot {} is in generation {}",
+                                   generation, rank.rank, rank.generation)};
+  if (generation > rank.generation) rank.begun = 0;
+  rank.generation = generation;
+  if (rank.begun == kMaxBegun)
     return {.refusal = fmt::format(
                 "rank {} has been initialized {} times, which is the limit; start a new job",
-                rank->rank, kMaxBegun)};
-  if (request->begins) ++rank->begun;
-  return {.key = key_, .generation = job_number(rank->generation, rank->begun)};
+                rank.rank, kMaxBegun)};
+  ++rank.begun;
+  return {.generation = job_number(rank.generation, rank.begun)};
 }
 
 std::string Keeper::refusal(pid_t asker, const RankHere& rank) const {

@@ -34,7 +34,8 @@ class Keeper {
   Keeper(const std::string& name, const JobKey& key);
 
   /// Registers the process of this rank of this generation. Replaces the process that had the rank
-  /// in an earlier generation, if any.
+  /// in an earlier generation, if any. In an elastic job, `rank` is the slot of the worker, and its
+  /// requests tell in which generation it has its place by then.
   void add(int rank, uint32_t generation, pid_t process);
   /// The process has ended. Processes that it started may still initialize as its rank.
   void forget(pid_t process);
@@ -54,6 +55,7 @@ class Keeper {
   };
 
   KeyAnswer answer_to(const Visitor& visitor);
+  static KeyAnswer begin(const KeyRequest& request, RankHere& rank);
   /// Returns why the asking process does not get the key; empty: it does.
   std::string refusal(pid_t asker, const RankHere& rank) const;
   RankHere* find(int rank);

@@ -15,7 +15,7 @@
 #include <functional>
 
 #include "core/base/sanitizer_testing.h"
-#include "launcher/worker/job_number.h"
+#include "core/transport/job_number.h"
 
 namespace hvd::launcher {
 namespace {
@@ -142,6 +142,23 @@ TEST(Keeper, GivesARankOfALaterGenerationALargerNumber) {
   keeper.add(kRank, 3, ::getpid());
   EXPECT_EQ(number(), job_number(3, 1));
   EXPECT_GT(job_number(3, 1), job_number(2, kMaxBegun));
+}
+
+TEST(Keeper, AWorkerOfAnElasticJobTellsItsGeneration) {
+  const std::string name = make_keeper_name();
+  Keeper keeper(name, make_job_key());
+  const auto answer = [&](uint32_t generation) {
+    const FileDescriptor socket = ask(name, {.rank = kRank, .generation = generation});
+    EXPECT_TRUE(keeper.answer());
+    return read_key_answer(told(socket));
+  };
+  keeper.add(kRank, 0, ::getpid());
+  EXPECT_EQ(answer(0).generation, job_number(0, 1));
+  EXPECT_EQ(answer(2).generation, job_number(2, 1));
+  EXPECT_EQ(answer(2).generation, job_number(2, 2));
+  EXPECT_THAT(answer(1).refusal, HasSubstr("its place in generation 1, but the worker in slot 5 is "
+                                           "in generation 2"));
+  EXPECT_THAT(answer(kMaxGeneration + 1).refusal, HasSubstr("generation 65536"));
 }
 
 TEST(Keeper, RefusesWhatIsNotBelowTheRank) {

@@ -13,7 +13,7 @@
 
 namespace hvd::launcher {
 
-/// A worker's program, and its rank for the keeper (keeper.h).
+/// A worker's program, and its rank for the keeper (keeper.h): its slot in an elastic job.
 struct WorkerProgram {
   Program program;
   int rank = 0;

@@ -269,7 +269,9 @@ void Agent::look_for_launcher() {
 void Agent::start(AgentStart start) {
   if (way_.address.empty() || !more_) Reader::malformed("start of workers");
   for (AssignedWorker& worker : start.workers) {
-    if (worker.id.slot >= static_cast<int>(setup_.slots)) Reader::malformed("slot");
+    // In an elastic job, a host may get more slots than it had. Their workers are not bound.
+    if (!setup_.elastic && worker.id.slot >= static_cast<int>(setup_.slots))
+      Reader::malformed("slot");
     worker.id.host = static_cast<int>(host_);
   }
   if (!link_) {
@@ -277,6 +279,7 @@ void Agent::start(AgentStart start) {
     plan.store.interfaces = setup_.interfaces;
     plan.store.interface = way_.interface;
     plan.store.one_host = false;
+    plan.elastic = setup_.elastic;
     if (std::ranges::any_of(start.workers, &AssignedWorker::reads_input))
       plan.rank_zero_input = input_.emplace().read_end();
     plan.binding = std::move(binding_);

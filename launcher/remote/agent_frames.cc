@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "launcher/worker/job_number.h"
+#include "core/transport/job_number.h"
 
 namespace hvd::launcher {
 namespace {
@@ -52,9 +52,11 @@ AssignedWorker get_worker(Reader& in) {
   for (int* number : {&ranks.rank, &ranks.size, &ranks.local_rank, &ranks.local_size,
                       &ranks.cross_rank, &ranks.cross_size})
     *number = in.get<int32_t>();
-  if (worker.id.slot < 0 || worker.id.incarnation < 0 || ranks.generation > kMaxGeneration ||
-      !is_of(ranks.rank, ranks.size) || !is_of(ranks.local_rank, ranks.local_size) ||
-      !is_of(ranks.cross_rank, ranks.cross_size))
+  const bool placed = worker != without_place(worker.id);
+  if (worker.id.slot < 0 || worker.id.incarnation < 0) Reader::malformed("worker");
+  if (!placed) return worker;
+  if (ranks.generation > kMaxGeneration || !is_of(ranks.rank, ranks.size) ||
+      !is_of(ranks.local_rank, ranks.local_size) || !is_of(ranks.cross_rank, ranks.cross_size))
     Reader::malformed("worker");
   return worker;
 }
@@ -160,6 +162,7 @@ ByteVector to_bytes(const AgentSetup& setup) {
   out.put_text(setup.host_name);
   out.put(setup.slots);
   out.put(setup.binding);
+  out.put(setup.elastic);
   return out.take();
 }
 
@@ -180,6 +183,7 @@ AgentSetup read_setup(ConstBytes bytes) {
   setup.host_name = in.get_text(kMaxTextBytes);
   setup.slots = in.get<uint32_t>();
   setup.binding = in.get_enum(BindingWish::cores);
+  setup.elastic = in.get_bool();
   in.finish();
   if (setup.command.empty() || setup.slots == 0 || setup.slots > kMaxSlots)
     Reader::malformed("setup of an agent");

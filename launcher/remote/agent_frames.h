@@ -114,6 +114,7 @@ struct AgentSetup {
   std::string host_name;  ///< of this host, as the user wrote it
   uint32_t slots = 0;     ///< how many workers run on this host at the same time, from 1
   BindingWish binding{};
+  bool elastic = false;  ///< the number of workers may change
 };
 ByteVector to_bytes(const AgentSetup& setup);
 AgentSetup read_setup(ConstBytes bytes);

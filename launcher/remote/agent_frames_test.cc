@@ -82,6 +82,7 @@ AgentSetup sample_setup() {
   setup.host_name = "h";
   setup.slots = 2;
   setup.binding = BindingWish::none;
+  setup.elastic = true;
   return setup;
 }
 
@@ -99,6 +100,7 @@ TEST(AgentPayloads, ComeOutAsTheyWentIn) {
   EXPECT_EQ(read.host_name, setup.host_name);
   EXPECT_EQ(read.slots, setup.slots);
   EXPECT_EQ(read.binding, setup.binding);
+  EXPECT_TRUE(read.elastic);
 
   const AgentHello hello{"1.2", "box"};
   EXPECT_EQ(read_hello(to_bytes(hello)), hello);

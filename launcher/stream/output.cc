@@ -69,14 +69,28 @@ void Output::assign(const Assignment& assignment) {
   });
   if (rank_digits_ == 0) rank_digits_ = std::to_string(assignment.size() - 1).size();
   for (const auto& [id, ranks] : assignment.workers()) {
-    const auto [found, is_new] = workers_.try_emplace(id);
-    Worker& worker = found->second;
-    if (is_new) worker.number = next_number_++;
+    Worker& worker = known(id);
     worker.rank = ranks.rank;
-    for (size_t stream = 0; stream < kStreams; ++stream)
-      worker.prefixes[stream] = fmt::format("[{}]<{}>:", worker.rank, kNames[stream]);
+    set_prefixes(worker, std::to_string(ranks.rank));
     if (options_.folder && !files_.contains(worker.rank)) open_files(worker.rank);
   }
+}
+
+void Output::expect(const WorkerId& id) {
+  Worker& worker = known(id);
+  worker.rank = kNoRank;
+  set_prefixes(worker, "new");
+}
+
+Output::Worker& Output::known(const WorkerId& id) {
+  const auto [found, is_new] = workers_.try_emplace(id);
+  if (is_new) found->second.number = next_number_++;
+  return found->second;
+}
+
+void Output::set_prefixes(Worker& worker, const std::string& name) {
+  for (size_t stream = 0; stream < kStreams; ++stream)
+    worker.prefixes[stream] = fmt::format("[{}]<{}>:", name, kNames[stream]);
 }
 
 void Output::open_files(int rank) {

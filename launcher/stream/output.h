@@ -35,8 +35,11 @@ class Output {
 
   /// Sets the ranks of the workers. Creates the folders and files of new ranks. Throws
   /// Error{invalid_argument} naming the file that could not be created. A worker must have been in
-  /// an assignment before its output is received.
+  /// an assignment, or be expected, before its output is received.
   void assign(const Assignment& assignment);
+
+  /// Accepts output of a worker that has no rank yet.
+  void expect(const WorkerId& worker);
 
   void received(const WorkerId& worker, Stream stream, std::string_view bytes, TimePoint now);
   void ended(const WorkerId& worker, Stream stream);
@@ -77,6 +80,8 @@ class Output {
     std::array<std::string, kStreams> prefixes{};
     bool is_over() const { return sources[0].ended && sources[1].ended && !held; }
   };
+  Worker& known(const WorkerId& id);
+  static void set_prefixes(Worker& worker, const std::string& name);
   using Files = std::array<FileDescriptor, kStreams>;
 
   void open_files(int rank);

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "launcher/worker/worker_id.h"
+#include "core/transport/worker_id.h"
 
 namespace hvd::launcher {
 
@@ -27,10 +27,14 @@ struct RankAssignment {
 struct AssignedWorker {
   WorkerId id;
   RankAssignment ranks;
+  /// False for a new worker of an elastic job, whose size is 0: it gets its place later.
+  bool is_placed() const { return ranks.size > 0; }
   /// Rank 0 of the first generation reads the launcher's standard input; other ranks have none.
-  bool reads_input() const { return ranks.generation == 0 && ranks.rank == 0; }
+  bool reads_input() const { return is_placed() && ranks.generation == 0 && ranks.rank == 0; }
   bool operator==(const AssignedWorker&) const = default;
 };
+
+inline AssignedWorker without_place(const WorkerId& worker) { return {worker, {.size = 0}}; }
 
 class Assignment {
  public:
@@ -44,6 +48,7 @@ class Assignment {
   std::optional<int> rank_of(const WorkerId& worker) const;
   /// Returns the workers of a host, which have consecutive ranks.
   std::span<const AssignedWorker> on_host(int host) const;
+  bool operator==(const Assignment&) const = default;
 
  private:
   friend Assignment assign_ranks(std::vector<WorkerId> workers, uint32_t generation);

@@ -57,6 +57,23 @@ def init(
     """
 
 def shutdown() -> None: ...
+def is_elastic() -> bool:
+    """Returns whether this process belongs to an elastic job."""
+
+def ask_for_place() -> None:
+    """Asks the launcher for a place in the next generation. After `shutdown`."""
+
+def await_place() -> None:
+    """Blocks until the launcher has assigned the place. Raises HorovodShutdownError with the reason
+    if it does not want this worker any more. Signals are handled meanwhile.
+    """
+
+def place() -> tuple[int, str]:
+    """Returns the generation of the place, -1: none yet, and its variables, one line each."""
+
+def pending_update() -> tuple[bool, bool, float] | None:
+    """Takes all announcements so far: added, removed, timestamp. None: nothing new."""
+
 def shutdown_at_exit() -> None:
     """Does `shutdown` for a process that is about to exit. Does not wait for an `init` that runs in
     another thread.

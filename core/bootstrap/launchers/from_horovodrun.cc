@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/bootstrap/job_key.h"
 #include "core/bootstrap/launchers/launchers.h"
+#include "core/bootstrap/membership.h"
 #include "core/bootstrap/variables.h"
 
 namespace hvd {
@@ -84,6 +85,8 @@ std::optional<Identity> from_horovodrun(const Environment& environment) {
     fail(Code::invalid_argument, fmt::format("HOROVOD_LOCAL_SIZE={} is more than HOROVOD_SIZE={}",
                                              identity.local_size, identity.size));
   }
+  if (const auto worker = worker_of(environment)) identity.slot = worker->slot;
+  identity.generation = place_generation(environment);
   if (const auto name = variable(environment, "HOROVOD_HOSTNAME")) identity.hostname = *name;
   read_store(environment, identity);
   return identity;

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from horovod.common import _gpus, _unnamed, util
+from horovod.common import _gpus, _unnamed, elastic_job, util
 from horovod.common._communicators import by_communicator, static_sets
 from horovod.common._extension import core
 from horovod.common._job import job_of
@@ -126,6 +126,8 @@ class HorovodBasics:
 
         Raises:
             ValueError: the runtime cannot start. The text has the cause; the log has details.
+            HorovodInternalError: in an elastic job, a worker was lost meanwhile.
+            HorovodShutdownError: in an elastic job, this worker has no place in it any more.
             NotImplementedError: process sets are communicators, but `comm` is not.
 
         Example:
@@ -150,10 +152,14 @@ class HorovodBasics:
                 _gpus.nccl_of_python(),
             )
         except RuntimeError as error:
+            if core.is_elastic():
+                raise
             raise ValueError(
                 f"Horovod could not be initialised: {error}. The log of this and of the other "
                 "ranks (HOROVOD_LOG_LEVEL=debug) has details"
             ) from error
+        if core.is_elastic():
+            elastic_job.adopt_place()
         if core.world().generation != before:
             _change_job()
             enter_job(static.ids_and_ranks(given), len(static.sets))

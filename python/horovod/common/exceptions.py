@@ -18,6 +18,12 @@ class HorovodMismatchError(HorovodInternalError, ValueError):
     """
 
 
+class HorovodShutdownError(RuntimeError):
+    """This worker has no place in its elastic job any more: its host or slot was removed, or the
+    job ends. The text has the reason. Let the process end.
+    """
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """Hosts were added to or removed from an elastic job.
 

@@ -5,8 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
-namespace hvd::launcher {
+namespace hvd {
 
 /// 65536 generations: eleven days at one per 15 s.
 inline constexpr uint32_t kBegunBits = 16;
@@ -18,6 +21,12 @@ constexpr uint32_t job_number(uint32_t generation, uint32_t begun) {
   return generation << kBegunBits | begun;
 }
 
-constexpr uint32_t generation_of(uint32_t number) { return number >> kBegunBits; }
+/// The launcher's generation of a job.
+constexpr uint32_t launcher_generation(uint32_t number) { return number >> kBegunBits; }
 
-}  // namespace hvd::launcher
+/// The key in the Store of `what` in the job with this number.
+std::string store_key(uint32_t number, const std::string& what);
+/// The number in such a key; none in another key.
+std::optional<uint32_t> job_of_key(std::string_view key);
+
+}  // namespace hvd

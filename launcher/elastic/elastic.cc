@@ -1,0 +1,329 @@
+#include "launcher/elastic/elastic.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace hvd::launcher::elastic {
+namespace {
+
+bool is_member(Standing standing) {
+  return standing == Standing::running || standing == Standing::asking;
+}
+
+bool has(const State& state, Standing standing) {
+  return std::ranges::any_of(state.workers,
+                             [=](const auto& entry) { return entry.second == standing; });
+}
+
+bool no_more_resets(const State& state) {
+  return state.settings.reset_limit && state.resets >= *state.settings.reset_limit;
+}
+
+std::string count_of(size_t workers) {
+  return fmt::format("{} worker{}", workers, workers == 1 ? "" : "s");
+}
+
+/// One decision. Owns the state while it is made.
+class Making {
+ public:
+  Making(TimePoint now, State state) : now_(now), state_(std::move(state)) {}
+
+  Decision make(const Event& event) {
+    if (!state_.over) {
+      std::visit([this](const auto& one) { take(one); }, event);
+      if (!state_.over) go_on();
+    }
+    return {std::move(state_), std::move(actions_), std::move(explanation_)};
+  }
+
+ private:
+  void take(const WorkerEnded& event) {
+    const auto found = state_.workers.find(event.worker);
+    state_.dismissed.erase(event.worker);
+    if (found == state_.workers.end()) return;
+    const bool member = is_member(found->second);
+    state_.workers.erase(found);
+    if (member && event.well) return close(event.worker);
+    count_failure(event.worker.host);
+    if (member) abandon(fmt::format("{} was lost", name_of(event.worker)));
+  }
+
+  void take(const HostGone& event) {
+    const auto is_there = [&](const WorkerId& worker) { return worker.host == event.host; };
+    const bool members = std::ranges::any_of(state_.workers, [&](const auto& entry) {
+      return is_there(entry.first) && is_member(entry.second);
+    });
+    std::erase_if(state_.workers, [&](const auto& entry) { return is_there(entry.first); });
+    std::erase_if(state_.dismissed, is_there);
+    Host* const host = find(event.host);
+    if (host == nullptr) return;
+    drop(*host, "it was lost");
+    if (members) abandon(fmt::format("host {} was lost", host->now.name));
+  }
+
+  /// Hosts keep their count of failures while they are away.
+  void take(const HostsFound& event) {
+    std::vector<Host> hosts;
+    for (const HostSlots& found : event.hosts) {
+      const Host* const known = find(found.host);
+      hosts.push_back(known != nullptr ? *known : Host{});
+      note_change(known == nullptr ? 0 : known->now.slots, found);
+      hosts.back().now = found;
+    }
+    for (Host& known : state_.hosts) {
+      if (std::ranges::find(event.hosts, known.now.host, &HostSlots::host) != event.hosts.end())
+        continue;
+      HostSlots gone = known.now;
+      gone.slots = 0;
+      note_change(known.now.slots, gone);
+      known.now = gone;
+      hosts.push_back(known);
+    }
+    state_.hosts = std::move(hosts);
+    dismiss_newcomers_without_slot();
+  }
+
+  void take(const WorkerAsks& event) {
+    const auto found = state_.workers.find(event.worker);
+    if (found == state_.workers.end()) return;
+    if (found->second == Standing::running) found->second = Standing::asking;
+    if (found->second != Standing::starting) return;
+    found->second = Standing::waiting;
+    if (!state_.gathering_since) state_.gathering_since = now_;
+    explain("{} is ready to join", name_of(event.worker));
+  }
+
+  void take(const TimePassed&) {}
+
+  void go_on() {
+    if (members() == 0) return end("no worker is left that has the state of the job");
+    start_workers();
+    if (count(Standing::running) == 0) begin_generation();
+    if (!state_.over) tell();
+    if (!state_.over) look_for_shortage();
+  }
+
+  /// Starts workers in free slots, up to the target.
+  void start_workers() {
+    if (no_more_resets(state_)) return;
+    for (auto live = placed(); live < static_cast<size_t>(state_.settings.target); ++live) {
+      const auto slot = free_slot();
+      if (!slot) return;
+      const int incarnation = state_.started[*slot]++;
+      const WorkerId worker{slot->first, slot->second, incarnation};
+      state_.workers.emplace(worker, Standing::starting);
+      actions_.push_back(StartWorker{worker});
+      explain("starts {}: the job has {} of {} workers", name_of(worker), live,
+              state_.settings.target);
+    }
+  }
+
+  std::optional<std::pair<int, int>> free_slot() const {
+    std::set<std::pair<int, int>> taken;
+    for (const auto& [worker, standing] : state_.workers) taken.insert({worker.host, worker.slot});
+    for (const WorkerId& worker : state_.dismissed) taken.insert({worker.host, worker.slot});
+    for (const Host& host : state_.hosts)
+      for (int slot = 0; !host.dropped && slot < host.now.slots; ++slot)
+        if (!taken.contains({host.now.host, slot})) return std::pair(host.now.host, slot);
+    return std::nullopt;
+  }
+
+  void begin_generation() {
+    std::vector<WorkerId> stay, join, leave;
+    for (const auto& [worker, standing] : state_.workers) {
+      if (is_member(standing)) (has_slot(worker) ? stay : leave).push_back(worker);
+      if (standing == Standing::waiting) join.push_back(worker);
+    }
+    if (stay.empty())
+      return end("the hosts of all workers that have the state of the job were removed");
+    const size_t target = std::max(static_cast<size_t>(state_.settings.target), stay.size());
+    join.resize(std::min(join.size(), target - stay.size()));
+    if (stay.size() + join.size() < static_cast<size_t>(state_.settings.min)) return;
+    if (no_more_resets(state_))
+      return end(fmt::format("the job was reset {} times, which is the limit (--reset-limit)",
+                             state_.resets));
+    for (const WorkerId& worker : leave)
+      dismiss(worker, "its host or slot was removed from the job", false);
+    explain("generation {} begins with {}, {} of them new", state_.assignment.generation() + 1,
+            count_of(stay.size() + join.size()), join.size());
+    std::ranges::copy(join, std::back_inserter(stay));
+    state_.assignment = reassign_ranks(state_.assignment, std::move(stay));
+    for (const AssignedWorker& worker : state_.assignment.workers())
+      state_.workers[worker.id] = Standing::running;
+    actions_.push_back(Begin{state_.assignment});
+    ++state_.resets;
+    state_.told = {};
+    state_.gathering_since.reset();
+  }
+
+  /// The members learn once per generation that workers join, and once that workers leave.
+  void tell() {
+    if (count(Standing::running) == 0 || no_more_resets(state_)) return;
+    const bool gathered = count(Standing::starting) == 0 ||
+                          (state_.gathering_since && now_ >= *state_.gathering_since + kGathering);
+    Tell news;
+    news.added = !state_.told.added && count(Standing::waiting) > 0 && gathered;
+    news.removed =
+        !state_.told.removed && std::ranges::any_of(state_.workers, [&](const auto& one) {
+          return is_member(one.second) && !has_slot(one.first);
+        });
+    if (news == Tell{}) return;
+    actions_.push_back(news);
+    state_.told.added |= news.added;
+    state_.told.removed |= news.removed;
+    explain("tells the workers that others {}", !news.removed ? "join"
+                                                : news.added  ? "join and leave"
+                                                              : "leave");
+  }
+
+  void look_for_shortage() {
+    const size_t ready = placed() - count(Standing::starting);
+    if (ready >= static_cast<size_t>(state_.settings.min)) return state_.short_since.reset();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(state_.settings.patience);
+    if (!state_.short_since) {
+      state_.short_since = now_;
+      explain("{}, fewer than {} (--min-np): waits up to {} s for slots", count_of(ready),
+              state_.settings.min, seconds.count());
+    }
+    const std::string few = fmt::format(
+        "{} left, fewer than the {} of --min-np",
+        ready == 1 ? "1 worker is" : fmt::format("{} workers are", ready), state_.settings.min);
+    const bool hopeless =
+        !state_.settings.discovers && count(Standing::starting) == 0 && !free_slot();
+    if (hopeless) return end(few + ", and there is no slot for another one");
+    if (now_ >= *state_.short_since + state_.settings.patience)
+      end(fmt::format("{}, and no others joined within {} s (--elastic-timeout)", few,
+                      seconds.count()));
+  }
+
+  void dismiss_newcomers_without_slot() {
+    std::vector<std::pair<WorkerId, Standing>> gone;
+    for (const auto& [worker, standing] : state_.workers)
+      if (!is_member(standing) && !has_slot(worker)) gone.emplace_back(worker, standing);
+    for (const auto& [worker, standing] : gone)
+      dismiss(worker, "its host or slot was removed from the job", standing == Standing::starting);
+  }
+
+  void dismiss(const WorkerId& worker, const std::string& why, bool stop) {
+    state_.workers.erase(worker);
+    state_.dismissed.insert(worker);
+    actions_.push_back(Dismiss{worker, why, stop});
+    explain("{} leaves: {}", name_of(worker), why);
+  }
+
+  /// The members that run on end as they like, those that have asked for another generation cannot.
+  void close(const WorkerId& first) {
+    const std::string why = fmt::format("{} has ended with exit code 0", name_of(first));
+    std::vector<std::pair<WorkerId, Standing>> newcomers;
+    for (const auto& [worker, standing] : state_.workers)
+      if (!is_member(standing)) newcomers.emplace_back(worker, standing);
+    for (const auto& [worker, standing] : newcomers)
+      dismiss(worker, why, standing == Standing::starting);
+    actions_.push_back(Close{why});
+    explain("{}: no other generation begins", why);
+    state_.over = true;
+  }
+
+  void end(const std::string& why) {
+    actions_.push_back(End{why});
+    explain("the job ends: {}", why);
+    state_.over = true;
+  }
+
+  void abandon(const std::string& why) {
+    actions_.push_back(Abandon{state_.assignment.generation(), why});
+    explain("{}: {} left", why, count_of(members()));
+  }
+
+  void count_failure(int index) {
+    Host* const host = find(index);
+    if (host != nullptr && ++host->failures >= kFailuresUntilDropped)
+      drop(*host, fmt::format("{} workers have failed there", host->failures));
+  }
+
+  void drop(Host& host, const std::string& why) {
+    if (std::exchange(host.dropped, true)) return;
+    explain("no more workers are started on {}: {}", host.now.name, why);
+  }
+
+  void note_change(int slots_before, const HostSlots& found) {
+    if (found.slots != slots_before)
+      explain("{} has {} slots, it had {}", found.name, found.slots, slots_before);
+  }
+
+  Host* find(int index) {
+    const auto found = std::ranges::find_if(
+        state_.hosts, [index](const Host& host) { return host.now.host == index; });
+    return found == state_.hosts.end() ? nullptr : &*found;
+  }
+  const Host* find(int index) const { return const_cast<Making*>(this)->find(index); }
+
+  bool has_slot(const WorkerId& worker) const {
+    const Host* const host = find(worker.host);
+    return host != nullptr && worker.slot < host->now.slots;
+  }
+  size_t placed() const {
+    return static_cast<size_t>(std::ranges::count_if(
+        state_.workers, [this](const auto& entry) { return has_slot(entry.first); }));
+  }
+  size_t count(Standing standing) const {
+    return static_cast<size_t>(std::ranges::count_if(
+        state_.workers, [standing](const auto& entry) { return entry.second == standing; }));
+  }
+  size_t members() const { return count(Standing::running) + count(Standing::asking); }
+
+  std::string name_of(const WorkerId& worker) const {
+    const Host* const host = find(worker.host);
+    const std::string where =
+        fmt::format("slot {} of {}", worker.slot, host == nullptr ? "a host" : host->now.name);
+    if (const auto rank = state_.assignment.rank_of(worker))
+      return fmt::format("rank {} in {}", *rank, where);
+    return fmt::format("worker {} in {}", worker.incarnation, where);
+  }
+
+  template <class... Values>
+  void explain(fmt::format_string<Values...> format, Values&&... values) {
+    explanation_.push_back(fmt::format(format, std::forward<Values>(values)...));
+  }
+
+  const TimePoint now_;
+  State state_;
+  std::vector<Action> actions_;
+  std::vector<std::string> explanation_;
+};
+
+}  // namespace
+
+State begin(const Settings& settings, const std::vector<HostSlots>& hosts,
+            const Assignment& assignment) {
+  State state{
+      .settings = settings, .hosts = {}, .assignment = assignment, .workers = {}, .dismissed = {}};
+  for (const HostSlots& host : hosts) state.hosts.push_back({.now = host});
+  for (const AssignedWorker& worker : assignment.workers()) {
+    state.workers.emplace(worker.id, Standing::running);
+    state.started[{worker.id.host, worker.id.slot}] = worker.id.incarnation + 1;
+  }
+  return state;
+}
+
+Decision decide(TimePoint now, State state, const Event& event) {
+  return Making(now, std::move(state)).make(event);
+}
+
+std::optional<TimePoint> deadline(const State& state) {
+  if (state.over) return std::nullopt;
+  std::optional<TimePoint> next;
+  if (state.short_since) next = *state.short_since + state.settings.patience;
+  const bool will_tell = state.gathering_since && !state.told.added &&
+                         has(state, Standing::waiting) && has(state, Standing::starting) &&
+                         has(state, Standing::running) && !no_more_resets(state);
+  if (will_tell) {
+    const TimePoint gathered = *state.gathering_since + kGathering;
+    next = std::min(next.value_or(gathered), gathered);
+  }
+  return next;
+}
+
+}  // namespace hvd::launcher::elastic

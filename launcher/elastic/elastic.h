@@ -1,0 +1,146 @@
+// The decisions of an elastic job: which workers start, when a generation begins and with whom,
+// when the job can no longer go on. One pure function from the time, the state and an event to the
+// next state, the actions, and an explanation of them for --verbose.
+//
+// Members are the workers of the current generation. When a member is lost or hosts change, the
+// members ask for places in the next generation: all survivors of a loss at once, otherwise when
+// they commit. A generation begins when all members have asked; it does not wait for new workers,
+// except for the minimum. New workers (newcomers) ask when they initialize. The members are told of
+// them, so that they ask too.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/transport/worker_id.h"
+#include "launcher/worker/assignment.h"
+
+namespace hvd::launcher::elastic {
+
+/// No new worker is started on a host after as many failed there. Its other workers go on.
+inline constexpr int kFailuresUntilDropped = 2;
+/// How long newcomers that are ready wait for others that are starting, so that they join together.
+inline constexpr std::chrono::seconds kGathering{5};
+
+struct Settings {
+  int min = 1;                       ///< workers; with fewer the job waits
+  int target = 1;                    ///< workers that the job should have
+  Duration patience{};               ///< how long it waits
+  std::optional<int> reset_limit{};  ///< generations after the first one
+  bool discovers = false;            ///< more hosts may appear at any time
+};
+
+struct HostSlots {
+  int host = 0;  ///< in the order of the job's hosts
+  std::string name{};
+  int slots = 0;
+  bool operator==(const HostSlots&) const = default;
+};
+
+// ---- Events ----
+struct WorkerEnded {
+  WorkerId worker;
+  bool well = false;  ///< with exit code 0
+};
+/// All workers of the host have ended, and none can be started there.
+struct HostGone {
+  int host = 0;
+};
+/// The hosts on which workers can be started now, in order of preference.
+struct HostsFound {
+  std::vector<HostSlots> hosts;
+};
+/// The worker has left its generation, or is new, and is ready for the next one.
+struct WorkerAsks {
+  WorkerId worker;
+};
+struct TimePassed {};
+using Event = std::variant<WorkerEnded, HostGone, HostsFound, WorkerAsks, TimePassed>;
+
+// ---- Actions ----
+struct StartWorker {
+  WorkerId worker;
+  bool operator==(const StartWorker&) const = default;
+};
+/// A generation begins: all its workers have asked and get their places.
+struct Begin {
+  Assignment assignment;
+  bool operator==(const Begin&) const = default;
+};
+/// The worker has no place any more: its requests are refused. Its exit status does not count.
+struct Dismiss {
+  WorkerId worker;
+  std::string why;
+  bool stop = false;  ///< it has not asked yet, and should not go on starting
+  bool operator==(const Dismiss&) const = default;
+};
+/// The members are to ask for the next generation when they commit.
+struct Tell {
+  bool added = false;
+  bool removed = false;
+  bool operator==(const Tell&) const = default;
+};
+/// A member of this generation was lost. Those that still wait for it need not.
+struct Abandon {
+  uint32_t generation = 0;
+  std::string why;
+  bool operator==(const Abandon&) const = default;
+};
+/// A member has ended well: no worker starts and no generation begins any more.
+struct Close {
+  std::string why;
+  bool operator==(const Close&) const = default;
+};
+/// The job cannot go on.
+struct End {
+  std::string why;
+  bool operator==(const End&) const = default;
+};
+using Action = std::variant<StartWorker, Begin, Dismiss, Tell, Abandon, Close, End>;
+
+struct Host {
+  HostSlots now;  ///< no slots: it was removed
+  int failures = 0;
+  bool dropped = false;
+};
+
+/// `starting` and `waiting` (it has asked): newcomers. `running` and `asking`: members.
+enum class Standing : uint8_t { starting, waiting, running, asking };
+
+struct State {
+  Settings settings;
+  std::vector<Host> hosts;                       ///< in order of preference
+  Assignment assignment;                         ///< of the current generation
+  std::map<WorkerId, Standing> workers;          ///< that have not ended
+  std::set<WorkerId> dismissed;                  ///< the same, without a place
+  std::map<std::pair<int, int>, int> started{};  ///< by host and slot: how many workers
+  int resets = 0;
+  Tell told{};  ///< in this generation
+  std::optional<TimePoint> short_since{};
+  std::optional<TimePoint> gathering_since{};
+  bool over = false;
+};
+
+struct Decision {
+  State state;
+  std::vector<Action> actions;
+  std::vector<std::string> explanation;
+};
+
+/// The state of a job whose first generation has just been started.
+State begin(const Settings& settings, const std::vector<HostSlots>& hosts,
+            const Assignment& assignment);
+/// Call it with TimePassed after begin().
+Decision decide(TimePoint now, State state, const Event& event);
+/// When TimePassed is due, if nothing happens before.
+std::optional<TimePoint> deadline(const State& state);
+
+}  // namespace hvd::launcher::elastic

@@ -1,0 +1,82 @@
+"""Elastic jobs on several hosts: namespaces with a real sshd each, as cluster.py makes them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, address, hosts
+from elastic_training import entries, training
+from launcher import ended, wait_until
+
+pytest.importorskip("horovod._core")
+
+COUNT = 3
+KILL_ONE = "if (generation, rank, step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def test_a_lost_rank_costs_only_its_slot(cluster: Cluster, tmp_path: Path) -> None:
+    command = training(tmp_path, KILL_ONE, "generation >= 2")
+    result = cluster.run("-np", "4", "--min-np", "2", "-H", hosts(2, 2), *command, cwd=tmp_path)
+    assert result.code == 0, result.err
+    found = entries(result)
+    survivors = [found[0][rank].pid for rank in (0, 2, 3)]
+    assert [found[1][rank].pid for rank in range(3)] == survivors
+    assert [found[1][rank].local for rank in range(3)] == ["0/1", "0/2", "1/2"]
+    assert {entry.pid for entry in found[2].values()} > set(survivors)
+    assert [found[2][rank].local for rank in range(4)] == ["0/2", "1/2", "0/2", "1/2"]
+
+
+def test_a_replacement_is_started_on_another_host(cluster: Cluster, tmp_path: Path) -> None:
+    deed = KILL_ONE.replace("(0, 1, 10)", "(0, 3, 10)")
+    command = training(tmp_path, deed, "generation >= 2")
+    on = hosts(2, 2)
+    result = cluster.run("-np", "4", "--min-np", "2", "-H", on, *command, cwd=tmp_path)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert [found[1][rank].pid for rank in range(3)] == [found[0][rank].pid for rank in range(3)]
+    assert len(found[2]) == 4
+
+
+def test_a_lost_host_is_left_behind(cluster: Cluster, tmp_path: Path) -> None:
+    deed = "if rank == size - 1 and generation == 0 and step == 10: open('ready', 'w').close()"
+    command = training(tmp_path, deed, "generation >= 1 and step >= 30")
+    process = cluster.start("-np", "4", "--min-np", "2", "-H", hosts(2, 2), *command, cwd=tmp_path)
+    wait_until((tmp_path / "ready").exists, "the tenth step")
+    for pid in cluster.processes(2):
+        os.kill(pid, signal.SIGKILL)
+    result = ended(process)
+    assert result.code == 0, result.err
+    assert any(line.startswith(f"{address(2)} was lost with ranks 2, 3") for line in result.said)
+    found = entries(result)
+    last = found[max(found)]
+    assert [entry.pid for _, entry in sorted(last.items())] == [found[0][0].pid, found[0][1].pid]
+
+
+def test_the_job_follows_the_discovery_script(cluster: Cluster, tmp_path: Path) -> None:
+    """It grows onto a host that appears, and leaves one that disappears, which had rank 0."""
+    listed = tmp_path / "listed"
+    listed.write_text(f"{address(1)}:1\n{address(2)}:1\n")
+    script = tmp_path / "hosts.sh"
+    script.write_text(f"#!/bin/sh\ncat {listed}\n")
+    script.chmod(0o755)
+    deed = f"""
+if size == 2 and step == 10 and rank == 0:
+    open('listed', 'a').write('{address(3)}:2\\n')
+if size == 4 and rank == 0 and not os.path.exists('moved'):
+    open('moved', 'w').close()
+    open('listed', 'w').write('{address(2)}:1\\n{address(3)}:2\\n')
+"""
+    command = training(tmp_path, deed, "size == 3 and os.path.exists('moved')")
+    result = cluster.run(
+        "-np", "2", "--min-np", "2", "--host-discovery-script", "./hosts.sh", *command, cwd=tmp_path
+    )
+    assert result.code == 0, result.err
+    found = entries(result)
+    sizes = [len(ranks) for _, ranks in sorted(found.items())]
+    assert (sizes[0], sizes[-1]) == (2, 3) and 4 in sizes
+    last = found[max(found)]
+    assert last[0].pid == found[0][1].pid, "the lowest survivor"
+    assert "its host or slot was removed from the job" in result.err

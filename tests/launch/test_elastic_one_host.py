@@ -1,0 +1,163 @@
+"""Elastic jobs on one host: what is left after a loss goes on in the same processes."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from elastic_training import entries, training
+from launcher import Jobs, ended, wait_until
+
+pytest.importorskip("horovod._core")
+
+#: The rank that was 1 at the start kills itself at step 10.
+KILL_ONE = "if (generation, rank, step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)"
+FOUR = ("-np", "4", "--min-np", "2")
+
+
+def test_survivors_of_a_loss_go_on_in_the_same_processes(jobs: Jobs) -> None:
+    command = training(jobs.folder, KILL_ONE, "generation >= 1 and step >= 20")
+    result = jobs.run("-np", "4", "--min-np", "2", "--reset-limit", "1", *command)
+    assert result.code == 0, result.err
+    assert "rank 1 was killed by signal 9 (SIGKILL); the job goes on without it" in result.said
+    found = entries(result)
+    assert sorted(found) == [0, 1]
+    first, second = found[0], found[1]
+    assert (len(first), len(second)) == (4, 3)
+    assert [second[rank].pid for rank in range(3)] == [first[rank].pid for rank in (0, 2, 3)]
+    assert all(entry.before >= 10 for entry in second.values())
+    assert [second[rank].local for rank in range(3)] == ["0/3", "1/3", "2/3"]
+    assert result.out.count("lost=") == 3
+    assert sum(line.endswith(":ended") for line in result.out_lines) == 3
+
+
+def test_a_replacement_joins_at_a_later_commit(jobs: Jobs) -> None:
+    command = training(jobs.folder, KILL_ONE, "generation >= 2")
+    result = jobs.run(*FOUR, *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert sorted(found) == [0, 1, 2]
+    survivors = [found[0][rank].pid for rank in (0, 2, 3)]
+    assert [found[1][rank].pid for rank in range(3)] == survivors
+    assert [found[2][rank].pid for rank in range(3)] == survivors
+    joined = found[2][3]
+    assert joined.pid not in [entry.pid for entry in found[0].values()]
+    assert joined.before == 0 and joined.step == found[2][0].step >= 10
+    assert sum(line.endswith(":ended") for line in result.out_lines) == 4
+
+
+def test_rank_0_may_be_lost(jobs: Jobs) -> None:
+    command = training(jobs.folder, KILL_ONE.replace("(0, 1, 10)", "(0, 0, 10)"), "generation >= 2")
+    result = jobs.run(*FOUR, *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert found[1][0].pid == found[0][1].pid
+    assert found[1][0].before >= 10
+    assert len(found[2]) == 4
+
+
+def test_one_loss_after_the_other(jobs: Jobs) -> None:
+    deed = "if rank == size - 1 and generation < 2 and step >= 10 * (generation + 1): os._exit(3)"
+    command = training(jobs.folder, deed, "generation >= 2")
+    result = jobs.run("-np", "4", "--min-np", "2", *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert found[0][0].pid == found[1][0].pid == found[2][0].pid
+    assert [line for line in result.said if "exited with code 3; the job goes on" in line]
+
+
+def test_two_ranks_may_be_lost_at_the_same_time(jobs: Jobs) -> None:
+    deed = (
+        "if generation == 0 and rank in (1, 2) and step == 10: os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    command = training(jobs.folder, deed, "generation >= 1 and step >= 30")
+    result = jobs.run(*FOUR, *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    last = found[max(found)]
+    assert [entry.pid for _, entry in sorted(last.items())] == [found[0][0].pid, found[0][3].pid]
+
+
+def test_a_job_of_one_survivor_goes_on(jobs: Jobs) -> None:
+    deed = "if generation == 0 and rank > 0 and step == 10: os.kill(os.getpid(), signal.SIGKILL)"
+    command = training(jobs.folder, deed, "generation >= 1 and step >= 30")
+    result = jobs.run("-np", "3", "--min-np", "1", *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert found[max(found)][0].pid == found[0][0].pid
+
+
+def test_a_job_grows_to_its_maximum(jobs: Jobs) -> None:
+    command = training(jobs.folder, "pass", "size == 4")
+    limits = ("-np", "2", "--min-np", "2", "--max-np", "4", "-H", "localhost:4")
+    result = jobs.run(*limits, "--verbose", *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert len(found[0]) == 2
+    last = found[max(found)]
+    assert [last[rank].pid for rank in range(2)] == [found[0][rank].pid for rank in range(2)]
+    assert any("elastic: tells the workers that others join" in line for line in result.said)
+
+
+def test_fewer_than_the_minimum_end_the_job_with_a_sentence(jobs: Jobs) -> None:
+    deed = "if rank > 0 and step == 10: os.kill(os.getpid(), signal.SIGKILL)"
+    command = training(jobs.folder, deed, "False")
+    result = jobs.run("-np", "3", "--min-np", "2", *command)
+    assert result.code == 137
+    assert any("fewer than the 2 of --min-np" in line for line in result.said), result.err
+
+
+def test_the_elastic_timeout_ends_the_wait_for_a_replacement(jobs: Jobs) -> None:
+    deed = "if rank == 1 and step == 10: os.kill(os.getpid(), signal.SIGKILL)"
+    command = training(jobs.folder, deed, "False")
+    # The replacement never initializes.
+    script = jobs.script('[ "$HOROVOD_GENERATION" = 0 ] || exec sleep 1000\nexec "$@"\n')
+    result = jobs.run("-np", "2", "--min-np", "2", "--elastic-timeout", "1", script, *command)
+    assert result.code == 137
+    assert any("joined within 1 s (--elastic-timeout)" in line for line in result.said), result.err
+
+
+def test_the_reset_limit_ends_the_job(jobs: Jobs) -> None:
+    deed = "if rank == 1 and step >= 10: os.kill(os.getpid(), signal.SIGKILL)"
+    command = training(jobs.folder, deed, "False")
+    result = jobs.run("-np", "3", "--min-np", "1", "--reset-limit", "1", *command)
+    assert result.code == 137
+    assert any("the limit (--reset-limit)" in line for line in result.said), result.err
+
+
+def test_a_loss_during_init_does_not_end_the_others(jobs: Jobs) -> None:
+    """They wait in init for a rank that never comes, and begin the next generation in it."""
+    command = training(jobs.folder, "pass", "generation >= 1")
+    script = jobs.script(
+        '[ "$HOROVOD_GENERATION/$HOROVOD_RANK" = 0/1 ] && { sleep 1; kill -9 $$; }\nexec "$@"\n'
+    )
+    result = jobs.run(*FOUR, script, *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert 0 not in found
+    assert len(found[1]) == 3
+
+
+def test_the_job_ends_when_it_is_interrupted(jobs: Jobs) -> None:
+
+    deed = "open(f'{rank}.up', 'w').close()"
+    process = jobs.start(*FOUR, *training(jobs.folder, deed, "False"))
+    wait_until(lambda: len(list(jobs.folder.glob("*.up"))) == 4, "all ranks")
+    process.send_signal(signal.SIGTERM)
+    assert ended(process).code == 143
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("-np", "2", "--min-np", "3"), "--min-np 3 is more than -np 2"),
+        (("-np", "4", "--max-np", "3", "--min-np", "2"), "--max-np 3 is less than -np 4"),
+        (("-np", "2", "--min-np", "2", "--mpi"), "leave out --mpi"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(
+    jobs: Jobs, flags: tuple[str, ...], message: str
+) -> None:
+    result = jobs.run(*flags, "true")
+    assert result.code == 2
+    assert message in result.err
