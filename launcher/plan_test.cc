@@ -284,6 +284,12 @@ TEST_F(PlanTest, OnlyOurOwnLauncherIsElastic) {
   EXPECT_THAT(refusal({"-np", "2", "--min-np", "1", "--mpi"}), HasSubstr("leave out --mpi"));
 }
 
+TEST_F(PlanTest, AJobOfHorovodRunIsNotElasticYet) {
+  const Job job = plan({"-np", "2", "--min-np", "1", "--caller-key", "9"});
+  EXPECT_FALSE(job.elastic);
+  EXPECT_THAT(job.warnings, ElementsAre(HasSubstr("min_num_proc of horovod.run")));
+}
+
 TEST_F(PlanTest, DiscoveredHostsAreUsedUpToTheNumberOfProcesses) {
   machine.find_program = [](const std::string& program) { return "/bin/" + program; };
   Options options = parse_options({"-np", "3", "--min-np", "1", "--host-discovery-script", "hosts",

@@ -107,22 +107,37 @@ hvd::StartOptions start_options(const hvd_init_options* options, const hvd_job* 
   return made;
 }
 
+/// Returns nullptr if another rank was lost meanwhile.
+std::shared_ptr<Context> try_to_start(const hvd::Environment& environment,
+                                      const hvd::StartOptions& options) try {
+  return std::make_shared<Context>(environment, ++process().inits, options);
+} catch (const hvd::Error& error) {
+  if (error.code() != Code::peer_lost) hvd::fail(error.code(), error.what(), error.rank());
+  hvd::last_error() = error.what();
+  return nullptr;
+}
+
 /// In an elastic job, a generation that loses a worker before it has formed is left for the next.
-std::shared_ptr<Context> start_context(const hvd::StartOptions& options) {
-  const auto membership = hvd::membership();
-  for (;;) {
+/// If several do not form, the cause is probably not a lost worker.
+std::shared_ptr<Context> start_in_elastic_job(hvd::Membership& membership,
+                                              const hvd::StartOptions& options) {
+  constexpr int kMostGenerations = 5;
+  for (int tried = 1;; ++tried) {
     hvd::Environment environment = hvd::process_environment();
-    if (membership) take_place(*membership, environment);
-    const uint32_t inits = ++process().inits;
-    try {
-      return std::make_shared<Context>(environment, inits, options);
-    } catch (const hvd::Error& error) {
-      if (!membership || error.code() != Code::peer_lost) throw;
-      hvd::log(hvd::LogLevel::info,
-               fmt::format("this generation has not formed: {}", error.what()));
-    }
-    membership->ask();
+    take_place(membership, environment);
+    if (auto context = try_to_start(environment, options)) return context;
+    if (tried == kMostGenerations)
+      hvd::fail(Code::peer_lost, fmt::format("{} generations have not formed, the last one since: {}",
+                                             tried, hvd::last_error()));
+    hvd::log(hvd::LogLevel::warning, "asking for a place in the next generation, since this one "
+                                     "has not formed: " + hvd::last_error());
+    membership.ask();
   }
+}
+
+std::shared_ptr<Context> start_context(const hvd::StartOptions& options) {
+  if (const auto membership = hvd::membership()) return start_in_elastic_job(*membership, options);
+  return std::make_shared<Context>(hvd::process_environment(), ++process().inits, options);
 }
 
 std::shared_ptr<const hvd::ProcessSet> find_set(int32_t id) {

@@ -27,7 +27,7 @@ class Desk {
   void give_place(const WorkerId& worker, const Environment& variables);
   /// Answers the worker now, if it has asked, and whenever it asks again.
   void refuse(const WorkerId& worker, const std::string& why);
-  /// The same for all workers.
+  /// Refuses all workers from now on.
   void close(const std::string& why);
   void announce(const ElasticUpdate& update);
   /// Removes what only workers of earlier generations would read.

@@ -27,7 +27,6 @@ struct Options {
   std::vector<std::string> binding_args;  ///< replace its default arguments about cores
 
   int num_proc = 0;  ///< 0: not given
-  // Of an elastic job:
   std::optional<int> min_num_proc;
   std::optional<int> max_num_proc;
   std::optional<int> slots_per_host;  ///< of discovered hosts without a number

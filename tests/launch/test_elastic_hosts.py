@@ -44,7 +44,7 @@ def test_a_lost_host_is_left_behind(cluster: Cluster, tmp_path: Path) -> None:
     deed = "if rank == size - 1 and generation == 0 and step == 10: open('ready', 'w').close()"
     command = training(tmp_path, deed, "generation >= 1 and step >= 30")
     process = cluster.start("-np", "4", "--min-np", "2", "-H", hosts(2, 2), *command, cwd=tmp_path)
-    wait_until((tmp_path / "ready").exists, "the tenth step")
+    wait_until((tmp_path / "ready").exists, "step 10")
     for pid in cluster.processes(2):
         os.kill(pid, signal.SIGKILL)
     result = ended(process)
