@@ -290,9 +290,9 @@ inline constexpr KnobRow kKnobRows[] = {
      .choices = kControllers,
      .help = "Process that starts the ranks: gloo is horovodrun itself, mpi is mpirun."},
     // ---- Elastic jobs ----
-    {.env = "HOROVOD_ELASTIC",
+    {.field = &Knobs::elastic,
+     .env = "HOROVOD_ELASTIC",
      .kind = KnobKind::boolean,
-     .initial = "0",
      .help = "Set by the launcher in workers of an elastic job."},
     {.field = &Knobs::elastic_timeout,
      .env = "HOROVOD_ELASTIC_TIMEOUT",
