@@ -266,6 +266,63 @@ def test_sync_sends_what_is_there_now() -> None:
     assert state.epoch == 5
 
 
+def test_a_loss_during_a_sync_leaves_the_last_save_as_it_was() -> None:
+    class Twice(ObjectState):
+        """A state with a second part, which does not arrive."""
+
+        def receive(self) -> None:
+            super().receive()
+            raise HorovodInternalError("rank 0 was lost")
+
+    state: Any = Twice(lambda obj: {"epoch": 7}, lambda: 1, epoch=2)
+    with pytest.raises(HorovodInternalError):
+        state.sync()
+    state.restore()
+    assert state.epoch == 2
+
+
+def test_all_ranks_sync_if_one_of_them_must() -> None:
+    """A new rank needs the state, or one has seen an error where this one was interrupted."""
+    state = Log()
+    others = [False, True]
+    asked: list[bool] = []
+
+    def any_rank(flag: bool) -> bool:
+        asked.append(flag)
+        return flag or others.pop(0)
+
+    train = scripted(HostsUpdatedInterrupt(True), HostsUpdatedInterrupt(True), "done")
+    run_fn(train, lambda: None, any_rank)(state)
+    assert asked == [True, False, False]
+    assert state.calls.count("sync") == 2 and state.calls[-2:] == ["sync", "train"]
+
+
+@pytest.mark.parametrize("result", [elastic.added, elastic.removed, elastic.mixed])
+def test_s17_what_the_state_listens_to_interrupts(result: int) -> None:
+    announced = [(1.0, result)]
+    state = Log()
+    state.listen_to(lambda: announced.pop() if announced else None)
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        state.commit()
+    assert caught.value.skip_sync == (result == elastic.removed)
+    state.commit()
+
+
+def test_what_was_known_before_a_reset_causes_no_other() -> None:
+    state = Log()
+    calls = []
+
+    def train(state: Log) -> None:
+        calls.append("train")
+        if len(calls) == 1:
+            state.on_hosts_updated(2.0, elastic.removed)
+            raise HorovodInternalError("lost before it was looked at")
+        state.commit()
+
+    run_fn(train, lambda: None)(state)
+    assert len(calls) == 2
+
+
 def test_an_empty_state_sends_nothing() -> None:
     def never(obj: Any) -> Any:
         raise AssertionError("nothing to send")

@@ -28,6 +28,8 @@ from keras_models import (
 )
 from tf_ranks import run_alone, tell
 
+from horovod.common import elastic_job
+
 
 def optimizers(keras: Any) -> dict[str, Any]:
     kinds = keras.optimizers
@@ -433,15 +435,16 @@ def surviving() -> None:
         if rank == 1 and state.epoch == 1 and batch == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def begin_alone() -> None:
+    def be_alone() -> None:
         of_launcher = [name for name in os.environ if name.startswith("HOROVOD_")]
         for name in [*of_launcher, "RANK", "WORLD_SIZE"]:
             del os.environ[name]
-        hvd.shutdown()
-        hvd.init()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("horovod._keras.state"), "reset", begin_alone)
+        patch.setattr(elastic_job, "is_elastic", lambda: True)
+        patch.setattr(elastic_job, "next_generation", be_alone)
+        patch.setattr(elastic_job, "pending_update", lambda: None)
+        patch.setattr(elastic_job, "generation", lambda: 0)
 
         @hvd.elastic.run
         def fit(state: Any) -> None:

@@ -153,6 +153,8 @@ ELASTIC = {
     "CommitStateCallback": "state, batches_per_commit=1",
     "UpdateBatchStateCallback": "state",
     "UpdateEpochStateCallback": "state",
+    "UpdateSamplerStateCallback": "sampler, batch_size",
+    "ElasticSampler": "dataset, shuffle=True, seed=0",
 }
 HELPERS = {
     "apply_op_to_not_none_tensors": "tensor_op, tensors, *args",
@@ -176,6 +178,7 @@ SURFACE: dict[str, dict[str, str | None]] = {
         "run": "func",
         "TensorFlowKerasState": "model, optimizer=None, backend=None, **kwargs",
         "TensorFlowState": "variables=None, session=None, **kwargs",
+        "ElasticSampler": "dataset, shuffle=True, seed=0",
     },
     "tensorflow.gradient_aggregation": {
         **HELPERS,

@@ -239,6 +239,31 @@ def test_elastic_state_of_variables() -> None:
 
 
 @on_ranks(1, 2)
+def test_what_an_elastic_state_saves_shares_no_memory_with_the_variables() -> None:
+    variable = tf.Variable([1.0, 2.0, 3.0])
+    state = hvd.elastic.TensorFlowState([variable])
+    for saved in state._saved_values:
+        assert not np.shares_memory(saved, variable.numpy())
+    variable.assign_add([1.0, 1.0, 1.0])
+    hvd.broadcast_variables([variable], 0, inplace=True)
+    state.restore()
+    assert variable.numpy().tolist() == [1.0, 2.0, 3.0]
+
+
+@on_ranks(1, 2)
+def test_a_sampler_in_an_elastic_state_stays_the_same_object() -> None:
+    sampler = hvd.elastic.ElasticSampler(12, shuffle=False)
+    state = hvd.elastic.TensorFlowState([tf.Variable(1.0)], sampler=sampler)
+    sampler.record_batch(0, 1)
+    state.save()
+    sampler.record_batch(1, 1)
+    state.restore()
+    assert state.sampler is sampler and next(iter(sampler)) == hvd.size() + hvd.rank()
+    state.sync()
+    assert sampler.processed_num == hvd.size()
+
+
+@on_ranks(1, 2)
 def test_elastic_state_of_a_session() -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variable = tf.compat.v1.get_variable("v", initializer=tf.constant(float(hvd.rank() + 1)))

@@ -43,11 +43,13 @@ class UpdateBatchState(_Callback):
         super().__init__()
         self.state = state
         self.steps_per_epoch: int | None = None
+        self._before = 0  # batches of this epoch before the last change of ranks
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.steps_per_epoch = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._before = self.state.batch
         steps = self.params.get("steps")
         if steps:
             if self.steps_per_epoch is None:
@@ -56,7 +58,7 @@ class UpdateBatchState(_Callback):
             self.params["steps"] = self.steps_per_epoch - self.state.batch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.state.batch = batch
+        self.state.batch = self._before + batch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.state.batch = 0
@@ -75,3 +77,21 @@ class UpdateEpochState(_Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.state.epoch = self.initial_epoch + epoch + 1
+
+
+class UpdateSamplerState(_Callback):
+    """Records each batch of `batch_size` samples in `sampler`."""
+
+    def __init__(self, sampler: Any, batch_size: int) -> None:
+        super().__init__()
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self._recorded = 0  # batches of this epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._recorded = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # With steps_per_execution it is called for the last one of several batches.
+        self.sampler.record_batch(batch, (batch + 1 - self._recorded) * self.batch_size)
+        self._recorded = batch + 1

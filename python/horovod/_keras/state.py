@@ -2,59 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Callable
 from typing import Any
 
 from horovod._keras import front, values
 from horovod._keras.callbacks import forget_jax, sync_jax, variables_of
 from horovod.common import _objects
+from horovod.common._elastic_handlers import SAMPLERS, HandledState
 from horovod.common._extension import core
-from horovod.common.elastic import ObjectState, run_fn
-from horovod.common.exceptions import HorovodInternalError
-from horovod.common.front import init, shutdown
-
-#: In the text of an error of TensorFlow that says that an operation of ours has failed.
-_OURS = re.compile(
-    "Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Barrier|Join)"
-)
 
 
-def is_ours(error: BaseException) -> bool:
-    """Returns whether an error of TensorFlow or JAX was caused by a HorovodInternalError: a rank
-    was lost.
-
-    JAX raises its own error, with a traceback in its text, for an error of a host callback.
-    """
-    kind, text = type(error).__name__, str(error)
-    if kind == "UnknownError":
-        return _OURS.search(text) is not None
-    return kind in ("JaxRuntimeError", "XlaRuntimeError") and "HorovodInternalError: " in text
-
-
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The retry loop around `func(state, ...)`, which knows our errors in those of frameworks."""
-
-    @functools.wraps(func)
-    def translated(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return func(*args, **kwargs)
-        except Exception as error:
-            if not is_ours(error):
-                raise
-            raise HorovodInternalError(str(error)) from error
-
-    return run_fn(translated, reset)
-
-
-def reset() -> None:
-    """Restarts the job in this process."""
-    shutdown()
-    init()
-
-
-class KerasModelState(ObjectState):
+class KerasModelState(HandledState):
     """Weights and optimizer variables are kept as NumPy arrays."""
 
     def __init__(self, keras: Any, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
@@ -67,7 +24,7 @@ class KerasModelState(ObjectState):
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
         self._build_optimizer()
         self._saved_arrays: list[Any] = []
-        super().__init__(_objects.broadcast_object, lambda: core.world().rank, **kwargs)
+        super().__init__(_objects.broadcast_object, lambda: core.world().rank, SAMPLERS, **kwargs)
         self._save_variables()
 
     def _build_optimizer(self) -> None:
@@ -99,9 +56,8 @@ class KerasModelState(ObjectState):
             variable.assign(array)
         super().restore()
 
-    def sync(self) -> None:
+    def receive(self) -> None:
         sync_jax(self.model)
         shared = variables_of(self.model, self.optimizer)
         front.broadcast_variables(self._keras, shared, 0)
-        self._save_variables()
-        super().sync()
+        super().receive()

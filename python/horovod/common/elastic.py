@@ -57,6 +57,7 @@ class State(abc.ABC):
         self._rank = get_rank
         self._updates: collections.deque[_Update] = collections.deque()
         self._reset_callbacks: list[Callable[[], Any]] = []
+        self._announcements: Callable[[], tuple[float, int] | None] = lambda: None
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Registers functions that are called after each reset, in this order, without arguments.
@@ -93,6 +94,8 @@ class State(abc.ABC):
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks if rank 0 knows of changed hosts.
         Collective."""
+        if (announced := self._announcements()) is not None:
+            self.on_hosts_updated(*announced)
         known = list(self._updates)
         latest = max((update.timestamp for update in known), default=None)
         result = functools.reduce(int.__or__, (update.result for update in known), no_update)
@@ -101,6 +104,17 @@ class State(abc.ABC):
             self._forget_updates(latest)
         if result != no_update:
             raise HostsUpdatedInterrupt(result == removed)
+
+    def listen_to(self, announcements: Callable[[], tuple[float, int] | None]) -> None:
+        """Sets where `check_host_updates` looks for changes of hosts, besides what
+        `on_hosts_updated` was called with: a function that returns the timestamp and the result of
+        a change, or None, without blocking."""
+        self._announcements = announcements
+
+    def forget_host_updates(self) -> None:
+        """Called before a reset, which takes the hosts as they are. What is known by then must not
+        cause another reset."""
+        self._updates.clear()
 
     def _forget_updates(self, until: float) -> None:
         """What rank 0 knew is acted upon now, on the other ranks too, whichever is rank 0 next."""
@@ -155,19 +169,33 @@ class ObjectState(State):
     def restore(self) -> None:
         self._assign(copy.deepcopy(self._saved))
 
-    def sync(self) -> None:
+    def receive(self) -> None:
+        """Hook for subclasses: copies the state of rank 0 to all ranks without saving it.
+        Collective. `sync` saves when all parts have arrived: if a rank is lost before, the last
+        save is still complete."""
         if self._names:
             self._assign(self._bcast_object({name: getattr(self, name) for name in self._names}))
-        self._save_attributes()
+
+    def sync(self) -> None:
+        self.receive()
+        self.save()
 
 
-def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
+def run_fn(
+    func: Callable[..., Any],
+    reset: Callable[[], Any],
+    any_rank: Callable[[bool], bool] = bool,
+) -> Callable[..., Any]:
     """Returns a function that calls `func(state, *args, **kwargs)` until it returns, and its
     result.
 
     After HorovodInternalError the state is restored; after HostsUpdatedInterrupt it is kept. Then
     `reset()` restarts the job and the state is synced, unless hosts were only removed, since then
     all ranks have it. HorovodMismatchError is raised to the caller: ranks would disagree again.
+
+    `any_rank`: collective, returns whether the argument is true on any rank. The ranks decide by it
+    whether to sync. They may differ: a rank that is lost while hosts are removed is an error on
+    some ranks and an interrupt on others, and a new rank always needs the state.
     """
 
     @functools.wraps(func)
@@ -177,10 +205,11 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
         while True:
             try:
                 if is_reset_due:
+                    state.forget_host_updates()
                     reset()
                     state.on_reset()
                     is_reset_due = False
-                if is_sync_due:
+                if any_rank(is_sync_due):
                     state.sync()
                 return func(state, *args, **kwargs)
             except HorovodMismatchError:

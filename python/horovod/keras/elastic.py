@@ -13,24 +13,25 @@ train(state)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from horovod._keras import elastic as _shared
 from horovod._keras import state as _state
+from horovod.common._elastic_loop import run
+from horovod.common.elastic_sampler import ElasticSampler
 from horovod.keras._module import keras as _keras
 
+__all__ = [
+    "CommitStateCallback",
+    "ElasticSampler",
+    "KerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "UpdateSamplerStateCallback",
+    "run",
+]
+
 _Callback: Any = _keras.callbacks.Callback
-
-
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `func(state, *args, **kwargs)`, the training function, to restart after lost ranks.
-
-    Calls `state.sync()`, then `func`. Calls `func` again after each change: if a rank was lost,
-    with the last committed state; if hosts were added or removed, with the current state.
-    Returns: the result of `func`.
-    """
-    return _state.run(func)
 
 
 class KerasState(_state.KerasModelState):
@@ -55,3 +56,8 @@ class UpdateBatchStateCallback(_shared.UpdateBatchState, _Callback):
 
 class UpdateEpochStateCallback(_shared.UpdateEpochState, _Callback):
     """Updates `state.epoch`, the number of complete epochs over all restarts."""
+
+
+class UpdateSamplerStateCallback(_shared.UpdateSamplerState, _Callback):
+    """Records each batch of `batch_size` samples in `sampler`, an ElasticSampler. Comes before
+    CommitStateCallback."""

@@ -13,30 +13,20 @@ train(state)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from horovod._keras import state as _shared
 from horovod._keras.backend import keras_of
-from horovod.common.elastic import ObjectState
+from horovod.common._elastic_handlers import SAMPLERS, HandledState
+from horovod.common._elastic_loop import run
+from horovod.common.elastic_sampler import ElasticSampler
 from horovod.tensorflow.functions import broadcast_object, broadcast_variables
 from horovod.tensorflow.mpi_ops import rank
 
-__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
-
-
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `func(state, *args, **kwargs)`, the training function, to restart after lost ranks.
-
-    Calls `state.sync()`, then `func`. Calls `func` again after each change: if a rank was lost,
-    with the last committed state; if hosts were added or removed, with the current state. In
-    between it restarts the job in this process (`shutdown`, `init`), with a new rank and size. An
-    UnknownError of a Horovod operation counts as HorovodInternalError.
-    Returns: the result of `func`.
-    """
-    return _shared.run(func)
+__all__ = ["ElasticSampler", "TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 class TensorFlowKerasState(_shared.KerasModelState):
@@ -53,7 +43,7 @@ class TensorFlowKerasState(_shared.KerasModelState):
         super().__init__(keras_of(model, tf.keras), model, optimizer, **kwargs)
 
 
-class TensorFlowState(ObjectState):
+class TensorFlowState(HandledState):
     """Variables and `kwargs`: plain values, saved and synced together.
 
     `variables`: by default all global variables. `session`: in v1 graphs, by default the current
@@ -66,7 +56,7 @@ class TensorFlowState(ObjectState):
         self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         self.session = session
         self._saved_values: list[Any] = []
-        super().__init__(lambda obj: broadcast_object(obj), rank, **kwargs)
+        super().__init__(lambda obj: broadcast_object(obj), rank, SAMPLERS, **kwargs)
         self._save_variables()
 
     def _run(self, nodes: Any) -> Any:
@@ -93,9 +83,8 @@ class TensorFlowState(ObjectState):
                 variable.load(value, self.session or tf.compat.v1.get_default_session())
         super().restore()
 
-    def sync(self) -> None:
+    def receive(self) -> None:
         done = broadcast_variables(self.variables, 0)
         if not tf.executing_eagerly():
             self._run(done)
-        self._save_variables()
-        super().sync()
+        super().receive()

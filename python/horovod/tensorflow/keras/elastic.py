@@ -13,25 +13,26 @@ train(state)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tensorflow import keras as _keras
 
 from horovod._keras import elastic as _shared
 from horovod._keras import state as _state
+from horovod.common._elastic_loop import run
+from horovod.common.elastic_sampler import ElasticSampler
+
+__all__ = [
+    "CommitStateCallback",
+    "ElasticSampler",
+    "KerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "UpdateSamplerStateCallback",
+    "run",
+]
 
 _Callback: Any = _keras.callbacks.Callback
-
-
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `func(state, *args, **kwargs)`, the training function, to restart after lost ranks.
-
-    Calls `state.sync()`, then `func`. Calls `func` again after each change: if a rank was lost,
-    with the last committed state; if hosts were added or removed, with the current state.
-    Returns: the result of `func`.
-    """
-    return _state.run(func)
 
 
 class KerasState(_state.KerasModelState):
@@ -56,3 +57,8 @@ class UpdateBatchStateCallback(_shared.UpdateBatchState, _Callback):
 
 class UpdateEpochStateCallback(_shared.UpdateEpochState, _Callback):
     """Updates `state.epoch`, the number of complete epochs over all restarts."""
+
+
+class UpdateSamplerStateCallback(_shared.UpdateSamplerState, _Callback):
+    """Records each batch of `batch_size` samples in `sampler`, an ElasticSampler. Comes before
+    CommitStateCallback."""

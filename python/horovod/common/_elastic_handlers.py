@@ -1,0 +1,144 @@
+"""Elastic states whose attributes are saved each in its own way, by handlers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from horovod.common._objects import broadcast_object
+from horovod.common.elastic import ObjectState
+from horovod.common.elastic_sampler import ElasticSampler
+
+
+class StateHandler:
+    """Saves and restores one object of a state. Subclass it for your own types; see the
+    registry."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.save()
+
+    def save(self) -> None:
+        """Saves a copy."""
+        raise NotImplementedError(f"{type(self).__name__} has no save()")
+
+    def restore(self) -> None:
+        """Restores the last saved copy."""
+        raise NotImplementedError(f"{type(self).__name__} has no restore()")
+
+    def sync(self) -> None:
+        """Copies the value of rank 0 to all ranks and saves it. Collective."""
+        raise NotImplementedError(f"{type(self).__name__} has no sync()")
+
+    def receive(self) -> None:
+        """Copies the value of rank 0 to all ranks. Collective.
+
+        `sync` of the state calls this for all its values and then saves them, so that a loss in the
+        middle leaves the last save complete. By default it is `sync` of this handler.
+        """
+        self.sync()
+
+    def set_value(self, value: Any) -> None:
+        """Replaces the object and saves it."""
+        self.value = value
+        self.save()
+
+    def reset(self) -> None:
+        """Called when the number of ranks may have changed. Does nothing by default."""
+
+
+class StateDictHandler(StateHandler):
+    """For objects with `state_dict` and `load_state_dict`. Deep-copies both ways, since training
+    changes the values in place. Ranks receive the whole as one object.
+    """
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        self.receive()
+        self.save()
+
+    def receive(self) -> None:
+        name = f"{type(self.value).__name__}_state"
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), name=name))
+
+
+class SamplerStateHandler(StateDictHandler):
+    """An ElasticSampler: how far the epoch is."""
+
+    def receive(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), name="sampler_state"))
+
+    def reset(self) -> None:
+        self.value.reset()
+
+
+#: Pairs (type, handler class). The first match is used.
+Registry = list[tuple[type, type[StateHandler]]]
+
+SAMPLERS: Registry = [(ElasticSampler, SamplerStateHandler)]
+
+
+class HandledState(ObjectState):
+    """An ObjectState whose values of types in `registry` are saved by handlers.
+
+    Assigning a new object to an attribute with a handler saves it.
+    """
+
+    _handlers: dict[str, StateHandler]
+
+    def __init__(
+        self,
+        bcast_object: Callable[[Any], Any],
+        get_rank: Callable[[], int],
+        registry: Sequence[tuple[type, type[StateHandler]]],
+        /,
+        **kwargs: Any,
+    ) -> None:
+        found = {name: _handler_of(value, registry) for name, value in kwargs.items()}
+        self._handlers = {}
+        for name, handler in found.items():
+            if handler is not None:
+                object.__setattr__(self, name, handler.value)
+                self._handlers[name] = handler
+        plain = {name: value for name, value in kwargs.items() if name not in self._handlers}
+        super().__init__(bcast_object, get_rank, **plain)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        handler = vars(self).get("_handlers", {}).get(name)
+        if handler is not None:
+            handler.set_value(value)
+
+    def save(self) -> None:
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def receive(self) -> None:
+        for handler in self._handlers.values():
+            handler.receive()
+        super().receive()
+
+    def reset(self) -> None:
+        for handler in self._handlers.values():
+            handler.reset()
+
+
+def _handler_of(
+    value: Any, registry: Sequence[tuple[type, type[StateHandler]]]
+) -> StateHandler | None:
+    for kind, handler in registry:
+        if isinstance(value, kind):
+            return handler(value)
+    return None

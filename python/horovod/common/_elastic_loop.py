@@ -1,0 +1,116 @@
+"""`run` of every framework: calls the training function again after each change of ranks."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from horovod.common import elastic_job
+from horovod.common._objects import allgather_object
+from horovod.common.elastic import State, added, removed, run_fn
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.front import init, rank, shutdown
+
+#: In the text of an error of TensorFlow that says that an operation of ours has failed.
+_OURS = re.compile(
+    "Horovod(Grouped)?(Allreduce|Allgather|Broadcast|Alltoall|Reducescatter|Barrier|Join)"
+)
+
+
+def is_ours(error: BaseException) -> bool:
+    """Returns whether an error of TensorFlow or JAX was caused by a HorovodInternalError: a rank
+    was lost.
+
+    JAX raises its own error, with a traceback in its text, for an error of a host callback.
+    """
+    kind, text = type(error).__name__, str(error)
+    if kind == "UnknownError":
+        return _OURS.search(text) is not None
+    return kind in ("JaxRuntimeError", "XlaRuntimeError") and "HorovodInternalError: " in text
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates `func(state, *args, **kwargs)`, the training function, to restart after lost ranks.
+
+    Calls `state.sync()`, then `func`. Calls `func` again after each change: if a rank was lost,
+    with the last committed state; if hosts were added or removed, with the current state. In
+    between it restarts the job in this process (`shutdown`, `init`), with a new rank and size, and
+    calls the reset callbacks of the state. In a job that is not elastic the ranks stay the same: if
+    one is lost, the launcher ends the job.
+
+    Errors of TensorFlow and JAX that say that an operation of Horovod has failed count as
+    HorovodInternalError.
+
+    Returns: the result of `func`.
+    Raises: all errors of `func` except HorovodInternalError and HostsUpdatedInterrupt.
+    HorovodMismatchError is raised, since ranks would disagree again. RuntimeError if the job
+    continues without this process.
+    """
+
+    @functools.wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        _process.has_state = True
+        try:
+            return func(*args, **kwargs)
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            raise HorovodInternalError(str(error)) from error
+
+    repeated = run_fn(translated, restart, any_rank)
+
+    @functools.wraps(func)
+    def listening(state: State, *args: Any, **kwargs: Any) -> Any:
+        state.listen_to(announcements)
+        return repeated(state, *args, **kwargs)
+
+    return listening
+
+
+class _Process:
+    """`has_state`: it has called a training function, so it had the state of the job then."""
+
+    has_state = False
+
+
+_process = _Process()
+
+
+def announcements() -> tuple[float, int] | None:
+    """Returns what the launcher has announced since the last call, for a State."""
+    update = elastic_job.pending_update() if elastic_job.is_elastic() else None
+    if update is None:
+        return None
+    return update.timestamp, (added if update.added else 0) | (removed if update.removed else 0)
+
+
+def restart() -> None:
+    """Starts the job again in this process, an elastic job in its next generation.
+
+    Raises: RuntimeError if there is none for this process.
+    """
+    shutdown()
+    if elastic_job.is_elastic():
+        try:
+            elastic_job.next_generation()
+        except HorovodInternalError as error:  # not to be retried
+            raise RuntimeError(f"the elastic job cannot continue: {error}") from error
+    init()
+
+
+def any_rank(flag: bool) -> bool:
+    """Returns whether `flag` is true on any rank: whether the ranks sync. Collective.
+
+    Raises: RuntimeError if they would receive the state of a process that has none, because all
+    that had it were lost.
+    """
+    is_late = elastic_job.is_elastic() and elastic_job.generation() > 0
+    if is_late and rank() == 0 and not _process.has_state:
+        raise RuntimeError(
+            f"generation {elastic_job.generation()} of the elastic job: all ranks that had the "
+            "state of training were lost before this one, now rank 0, received it; start the job "
+            "again"
+        )
+    return any(allgather_object(flag, name="elastic_sync_is_due"))

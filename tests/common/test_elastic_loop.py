@@ -1,0 +1,133 @@
+"""How `run` of the frameworks starts the next generation. No job, no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from horovod.common import _elastic_loop, elastic_job
+from horovod.common.elastic import ObjectState
+from horovod.common.exceptions import HorovodInternalError
+
+
+class Job:
+    """Stands for shutdown, the launcher and init, and remembers what was called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, is_elastic: bool) -> None:
+        self.calls: list[str] = []
+        monkeypatch.setattr(elastic_job, "is_elastic", lambda: is_elastic)
+        monkeypatch.setattr(elastic_job, "pending_update", lambda: None)
+        monkeypatch.setattr(elastic_job, "next_generation", self.noting("next_generation"))
+        for name in ("shutdown", "init"):
+            monkeypatch.setattr(_elastic_loop, name, self.noting(name))
+        monkeypatch.setattr(_elastic_loop, "any_rank", lambda flag: flag)
+
+    def noting(self, name: str) -> Callable[[], None]:
+        return lambda: self.calls.append(name)
+
+
+def train_with(*steps: Any) -> Any:
+    left = list(steps)
+
+    @_elastic_loop.run
+    def train(state: Any) -> Any:
+        step = left.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    return train(ObjectState(lambda obj: obj, lambda: 0))
+
+
+def test_s17_an_elastic_job_goes_on_in_the_next_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(monkeypatch, is_elastic=True)
+    assert train_with(HorovodInternalError("rank 2 was lost"), "done") == "done"
+    assert job.calls == ["shutdown", "next_generation", "init"]
+
+
+def test_other_jobs_begin_anew_with_the_same_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(monkeypatch, is_elastic=False)
+    assert train_with(HorovodInternalError("failed"), "done") == "done"
+    assert job.calls == ["shutdown", "init"]
+
+
+def test_a_worker_that_the_job_does_not_want_any_more_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Job(monkeypatch, is_elastic=True)
+
+    def refuse() -> None:
+        raise RuntimeError("this host and slot were removed from the job")
+
+    monkeypatch.setattr(elastic_job, "next_generation", refuse)
+    with pytest.raises(RuntimeError, match="removed"):
+        train_with(HorovodInternalError("rank 2 was lost"), "never")
+
+
+class UnknownError(Exception):
+    """Has the name of an error of TensorFlow."""
+
+
+def test_errors_of_frameworks_that_are_ours_count_as_losses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Job(monkeypatch, is_elastic=True)
+    assert train_with(UnknownError("HorovodAllreduce: rank 1 was lost"), "done") == "done"
+    with pytest.raises(UnknownError):
+        train_with(UnknownError("of TensorFlow itself"), "never")
+
+
+def test_a_job_that_has_lost_its_launcher_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Job(monkeypatch, is_elastic=True)
+
+    def lost() -> None:
+        raise HorovodInternalError("the launcher is lost")
+
+    monkeypatch.setattr(elastic_job, "next_generation", lost)
+    with pytest.raises(RuntimeError, match="cannot continue: the launcher") as caught:
+        train_with(HorovodInternalError("rank 2 was lost"), "never")
+    assert not isinstance(caught.value, HorovodInternalError)
+
+
+@pytest.mark.parametrize(("added", "removed"), [(True, False), (False, True), (True, True)])
+def test_s17_the_launchers_announcements_interrupt(
+    added: bool, removed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(monkeypatch, is_elastic=True)
+    update = elastic_job.Update(added=added, removed=removed, timestamp=1.0)
+    pending = [update, None, None]
+    monkeypatch.setattr(elastic_job, "pending_update", lambda: pending.pop(0))
+    syncs: list[bool] = []
+    monkeypatch.setattr(_elastic_loop, "any_rank", syncs.append)
+    calls = []
+
+    @_elastic_loop.run
+    def train(state: Any) -> None:
+        calls.append("train")
+        state.commit()
+
+    train(ObjectState(lambda obj: obj, lambda: 0))
+    assert len(calls) == 2 and len(pending) == 1
+    assert job.calls == ["shutdown", "next_generation", "init"]
+    assert syncs == [True, added]
+
+
+def test_the_state_is_not_taken_from_a_process_that_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has joined, and all others were lost before it had received their state."""
+    monkeypatch.setattr(elastic_job, "is_elastic", lambda: True)
+    monkeypatch.setattr(elastic_job, "generation", lambda: 3)
+    monkeypatch.setattr(_elastic_loop, "allgather_object", lambda flag, name: [flag])
+    monkeypatch.setattr(_elastic_loop, "rank", lambda: 0)
+    monkeypatch.setattr(_elastic_loop._process, "has_state", False)
+    with pytest.raises(RuntimeError, match=r"generation 3 .* all ranks that had the state"):
+        train_with("never")
+    monkeypatch.setattr(_elastic_loop, "rank", lambda: 1)
+    assert train_with("done") == "done"
+    monkeypatch.setattr(_elastic_loop, "rank", lambda: 0)
+    assert train_with("it has the state now") == "it has the state now"
