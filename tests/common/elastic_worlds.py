@@ -101,7 +101,7 @@ class Worker:
             self.request = None
 
     def run(self) -> Life:
-        """As `run_fn` does."""
+        """As `run` does."""
         is_reset_due, is_sync_due = False, True
         while True:
             try:
@@ -113,6 +113,7 @@ class Worker:
                 if (yield AnyRank(is_sync_due)):
                     yield Call("sync")
                 yield from self.train()
+                yield AnyRank(False)
                 return
             except HorovodInternalError:
                 self.state.restore()

@@ -23,6 +23,7 @@ class Job:
         for name in ("shutdown", "init"):
             monkeypatch.setattr(_elastic_loop, name, self.noting(name))
         monkeypatch.setattr(_elastic_loop, "any_rank", lambda flag: flag)
+        monkeypatch.setattr(_elastic_loop, "is_initialized", lambda: True)
 
     def noting(self, name: str) -> Callable[[], None]:
         return lambda: self.calls.append(name)
@@ -64,6 +65,32 @@ def test_a_worker_that_the_job_does_not_want_any_more_ends(
     monkeypatch.setattr(elastic_job, "next_generation", refuse)
     with pytest.raises(RuntimeError, match="removed"):
         train_with(HorovodInternalError("rank 2 was lost"), "never")
+
+
+def test_a_rank_that_has_returned_begins_anew_with_those_that_have_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Job(monkeypatch, is_elastic=True)
+    answers: list[Any] = [True, HorovodInternalError("rank 2 was lost at its last commit"), True]
+
+    def any_rank(flag: bool) -> bool:
+        answer = answers.pop(0) if answers else flag
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    monkeypatch.setattr(_elastic_loop, "any_rank", any_rank)
+    assert train_with("returned", "returned again") == "returned again"
+    assert job.calls == ["shutdown", "next_generation", "init"]
+
+
+def test_a_function_that_shuts_down_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    Job(monkeypatch, is_elastic=False)
+    calls: list[bool] = []
+    monkeypatch.setattr(_elastic_loop, "any_rank", calls.append)
+    monkeypatch.setattr(_elastic_loop, "is_initialized", lambda: False)
+    assert train_with("done") == "done"
+    assert calls == [True]
 
 
 class UnknownError(Exception):
@@ -113,7 +140,7 @@ def test_s17_the_launchers_announcements_interrupt(
     train(ObjectState(lambda obj: obj, lambda: 0))
     assert len(calls) == 2 and len(pending) == 1
     assert job.calls == ["shutdown", "next_generation", "init"]
-    assert syncs == [True, added]
+    assert syncs == [True, added, False]
 
 
 def test_the_state_is_not_taken_from_a_process_that_has_none(
@@ -123,6 +150,7 @@ def test_the_state_is_not_taken_from_a_process_that_has_none(
     monkeypatch.setattr(elastic_job, "is_elastic", lambda: True)
     monkeypatch.setattr(elastic_job, "generation", lambda: 3)
     monkeypatch.setattr(_elastic_loop, "allgather_object", lambda flag, name: [flag])
+    monkeypatch.setattr(_elastic_loop, "is_initialized", lambda: True)
     monkeypatch.setattr(_elastic_loop, "rank", lambda: 0)
     monkeypatch.setattr(_elastic_loop._process, "has_state", False)
     with pytest.raises(RuntimeError, match=r"generation 3 .* all ranks that had the state"):

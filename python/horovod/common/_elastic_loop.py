@@ -11,7 +11,7 @@ from horovod.common import elastic_job
 from horovod.common._objects import allgather_object
 from horovod.common.elastic import State, added, removed, run_fn
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.front import init, rank, shutdown
+from horovod.common.front import init, is_initialized, rank, shutdown
 
 #: In the text of an error of TensorFlow that says that an operation of ours has failed.
 _OURS = re.compile(
@@ -37,8 +37,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     Calls `state.sync()`, then `func`. Calls `func` again after each change: if a rank was lost,
     with the last committed state; if hosts were added or removed, with the current state. In
     between it restarts the job in this process (`shutdown`, `init`), with a new rank and size, and
-    calls the reset callbacks of the state. In a job that is not elastic the ranks stay the same: if
-    one is lost, the launcher ends the job.
+    calls the reset callbacks of the state. It returns when `func` has returned on all ranks.
+
+    In a job that is not elastic the ranks stay the same: if one is lost, the launcher ends the job.
 
     Errors of TensorFlow and JAX that say that an operation of Horovod has failed count as
     HorovodInternalError.
@@ -53,11 +54,14 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     def translated(*args: Any, **kwargs: Any) -> Any:
         _process.has_state = True
         try:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
         except Exception as error:
             if not is_ours(error):
                 raise
             raise HorovodInternalError(str(error)) from error
+        if is_initialized():  # all ranks return, or none: those that begin anew need the others
+            any_rank(False)
+        return result
 
     repeated = run_fn(translated, restart, any_rank)
 
@@ -101,7 +105,7 @@ def restart() -> None:
 
 
 def any_rank(flag: bool) -> bool:
-    """Returns whether `flag` is true on any rank: whether the ranks sync. Collective.
+    """Returns whether `flag` is true on any rank, such as whether the ranks sync. Collective.
 
     Raises: RuntimeError if they would receive the state of a process that has none, because all
     that had it were lost.
@@ -113,4 +117,4 @@ def any_rank(flag: bool) -> bool:
             "state of training were lost before this one, now rank 0, received it; start the job "
             "again"
         )
-    return any(allgather_object(flag, name="elastic_sync_is_due"))
+    return any(allgather_object(flag, name="elastic_any_rank"))
