@@ -16,6 +16,7 @@ from horovod.common import elastic
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic import ElasticSampler, TorchState
 from horovod.torch.elastic import state as states
+from horovod.torch.elastic._copies import Copying
 
 Begin = Callable[[int], Double]
 
@@ -171,6 +172,54 @@ def test_a_loss_in_the_middle_of_a_sync_leaves_the_last_save_complete(
         state.sync()
     state.restore()
     assert same(snapshot(model), before)
+
+
+def test_saves_reuse_their_memory(double: Begin) -> None:
+    double(1)
+    model = make_model()
+    optimizer = torch.optim.Adam(model.parameters())
+    state: Any = TorchState(model, optimizer)
+    train_once(model, optimizer)
+    state.save()
+    saved = state._handlers["model"]._saved, state._handlers["optimizer"]._saved
+    moment = saved[1]["state"][0]["exp_avg"]
+    weight = saved[0]["0.weight"]
+    train_once(model, optimizer)
+    state.save()
+    assert state._handlers["model"]._saved["0.weight"] is weight
+    assert state._handlers["optimizer"]._saved["state"][0]["exp_avg"] is moment
+    assert weight.data_ptr() != model[0].weight.data_ptr() and weight.equal(model[0].weight)
+    assert state._handlers["model"]._saved._metadata == model.state_dict()._metadata
+
+
+def test_copies_keep_what_is_one_object(double: Begin) -> None:
+    double(1)
+    shared, alone = torch.ones(2), torch.zeros(2)
+    first = Copying().copied({"a": shared, "b": [shared, 1], "c": alone}, None)
+    assert first["a"] is first["b"][0] and first["a"] is not shared
+    second = Copying().copied({"a": alone, "b": [shared, {2}], "c": torch.ones(3)}, first)
+    assert second["a"] is first["a"] and second["a"].equal(alone)
+    assert second["b"][0] is not second["a"] and second["b"] == [second["b"][0], {2}]
+    assert second["b"][0].equal(shared) and second["c"].equal(torch.ones(3))
+
+
+def test_an_interrupted_save_is_not_restored(
+    double: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double(1)
+    state: Any = TorchState(make_model(), epoch=0)
+
+    def interrupted(handler: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(states.ModelStateHandler, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            state.save()
+    with pytest.raises(RuntimeError, match="interrupted its last save"):
+        state.restore()
+    state.save()
+    state.restore()
 
 
 def test_schedulers_stay_the_same_objects(double: Begin) -> None:

@@ -87,10 +87,12 @@ SAMPLERS: Registry = [(ElasticSampler, SamplerStateHandler)]
 class HandledState(ObjectState):
     """An ObjectState whose values of types in `registry` are saved by handlers.
 
-    Assigning a new object to an attribute with a handler saves it.
+    Assigning a new object to an attribute with a handler saves it. A save that was interrupted, as
+    by KeyboardInterrupt, cannot be restored: its parts would differ in age.
     """
 
     _handlers: dict[str, StateHandler]
+    _is_complete = True  # the last save
 
     def __init__(
         self,
@@ -116,11 +118,18 @@ class HandledState(ObjectState):
             handler.set_value(value)
 
     def save(self) -> None:
+        self._is_complete = False
         for handler in self._handlers.values():
             handler.save()
         super().save()
+        self._is_complete = True
 
     def restore(self) -> None:
+        if not self._is_complete:
+            raise RuntimeError(
+                "the state cannot be restored, because an exception has interrupted its last save; "
+                "let that exception end the process"
+            )
         for handler in self._handlers.values():
             handler.restore()
         super().restore()

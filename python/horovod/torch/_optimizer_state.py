@@ -214,14 +214,15 @@ class Setting:
         gets a new tensor."""
         if not (isinstance(held, torch.Tensor) and isinstance(value, torch.Tensor)):
             return value
-        if held is value or not _fits(held, value):
+        if held is value or not fits(held, value):
             return value
         if self._set.setdefault(id(held), value) is not value:
             return value
         return held.copy_(value)
 
 
-def _fits(held: torch.Tensor, value: torch.Tensor) -> bool:
+def fits(held: torch.Tensor, value: torch.Tensor) -> bool:
+    """Returns whether `held` can be set to `value` by a copy, and is then equal to it in all."""
     return (
         type(held) is type(value)
         and (held.shape, held.dtype, held.device) == (value.shape, value.dtype, value.device)

@@ -15,6 +15,7 @@ from horovod.common._elastic_handlers import (
     StateHandler,
 )
 from horovod.torch._devices import settle_devices
+from horovod.torch.elastic._copies import Copying
 from horovod.torch.functions import (
     broadcast_object,
     broadcast_optimizer_state,
@@ -33,14 +34,22 @@ __all__ = [
 ]
 
 
-class ModelStateHandler(StateDictHandler):
+class _TensorsHandler(StateDictHandler):
+    """Saves into the memory of the last save. An exception that interrupts this ends the training:
+    see HandledState."""
+
+    def save(self) -> None:
+        self._saved = Copying().copied(self.value.state_dict(), getattr(self, "_saved", None))
+
+
+class ModelStateHandler(_TensorsHandler):
     """A torch.nn.Module: its parameters and buffers."""
 
     def receive(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
 
 
-class OptimizerStateHandler(StateDictHandler):
+class OptimizerStateHandler(_TensorsHandler):
     """A torch.optim.Optimizer: its state and options."""
 
     def receive(self) -> None:
