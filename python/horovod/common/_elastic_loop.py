@@ -74,9 +74,11 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Process:
-    """`has_state`: it has called a training function, so it had the state of the job then."""
+    """`has_state`: it began with the job, or has called a training function after a sync."""
 
-    has_state = False
+    def __init__(self) -> None:
+        # Imported before init: a worker that was started later has no place yet.
+        self.has_state = not elastic_job.is_elastic() or elastic_job.generation() == 0
 
 
 _process = _Process()
@@ -110,8 +112,7 @@ def any_rank(flag: bool) -> bool:
     Raises: RuntimeError if they would receive the state of a process that has none, because all
     that had it were lost.
     """
-    is_late = elastic_job.is_elastic() and elastic_job.generation() > 0
-    if is_late and rank() == 0 and not _process.has_state:
+    if not _process.has_state and rank() == 0:
         raise RuntimeError(
             f"generation {elastic_job.generation()} of the elastic job: all ranks that had the "
             "state of training were lost before this one, now rank 0, received it; start the job "
