@@ -1,0 +1,103 @@
+"""Elastic jobs of horovodrun that train with torch: what counts when ranks are killed and join."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_jobs import launcher
+from ranks import JOB_SECONDS, needs_job
+
+SAMPLES = 100
+
+# Epochs go on until a replacement has joined, and then for one more. `used` has what all ranks have
+# used in the steps of an epoch, and is committed with the parameters; `history` has for each epoch
+# how many samples were used, how many different ones, and how many were repeated on how many ranks.
+TRAINING = """
+import json, os, signal, sys, time
+import torch
+import horovod.torch as hvd
+from horovod.common import elastic_job
+
+victim, samples, result = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+hvd.init()
+torch.set_num_threads(1)
+torch.manual_seed(hvd.rank())
+model = torch.nn.Linear(1, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01))
+sampler = hvd.elastic.ElasticSampler(range(samples))
+loader = torch.utils.data.DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
+state = hvd.elastic.TorchState(
+    model, optimizer, sampler=sampler, epoch=0, used=[], history=[], last=None
+)
+pids = []
+state.register_reset_callbacks([lambda: pids.append((elastic_job.generation(), hvd.rank()))])
+
+def step(number, batch):
+    if (elastic_job.generation(), hvd.rank(), number) == (0, victim, 5):
+        os.kill(os.getpid(), signal.SIGKILL)
+    optimizer.zero_grad()
+    model(batch[:, None] / samples).square().mean().backward()
+    optimizer.step()
+    state.used = [*state.used, *hvd.allgather_object(batch.tolist())]
+    sampler.record_batch(number, len(batch))
+    if number % 3 == 0:
+        state.commit()
+    if hvd.size() < 3:
+        time.sleep(0.02)
+
+@hvd.elastic.run
+def train(state):
+    while state.last is None or state.epoch <= state.last:
+        sampler.set_epoch(state.epoch)
+        for number, batch in enumerate(loader, 1):
+            step(number, batch)
+        used = [index for part in state.used for index in part]
+        summary = [len(used), len(set(used)), sampler.repeated_num, hvd.size()]
+        state.history = [*state.history, summary]
+        state.used = []
+        if hvd.size() == 3 and elastic_job.generation() > 0 and state.last is None:
+            state.last = state.epoch + 1
+        state.epoch += 1
+        state.commit()
+
+train(state)
+told = hvd.allgather_object([parameter.tolist() for parameter in model.parameters()])
+if hvd.rank() == 0:
+    with open(result, "w") as file:
+        json.dump({"history": state.history, "resets": pids, "parameters": told}, file)
+hvd.shutdown()
+"""
+
+
+def elastic_job(folder: Path, victim: int) -> Any:
+    """Runs the training on 3 ranks, of which one is killed; returns what rank 0 has written."""
+    (folder / "train.py").write_text(TRAINING)
+    result = folder / "result.json"
+    program, numbers = launcher(), ["-np", "3", "--min-np", "2"]
+    command = [sys.executable, "train.py", str(victim), str(SAMPLES), str(result)]
+    ended = subprocess.run(
+        [str(program), *numbers, *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=JOB_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return json.loads(result.read_text())
+
+
+@needs_job
+@pytest.mark.parametrize("victim", [0, 1])
+def test_every_sample_counts_once_in_an_elastic_job(victim: int, tmp_path: Path) -> None:
+    told = elastic_job(tmp_path, victim)
+    sizes = [size for _, _, _, size in told["history"]]
+    assert len(sizes) >= 2 and sizes[-1] == 3
+    assert [generation for generation, _ in told["resets"]][:2] == [1, 2]
+    for used, different, repeated, _ in told["history"]:
+        assert different == SAMPLES and used - SAMPLES == repeated <= 2
+    assert all(one == told["parameters"][0] for one in told["parameters"])
