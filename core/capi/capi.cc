@@ -127,10 +127,13 @@ std::shared_ptr<Context> start_in_elastic_job(hvd::Membership& membership,
     take_place(membership, environment);
     if (auto context = try_to_start(environment, options)) return context;
     if (tried == kMostGenerations)
-      hvd::fail(Code::peer_lost, fmt::format("{} generations have not formed, the last one since: {}",
-                                             tried, hvd::last_error()));
-    hvd::log(hvd::LogLevel::warning, "asking for a place in the next generation, since this one "
-                                     "has not formed: " + hvd::last_error());
+      hvd::fail(Code::peer_lost,
+                fmt::format("{} generations have not formed, the last one since: {}", tried,
+                            hvd::last_error()));
+    hvd::log(hvd::LogLevel::warning,
+             "asking for a place in the next generation, since this one "
+             "has not formed: " +
+                 hvd::last_error());
     membership.ask();
   }
 }

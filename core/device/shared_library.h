@@ -50,8 +50,8 @@ struct LibrarySearch {
   std::optional<SharedLibrary> library;
   std::vector<std::string> reasons;  ///< messages of the dynamic loader
 
-  /// Loads the first candidate that exists, with symbols that other libraries do not see. Any thread
-  /// may call it; searches take turns.
+  /// Loads the first candidate that exists, with symbols that other libraries do not see. Any
+  /// thread may call it; searches take turns.
   static LibrarySearch first_of(const std::vector<Candidate>& candidates);
 };
 
