@@ -56,6 +56,15 @@ def test_the_demo_compiles_while_pip_installs_torch() -> None:
     }
 
 
+def test_a_missing_compiler_is_named_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "WHEELS", tmp_path)
+    monkeypatch.setitem(setup.WITH_CCACHE, "CXX", "c++-that-is-missing -m64")
+    with pytest.raises(Failed, match=r"no C\+\+ compiler `c\+\+-that-is-missing`; .*install g\+\+"):
+        setup.build_wheel(COMPLETE, "")
+
+
 def test_without_the_package_nothing_is_compiled() -> None:
     planned = [step.title for step in steps_of(FOR_TESTS, with_package=False)]
     assert planned == ["Debian packages", "build tools", "environment"]

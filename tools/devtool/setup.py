@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -219,10 +220,20 @@ def package_fingerprint(*others: str) -> str:
     return digest.hexdigest()
 
 
+def check_compiler() -> None:
+    compiler = shlex.split(WITH_CCACHE["CXX"])[0]
+    if shutil.which(compiler) is None:
+        raise Failed(
+            f"there is no C++ compiler `{compiler}`; install it (apt-get install g++), or set CXX "
+            "to one of GCC 12 or Clang 16, or later"
+        )
+
+
 def build_wheel(package: Package, fingerprint: str) -> Path:
     """Builds the package once for all environments, independent of their frameworks."""
     stamp = WHEELS / "fingerprint"
     if not package.is_there(stamp, fingerprint):
+        check_compiler()
         shutil.rmtree(WHEELS, ignore_errors=True)
         must(
             [
