@@ -36,8 +36,13 @@ def listed_ranks(given: Iterable[int] | Any, what: str) -> list[int]:
 
 def _rank(value: Any, what: str, values: list[Any]) -> int:
     try:
-        if not isinstance(value, bool):  # what is given here may be a mask
+        if not _is_bool(value):  # what is given here may be a mask
             return operator.index(value)
     except (TypeError, RuntimeError):  # of torch for a tensor of several elements
         pass
     raise ValueError(f"{what} expects ranks, which are whole numbers, got {value!r} in {values!r}")
+
+
+def _is_bool(value: Any) -> bool:
+    """Also for a scalar of NumPy or torch, which may count as a whole number there."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
