@@ -314,6 +314,7 @@ def test_a_set_takes_any_iterable_of_ranks_and_sorts_them() -> None:
         ([0, "1"], "whole numbers, got '1'"),
         ([True, False], "whole numbers, got True"),
         ([np.True_], "whole numbers, got"),
+        ([torch.tensor(True)], "whole numbers, got"),
         ([torch.tensor([0, 1])], "whole numbers, got"),
         ([[0], [1]], r"whole numbers, got \[0\]"),
         ({0, "1"}, "whole numbers, got '1'"),
