@@ -39,9 +39,12 @@ class Loan {
   }
 
   /// Returns the name of an operation that uses memory of `owner`, None if there is none.
-  static nb::object borrower_of(nb::handle owner) {
+  /// `identity`: an attribute that all objects of one owner have in common; None if an owner has
+  /// only one object.
+  static nb::object borrower_of(nb::handle owner, nb::handle identity) {
+    const nb::object wanted = identity_of(owner, identity);
     for (const Loan* loan = all().next_; loan != &all(); loan = loan->next_) {
-      if (loan->has(owner)) return loan->name_;
+      if (loan->has(wanted, identity)) return loan->name_;
     }
     return nb::none();
   }
@@ -70,10 +73,18 @@ class Loan {
     return head;
   }
 
-  bool has(nb::handle owner) const {
-    if (!PyTuple_CheckExact(owners_.ptr())) return owners_.is(owner);
+  static nb::object identity_of(nb::handle owner, nb::handle identity) {
+    return identity.is_none() ? nb::borrow(owner) : nb::getattr(owner, identity, nb::none());
+  }
+  static bool is(nb::handle owner, nb::handle wanted, nb::handle identity) {
+    if (identity.is_none()) return owner.is(wanted);
+    return identity_of(owner, identity).equal(wanted);
+  }
+
+  bool has(nb::handle wanted, nb::handle identity) const {
+    if (!PyTuple_CheckExact(owners_.ptr())) return is(owners_, wanted, identity);
     for (nb::handle one : nb::borrow<nb::tuple>(owners_)) {
-      if (one.is(owner)) return true;
+      if (is(one, wanted, identity)) return true;
     }
     return false;
   }

@@ -396,11 +396,11 @@ NB_MODULE(_core, m) {
   m.def("reader", &make_reader, "types"_a, "owner_of"_a, "is_negated"_a);
   m.def(
       "borrower_of",
-      [](nb::handle owner) {
+      [](nb::handle owner, nb::handle identity) {
         released().drop_all();
-        return Loan::borrower_of(owner);
+        return Loan::borrower_of(owner, identity);
       },
-      "owner"_a);
+      "owner"_a, "identity"_a.none() = nb::none());
   m.def("addresses", &addresses, "reader"_a, "items"_a);
   nb::class_<GradientNotes>(m, "GradientNotes")
       .def("__init__", &make_notes, "reader"_a, "begin"_a, "enough"_a, "unexpected"_a,

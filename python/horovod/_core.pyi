@@ -198,9 +198,10 @@ def reader(
     negative values; such a tensor is not read.
     """
 
-def borrower_of(owner: Any) -> str | None:
+def borrower_of(owner: Any, identity: str | None = None) -> str | None:
     """Returns the name of an operation that uses the memory of `owner`, an object from the
-    description of a tensor or from `owner_of`. None if no operation uses it."""
+    description of a tensor or from `owner_of`. None if no operation uses it. `identity`: an
+    attribute that all objects of one owner have in common, if there can be several."""
 
 def addresses(reader: Any, items: list[Any]) -> bytes:
     """Returns the address of each tensor, 8 bytes each in native byte order.

@@ -31,8 +31,19 @@ _OF_STORAGES = (
 _OF_TENSORS = ("resize_", "resize_as_")
 
 
+def _identity() -> str | None:
+    """Older torch makes an object for a storage each time that it is asked for one."""
+    tensor = torch.empty(1)
+    return None if tensor.untyped_storage() is tensor.untyped_storage() else "_cdata"
+
+
+_IDENTITY = _identity()
+
+
 def _refuse_if_lent(storage: torch.UntypedStorage, doing: str) -> None:
-    borrower = core.borrower_of(storage) if core.is_initialized() else None  # or in a forked child
+    if not core.is_initialized():  # or in a forked child
+        return
+    borrower = core.borrower_of(storage, _IDENTITY)
     if borrower is None or (doing.startswith("_share") and storage.is_shared()):
         return
     raise RuntimeError(
