@@ -26,7 +26,7 @@ import _horovod_torch_backend
 from horovod.common import front
 from horovod.common.front import *  # noqa: F403
 from horovod.common.util import check_extension
-from horovod.torch import _operations, _resizing, elastic
+from horovod.torch import _library, _operations, _resizing, elastic
 from horovod.torch import mpi_ops as mpi_ops
 from horovod.torch._group import Group
 from horovod.torch._operations import *  # noqa: F403
@@ -42,6 +42,7 @@ from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 _resizing.guard()
+_library.leave_uncompiled("horovod")
 _horovod_torch_backend.register()
 
 __all__ = [

@@ -4,12 +4,15 @@ Only compiled code calls them (`horovod::allreduce` and so on); other calls go s
 runtime. An operator does at run time what the function does, its checks and the number of an
 unnamed operation included. A result that compiled code does not use is not asked for: ranks must
 use the same ones. torch before 2.4 cannot make such operators: there a compiled function
-is cut at an operation.
+is cut at an operation, and the operation itself is not compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -45,3 +48,33 @@ def define(
     operator = _custom_op(f"horovod::{name}", run, mutates_args=(), schema=f"({parameters}")
     operator.register_fake(like)
     operator.register_autograd(backward, setup_context=remember)
+
+
+def leave_uncompiled(package: str) -> None:
+    """Makes torch before 2.4 compile none of the functions that `package` has loaded: its compiler
+    fails in some of them. Importing the compiler to tell it would take half a second."""
+    if _custom_op is not None:
+        return
+    compiler: Any = torch._C._dynamo.eval_frame
+    loaded = [name for name in sys.modules if name.partition(".")[0] == package]
+    for function in _functions_in(*loaded):
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
+        for code in _codes_in(function.__code__):
+            compiler.skip_code(code)
+
+
+def _functions_in(*modules: str) -> Iterator[types.FunctionType]:
+    for name in modules:
+        values = [*vars(sys.modules[name]).values()]
+        classes = [each for each in values if inspect.isclass(each) and each.__module__ == name]
+        for value in [*values, *(each for kind in classes for each in vars(kind).values())]:
+            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            if isinstance(function, types.FunctionType) and function.__module__ in modules:
+                yield function
+
+
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes_in(constant)
