@@ -97,7 +97,8 @@ def select(items: list[pytest.Item]) -> None:
     """Remembers which tests are wanted, so that one job can run them all."""
     for item in items:
         wanted = getattr(getattr(item, "function", None), "on_ranks", None)
-        if wanted is not None:
+        skips = [mark.args[0] for mark in item.iter_markers("skipif")]
+        if wanted is not None and True not in skips:
             fresh, key = wanted
             jobs.select((item.callspec.params["np"], fresh), key)  # type: ignore[attr-defined]
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from core_double import Double
 from ranks import on_ranks
+from torch_versions import SCALES_ON_CPUS, needs_torch
 
 import horovod.torch as hvd
 from horovod.common.exceptions import HorovodMismatchError
@@ -151,10 +152,9 @@ def test_clipping_needs_nothing() -> None:
         assert float((now - then).norm()) < 1e-2
 
 
+@needs_torch(SCALES_ON_CPUS, "a GradScaler for CPUs")
 @on_ranks(2)
 def test_all_ranks_skip_the_same_scaled_steps() -> None:
-    if not hasattr(torch.amp, "GradScaler"):
-        return  # torch before 2.3 scales on GPUs only
     model = make_model()
     optimizer = wrapped(model)
     scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=1000)

@@ -14,14 +14,13 @@ from core_double import Double
 from rank_jobs import watch
 from ranks import on_ranks
 from reference import EVERYWHERE, same
+from torch_versions import has_torch, needs_torch
 
 import horovod.torch as hvd
 from horovod.torch import _library
 
 Begin = Callable[[int], Double]
-needs_operators = pytest.mark.skipif(
-    not hasattr(torch.library, "custom_op"), reason="this torch cannot make such operators"
-)
+needs_operators = needs_torch("2.4", "torch.library.custom_op")
 
 
 def function(x: torch.Tensor) -> torch.Tensor:
@@ -125,7 +124,7 @@ def check_compiled(backend: str, **options: Any) -> None:
 
 @on_ranks(*EVERYWHERE)
 def test_compiled_functions_compute_the_same_on_all_ranks() -> None:
-    check_compiled("aot_eager", fullgraph=hasattr(torch.library, "custom_op"))
+    check_compiled("aot_eager", fullgraph=has_torch("2.4"))
 
 
 @needs_operators

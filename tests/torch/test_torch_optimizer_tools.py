@@ -11,15 +11,12 @@ import pytest
 import torch
 from core_double import Double
 from small_models import gradients, loss_of, make_model, wrapped
+from torch_versions import SCALES_ON_CPUS, needs_torch
 
 import horovod.torch as hvd
 
 Begin = Callable[[int], Double]
-
-
-needs_cpu_scaler = pytest.mark.skipif(
-    not hasattr(torch.amp, "GradScaler"), reason="torch before 2.3 scales on GPUs only"
-)
+needs_cpu_scaler = needs_torch(SCALES_ON_CPUS, "a GradScaler for CPUs")
 
 
 def test_learning_rate_schedules_work_before_and_after_wrapping(double: Begin) -> None:

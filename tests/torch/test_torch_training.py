@@ -11,6 +11,7 @@ import pytest
 import torch
 from ranks import MANY, NARROW, on_ranks
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch_versions import SCALES_ON_CPUS, needs_torch
 
 import horovod.torch as hvd
 
@@ -170,11 +171,10 @@ def test_some_ranks_may_have_no_backward_pass() -> None:
     assert_bit_equal_everywhere(model.parameters())
 
 
+@needs_torch(SCALES_ON_CPUS, "a GradScaler for CPUs")
 @on_ranks(2, 3)
 def test_all_ranks_skip_the_same_scaled_steps() -> None:
     """One rank overflows; all must skip, also when a parameter is unused or a pass is missing."""
-    if not hasattr(torch.amp, "GradScaler"):
-        return  # torch before 2.3 scales on GPUs only
     for make, passes in ((make_model, 1), (make_model, 2), (Branching, 1)):
         model = make().double()
         optimizer = hvd.DistributedOptimizer(
