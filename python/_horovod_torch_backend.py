@@ -21,7 +21,8 @@ class _Asked:
     torch must have no plugin: it gives "cpu:gloo" a default backend only if there is none."""
 
     def __get__(self, instance: Any, backend: Any) -> str:
-        setattr(backend, NAME.upper(), NAME)
+        delattr(backend, NAME.upper())  # torch before 2.7 registers no backend that it knows
+        backend.backend_list.remove(NAME)
         backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
         return NAME
 

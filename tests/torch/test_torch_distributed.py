@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -324,8 +325,9 @@ def test_groups_are_made_by_their_members_alone() -> None:
         movements_in(group, members)
     for group, members in ((whole, [0, 1, 2]), (alone, [rank])):
         movements_in(group, members)
-    with pytest.raises(ValueError, match="ascending"):
-        dist.new_group([2, 1, 0], sort_ranks=False)
+    if "sort_ranks" in inspect.signature(dist.new_group).parameters:  # older torch always sorts
+        with pytest.raises(ValueError, match="ascending"):
+            dist.new_group([2, 1, 0], sort_ranks=False)
 
 
 def movements_in(group: Any, members: list[int]) -> None:

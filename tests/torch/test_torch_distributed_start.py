@@ -17,10 +17,16 @@ import torch
 import torch.distributed as dist
 from ranks import needs_job, run_job, tell
 from torch.distributed import distributed_c10d
+from torch_versions import has_torch, needs_torch
+
+#: torch finds the backend without an import from then on.
+FINDS_BACKENDS = "2.5"
 
 
 def unchanged_script() -> None:
     import_of_ours = "horovod.torch" in sys.modules
+    if not has_torch(FINDS_BACKENDS):
+        import horovod.torch  # noqa: F401
     dist.init_process_group("hvd")
     rank = dist.get_rank()
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
@@ -126,6 +132,8 @@ def test_time_in_which_the_process_was_suspended_is_not_waited_for(
 
 
 def spawned(rank: int, store: str) -> None:
+    if not has_torch(FINDS_BACKENDS):
+        import horovod.torch  # noqa: F401
     if rank == 0:  # it alone seems to have been started by a launcher, with this rank
         os.environ.update(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2")
     dist.init_process_group("hvd", init_method=f"file://{store}", rank=rank, world_size=2)
@@ -170,8 +178,11 @@ def end_by_a_timeout(rank: int, store: dist.Store) -> None:
     from horovod.common.exceptions import HorovodInternalError
 
     world = begun(rank, store)
-    with pytest.warns(UserWarning, match="only supported for either nccl or gloo"):
-        distributed_c10d._set_pg_timeout(timedelta(seconds=4), world)
+    if has_torch("2.3"):
+        with pytest.warns(UserWarning, match="only supported for either nccl or gloo"):
+            distributed_c10d._set_pg_timeout(timedelta(seconds=4), world)
+    else:
+        world.set_timeout(timedelta(seconds=4))
     late = torch.ones(1)
     dist.all_reduce(late)
     if rank == 0:
@@ -225,6 +236,7 @@ print(dist.Backend("hvd"), [*dist.Backend._plugins])
 """
 
 
+@needs_torch(FINDS_BACKENDS, "a backend by its entry point")
 @needs_job
 def test_a_backend_that_is_not_used_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "horovod").mkdir()

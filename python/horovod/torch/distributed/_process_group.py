@@ -16,6 +16,7 @@ import torch.distributed
 from horovod.common import front
 from horovod.common.basics import Average, Sum
 from horovod.torch.distributed import _memory
+from horovod.torch.distributed._before_2_7 import destroyed_with, keep_works_for_cpp
 from horovod.torch.distributed._checks import (
     check_parts,
     check_same_dtype,
@@ -75,6 +76,8 @@ class ProcessGroupHorovod(_Base):  # type: ignore[misc]
         return self._size
 
     def name(self) -> str:
+        for group in destroyed_with(self):
+            group.shutdown()
         return "hvd"
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -436,6 +439,9 @@ class ProcessGroupHorovod(_Base):  # type: ignore[misc]
                 each()
 
         return Work(All(parts, finish), outputs, self._lane.attendant)
+
+
+keep_works_for_cpp(ProcessGroupHorovod)
 
 
 def _restoring(flats: list[torch.Tensor], tensors: Tensors) -> Callable[[], None]:
