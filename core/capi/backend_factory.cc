@@ -18,6 +18,8 @@ std::string value_of(const Environment& environment, std::string_view variable) 
 /// Tensors of one batch may exceed a small fusion threshold.
 constexpr size_t kLeastScratchBytes = 4 * MiB;
 
+}  // namespace
+
 nccl::NcclOptions gpu_options(const Environment& environment, const Knobs& knobs,
                               const Identity& identity, const std::string& nccl_of_python) {
   return {.choice = knobs.gpu_operations,
@@ -28,12 +30,11 @@ nccl::NcclOptions gpu_options(const Environment& environment, const Knobs& knobs
           .visible = value_of(environment, "CUDA_VISIBLE_DEVICES"),
           .may_share = value_of(environment, "NCCL_MULTI_RANK_GPU_ENABLE") == "1",
           .slow_after = knobs.stall_check_disable ? std::chrono::seconds(0) : knobs.stall_check,
+          .peer_timeout = knobs.peer_timeout,
           .exits_if_stuck = value_of(environment, "HOROVOD_ELASTIC") == "1",
           .allreduce_in_levels = host_rules(knobs).allreduce_in_levels,
           .scratch_bytes = std::max(static_cast<size_t>(knobs.fusion_bytes), kLeastScratchBytes)};
 }
-
-}  // namespace
 
 BackendFactory::BackendFactory(const Environment& environment, const Knobs& knobs,
                                const Identity& identity, const std::string& nccl_of_python)

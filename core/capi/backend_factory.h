@@ -22,13 +22,16 @@ struct JobFacts {
   bool spare_cores = false;  ///< every rank of this host has its own core
 };
 
+/// `nccl_of_python`: see device::NcclPlaces.
+nccl::NcclOptions gpu_options(const Environment& environment, const Knobs& knobs,
+                              const Identity& identity, const std::string& nccl_of_python);
+
 /// Used only during the construction of a Context.
 class BackendFactory {
  public:
   /// Must be constructed before the rendezvous, which may use the PMIx of a running MPI
   /// (docs/decisions/0023). If MPI moves the tensors, blocks until all ranks have initialized it.
   /// Throws the errors of mpi::start_mpi().
-  /// `nccl_of_python`: see device::NcclPlaces.
   BackendFactory(const Environment& environment, const Knobs& knobs, const Identity& identity,
                  const std::string& nccl_of_python);
 

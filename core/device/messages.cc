@@ -212,6 +212,13 @@ std::string stuck_gpu_text(std::chrono::nanoseconds deadline) {
       std::chrono::duration_cast<std::chrono::seconds>(deadline).count());
 }
 
+std::string failed_ending_text(const std::string& failure) {
+  return fmt::format(
+      "the GPU work of this process could not be ended ({}): the GPU may stay busy and the memory "
+      "of the tensors in use. This process cannot use the GPU any more; end it and start a new one",
+      failure);
+}
+
 std::string nccl_version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }

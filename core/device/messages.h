@@ -95,8 +95,10 @@ struct SlowBatch {
 };
 std::string slow_gpu_text(const SlowBatch& batch);
 
-/// GPU work could not be ended after a loss.
+/// GPU work was not ended in time, after a loss or at the end of a job.
 std::string stuck_gpu_text(std::chrono::nanoseconds deadline);
+/// The end of GPU work has failed.
+std::string failed_ending_text(const std::string& failure);
 
 struct NcclFailure {
   std::string doing;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -32,23 +33,28 @@ enum class EndingKind : unsigned char {
 inline constexpr int kStuckGpuExitCode = 75;
 
 struct EndingOptions {
-  std::chrono::nanoseconds deadline = std::chrono::seconds(10);  ///< from the begin
-  /// Whether the process ends with kStuckGpuExitCode if the deadline is missed. Its other threads
-  /// may wait for the GPU, for ever; buffered output is lost.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(10);  ///< from the begin of an abort
+  /// From the begin of EndingKind::together: the other ranks and their GPUs may be late.
+  std::chrono::nanoseconds patience = std::chrono::seconds(30);
+  /// Whether the process ends with kStuckGpuExitCode if an abort misses the deadline or fails. Its
+  /// other threads may wait for the GPU, for ever; buffered output is lost.
   bool ends_process = false;
+  /// For tests: called before each start of a thread; throws as if there could be none.
+  std::function<void()> before_thread = [] {};
 };
 
 /// One ending. Used by one thread at a time.
 class Endings {
  public:
-  /// Begins it. Does not block.
-  Endings(Remains remains, EndingKind kind, const EndingOptions& options);
-  /// Waits until all has ended, up to the deadline. If it has not, logs that this process cannot
-  /// use the GPU any more, see require_usable_gpu(), and leaves the threads and the remains behind.
+  /// Begins it. Does not block. If no thread can be started for it, it fails.
+  Endings(Remains remains, EndingKind kind, EndingOptions options);
+  /// Waits until all has ended: an abort up to the deadline, an ending together up to the patience.
+  /// If it has not ended by then or has failed, logs that this process cannot use the GPU any more,
+  /// see require_usable_gpu(), and leaves the threads and the remains behind.
   ~Endings();
-  /// Whether all has ended, or the deadline is over. Does not block.
+  /// Whether all has ended, or the destructor would not wait. Does not block.
   bool is_over() const;
-  /// Continues as EndingKind::abort, because a rank was lost. Does not block.
+  /// Continues as EndingKind::abort, because a rank was lost. Does not block. The deadline begins.
   void abort();
   Endings(const Endings&) = delete;
   Endings& operator=(const Endings&) = delete;
@@ -58,8 +64,8 @@ class Endings {
   std::shared_ptr<State> state_;
 };
 
-/// Throws Error{invalid_argument} if an ending of this process has missed its deadline: work of it
-/// may still be queued on the GPU. Any thread may call it.
+/// Throws Error{invalid_argument} if an ending of this process has not ended its work: it may still
+/// be queued on the GPU. Any thread may call it.
 void require_usable_gpu();
 
 }  // namespace hvd::nccl

@@ -24,8 +24,9 @@ struct NcclOptions {
   std::string visible{};                  ///< CUDA_VISIBLE_DEVICES; empty: not set
   bool may_share = false;                 ///< NCCL_MULTI_RANK_GPU_ENABLE=1
   std::chrono::nanoseconds slow_after{};  ///< when a warning says that a batch hangs; 0: never
-  std::chrono::nanoseconds end_timeout = std::chrono::seconds(10);  ///< see EndingOptions
-  bool exits_if_stuck = false;                                      ///< in elastic jobs
+  std::chrono::nanoseconds end_timeout = std::chrono::seconds(10);  ///< of an abort
+  std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
+  bool exits_if_stuck = false;  ///< in elastic jobs
   bool allreduce_in_levels = false;                                 ///< if the group has levels
   // Limits of own buffers, equal on all ranks:
   size_t segment_bytes = kSegmentBytes;  ///< of staged batches

@@ -301,7 +301,9 @@ void NcclBackend::end_device_work() {
   const EndingKind kind = is_abandoned_ ? EndingKind::abort : EndingKind::together;
   endings_ = std::make_unique<Endings>(
       std::move(remains), kind,
-      EndingOptions{.deadline = options_.end_timeout, .ends_process = options_.exits_if_stuck});
+      EndingOptions{.deadline = options_.end_timeout,
+                    .patience = std::max(options_.end_timeout, options_.peer_timeout),
+                    .ends_process = options_.exits_if_stuck});
 }
 
 std::optional<std::chrono::nanoseconds> NcclBackend::poll_interval() const {

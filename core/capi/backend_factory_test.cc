@@ -1,0 +1,22 @@
+// What the knobs mean for GPUs.
+#include "core/capi/backend_factory.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace hvd {
+namespace {
+
+nccl::NcclOptions options_with(const Environment& environment) {
+  return gpu_options(environment, knobs_from(environment), Identity{}, "");
+}
+
+TEST(BackendFactory, RanksEndTheirGpuWorkTogetherWithinTheTimeoutForPeers) {
+  const auto options = options_with({{"HOROVOD_GLOO_TIMEOUT_SECONDS", "77"}});
+  EXPECT_EQ(options.peer_timeout, std::chrono::seconds(77));
+  EXPECT_EQ(options.end_timeout, std::chrono::seconds(10));
+}
+
+}  // namespace
+}  // namespace hvd
