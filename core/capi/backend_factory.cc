@@ -31,7 +31,7 @@ nccl::NcclOptions gpu_options(const Environment& environment, const Knobs& knobs
           .may_share = value_of(environment, "NCCL_MULTI_RANK_GPU_ENABLE") == "1",
           .slow_after = knobs.stall_check_disable ? std::chrono::seconds(0) : knobs.stall_check,
           .peer_timeout = knobs.peer_timeout,
-          .exits_if_stuck = value_of(environment, "HOROVOD_ELASTIC") == "1",
+          .exits_if_stuck = knobs.elastic,
           .allreduce_in_levels = host_rules(knobs).allreduce_in_levels,
           .scratch_bytes = std::max(static_cast<size_t>(knobs.fusion_bytes), kLeastScratchBytes)};
 }

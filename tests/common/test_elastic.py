@@ -328,3 +328,15 @@ def test_an_empty_state_sends_nothing() -> None:
         raise AssertionError("nothing to send")
 
     ObjectState(never, lambda: 0).sync()
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("1", True), ("true", True), ("Yes", True), ("on", True)]
+    + [("0", False), ("false", False), ("no", False), ("Off", False), ("", False)],
+)
+def test_the_words_for_an_elastic_job_are_those_of_the_knob(
+    monkeypatch: pytest.MonkeyPatch, word: str, expected: bool
+) -> None:
+    monkeypatch.setenv("HOROVOD_ELASTIC", word)
+    assert elastic.is_elastic() is expected
