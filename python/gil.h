@@ -103,6 +103,18 @@ class Unlocked {
   PyThreadState* state_;
 };
 
+/// Acquires the GIL on any thread, until its end.
+class Locked {
+ public:
+  Locked() : state_(stopping_at_the_end([] { return PyGILState_Ensure(); })) {}
+  ~Locked() { PyGILState_Release(state_); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
 /// Runs `call`, which must not throw, without the GIL.
 template <class Call>
 auto without_gil(Call call) {

@@ -264,9 +264,12 @@ struct Rendezvous {
         return PyObject_CallFunctionObjArgs(function.ptr(), called.ptr(), own.ptr(), nullptr);
       });
       if (result == nullptr) throw nb::python_error();
-      const auto text = nb::cast<std::string>(nb::steal(result));
-      if (text.size() >= capacity) return false;
-      std::copy_n(text.c_str(), text.size() + 1, received);
+      const nb::object text = nb::steal(result);
+      Py_ssize_t bytes = 0;
+      const char* const utf8 = PyUnicode_AsUTF8AndSize(text.ptr(), &bytes);
+      if (utf8 == nullptr) throw nb::python_error();  // it is no str, or has surrogates
+      if (static_cast<size_t>(bytes) >= capacity) return false;
+      std::copy_n(utf8, bytes + 1, received);
       return true;
     } catch (const nb::python_error& error) {
       raised = nb::borrow(error.value());

@@ -15,6 +15,8 @@ from stand_in_device import NAME
 
 import horovod.torch as hvd
 from horovod.common._extension import core
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch._devices import Allocated
 
 
 def submitted(gpu: int) -> Any:
@@ -152,3 +154,42 @@ def test_a_failure_of_nccl_comes_with_a_remedy() -> None:
     text = job.told[0][0]
     assert "NCCL 2.28.9 failed with unhandled system error" in text
     assert "--shm-size=1g" in text or "--cap-add SYS_NICE" in text
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def tell_errors_of_allocations() -> None:
+    import stand_in_device
+
+    stand_in_device.load()
+    stand_in_device.announce()
+    for failure in (MuteError(), ValueError("\udcff is no text"), MemoryError("full")):
+
+        def fail(*_: Any, failure: Exception = failure) -> Any:
+            raise failure
+
+        hvd.init()
+        torch.accelerator.set_device_index(hvd.local_rank())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Allocated, "__call__", fail)
+            with pytest.raises(HorovodInternalError) as error:
+                hvd.allgather(torch.ones(1, device=NAME), name="x")
+        tell(str(error.value))
+        hvd.shutdown()
+
+
+@needs_stand_ins
+def test_an_allocation_may_raise_errors_without_a_text() -> None:
+    job = run_job(1, tell_errors_of_allocations)
+    texts = [
+        "MuteError: (its text cannot be read)",
+        "ValueError: \\udcff is no text",
+        "MemoryError: full",
+    ]
+    before = "output 0 of shape [1] could not be allocated: "
+    assert len(job.told[0]) == 3, job.output
+    for told, text in zip(job.told[0], texts, strict=True):
+        assert before + text in told
