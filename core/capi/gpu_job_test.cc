@@ -2,7 +2,6 @@
 // are shared, streams that are captured. Also that every wait for an event is needed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -16,10 +15,12 @@ namespace {
 using device::test::await;
 using device::test::error_of;
 using device::test::Variable;
+using test::ClosedStream;
 using test::gpu_job;
 using test::GpuJobOptions;
 using test::GpuRank;
 using test::GpuRequest;
+using test::Stderr;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -32,18 +33,6 @@ GpuRequest sum(GpuRank& rank, const char* name, const GpuRank::Tensor<float>& x)
   made.add(rank, x.data(), x.data(), HVD_FLOAT32, {static_cast<int64_t>(x.count())});
   return made;
 }
-
-/// Blocks the stream of a framework until it is opened.
-class ClosedStream {
- public:
-  explicit ClosedStream(GpuRank& rank) {
-    rank.framework().queue("gate", {}, [this] { await([this] { return open_.load(); }); });
-  }
-  void open() { open_.store(true); }
-
- private:
-  std::atomic<bool> open_{false};
-};
 
 TEST_F(GpuJobs, AnOperationCompletesWhenItIsQueuedAndKeepsItsMemoryUntilTheGpuIsDone) {
   gpu_job(2, test::with(GpuOperationsChoice::nccl), [](GpuRank& rank) {
@@ -191,35 +180,6 @@ TEST_F(GpuJobs, InstancesOfOneGpuGoThroughHostMemoryOrFailByChoice) {
   });
 }
 
-/// Standard error of this process, until its end.
-class Stderr {
- public:
-  Stderr() : kept_(::dup(2)) {
-    EXPECT_EQ(::pipe(pipe_), 0);
-    ::dup2(pipe_[1], 2);
-  }
-  ~Stderr() {
-    ::dup2(kept_, 2);
-    for (const int file : {kept_, pipe_[0], pipe_[1]}) ::close(file);
-  }
-  Stderr(const Stderr&) = delete;
-  Stderr& operator=(const Stderr&) = delete;
-  /// Blocks until a line with `part` is there, and returns all text.
-  std::string await(const std::string& part) const {
-    std::string text;
-    char one = 0;
-    while (text.find(part) == std::string::npos || one != '\n') {
-      if (::read(pipe_[0], &one, 1) != 1) break;
-      text += one;
-    }
-    return text;
-  }
-
- private:
-  const int kept_;
-  int pipe_[2] = {-1, -1};
-};
-
 TEST_F(GpuJobs, ACollectiveThatHangsOnTheGpuIsReportedByItsRanks) {
   const Stderr messages;
   GpuJobOptions options = test::with(GpuOperationsChoice::nccl);
@@ -229,7 +189,7 @@ TEST_F(GpuJobs, ACollectiveThatHangsOnTheGpuIsReportedByItsRanks) {
     auto x = rank.tensor<float>({1});
     ClosedStream gate(rank);
     EXPECT_EQ(rank.finish(rank.submit(sum(rank, "x", x).request)), "");
-    if (rank.rank() == 0) text = messages.await("the GPU has worked");
+    if (rank.rank() == 0) text = messages.await({"the GPU has worked"});
     gate.open();
     x.read();
   });

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <thread>
 
 #include "core/backend/host/testing.h"
 #include "core/capi/gpu_testing.h"
@@ -13,7 +16,9 @@ namespace hvd {
 namespace {
 
 using test::GpuRank;
+using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::HasSubstr;
 
 class GpuLevels : public device::test::StandIn {};
 
@@ -180,6 +185,36 @@ TEST_F(GpuLevels, OtherOperationsGoOverAllRanks) {
   broadcast.kind = OperationKind::broadcast;
   EXPECT_EQ(hosts.run(batches_of(tensors, broadcast)), Mover::nccl);
   expect_all(hosts, tensors, 10);
+}
+
+/// The ranks of the first host reduce by NCCL, which waits for an input of rank 0. Those of the
+/// second host wait for their shares.
+TEST_F(GpuLevels, AHangWithinAHostIsReportedByItsRanksAndByThoseThatWaitForThem) {
+  const test::Stderr messages;
+  auto options = options_in_levels(1024, 256);
+  options.slow_after = std::chrono::milliseconds(20);
+  Hosts hosts(options);
+  const Tensors tensors = tensors_of(hosts, {10});
+  std::string text;
+  {
+    std::optional<test::ClosedStream> gate;
+    {
+      const device::ContextScope current(hosts.gpu(0).context());
+      gate.emplace(hosts.gpu(0));
+    }
+    std::thread opens([&] {
+      text = messages.await({"by NCCL within each host. ", "by NCCL within each host, has waited"});
+      gate->open();
+    });
+    hosts.run(batches_of(tensors, kSum));
+    opens.join();
+  }
+  expect_all(hosts, tensors, 10);
+  EXPECT_THAT(text, AllOf(HasSubstr("the GPU has worked for 0 s on batch 1, allreduce of 1 tensors "
+                                    "of the ranks 0, 1, 2, 3, by NCCL within each host. "),
+                          HasSubstr("batch 1, allreduce of 1 tensors of the ranks 0, 1, 2, 3, by "
+                                    "NCCL within each host, has waited for 0 s for data of other "
+                                    "hosts")));
 }
 
 }  // namespace

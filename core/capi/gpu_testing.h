@@ -4,7 +4,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -115,6 +118,49 @@ class GpuRank {
   const Knobs knobs_;
   device::test::Gpu gpu_;
   device::test::Framework framework_{gpu_.context};
+};
+
+/// Blocks the stream of a framework until it is opened.
+class ClosedStream {
+ public:
+  explicit ClosedStream(GpuRank& rank) {
+    rank.framework().queue("gate", {},
+                           [this] { device::test::await([this] { return open_.load(); }); });
+  }
+  void open() { open_.store(true); }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+/// Standard error of this process, until its end.
+class Stderr {
+ public:
+  Stderr() : kept_(::dup(2)) {
+    EXPECT_EQ(::pipe(pipe_), 0);
+    ::dup2(pipe_[1], 2);
+  }
+  ~Stderr() {
+    ::dup2(kept_, 2);
+    for (const int file : {kept_, pipe_[0], pipe_[1]}) ::close(file);
+  }
+  Stderr(const Stderr&) = delete;
+  Stderr& operator=(const Stderr&) = delete;
+  /// Blocks until there are lines with all `parts`, and returns all text.
+  std::string await(const std::vector<std::string>& parts) const {
+    std::string text;
+    char one = 0;
+    const auto is_missing = [&](const auto& part) { return text.find(part) == std::string::npos; };
+    while (one != '\n' || std::ranges::any_of(parts, is_missing)) {
+      if (::read(pipe_[0], &one, 1) != 1) break;
+      text += one;
+    }
+    return text;
+  }
+
+ private:
+  const int kept_;
+  int pipe_[2] = {-1, -1};
 };
 
 struct GpuJobOptions {

@@ -67,6 +67,17 @@ std::string remedy_of_nccl(const NcclFailure& failure) {
   }
 }
 
+std::string way_text(Mover mover) {
+  switch (mover) {
+    case Mover::nccl:
+      return "by NCCL";
+    case Mover::hierarchical:
+      return "by NCCL within each host";
+    default:
+      return "through host memory";
+  }
+}
+
 /// Parts of one GPU (MIG) have UUIDs of their own; containers on one host have names of their own.
 bool are_same(const RankGpu& one, const RankGpu& other) {
   const auto known = [](const std::string& x, const std::string& y) {
@@ -193,14 +204,22 @@ std::string slow_nccl_text(int ranks, std::chrono::nanoseconds deadline) {
 }
 
 std::string slow_gpu_text(const SlowBatch& batch) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(batch.duration).count();
+  const std::string described =
+      fmt::format("batch {}, {} of {} tensors of the ranks {}, {}", batch.number, batch.operation,
+                  batch.tensors, fmt::join(batch.ranks, ", "), way_text(batch.mover));
+  if (batch.waits_for_ranks)
+    return fmt::format(
+        "{}, has waited for {} s for data of other {}. Look for lines of other ranks about this "
+        "batch: a rank whose GPU has worked on it holds up the others. One without a line has not "
+        "begun it, or its GPU still computes",
+        described, seconds, batch.mover == Mover::hierarchical ? "hosts" : "ranks");
   return fmt::format(
-      "the GPU has worked for {} s on batch {}, {} of {} tensors of the ranks {}, by NCCL. Look "
-      "for "
+      "the GPU has worked for {} s on {}. Look for "
       "this line of the other ranks: one without it has not queued the batch, or its GPU still "
       "computes. If all have it and the GPUs are busy at 100 %, try NCCL_P2P_DISABLE=1; if that "
       "helps, disable ACS in the PCIe bridges, or the IOMMU",
-      std::chrono::duration_cast<std::chrono::seconds>(batch.duration).count(), batch.number,
-      batch.operation, batch.tensors, fmt::join(batch.ranks, ", "));
+      seconds, described);
 }
 
 std::string stuck_gpu_text(std::chrono::nanoseconds deadline) {

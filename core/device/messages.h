@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/operation.h"
+#include "core/base/route.h"
 #include "core/device/driver_api.h"
 #include "core/device/nccl_api.h"
 #include "core/device/shared_library.h"
@@ -85,10 +86,12 @@ std::string different_nccl_text(const std::vector<RankNccl>& ranks);
 /// A communicator was not connected in time.
 std::string slow_nccl_text(int ranks, std::chrono::nanoseconds deadline);
 
-/// A batch that NCCL has been given and not ended.
+/// A batch that has made no progress for `duration`.
 struct SlowBatch {
   std::chrono::nanoseconds duration{};
-  uint64_t number = 0;  ///< the same on all ranks
+  Mover mover = Mover::nccl;
+  bool waits_for_ranks = false;  ///< for data of other ranks; otherwise for the GPU
+  uint64_t number = 0;           ///< the same on all ranks
   std::string operation{};
   size_t tensors = 0;
   std::vector<int> ranks{};

@@ -26,8 +26,8 @@ struct NcclOptions {
   std::chrono::nanoseconds slow_after{};  ///< when a warning says that a batch hangs; 0: never
   std::chrono::nanoseconds end_timeout = std::chrono::seconds(10);  ///< of an abort
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
-  bool exits_if_stuck = false;  ///< in elastic jobs
-  bool allreduce_in_levels = false;                                 ///< if the group has levels
+  bool exits_if_stuck = false;       ///< in elastic jobs
+  bool allreduce_in_levels = false;  ///< if the group has levels
   // Limits of own buffers, equal on all ranks:
   size_t segment_bytes = kSegmentBytes;  ///< of staged batches
   size_t scratch_bytes = SIZE_MAX;       ///< of batches that NCCL moves

@@ -23,6 +23,8 @@ class Mover {
   virtual Progress advance() = 0;
   /// See Run::result(). Not nullptr after `launched`.
   virtual std::shared_ptr<const DevicePoint> result() const = 0;
+  /// Whether the next advance() waits for data that the host backend gets from other ranks.
+  virtual bool waits_for_ranks() const { return false; }
   /// Ends the use of groups of ranks. Work may still be queued on the GPU.
   virtual void cancel() = 0;
 };

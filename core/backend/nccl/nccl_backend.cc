@@ -52,12 +52,14 @@ class NcclBackend::GpuRun final : public Run {
     if (gpu_) current.emplace(gpu_->context());
     const Progress progress = step();
     const bool changed = progress != Progress::waiting && state_ != State::launched;
+    if (changed) moved_at_ = steady_clock::now();
     if (changed || progress == Progress::done) backend_.last_change_ = steady_clock::now();
     const bool has_moved = progress == Progress::launched || progress == Progress::done;
     if (has_moved && state_ != State::launched)
       ++backend_.batches_[static_cast<size_t>(route().mover)];
     if (progress == Progress::done) mover_.reset();
     if (progress == Progress::launched) note_launched();
+    if (progress != Progress::done && is_next_to_end()) warn_if_slow();
     return progress;
   }
   std::shared_ptr<const DevicePoint> result() const override {
@@ -87,21 +89,27 @@ class NcclBackend::GpuRun final : public Run {
   }
 
   void note_launched() {
+    if (state_ == State::launched) return;
+    state_ = State::launched;
+    backend_.launched_.push_back(this);
+  }
+
+  /// Whether no other batch must end before this one moves its data.
+  bool is_next_to_end() const {
+    const auto& launched = backend_.launched_;
+    return state_ == State::launched ? launched.front() == this
+                                     : state_ == State::data && launched.empty();
+  }
+  void warn_if_slow() {
     const auto now = steady_clock::now();
-    if (state_ != State::launched) {
-      state_ = State::launched;
-      launched_at_ = now;
-      backend_.launched_.push_back(this);
-    }
-    const std::chrono::nanoseconds limit = backend_.options_.slow_after,
-                                   duration = now - launched_at_;
-    const bool is_first = backend_.launched_.front() == this;
-    if (has_warned_ || !is_first || !by_nccl() || limit.count() == 0 || duration < limit ||
-        now - backend_.last_end_ < limit)
+    const std::chrono::nanoseconds limit = backend_.options_.slow_after, duration = now - moved_at_;
+    if (has_warned_ || limit.count() == 0 || duration < limit || now - backend_.last_end_ < limit)
       return;
     has_warned_ = true;
     log(LogLevel::warning,
         device::slow_gpu_text({.duration = duration,
+                               .mover = route().mover,
+                               .waits_for_ranks = mover_->waits_for_ranks(),
                                .number = number_,
                                .operation = std::string(name_of(batch_.operation.kind)),
                                .tensors = tensor_count_,
@@ -245,7 +253,7 @@ class NcclBackend::GpuRun final : public Run {
   Batch batch_;                     ///< without tensors once the mover has them
   const uint64_t number_;
   const size_t tensor_count_;
-  steady_clock::time_point launched_at_{};
+  steady_clock::time_point moved_at_{};  ///< the last progress, until it was launched
   bool has_warned_ = false;
   const int rank_;
   const int size_;

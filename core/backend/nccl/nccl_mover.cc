@@ -50,6 +50,9 @@ class NcclMover final : public Mover {
     HVD_ASSERT(false);
   }
   std::shared_ptr<const DevicePoint> result() const override { return result_; }
+  bool waits_for_ranks() const override {
+    return state_ == State::share && shares_.back()->waits_for_ranks();
+  }
   void cancel() override {
     for (const auto& one : shares_) one->cancel();
     across_.reset();

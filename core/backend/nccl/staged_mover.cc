@@ -37,6 +37,7 @@ class StagedMover final : public Mover {
     return queued ? Progress::moved : progress;
   }
   std::shared_ptr<const DevicePoint> result() const override { return result_; }
+  bool waits_for_ranks() const override { return run_ != nullptr; }
   void cancel() override { run_.reset(); }
 
  private:
