@@ -30,6 +30,13 @@ def test_without_a_gpu_one_sentence_says_so() -> None:
 
 
 @needs_stand_ins
+def test_a_driver_that_cannot_be_used_is_named_as_by_the_doctor() -> None:
+    ended = run_dev(**ENVIRONMENT, FAKE_CUDA_FAIL="cuInit=803")
+    assert ended.returncode == 1 and ended.stdout.count("\n") == 1
+    assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" in ended.stdout
+
+
+@needs_stand_ins
 def test_a_torch_that_cannot_use_the_gpu_is_named() -> None:
     ended = run_dev(**ENVIRONMENT)
     assert ended.returncode == 1 and ended.stdout.count("\n") == 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from devtool.process import Failed, must, say, show
 #: The package for the Python of the user.
 SITE = BUILD / "gpu" / "packages"
 RESULTS = BUILD / "gpu" / "gpu.json"
+#: Prints what the driver of this machine says. Needs no package.
+REPORT = ROOT / "python" / "horovod" / "common" / "_gpus.py"
 #: Prints whether the torch of an interpreter can use the GPU, or why not.
 ASK = "import torch; torch.zeros(1, device='cuda'); print(torch.__version__, torch.version.cuda)"
 
@@ -33,15 +36,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def why_not() -> str:
-    """Returns why no GPU can be used on this machine; empty if one can."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        return str(error)
-    result, count = driver.cuInit(0), ctypes.c_int()
-    if result == 0:
-        driver.cuDeviceGetCount(ctypes.byref(count))
-    return "" if count.value > 0 else f"cuInit returned {result}, {count.value} GPUs"
+    """Returns why no GPU can be used on this machine, as `horovodrun --doctor` says it; empty if
+    one can."""
+    asked = subprocess.run([sys.executable, "-I", str(REPORT)], capture_output=True, text=True)
+    if asked.returncode != 0:
+        return last_line(asked)
+    return str(json.loads(asked.stdout.splitlines()[-1])["problem"])
 
 
 def why_not_torch(python: str) -> str:
@@ -50,8 +50,12 @@ def why_not_torch(python: str) -> str:
         asked = subprocess.run([python, "-c", ASK], capture_output=True, text=True)
     except OSError as error:
         return str(error)
-    lines = asked.stderr.strip().splitlines()
-    return "" if asked.returncode == 0 else lines[-1] if lines else f"exit code {asked.returncode}"
+    return "" if asked.returncode == 0 else last_line(asked)
+
+
+def last_line(ended: subprocess.CompletedProcess[str]) -> str:
+    lines = ended.stderr.strip().splitlines()
+    return lines[-1] if lines else f"exit code {ended.returncode}"
 
 
 def main(arguments: Sequence[str]) -> int:
