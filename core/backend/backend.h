@@ -109,9 +109,8 @@ class Run {
   /// Returns `launched` if all remaining work is queued on a device. The engine then starts the
   /// next batches, of this and other backends, while the device works. It keeps the Run, and
   /// advance() only tests whether the device is done: it returns `launched` or `done`. Launched
-  /// runs may end in any order. The engine calls advance() in every turn, but not while it sleeps.
-  /// So the thread that detects the end of the device work must wake the engine (see Ring), after
-  /// advance() can see it.
+  /// runs may end in any order. The engine calls advance() in every turn, and wakes for it, see
+  /// Backend::poll_interval().
   virtual Progress advance() = 0;
 
   /// After advance() has returned `launched`: the point at which the results are complete, if

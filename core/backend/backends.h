@@ -12,10 +12,6 @@
 
 namespace hvd {
 
-/// Wakes the progress engine, which then calls advance() of all runs. For threads that detect the
-/// end of device work. Any thread may call it during the lifetime of the backend.
-using Ring = std::function<void()>;
-
 /// Owns the backends. Host memory always has one. Backends must outlive their runs.
 class Backends {
  public:
@@ -47,6 +43,6 @@ class Backends {
 };
 
 /// Called once, by the engine, which owns the result.
-using MakeBackends = std::function<Backends(const Ring& ring)>;
+using MakeBackends = std::function<Backends()>;
 
 }  // namespace hvd

@@ -43,8 +43,7 @@ BackendFactory::BackendFactory(const Environment& environment, const Knobs& knob
     mpi_ = mpi::start_mpi(environment, knobs, identity);
 }
 
-// No backend needs the Ring: peers wake the host backend, and the others are polled.
-Backends BackendFactory::make(const JobFacts& job, const Ring&) const {
+Backends BackendFactory::make(const JobFacts& job) const {
   Backends backends = host_memory(job);
   backends.add(DeviceKind::cuda, std::make_unique<nccl::NcclBackend>(gpus_, backends.host()));
   return backends;

@@ -37,7 +37,7 @@ class BackendFactory {
 
   /// Makes the backends. Collective over all ranks of the job; may block. Throws the errors of
   /// mpi::carrier_of_job().
-  Backends make(const JobFacts& job, const Ring& ring) const;
+  Backends make(const JobFacts& job) const;
 
  private:
   Backends host_memory(const JobFacts& job) const;

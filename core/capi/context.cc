@@ -160,9 +160,8 @@ Context::Context(const Environment& environment, uint32_t inits, const StartOpti
   spare_cores_ = wiring.has_spare_cores();
   start_timeline_of_knobs();
   const ProgressOptions driving{.spare_cores = spare_cores_, .core = core};
-  auto make_backends = [&](const Ring& ring) {
-    return factory.make({roster_.identity, store_.of_this_job(), store_.generation, spare_cores_},
-                        ring);
+  auto make_backends = [&] {
+    return factory.make({roster_.identity, store_.of_this_job(), store_.generation, spare_cores_});
   };
   auto told = [this](const Ending& ending, bool interrupts) { tell(ending, interrupts); };
   progress_ = std::make_unique<ProgressThread>(

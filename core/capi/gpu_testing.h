@@ -180,8 +180,8 @@ template <class Body>
 void gpu_job(int ranks, const GpuJobOptions& options, const Body& body) {
   HostOptions host;
   host.knobs = options.knobs;
-  host.make_backends = [&](const Ring& ring) {
-    Backends backends = host_memory_only(ring);
+  host.make_backends = [&] {
+    Backends backends = host_memory_only();
     backends.add(DeviceKind::cuda,
                  std::make_unique<nccl::NcclBackend>(options.nccl, backends.host()));
     return backends;

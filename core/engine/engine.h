@@ -138,7 +138,7 @@ class Engine {
   const Knobs knobs_;
   const Clock& clock_;
   Told told_;
-  const Backends backends_;  ///< destroyed before the waiter, which it wakes
+  const Backends backends_;
   NamesInFlight names_;
   Inbox<Request, Ending> inbox_;
   std::vector<Request> taken_;

@@ -1,5 +1,5 @@
-// A fake device for tests: a thread that runs queued tasks in order and wakes the engine after
-// each. Its backend launches every run.
+// A fake device for tests: a thread that runs queued tasks in order. Its backend launches every
+// run, which the engine polls.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -26,9 +27,8 @@ class FakeDevice final : public Backend {
     bool held = false;                           ///< runs nothing before release()
   };
 
-  FakeDevice(Ring ring, const Options& options)
-      : ring_(std::move(ring)),
-        options_(options),
+  explicit FakeDevice(const Options& options)
+      : options_(options),
         random_(options.seed),
         held_(options.held),
         thread_([this] { main(); }) {}
@@ -46,6 +46,10 @@ class FakeDevice final : public Backend {
     return std::make_unique<DeviceRun>(*this, groups.all->size(), std::move(batch));
   }
 
+  std::optional<std::chrono::nanoseconds> poll_interval() const override {
+    return std::chrono::microseconds(50);
+  }
+
   // ---- from any thread
 
   void release() {
@@ -56,10 +60,7 @@ class FakeDevice final : public Backend {
   /// The number of tasks queued so far.
   int queued() const { return queued_.load(std::memory_order_acquire); }
   /// Every run fails from now on.
-  void fail() {
-    fails_.store(true, std::memory_order_release);
-    ring_();
-  }
+  void fail() { fails_.store(true, std::memory_order_release); }
 
  private:
   struct Task {
@@ -110,7 +111,6 @@ class FakeDevice final : public Backend {
       lock.unlock();
       pass_time();
       execute(*task);
-      ring_();
       lock.lock();
     }
   }
@@ -133,7 +133,6 @@ class FakeDevice final : public Backend {
     task.done.store(true, std::memory_order_release);
   }
 
-  const Ring ring_;
   const Options options_;
   std::mt19937_64 random_;  ///< used by the thread
   std::atomic<int> queued_{0};

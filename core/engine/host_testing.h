@@ -19,9 +19,7 @@
 
 namespace hvd::test {
 
-inline Backends host_memory_only(const Ring&) {
-  return Backends(std::make_unique<HostBackend>(HostRules()));
-}
+inline Backends host_memory_only() { return Backends(std::make_unique<HostBackend>(HostRules())); }
 
 struct HostOptions {
   size_t staging_bytes = 256 * KiB;

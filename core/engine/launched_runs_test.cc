@@ -27,9 +27,9 @@ using Tensor = std::vector<float>;
 test::HostOptions with_devices(const FakeDevice::Options& options) {
   test::HostOptions made;
   made.knobs.fusion_bytes = 0;  // one operation per batch
-  made.make_backends = [options](const Ring& ring) {
-    Backends backends = test::host_memory_only(ring);
-    backends.add(DeviceKind::cuda, std::make_unique<FakeDevice>(ring, options));
+  made.make_backends = [options] {
+    Backends backends = test::host_memory_only();
+    backends.add(DeviceKind::cuda, std::make_unique<FakeDevice>(options));
     return backends;
   };
   return made;
@@ -105,8 +105,8 @@ TEST(LaunchedRuns, HostMemoryIsReducedWhileTheDeviceIsBusy) {
   });
 }
 
-// Only Ring can wake the sleeping engine here: there is no deadline and no message from a peer.
-TEST(LaunchedRuns, ASleepingEngineIsWokenByTheDevice) {
+// Nothing else wakes the sleeping engine here: there is no deadline and no message from a peer.
+TEST(LaunchedRuns, ASleepingEngineLooksAtTheDevice) {
   for (const int ranks : {1, 2}) {
     Host host(ranks, with_devices({.longest_delay = std::chrono::microseconds(400)}));
     host.run([&](int rank) {
@@ -120,7 +120,7 @@ TEST(LaunchedRuns, ASleepingEngineIsWokenByTheDevice) {
   }
 }
 
-TEST(LaunchedRuns, WhatNobodyWaitsForEndsByTheRingOfTheDevice) {
+TEST(LaunchedRuns, WhatNobodyWaitsForEndsWithTheDevice) {
   Host host(1, with_devices({.longest_delay = std::chrono::milliseconds(30)}));
   for (int round = 0; round < 10; ++round) {
     Tensor tensor(10, 1.0f);

@@ -65,7 +65,7 @@ World::World(const WorldOptions& options)
     ranks_[rank].engine = std::make_unique<Engine>(
         std::move(wirings[rank]), options.knobs, clock_,
         [this, rank](const Ending& ending, bool) { ranks_[rank].ending = ending; },
-        [&](const Ring&) { return backends_of(options, options.launches ? random_() : 0); });
+        [&] { return backends_of(options, options.launches ? random_() : 0); });
   }
 }
 
