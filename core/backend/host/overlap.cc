@@ -30,8 +30,21 @@ bool is_root_in_place(const Operation& operation, int rank, const std::byte* inp
 }
 
 std::vector<size_t> OverlapSearch::find(const Batch& batch, int rank, int size) {
+  return search(batch, rank, [&](size_t tensor) {
+    return output_bytes(batch, batch.tensors[tensor], rank, size);
+  });
+}
+
+std::vector<size_t> OverlapSearch::find(const Batch& batch, int rank,
+                                        const std::vector<size_t>& output_bytes) {
+  return search(batch, rank, [&](size_t tensor) { return output_bytes[tensor]; });
+}
+
+template <class BytesOf>
+std::vector<size_t> OverlapSearch::search(const Batch& batch, int rank,
+                                          const BytesOf& output_bytes_of) {
   if (writes_nothing(batch, rank)) return {};
-  collect(batch, rank, size);
+  collect(batch, rank, output_bytes_of);
   if (order_.size() != extents_.size()) {
     order_.resize(extents_.size());
     std::iota(order_.begin(), order_.end(), 0);
@@ -44,7 +57,8 @@ std::vector<size_t> OverlapSearch::find(const Batch& batch, int rank, int size) 
 /// Collects the ranges that the batch reads or writes. Only the root of a broadcast reads its
 /// input. An output in place counts as written, because results are stored in the order of the
 /// tensors.
-void OverlapSearch::collect(const Batch& batch, int rank, int size) {
+template <class BytesOf>
+void OverlapSearch::collect(const Batch& batch, int rank, const BytesOf& output_bytes_of) {
   extents_.clear();
   const bool reads =
       batch.operation.kind != OperationKind::broadcast || rank == batch.operation.root;
@@ -55,7 +69,7 @@ void OverlapSearch::collect(const Batch& batch, int rank, int size) {
       continue;
     }
     if (reads) add(tensor.input, tensor_bytes(tensor, batch.operation.dtype), i, false);
-    add(tensor.output, output_bytes(batch, tensor, rank, size), i, true);
+    add(tensor.output, output_bytes_of(i), i, true);
   }
 }
 

@@ -29,6 +29,8 @@ class OverlapSearch {
   /// output of another tensor, or its own input unless it is in place. `rank` of `size`: this rank
   /// within the group.
   std::vector<size_t> find(const Batch& batch, int rank, int size);
+  /// The same, for outputs of these sizes in bytes, one per tensor: rows may differ between ranks.
+  std::vector<size_t> find(const Batch& batch, int rank, const std::vector<size_t>& output_bytes);
 
  private:
   /// A range of memory that the batch reads or writes.
@@ -38,7 +40,10 @@ class OverlapSearch {
     uint32_t tensor = 0;
     bool written = false;
   };
-  void collect(const Batch& batch, int rank, int size);
+  template <class BytesOf>
+  std::vector<size_t> search(const Batch& batch, int rank, const BytesOf& output_bytes_of);
+  template <class BytesOf>
+  void collect(const Batch& batch, int rank, const BytesOf& output_bytes_of);
   void add(const std::byte* data, size_t bytes, size_t tensor, bool written);
   const Extent& in_order(size_t place) const { return extents_[order_[place]]; }
   bool follow_one_another() const;

@@ -93,6 +93,19 @@ TEST(OverlapSearch, KnowsHowLargeOutputsAre) {
             (Found{0}));
 }
 
+/// Rows that differ between ranks: the output is not as large as the own rows suggest.
+TEST(OverlapSearch, TakesTheSizesOfOutputsIfTheyAreGiven) {
+  const Batch gather{.operation = {.kind = OperationKind::allgather},
+                     .tensors = {bytes_at(11, 0, 10), bytes_at(50, 30, 1)}};
+  const auto find_with = [&](const std::vector<size_t>& bytes) {
+    return OverlapSearch().find(gather, 0, bytes);
+  };
+  EXPECT_EQ(find(gather), (Found{0})) << "20 bytes, if all ranks had as many rows";
+  EXPECT_EQ(find_with({11, 20}), Found());
+  EXPECT_EQ(find_with({12, 20}), (Found{0}));
+  EXPECT_EQ(find_with({11, 21}), (Found{1}));
+}
+
 /// Compares every pair.
 Found plainly(const Batch& batch) {
   Found found;

@@ -26,8 +26,11 @@ class NcclMover final : public Mover {
                .size = facts.size,
                .hosts = across_ ? across_->groups.all->size() : 1,
                .rows = std::move(facts.rows),
-               .overlapping = OverlapSearch().find(batch_, facts.rank, facts.size),
-               .scratch_limit = facts.scratch_bytes} {}
+               .overlapping = {},
+               .scratch_limit = facts.scratch_bytes} {
+    facts_.overlapping = OverlapSearch().find(
+        batch_, facts.rank, output_sizes(batch_, facts_.rows, facts.rank, facts.size));
+  }
 
   Progress advance() override {
     switch (state_) {

@@ -1,4 +1,4 @@
-// The rows that ranks send each other in an allgather or alltoall.
+// The rows that ranks send each other in an allgather or alltoall, and so the sizes of outputs.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/host/batch_memory.h"
 #include "core/base/assert.h"
 
 namespace hvd::nccl {
@@ -41,5 +42,20 @@ class RowCounts {
   size_t ranks_ = 0;
   std::vector<int64_t> counts_;
 };
+
+/// The bytes of the outputs on `rank` of `size`, one per tensor. `rows`: of an allgather or
+/// alltoall.
+inline std::vector<size_t> output_sizes(const Batch& batch, const RowCounts& rows, int rank,
+                                        int size) {
+  std::vector<size_t> sizes;
+  for (size_t i = 0; i < batch.tensors.size(); ++i) {
+    const BatchTensor& tensor = batch.tensors[i];
+    sizes.push_back(has_free_rows(batch.operation.kind)
+                        ? static_cast<size_t>(rows.received(static_cast<size_t>(rank), i)) *
+                              row_bytes(tensor, batch.operation.dtype)
+                        : output_bytes(batch, tensor, rank, size));
+  }
+  return sizes;
+}
 
 }  // namespace hvd::nccl

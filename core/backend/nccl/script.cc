@@ -71,7 +71,10 @@ CopyScaling scaling_after(const Operation& operation, int size) {
 class Writer {
  public:
   Writer(const Batch& batch, const ScriptFacts& facts)
-      : batch_(batch), facts_(facts), dtype_(batch.operation.dtype) {}
+      : batch_(batch),
+        facts_(facts),
+        dtype_(batch.operation.dtype),
+        output_bytes_(output_sizes(batch, facts.rows, facts.rank, facts.size)) {}
 
   Script write() {
     choose_outputs();
@@ -133,26 +136,20 @@ class Writer {
     return bytes_of_rows(facts_.rows.sent(from, to, tensor), tensor);
   }
 
-  size_t output_bytes_of(size_t tensor) const {
-    return has_free_rows(batch_.operation.kind)
-               ? bytes_of_rows(facts_.rows.received(rank(), tensor), tensor)
-               : output_bytes(batch_, batch_.tensors[tensor], facts_.rank, facts_.size);
-  }
-
   /// Outputs that share memory are stored at the end, in the order of the tensors.
   void choose_outputs() {
     for (size_t i = 0; i < batch_.tensors.size(); ++i) {
       const bool is_private = std::ranges::binary_search(facts_.overlapping, i);
       outputs_.push_back(is_private ? facts_.scratch + private_bytes_
                                     : address_of(batch_.tensors[i].output));
-      if (is_private) private_bytes_ += aligned(output_bytes_of(i), kScratchAlignment);
+      if (is_private) private_bytes_ += aligned(output_bytes_[i], kScratchAlignment);
     }
     made_.scratch_bytes = private_bytes_;
   }
   void store_private_outputs() {
     for (const size_t i : facts_.overlapping)
       add(made_.after.emplace_back(), outputs_[i], address_of(batch_.tensors[i].output),
-          output_bytes_of(i));
+          output_bytes_[i]);
   }
 
   // ---- copies and calls
@@ -290,7 +287,7 @@ class Writer {
     const std::vector<Stretch> parts = parts_by_rows(batch_, facts_.size, kScratchAlignment);
     Stretch own;
     for (size_t i = 0; i < batch_.tensors.size(); ++i) {
-      own.add(outputs_[i], output_bytes_of(i));
+      own.add(outputs_[i], output_bytes_[i]);
       own.align(kScratchAlignment);
     }
     for (const Range& range : ranges(parts.front().bytes(), ranks())) {
@@ -393,6 +390,7 @@ class Writer {
   const Batch& batch_;
   const ScriptFacts& facts_;
   const DType dtype_;
+  const std::vector<size_t> output_bytes_;  ///< by tensor
   std::vector<DevicePointer> outputs_;
   size_t private_bytes_ = 0;  ///< of private outputs, at the begin of scratch memory
   Script made_;

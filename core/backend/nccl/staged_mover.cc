@@ -20,7 +20,10 @@ class StagedMover final : public Mover {
         host_(host),
         groups_(groups),
         batch_(std::move(facts.batch)),
-        has_overlaps_(!OverlapSearch().find(batch_, facts.rank, facts.size).empty()),
+        has_overlaps_(
+            !OverlapSearch()
+                 .find(batch_, facts.rank, output_sizes(batch_, facts.rows, facts.rank, facts.size))
+                 .empty()),
         segments_(segments_of(batch_, {.rank = facts.rank,
                                        .size = facts.size,
                                        .rows = std::move(facts.rows),
