@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <thread>
 
 #include "core/backend/host/testing.h"
@@ -53,8 +55,11 @@ class Hosts {
   GpuRank& gpu(int rank) { return ranks_[static_cast<size_t>(rank)]->gpu; }
   OwnBuffers buffers(int rank) { return ranks_[static_cast<size_t>(rank)]->backend.own_buffers(); }
 
+  /// When a rank that has joined gets its GPU.
+  enum class Gets { gpu_before, gpu_meanwhile };
+
   /// Runs the batches of all ranks, which have the same number. Returns how they were moved.
-  Mover run(std::vector<Batch> batches) {
+  Mover run(std::vector<Batch> batches, Gets gets = Gets::gpu_before) {
     ++sequence_;
     std::vector<std::unique_ptr<Run>> runs;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -64,13 +69,16 @@ class Hosts {
       const device::ContextScope current(gpu(rank).context());
       for (BatchTensor& tensor : batch.tensors)
         if (tensor.input != nullptr) tensor.ready = mark(rank);
-      if (batch.tensors[0].input == nullptr) mark(rank);  // it has a GPU
+      const bool has_joined = batch.tensors[0].input == nullptr;
+      if (has_joined && gets == Gets::gpu_before) mark(rank);
       auto& backend = ranks_[static_cast<size_t>(rank)]->backend;
       runs.push_back(backend.start(job_.groups(rank), std::move(batch)));
+      if (has_joined) mark(rank);
     }
     await_all(runs, Progress::launched);
     for (int rank = 0; rank < kRanks; ++rank)
-      runs[static_cast<size_t>(rank)]->result()->delay(gpu(rank).framework().stream());
+      if (const auto& run = runs[static_cast<size_t>(rank)])
+        run->result()->delay(gpu(rank).framework().stream());
     const Mover mover = runs[0]->route().mover;
     await_all(runs, Progress::done);
     return mover;
@@ -87,14 +95,19 @@ class Hosts {
     return ranks_[static_cast<size_t>(rank)]->backend.mark(rank, gpu(rank).framework().stream());
   }
 
-  /// Advances each run until it returns `progress`.
-  void await_all(const std::vector<std::unique_ptr<Run>>& runs, Progress progress) {
-    std::vector<Run*> left;
-    for (const auto& run : runs) left.push_back(run.get());
+  /// Advances each run until it returns `progress` or is done, and is destroyed.
+  void await_all(std::vector<std::unique_ptr<Run>>& runs, Progress progress) {
+    std::vector<bool> has_reached(runs.size());
     device::test::await([&] {
-      std::erase_if(left, [=](Run* run) { return run->advance() == progress; });
+      for (size_t i = 0; i < runs.size(); ++i) {
+        if (!runs[i] || has_reached[i]) continue;
+        const Progress now = runs[i]->advance();
+        has_reached[i] = now == progress;
+        if (now == Progress::done) runs[i].reset();
+      }
       for (int rank = 0; rank < kRanks; ++rank) job_.pump(rank);
-      return left.empty();
+      return std::ranges::all_of(std::views::iota(size_t{0}, runs.size()),
+                                 [&](size_t i) { return !runs[i] || has_reached[i]; });
     });
   }
 
@@ -174,6 +187,23 @@ TEST_F(GpuLevels, ARankThatHasJoinedTakesItsShare) {
     const device::ContextScope current(hosts.gpu(rank).context());
     for (const auto& tensor : tensors[static_cast<size_t>(rank)])
       EXPECT_THAT(tensor->read(), Each(7.0f));
+  }
+}
+
+/// One of its threads submits a tensor, which is refused later.
+TEST_F(GpuLevels, ARankThatGetsItsGpuWhileTheRanksMeetHasNoneForThisBatch) {
+  Hosts hosts(options_in_levels(1024, 256));
+  const Tensors tensors = tensors_of(hosts, {500, 3});
+  for (const Mover mover : {Mover::staged, Mover::hierarchical}) {
+    auto batches = batches_of(tensors, kSum);
+    for (BatchTensor& tensor : batches[2].tensors) tensor.input = tensor.output = nullptr;
+    EXPECT_EQ(hosts.run(std::move(batches), Hosts::Gets::gpu_meanwhile), mover);
+  }
+  hosts.gpu(2).framework().finish();
+  for (const int rank : {0, 1, 3}) {
+    const device::ContextScope current(hosts.gpu(rank).context());
+    for (const auto& tensor : tensors[static_cast<size_t>(rank)])
+      EXPECT_THAT(tensor->read(), Each(21.0f));
   }
 }
 

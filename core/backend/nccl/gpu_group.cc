@@ -21,9 +21,10 @@ const device::UniqueId& unique_id(const device::Nccl& nccl, std::optional<device
 
 }  // namespace
 
-std::unique_ptr<Run> GpuGroup::meet(Backend& host, GroupLevels& groups, const Batch& batch) {
+std::unique_ptr<Run> GpuGroup::meet(Backend& host, GroupLevels& groups, const Batch& batch,
+                                    const Gpu* gpu) {
   rank_ = groups.all->rank();
-  own_ = own_card(groups);
+  own_ = own_card(groups, gpu);
   cards_.assign(ranks_.size(), {});
   Batch exchange{.sequence = batch.sequence,
                  .operation = {.kind = OperationKind::allgather, .dtype = DType::uint8},
@@ -38,13 +39,12 @@ bool GpuGroup::in_levels(const GroupLevels& groups) const {
   return options_.allreduce_in_levels && groups.across;
 }
 
-Card GpuGroup::own_card(const GroupLevels& groups) {
+Card GpuGroup::own_card(const GroupLevels& groups, const Gpu* gpu) {
   Card card;
   card.host.set(options_.host);
   card.visible.set(options_.visible);
   card.may_share = options_.may_share ? 1 : 0;
-  const auto gpu = devices_.gpu();
-  if (!gpu) return card;
+  if (gpu == nullptr) return card;
   const device::GpuInfo info = device::gpu_info(gpu->driver(), gpu->index());
   card.has_gpu = 1;
   card.uuid.set(info.uuid);

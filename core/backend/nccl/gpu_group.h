@@ -43,7 +43,8 @@ class GpuGroup {
   /// Whether the ranks must meet() before they move data.
   bool must_meet() const { return options_.choice != GpuOperationsChoice::host && !decision_; }
   /// Starts the exchange of cards, a part of `batch`. After it is done, call take_decision().
-  std::unique_ptr<Run> meet(Backend& host, GroupLevels& groups, const Batch& batch);
+  /// `gpu`: of the run, nullptr if this rank had none at its begin; it may have got one since.
+  std::unique_ptr<Run> meet(Backend& host, GroupLevels& groups, const Batch& batch, const Gpu* gpu);
   /// Throws Error{invalid_argument} if the job cannot go on; the same on every rank.
   void take_decision();
 
@@ -69,7 +70,7 @@ class GpuGroup {
   Connection& connection(Level level) { return level == Level::all ? all_ : host_; }
   const Connection& connection(Level level) const { return level == Level::all ? all_ : host_; }
   Communicator::Options options_for(Level level, const GroupLevels& groups) const;
-  Card own_card(const GroupLevels& groups);
+  Card own_card(const GroupLevels& groups, const Gpu* gpu);
 
   const NcclOptions& options_;
   Devices& devices_;

@@ -138,7 +138,7 @@ class NcclBackend::GpuRun final : public Run {
 
   Progress meet() {
     if (group_.must_meet()) {
-      if (!host_run_) host_run_ = group_.meet(backend_.host_, groups_, batch_);
+      if (!host_run_) host_run_ = group_.meet(backend_.host_, groups_, batch_, gpu_.get());
       const Progress progress = host_run_->advance();
       if (progress != Progress::done) return progress;
       host_run_.reset();
