@@ -11,9 +11,25 @@ namespace {
 constexpr int kKindFromAddresses = 4;  ///< hipMemcpyDefault
 
 [[noreturn]] void fail_allocation(const PrimaryContext& context, size_t bytes) {
+  const ContextScope scope(context);
   OutOfMemory facts{.wanted_bytes = bytes, .gpu = context.index()};
   context.call().memory_get_info(&facts.free_bytes, &facts.total_bytes);
   fail(Code::internal, out_of_memory_text(facts));
+}
+
+/// Returns 0 if there is too little memory.
+DevicePointer allocated(const PrimaryContext& context, size_t bytes) {
+  const ContextScope scope(context);
+  DevicePointer address = 0;
+  const Result result = context.call().memory_allocate(&address, bytes);
+  if (result == kOutOfMemory) return 0;
+  context.driver().check(result, "cuMemAlloc");
+  return address;
+}
+
+Result pin(const PrimaryContext& context, size_t bytes, void*& data) {
+  const ContextScope scope(context);
+  return context.call().host_allocate(&data, bytes, kPinnedForAllContexts);
 }
 
 [[noreturn]] void fail_pinning(const PrimaryContext& context, Result result, size_t bytes) {
@@ -35,11 +51,15 @@ void free_in(const PrimaryContext& context, const Free& free) {
 }  // namespace
 
 DeviceMemory::DeviceMemory(const PrimaryContext& context, size_t bytes)
-    : context_(context), bytes_(bytes) {
-  const ContextScope scope(context);
-  const Result result = context.call().memory_allocate(&address_, bytes);
-  if (result == kOutOfMemory) fail_allocation(context, bytes);
-  context.driver().check(result, "cuMemAlloc");
+    : context_(context), bytes_(bytes), address_(allocated(context, bytes)) {
+  if (address_ == 0) fail_allocation(context, bytes);
+}
+
+std::unique_ptr<DeviceMemory> DeviceMemory::if_available(const PrimaryContext& context,
+                                                         size_t bytes) {
+  const DevicePointer address = allocated(context, bytes);
+  if (address == 0) return nullptr;
+  return std::unique_ptr<DeviceMemory>(new DeviceMemory(context, bytes, address));
 }
 
 DeviceMemory::~DeviceMemory() {
@@ -68,11 +88,17 @@ ImportedMemory::~ImportedMemory() {
 
 PinnedMemory::PinnedMemory(const PrimaryContext& context, size_t bytes)
     : context_(context), bytes_(bytes) {
-  const ContextScope scope(context);
   void* data = nullptr;
-  const Result result = context.call().host_allocate(&data, bytes, kPinnedForAllContexts);
+  const Result result = pin(context, bytes, data);
   if (result != kSuccess) fail_pinning(context, result, bytes);
   data_ = static_cast<std::byte*>(data);
+}
+
+std::unique_ptr<PinnedMemory> PinnedMemory::if_available(const PrimaryContext& context,
+                                                         size_t bytes) {
+  void* data = nullptr;
+  if (pin(context, bytes, data) != kSuccess) return nullptr;
+  return std::unique_ptr<PinnedMemory>(new PinnedMemory(context, bytes, data));
 }
 
 PinnedMemory::~PinnedMemory() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "core/device/context.h"
@@ -17,6 +18,8 @@ class DeviceMemory {
  public:
   /// Throws Error{internal} with the free and the total bytes of the GPU if there is too little.
   DeviceMemory(const PrimaryContext& context, size_t bytes);
+  /// Returns nullptr if there is too little.
+  static std::unique_ptr<DeviceMemory> if_available(const PrimaryContext& context, size_t bytes);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -27,6 +30,9 @@ class DeviceMemory {
   IpcHandle share() const;
 
  private:
+  DeviceMemory(const PrimaryContext& context, size_t bytes, DevicePointer allocated)
+      : context_(context), bytes_(bytes), address_(allocated) {}
+
   const PrimaryContext& context_;
   const size_t bytes_;
   DevicePointer address_ = 0;
@@ -52,6 +58,8 @@ class PinnedMemory {
  public:
   /// Throws Error{internal} with the limit of locked memory.
   PinnedMemory(const PrimaryContext& context, size_t bytes);
+  /// Returns nullptr instead.
+  static std::unique_ptr<PinnedMemory> if_available(const PrimaryContext& context, size_t bytes);
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
@@ -60,6 +68,9 @@ class PinnedMemory {
   DevicePointer address() const { return reinterpret_cast<DevicePointer>(data_); }
 
  private:
+  PinnedMemory(const PrimaryContext& context, size_t bytes, void* allocated)
+      : context_(context), bytes_(bytes), data_(static_cast<std::byte*>(allocated)) {}
+
   const PrimaryContext& context_;
   const size_t bytes_;
   std::byte* data_ = nullptr;

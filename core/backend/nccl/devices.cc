@@ -1,5 +1,6 @@
 #include "core/backend/nccl/devices.h"
 
+#include <algorithm>
 #include <string>
 
 #include "core/backend/nccl/endings.h"
@@ -17,7 +18,11 @@ std::shared_ptr<Gpu> Devices::use(int index) {
   if (!driver_) driver_ = device::Driver::load(DeviceKind::cuda);
   const device::RelaxedCapture relaxed(*driver_);  // another thread may capture a stream
   if (!nccl_ && choice_ != GpuOperationsChoice::host) load_nccl();
-  gpu_ = std::make_shared<Gpu>(driver_, index);
+  auto made = std::make_shared<Gpu>(driver_, index);
+  if (nccl_ && reserved_.scratch_bytes > 0)
+    made->reserve_scratch(std::min(reserved_.scratch_bytes, Reserved::kMostScratchBytes));
+  if (!nccl_ || reserved_.pinned) made->reserve_pinned();
+  gpu_ = std::move(made);
   return gpu_;
 }
 

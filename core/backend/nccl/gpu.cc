@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "core/backend/nccl/segments.h"
@@ -89,33 +90,61 @@ void Gpu::give_back(std::unique_ptr<device::Event> event) {
   unused_.push_back(std::move(event));
 }
 
+void Gpu::reserve_scratch(size_t bytes) {
+  scratch_ = device::DeviceMemory::if_available(context_, bytes);
+}
+
+void Gpu::reserve_pinned() {
+  for (const size_t size : kPinnedSizes) {
+    for (size_t i = 0; i < kPinnedPlaces; ++i) {
+      auto made = device::PinnedMemory::if_available(context_, size);
+      if (!made) return;  // what a batch lacks is an error then
+      pinned_.push_back(std::move(made));
+      pinned_sizes_.push_back(size);
+    }
+  }
+}
+
 void Gpu::grow_scratch(size_t bytes) {
   HVD_ASSERT(idle());
-  scratch_.reset();
-  scratch_ = std::make_unique<device::DeviceMemory>(context_, bytes);
+  auto larger = std::make_unique<device::DeviceMemory>(context_, bytes);
+  if (scratch_) outgrown_.push_back(std::move(scratch_));
+  scratch_ = std::move(larger);
 }
+
+OwnBuffers Gpu::own_buffers() const {
+  OwnBuffers own{.on_device = scratch_bytes()};
+  for (const auto& one : outgrown_) own.on_device += one->size();
+  for (const size_t size : pinned_sizes_) own.pinned += size;
+  return own;
+}
+
+// ---- pinned memory
 
 std::shared_ptr<device::PinnedMemory> Gpu::take_pinned(size_t bytes, PinnedLimit limit) {
   const size_t size = pinned_size(bytes);
-  {
-    const std::lock_guard lock(mutex_);
-    const size_t most = std::max(kMostPinnedBytes, kPinnedPlaces * size);
-    if (limit == PinnedLimit::most && pinned_in_use_ > 0 && pinned_in_use_ + size > most)
-      return nullptr;
-  }
-  auto taken = find_pinned(size);
-  if (!taken) {
+  auto taken = find_pinned(size, size);
+  if (!taken && may_pin(size, limit)) {
     taken = std::make_unique<device::PinnedMemory>(context_, size);
-    pinned_bytes_ += size;
+    pinned_sizes_.push_back(size);
   }
+  if (!taken) taken = find_pinned(size, SIZE_MAX);
+  if (!taken) return nullptr;
   {
     const std::lock_guard lock(mutex_);
-    pinned_in_use_ += size;
+    pinned_in_use_ += taken->bytes().size();
   }
   const auto give_back = [gpu = shared_from_this()](device::PinnedMemory* memory) {
     gpu->give_back(std::unique_ptr<device::PinnedMemory>(memory));
   };
   return {taken.release(), give_back};
+}
+
+/// Whatever is in use returns, so a few of a size are enough.
+bool Gpu::may_pin(size_t size, PinnedLimit limit) const {
+  const auto suffices = [=](size_t one) { return one >= size; };
+  return limit == PinnedLimit::none || own_buffers().pinned + size <= kMostPinnedBytes ||
+         std::ranges::count_if(pinned_sizes_, suffices) < static_cast<ptrdiff_t>(kPinnedPlaces);
 }
 
 void Gpu::give_back(std::unique_ptr<device::PinnedMemory> memory) {
@@ -124,10 +153,11 @@ void Gpu::give_back(std::unique_ptr<device::PinnedMemory> memory) {
   pinned_.push_back(std::move(memory));
 }
 
-std::unique_ptr<device::PinnedMemory> Gpu::find_pinned(size_t size) {
+std::unique_ptr<device::PinnedMemory> Gpu::find_pinned(size_t least, size_t most) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find_if(
-      pinned_, [=](const auto& memory) { return memory->bytes().size() == size; });
+  const auto found = std::ranges::find_if(pinned_, [=](const auto& memory) {
+    return memory->bytes().size() >= least && memory->bytes().size() <= most;
+  });
   if (found == pinned_.end()) return nullptr;
   auto taken = std::move(*found);
   pinned_.erase(found);

@@ -52,26 +52,33 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   /// Returns the point after all work that is queued on `stream` now. The context must be current.
   std::shared_ptr<const DevicePoint> point(device::StreamHandle stream);
 
+  /// Allocates what batches need, if it is available, before any work is queued: later the driver
+  /// may wait for work of the GPU when it allocates. Only for the thread that has made this object.
+  void reserve_scratch(size_t bytes);
+  void reserve_pinned();
+
   device::DevicePointer scratch() const { return scratch_ ? scratch_->address() : 0; }
   size_t scratch_bytes() const { return scratch_ ? scratch_->size() : 0; }
-  /// Replaces the scratch memory. Requires idle(): the driver may wait for work when it frees.
+  /// Replaces the scratch memory. Requires idle(), see reserve_scratch(). The former one is freed
+  /// at the end: the driver waits for work of the GPU, also of the framework, when it frees.
   void grow_scratch(size_t bytes);
 
-  /// Returns pinned host memory of at least `bytes`. With a limit, returns nullptr if some is in
-  /// use and more than kMostPinnedBytes or kPinnedPlaces times this size would be: that returns
-  /// when work on the GPU has ended. It returns to the pool when the last reference ends, on any
-  /// thread, and no work may use it then.
+  /// Returns pinned host memory of at least `bytes`. With a limit, returns nullptr if too much is
+  /// allocated, and some is in use: that returns when work on the GPU has ended. It returns to the
+  /// pool when the last reference ends, on any thread, and no work may use it then.
   std::shared_ptr<device::PinnedMemory> take_pinned(size_t bytes, PinnedLimit limit);
+  /// The limit of what is allocated, except that there may be kPinnedPlaces of every size.
   static constexpr size_t kMostPinnedBytes = 32 * MiB;
   static constexpr size_t kPinnedPlaces = 3;  ///< segments of a batch at a time
 
-  OwnBuffers own_buffers() const { return {.on_device = scratch_bytes(), .pinned = pinned_bytes_}; }
+  OwnBuffers own_buffers() const;
 
  private:
   class Point;
   std::unique_ptr<device::Event> take_event();
   void give_back(std::unique_ptr<device::Event> event);
-  std::unique_ptr<device::PinnedMemory> find_pinned(size_t bytes);
+  std::unique_ptr<device::PinnedMemory> find_pinned(size_t least, size_t most);
+  bool may_pin(size_t size, PinnedLimit limit) const;
   void give_back(std::unique_ptr<device::PinnedMemory> memory);
 
   const pid_t process_;
@@ -80,7 +87,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   const device::Stream stream_, download_stream_;
   const device::CopyKernels kernels_;
   std::unique_ptr<device::DeviceMemory> scratch_;
-  size_t pinned_bytes_ = 0;  ///< allocated
+  std::vector<std::unique_ptr<device::DeviceMemory>> outgrown_;  ///< former scratch memory
+  std::vector<size_t> pinned_sizes_;                             ///< of all that is allocated
 
   std::mutex mutex_;
   size_t pinned_in_use_ = 0;                                   ///< under mutex_

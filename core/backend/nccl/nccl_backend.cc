@@ -267,7 +267,10 @@ class NcclBackend::GpuRun final : public Run {
 };
 
 NcclBackend::NcclBackend(NcclOptions options, Backend& host)
-    : options_(std::move(options)), host_(host), devices_(options_.places, options_.choice) {}
+    : options_(std::move(options)),
+      host_(host),
+      devices_(options_.places, options_.choice,
+               {.scratch_bytes = options_.scratch_bytes, .pinned = options_.allreduce_in_levels}) {}
 
 std::unique_ptr<Run> NcclBackend::start(GroupLevels& groups, Batch batch) {
   last_change_ = steady_clock::now();
