@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "core/backend/nccl/devices.h"
@@ -138,6 +139,46 @@ TEST_F(GpuLimits, PinnedMemoryOfOneSizeLeavesRoomForOthers) {
             nccl::Gpu::kMostPinnedBytes + nccl::Gpu::kPinnedPlaces * nccl::kSegmentBytes);
   const Taken small = take_all(1);
   EXPECT_GT(small.size(), nccl::Gpu::kMostPinnedBytes / (64 * KiB)) << "larger ones, too";
+}
+
+// ---- calls
+
+TEST_F(GpuLimits, ARankThatHasJoinedFillsItsPartByFewCalls) {
+  for (const auto& [op, fails] :
+       {std::pair(HVD_SUM, "cuMemcpyAsync=1"), std::pair(HVD_PRODUCT, "cuMemcpyAsync=1@20")}) {
+    const Mutation mutation;
+    gpu_job(2, test::with(GpuOperationsChoice::nccl), [&, op = op, fails = fails](GpuRank& rank) {
+      auto x = rank.tensor<float>(std::vector<float>(4 * MiB / sizeof(float), 3.0f));
+      auto y = rank.tensor<float>({3});
+      reduce(rank, {&y}, HVD_MAX);
+      if (rank.rank() == 0) {
+        mutation.begin(fails);
+        reduce(rank, {&x}, op);
+        reduce(rank, {&x, &y}, op);
+      }
+      hvd_request join{};
+      join.operation.kind = HVD_JOIN;
+      EXPECT_EQ(rank.finish(rank.submit(join)), "");
+      EXPECT_THAT(x.read(), Each(3.0f));
+      EXPECT_THAT(y.read(), Each(3.0f));
+    });
+  }
+}
+
+TEST_F(GpuLimits, ABroadcastMayHaveMoreTensorsThanAGroupOfNcclHasCalls) {
+  constexpr size_t kTensors = 2100;
+  gpu_job(2, test::with(GpuOperationsChoice::nccl), [](GpuRank& rank) {
+    std::vector<float> values(kTensors, 0.0f);
+    if (rank.rank() == 0) std::iota(values.begin(), values.end(), 1.0f);
+    auto x = rank.tensor<float>(values);
+    GpuRequest request(HVD_BROADCAST, "x");
+    for (size_t i = 0; i < kTensors; ++i)
+      request.add(rank, x.data() + i, x.data() + i, HVD_FLOAT32, {1});
+    EXPECT_EQ(rank.finish(rank.submit(request.request)), "");
+    const std::vector<float> read = x.read();
+    EXPECT_EQ(read.front(), 1.0f);
+    EXPECT_EQ(read.back(), static_cast<float>(kTensors));
+  });
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ struct Group {
   std::vector<Call> calls{};
 };
 thread_local Group group;
+constexpr size_t kMostCalls = 2048;  ///< of a group, as the documentation of NCCL says
 using Place = std::pair<CommHandle, StreamHandle>;
 
 /// The value of a scalar of a type.
@@ -93,6 +94,10 @@ NcclResult call(CommHandle comm, StreamHandle stream, Work work) {
   const fake::Entered entered(comm, false);
   work.factor = factor_of(comm, work.op, work.type);
   if (group.depth == 0) return fake::queue_works(comm, stream, {work});
+  if (group.calls.size() == kMostCalls) {
+    fake::set_last_error("a group has too many calls");
+    return NcclResult::invalid_usage;
+  }
   group.calls.push_back({comm, stream, work});
   return NcclResult::success;
 }

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -11,8 +13,19 @@
 namespace hvd::nccl {
 namespace {
 
-/// Neutral elements are copied to the GPU in pieces of this size.
+/// Neutral elements whose bytes differ are copied to the GPU, and from there.
 constexpr size_t kFillBytes = 64 * KiB;
+
+/// The byte that a neutral element repeats; nullopt: its bytes differ.
+std::optional<unsigned char> neutral_byte(const Operation& operation) {
+  alignas(8) std::array<unsigned char, 8> element{};
+  const size_t bytes = element_bytes(operation.dtype);
+  kernel::fill_neutral(operation.op, operation.dtype, element.data(), 1);
+  const auto differs = [&](unsigned char byte) { return byte != element[0]; };
+  if (std::any_of(element.begin(), element.begin() + static_cast<ptrdiff_t>(bytes), differs))
+    return std::nullopt;
+  return element[0];
+}
 
 class NcclMover final : public Mover {
  public:
@@ -71,7 +84,7 @@ class NcclMover final : public Mover {
     write_script();
     const bool fills =
         std::ranges::any_of(script_.rounds, [](const Round& one) { return !one.fills.empty(); });
-    if (fills && !neutral_) {
+    if (fills && !neutral_byte(batch_.operation) && !neutral_) {
       neutral_ = gpu_->take_pinned(kFillBytes, PinnedLimit::most);
       if (!neutral_) return false;
       fill_neutral();
@@ -157,10 +170,18 @@ class NcclMover final : public Mover {
     kernel::fill_neutral(operation.op, operation.dtype, neutral_->bytes().data(),
                          kFillBytes / element_bytes(operation.dtype));
   }
+  /// Few calls: each copy doubles what is stored.
   void store_neutral(const Fill& fill) const {
-    for (size_t at = 0; at < fill.bytes; at += kFillBytes)
-      device::copy_async(gpu_->driver(), fill.to + at, neutral_->address(),
-                         std::min(kFillBytes, fill.bytes - at), gpu_->stream());
+    const device::Driver& driver = gpu_->driver();
+    const device::StreamHandle stream = gpu_->stream();
+    if (const auto byte = neutral_byte(batch_.operation))
+      return device::fill_async(driver, fill.to, *byte, fill.bytes, stream);
+    size_t stored = std::min(kFillBytes, fill.bytes);
+    device::copy_async(driver, fill.to, neutral_->address(), stored, stream);
+    for (size_t next = 0; stored < fill.bytes; stored += next) {
+      next = std::min(stored, fill.bytes - stored);
+      device::copy_async(driver, fill.to + stored, fill.to, next, stream);
+    }
   }
 
   const std::shared_ptr<Gpu> gpu_;

@@ -98,6 +98,7 @@ class Writer {
         HVD_ASSERT(false);
     }
     store_private_outputs();
+    limit_calls();
     const auto drop_empty = [](std::vector<Copy>& copies) {
       std::erase_if(copies, [](const Copy& copy) { return copy.pieces.empty(); });
     };
@@ -113,10 +114,13 @@ class Writer {
  private:
   // ---- memory
 
-  /// Ranges of parts of up to `longest` bytes. A round has `parts` of them in scratch memory.
-  std::vector<Range> ranges(size_t longest, size_t parts) const {
-    const size_t most = facts_.scratch_limit / parts / kScratchAlignment * kScratchAlignment;
+  /// Ranges of parts of up to `longest` bytes. A round has `parts` of them in `limit` bytes.
+  static std::vector<Range> ranges(size_t longest, size_t parts, size_t limit) {
+    const size_t most = limit / parts / kScratchAlignment * kScratchAlignment;
     return ranges_of(longest, std::max(most, kScratchAlignment));
+  }
+  std::vector<Range> ranges(size_t longest, size_t parts) const {
+    return ranges(longest, parts, facts_.scratch_limit);
   }
   /// Scratch memory of the current round.
   DevicePointer take_scratch(size_t bytes) {
@@ -222,7 +226,10 @@ class Writer {
 
   void allreduce() {
     const Both both = all_tensors();
-    for (const Range& range : ranges(both.from.bytes(), 1)) {
+    const size_t limit = batch_.tensors.size() == 1
+                             ? std::max(facts_.scratch_limit, facts_.single_limit)
+                             : facts_.scratch_limit;
+    for (const Range& range : ranges(both.from.bytes(), 1, limit)) {
       const std::vector<Reduced> pieces = both.pieces(range);
       if (pieces.size() == 1) {
         allreduce_one(pieces[0]);
@@ -257,7 +264,7 @@ class Writer {
     for (const Reduced& piece : pieces) {
       const DevicePointer place = begin + piece.offset;
       if (piece.from == 0) {
-        round.fills.push_back({place, piece.bytes});
+        fill(round, place, piece.bytes);
       } else {
         add(packed, piece.from, place, piece.bytes);
         add(unpacked, place, piece.to, piece.bytes);
@@ -265,12 +272,25 @@ class Writer {
     }
   }
 
+  /// With the gap behind the piece before, if that is filled too.
+  static void fill(Round& round, DevicePointer to, size_t bytes) {
+    if (!round.fills.empty()) {
+      Fill& last = round.fills.back();
+      const DevicePointer end = last.to + aligned(last.bytes, kScratchAlignment);
+      if (end == to) {
+        last.bytes = to + bytes - last.to;
+        return;
+      }
+    }
+    round.fills.push_back({to, bytes});
+  }
+
   /// Without a copy, unless it is scaled.
   void allreduce_one(const Reduced& piece) {
     Round& round = add_round();
     if (piece.from == 0) {
       const DevicePointer place = take_scratch(piece.bytes);
-      round.fills.push_back({place, piece.bytes});
+      fill(round, place, piece.bytes);
       return reduce(round, Call::Function::all_reduce, place, place, piece.bytes);
     }
     if (scales(before()))
@@ -385,6 +405,26 @@ class Writer {
       from += out;
       to += in;
     }
+  }
+
+  // ---- the limit of NCCL
+
+  /// Divides rounds with too many calls. Their number is equal on all ranks until those that move
+  /// nothing are dropped. Messages of two ranks may be in rounds of different numbers. No ranks
+  /// wait for each other in a circle: those with the lowest numbers can always go on.
+  void limit_calls() {
+    std::vector<Round> limited;
+    for (Round& round : made_.rounds) {
+      while (round.calls.size() > kMostCalls) {
+        const auto end = round.calls.begin() + static_cast<ptrdiff_t>(kMostCalls);
+        limited.push_back({.fills = std::exchange(round.fills, {}),
+                           .before = std::exchange(round.before, {}),
+                           .calls = {round.calls.begin(), end}});
+        round.calls.erase(round.calls.begin(), end);
+      }
+      limited.push_back(std::move(round));
+    }
+    made_.rounds = std::move(limited);
   }
 
   const Batch& batch_;

@@ -72,7 +72,6 @@ struct Script {
 /// Whether NCCL and the copy kernels can do `operation`. If not, it goes through host memory.
 /// Depends on nothing else, so the ranks agree.
 bool can_run_on_gpu(const Operation& operation, int size);
-
 /// The place of this rank, and facts of the batch that not every rank knows by itself.
 struct ScriptFacts {
   int rank = 0;  ///< within the communicator
@@ -87,7 +86,13 @@ struct ScriptFacts {
   DevicePointer scratch = 0;  ///< address of the scratch memory
   /// How much of it a round may use, besides private outputs; equal on all ranks.
   size_t scratch_limit = SIZE_MAX;
+  /// How much of a single tensor a round may reduce, if that is more. Only a rank that has joined
+  /// needs scratch memory for it. Many small rounds would be slow.
+  size_t single_limit = size_t{256} << 20;
 };
+
+/// NCCL takes up to 2048 calls in a group.
+inline constexpr size_t kMostCalls = 1024;
 
 /// Rounds and calls are equal on all ranks except for addresses; `overlapping` does not change
 /// them. `batch.tensors` have all outputs, except on a rank that has joined.

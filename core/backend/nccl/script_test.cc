@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace hvd::nccl {
 namespace {
 
@@ -72,9 +74,23 @@ TEST(Script, TheCallsOfARankThatHasJoinedAreThoseOfTheOthers) {
     const Script here = script_of(batch_of(OperationKind::allreduce, lengths), facts);
     const Script joined = script_of(batch_of(OperationKind::allreduce, lengths, true), facts);
     expect_equal_calls(here, joined);
-    EXPECT_THAT(round_of(joined).fills, SizeIs(lengths.size()));
+    ASSERT_THAT(round_of(joined).fills, SizeIs(1)) << "of all tensors, which lie together";
+    EXPECT_EQ(round_of(joined).fills[0].to, kScratch);
+    EXPECT_EQ(round_of(joined).fills[0].bytes, calls_of(joined)[0].count * sizeof(float));
     EXPECT_THAT(round_of(joined).after, IsEmpty());
   }
+}
+
+TEST(Script, TensorsThatThisRankHasAreNotFilled) {
+  Batch batch = batch_of(OperationKind::allreduce, {8, 8, 8, 8});
+  for (const size_t absent : {0, 1, 3}) batch.tensors[absent].input = nullptr;
+  const Script script = script_of(batch, {.size = 2, .scratch = kScratch});
+  const auto& fills = round_of(script).fills;
+  ASSERT_THAT(fills, SizeIs(2));
+  EXPECT_EQ(fills[0].to, kScratch);
+  EXPECT_EQ(fills[0].bytes, 64u);
+  EXPECT_EQ(fills[1].to, kScratch + 96);
+  EXPECT_EQ(fills[1].bytes, 32u);
 }
 
 TEST(Script, PrivateOutputsDoNotChangeTheCalls) {
@@ -123,8 +139,9 @@ TEST(Script, ABatchThatExceedsScratchMemoryTakesRounds) {
 }
 
 TEST(Script, ALargeTensorTakesRoundsWithoutACopy) {
-  const Script script = script_of(batch_of(OperationKind::allreduce, {1000}),
-                                  {.size = 2, .scratch = kScratch, .scratch_limit = 1024});
+  const Script script =
+      script_of(batch_of(OperationKind::allreduce, {1000}),
+                {.size = 2, .scratch = kScratch, .scratch_limit = 64, .single_limit = 1024});
   EXPECT_EQ(script.scratch_bytes, 0u);
   std::vector<DevicePointer> from;
   for (const Round& round : script.rounds) {
@@ -132,6 +149,37 @@ TEST(Script, ALargeTensorTakesRoundsWithoutACopy) {
     from.push_back(round.calls[0].from);
   }
   EXPECT_THAT(from, ElementsAre(4096u, 5120u, 6144u, 7168u));
+}
+
+TEST(Script, ASingleTensorIsNotCutWhereScratchMemoryEnds) {
+  const ScriptFacts facts{.size = 2, .scratch = kScratch, .scratch_limit = 64};
+  EXPECT_THAT(calls_of(script_of(batch_of(OperationKind::allreduce, {100'000}), facts)), SizeIs(1));
+  const Batch absent = batch_of(OperationKind::allreduce, {100'000}, true);
+  EXPECT_THAT(calls_of(script_of(absent, facts)), SizeIs(1)) << "as on the other ranks";
+}
+
+TEST(Script, ARoundHasNoMoreCallsThanNcclTakes) {
+  const Batch batch = batch_of(OperationKind::broadcast, std::vector<int64_t>(2500, 1));
+  const Script script = script_of(batch, {.size = 2, .scratch = kScratch});
+  std::vector<size_t> counts;
+  for (const Round& round : script.rounds) counts.push_back(round.calls.size());
+  EXPECT_THAT(counts, ElementsAre(kMostCalls, kMostCalls, 2500 - 2 * kMostCalls));
+  EXPECT_EQ(script.rounds[1].calls[0].from, 4096 * (1 + kMostCalls));
+}
+
+/// Also if a rank sends nothing to many others: rounds are divided before.
+TEST(Script, MessagesAreInRoundsOfEqualNumberOnAllRanks) {
+  constexpr int kRanks = 1200;
+  std::vector<int64_t> rows(size_t{kRanks} * kRanks, 1);
+  std::fill_n(rows.begin(), 1100, 0);  // of rank 0
+  const Batch batch = batch_of(OperationKind::alltoall, {kRanks});
+  for (const int rank : {0, 7}) {
+    const Script script = script_of(
+        batch, {.rank = rank, .size = kRanks, .rows = {batch.operation.kind, kRanks, rows}});
+    ASSERT_THAT(script.rounds, SizeIs(3)) << "512 peers each";
+    EXPECT_EQ(script.rounds[0].calls.back().peer, 511);
+    EXPECT_EQ(script.rounds[2].calls.back().peer, kRanks - 1);
+  }
 }
 
 TEST(Script, WhatNcclOrTheKernelsLackGoesThroughHostMemory) {
