@@ -33,6 +33,7 @@ nccl::NcclOptions gpu_options(const Environment& environment, const Knobs& knobs
           .peer_timeout = knobs.peer_timeout,
           .exits_if_stuck = knobs.elastic,
           .allreduce_in_levels = host_rules(knobs).allreduce_in_levels,
+          .deterministic = knobs.deterministic,
           .scratch_bytes = std::max(static_cast<size_t>(knobs.fusion_bytes), kLeastScratchBytes)};
 }
 

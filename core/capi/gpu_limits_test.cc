@@ -181,5 +181,22 @@ TEST_F(GpuLimits, ABroadcastMayHaveMoreTensorsThanAGroupOfNcclHasCalls) {
   });
 }
 
+// ---- the order of sums
+
+TEST_F(GpuLimits, SumsAreInTheOrderOfRanksIfTheyMustBe) {
+  for (const int ranks : {2, 3}) {
+    GpuJobOptions options = test::with(GpuOperationsChoice::nccl);
+    options.nccl.deterministic = true;
+    gpu_job(ranks, options, [ranks](GpuRank& rank) {
+      auto x = rank.tensor<float>({1});
+      reduce(rank, {&x});
+      EXPECT_EQ(batches_by(rank, ranks == 2 ? Mover::nccl : Mover::staged), 1u);
+      reduce(rank, {&x}, HVD_MAX);
+      EXPECT_EQ(batches_by(rank, Mover::nccl), ranks == 2 ? 2u : 1u);
+      EXPECT_THAT(x.read(), Each(static_cast<float>(ranks)));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace hvd

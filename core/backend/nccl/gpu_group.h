@@ -28,6 +28,7 @@ struct NcclOptions {
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
   bool exits_if_stuck = false;       ///< in elastic jobs
   bool allreduce_in_levels = false;  ///< if the group has levels
+  bool deterministic = false;        ///< sums are added in the order of ranks
   // Limits of own buffers, equal on all ranks:
   size_t segment_bytes = kSegmentBytes;  ///< of staged batches
   size_t scratch_bytes = SIZE_MAX;       ///< of batches that NCCL moves

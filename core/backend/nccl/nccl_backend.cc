@@ -80,7 +80,11 @@ class NcclBackend::GpuRun final : public Run {
   using Mover = hvd::Mover;
   enum class State : uint8_t { meeting, connecting, sizes, outputs, data, launched };
 
-  bool by_nccl() const { return group_.by_nccl() && can_run_on_gpu(batch_.operation, size_); }
+  bool by_nccl() const {
+    const bool must_keep_order =
+        backend_.options_.deterministic && depends_on_order(batch_.operation, size_);
+    return group_.by_nccl() && !must_keep_order && can_run_on_gpu(batch_.operation, size_);
+  }
   bool in_levels() const {
     return batch_.operation.kind == OperationKind::allreduce && group_.in_levels(groups_);
   }

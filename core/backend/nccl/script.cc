@@ -448,6 +448,11 @@ bool can_run_on_gpu(const Operation& operation, int size) {
   return can_scale({.factor = operation.prescale}) && can_scale(scaling_after(operation, size));
 }
 
+bool depends_on_order(const Operation& operation, int size) {
+  const bool adds = operation.op != ReduceOp::min && operation.op != ReduceOp::max;
+  return reduces(operation.kind) && adds && is_floating(operation.dtype) && size > 2;
+}
+
 Script script_of(const Batch& batch, const ScriptFacts& facts) {
   return Writer(batch, facts).write();
 }

@@ -72,6 +72,10 @@ struct Script {
 /// Whether NCCL and the copy kernels can do `operation`. If not, it goes through host memory.
 /// Depends on nothing else, so the ranks agree.
 bool can_run_on_gpu(const Operation& operation, int size);
+/// Whether the bits of the result depend on the order in which `size` ranks are reduced. NCCL
+/// chooses it by the size of the buffer and the place of an element in it.
+bool depends_on_order(const Operation& operation, int size);
+
 /// The place of this rank, and facts of the batch that not every rank knows by itself.
 struct ScriptFacts {
   int rank = 0;  ///< within the communicator

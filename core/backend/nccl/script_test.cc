@@ -182,6 +182,20 @@ TEST(Script, MessagesAreInRoundsOfEqualNumberOnAllRanks) {
   }
 }
 
+TEST(Script, OnlySumsOfSeveralRanksDependOnTheirOrder) {
+  const auto depends = [](ReduceOp op, DType dtype = DType::float32, int size = 3) {
+    return depends_on_order({.dtype = dtype, .op = op}, size);
+  };
+  EXPECT_TRUE(depends(ReduceOp::sum));
+  EXPECT_TRUE(depends(ReduceOp::average, DType::bfloat16));
+  EXPECT_TRUE(depends(ReduceOp::product));
+  EXPECT_FALSE(depends(ReduceOp::max));
+  EXPECT_FALSE(depends(ReduceOp::min));
+  EXPECT_FALSE(depends(ReduceOp::sum, DType::int64));
+  EXPECT_FALSE(depends(ReduceOp::sum, DType::float32, 2));
+  EXPECT_FALSE(depends_on_order({.kind = OperationKind::broadcast, .dtype = DType::float32}, 3));
+}
+
 TEST(Script, WhatNcclOrTheKernelsLackGoesThroughHostMemory) {
   const auto can = [](DType dtype, ReduceOp op, double factor = 1, int size = 2) {
     return can_run_on_gpu({.dtype = dtype, .op = op, .postscale = factor}, size);
