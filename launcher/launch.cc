@@ -78,6 +78,7 @@ class Launch {
   void perform(const AnnounceShortage& announce) { output_.say(announce.why); }
   void perform(const Explain& explain);
   void perform(const NoMoreWorkers&);
+  void perform(const elastic::Say& say) { output_.say(say.line); }
   void perform(const elastic::Begin& begin);
   void perform(const elastic::Close& close);
   template <class ElasticAction>

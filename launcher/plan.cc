@@ -81,6 +81,7 @@ elastic::Settings elastic_settings(const Options& options, const Knobs& knobs) {
   settings.target = options.max_num_proc.value_or(
       settings.discovers ? std::numeric_limits<int>::max() : options.num_proc);
   settings.patience = knobs.elastic_timeout;
+  settings.survivor = knobs.survivor_timeout;
   settings.reset_limit = options.reset_limit;
   return settings;
 }

@@ -300,6 +300,14 @@ inline constexpr KnobRow kKnobRows[] = {
      .flags = "--elastic-timeout",
      .dest = "elastic_timeout",
      .help = "How long an elastic job with fewer workers than its minimum waits for others."},
+    {.field = &Knobs::survivor_timeout,
+     .env = "HOROVOD_SURVIVOR_TIMEOUT",
+     .env_unit = Unit::seconds,
+     .flags = "--survivor-timeout",
+     .dest = "survivor_timeout",
+     .min = 1,
+     .help = "How long the ranks of an elastic job that are ready for its next generation wait for "
+             "one that is not. Then it is given up."},
     // ---- Recognized, without effect in this version ----
     {.env = "HOROVOD_AUTOTUNE",
      .kind = KnobKind::boolean,

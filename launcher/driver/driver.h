@@ -140,7 +140,7 @@ struct Finish {
 using Action = std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceShortage, Explain, Abandon,
                             HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers, Finish,
                             elastic::StartWorker, elastic::Begin, elastic::Dismiss, elastic::Tell,
-                            elastic::Abandon, elastic::Close, elastic::End>;
+                            elastic::Abandon, elastic::Say, elastic::Close, elastic::End>;
 
 struct DriverOptions {
   std::vector<WorkerId> workers{};          ///< of the first generation

@@ -21,6 +21,10 @@ bool no_more_resets(const State& state) {
   return state.settings.reset_limit && state.resets >= *state.settings.reset_limit;
 }
 
+int64_t seconds_of(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
+
 std::string count_of(size_t workers) {
   return fmt::format("{} worker{}", workers, workers == 1 ? "" : "s");
 }
@@ -98,11 +102,34 @@ class Making {
   void take(const TimePassed&) {}
 
   void go_on() {
+    give_up_silent_members();
     if (members() == 0) return end("no worker is left that has the state of the job");
     start_workers();
     if (count(Standing::running) == 0) begin_generation();
     if (!state_.over) tell();
     if (!state_.over) look_for_shortage();
+  }
+
+  /// A member that is stopped, or whose step takes very long, does not hold up the others.
+  void give_up_silent_members() {
+    if (count(Standing::asking) == 0) return state_.asking_since.reset();
+    if (!state_.asking_since) state_.asking_since = now_;
+    if (now_ < *state_.asking_since + state_.settings.survivor) return;
+    std::vector<WorkerId> silent;
+    for (const auto& [worker, standing] : state_.workers)
+      if (standing == Standing::running) silent.push_back(worker);
+    for (const WorkerId& worker : silent) give_up(worker);
+  }
+
+  void give_up(const WorkerId& worker) {
+    const std::string why = fmt::format(
+        "{} was given up: it did not ask for its next place within {} s after another rank "
+        "(HOROVOD_SURVIVOR_TIMEOUT)",
+        name_of(worker), seconds_of(state_.settings.survivor));
+    actions_.push_back(Say{why + "; the job goes on without it"});
+    dismiss(worker, why, false);
+    count_failure(worker.host);
+    abandon(why);
   }
 
   /// Starts workers in free slots, up to the target.
@@ -156,6 +183,7 @@ class Making {
     ++state_.resets;
     state_.told = {};
     state_.gathering_since.reset();
+    state_.asking_since.reset();
   }
 
   /// The members learn once per generation that workers join, and once that workers leave.
@@ -181,21 +209,21 @@ class Making {
   void look_for_shortage() {
     const size_t ready = placed() - count(Standing::starting);
     if (ready >= static_cast<size_t>(state_.settings.min)) return state_.short_since.reset();
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(state_.settings.patience);
+    const auto seconds = seconds_of(state_.settings.patience);
     if (!state_.short_since) {
       state_.short_since = now_;
       explain("{}, fewer than {} (--min-np): waits up to {} s for slots", count_of(ready),
-              state_.settings.min, seconds.count());
+              state_.settings.min, seconds);
     }
     const std::string few = fmt::format(
         "{} left, fewer than the {} of --min-np",
         ready == 1 ? "1 worker is" : fmt::format("{} workers are", ready), state_.settings.min);
-    const bool hopeless =
-        !state_.settings.discovers && count(Standing::starting) == 0 && !free_slot();
+    const bool hopeless = !state_.settings.discovers && count(Standing::starting) == 0 &&
+                          state_.dismissed.empty() && !free_slot();
     if (hopeless) return end(few + ", and there is no slot for another one");
     if (now_ >= *state_.short_since + state_.settings.patience)
       end(fmt::format("{}, and no others joined within {} s (--elastic-timeout)", few,
-                      seconds.count()));
+                      seconds));
   }
 
   void dismiss_newcomers_without_slot() {
@@ -315,14 +343,14 @@ Decision decide(TimePoint now, State state, const Event& event) {
 std::optional<TimePoint> deadline(const State& state) {
   if (state.over) return std::nullopt;
   std::optional<TimePoint> next;
-  if (state.short_since) next = *state.short_since + state.settings.patience;
+  const auto no_later = [&](TimePoint time) { next = std::min(next.value_or(time), time); };
+  if (state.short_since) no_later(*state.short_since + state.settings.patience);
+  if (state.asking_since && has(state, Standing::running))
+    no_later(*state.asking_since + state.settings.survivor);
   const bool will_tell = state.gathering_since && !state.told.added &&
                          has(state, Standing::waiting) && has(state, Standing::starting) &&
                          has(state, Standing::running) && !no_more_resets(state);
-  if (will_tell) {
-    const TimePoint gathered = *state.gathering_since + kGathering;
-    next = std::min(next.value_or(gathered), gathered);
-  }
+  if (will_tell) no_later(*state.gathering_since + kGathering);
   return next;
 }
 

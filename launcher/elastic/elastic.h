@@ -4,8 +4,8 @@
 //
 // Members are the workers of the current generation. When a member is lost or hosts change, the
 // members ask for places in the next generation: all survivors of a loss at once, otherwise when
-// they commit. A generation begins when all members have asked; it does not wait for new workers,
-// except for the minimum. New workers (newcomers) ask when they initialize. The members are told of
+// they commit. A generation begins when all members have asked; one that does not ask in time is
+// given up. It does not wait for new workers, except for the minimum. New workers (newcomers) ask when they initialize. The members are told of
 // them, so that they ask too.
 #pragma once
 
@@ -35,6 +35,8 @@ struct Settings {
   int target = 1;                    ///< workers that the job should have
   Duration patience{};               ///< how long it waits
   std::optional<int> reset_limit{};  ///< generations after the first one
+  /// How long the members that have asked for the next generation wait for one that has not.
+  Duration survivor = std::chrono::seconds(30);
   bool discovers = false;            ///< more hosts may appear at any time
 };
 
@@ -94,6 +96,11 @@ struct Abandon {
   std::string why;
   bool operator==(const Abandon&) const = default;
 };
+/// A line for the user.
+struct Say {
+  std::string line;
+  bool operator==(const Say&) const = default;
+};
 /// A member has ended well: no worker starts and no generation begins any more.
 struct Close {
   std::string why;
@@ -104,7 +111,7 @@ struct End {
   std::string why;
   bool operator==(const End&) const = default;
 };
-using Action = std::variant<StartWorker, Begin, Dismiss, Tell, Abandon, Close, End>;
+using Action = std::variant<StartWorker, Begin, Dismiss, Tell, Abandon, Say, Close, End>;
 
 struct Host {
   HostSlots now;  ///< no slots: it was removed
@@ -126,6 +133,7 @@ struct State {
   Tell told{};  ///< in this generation
   std::optional<TimePoint> short_since{};
   std::optional<TimePoint> gathering_since{};
+  std::optional<TimePoint> asking_since{};  ///< some member
   bool over = false;
 };
 

@@ -246,6 +246,46 @@ TEST_F(ElasticTest, WhenAWorkerEndsWellNoOtherGenerationBegins) {
   EXPECT_THAT(lose(a(1)), IsEmpty());
 }
 
+TEST_F(ElasticTest, AMemberThatDoesNotAskIsGivenUp) {
+  Settings with = settings(1, 3);
+  with.survivor = 7s;
+  start(with, {a(0), a(1), b(0)}, 2, 2);
+  lose(a(1));
+  now += 3s;
+  EXPECT_THAT(ask(a(0)), IsEmpty());
+  const auto actions = wait();
+  EXPECT_EQ(now, TimePoint{} + 10s);
+  const std::string why =
+      "rank 2 in slot 0 of b was given up: it did not ask for its next place within 7 s after "
+      "another rank (HOROVOD_SURVIVOR_TIMEOUT)";
+  EXPECT_THAT(actions, ElementsAre(Say{why + "; the job goes on without it"},
+                                   Dismiss{b(0), why, false}, abandon(0, why),
+                                   StartWorker{b(1)}, VariantWith<Begin>(::testing::_)));
+  EXPECT_THAT(ranks(), ElementsAre(a(0)));
+  EXPECT_THAT(ask(b(0)), IsEmpty()) << "it is too late";
+  EXPECT_THAT(lose(b(0)), IsEmpty()) << "its exit status does not count";
+}
+
+TEST_F(ElasticTest, ARunningJobGivesUpNobody) {
+  start(settings(1, 2), {a(0), a(1)}, 2);
+  tick();
+  now += 3600s;
+  EXPECT_THAT(tick(), IsEmpty());
+  ask(a(0));
+  now += 29s;
+  EXPECT_THAT(tick(), IsEmpty());
+  EXPECT_THAT(ask(a(1)), ElementsAre(VariantWith<Begin>(::testing::_)));
+  EXPECT_EQ(deadline(state), std::nullopt);
+}
+
+TEST_F(ElasticTest, TheSlotOfAMemberThatWasGivenUpIsUsedWhenItHasEnded) {
+  start(settings(2, 2), {a(0), a(1)}, 2);
+  ask(a(0));
+  EXPECT_THAT(reason(wait()), IsEmpty()) << "its slot may become free";
+  EXPECT_THAT(lose(a(1)), ElementsAre(StartWorker{a(1, 1)}));
+  EXPECT_THAT(ask(a(1, 1)), ElementsAre(VariantWith<Begin>(::testing::_)));
+}
+
 /// Whatever happens: rank 0 has been in the generation before, survivors keep their order, and the
 /// job has at least the minimum and at most the target, until it ends.
 TEST_F(ElasticTest, RandomSequencesKeepThePromises) {

@@ -138,6 +138,29 @@ def test_a_loss_during_init_does_not_end_the_others(jobs: Jobs) -> None:
     assert len(found[1]) == 3
 
 
+def test_a_stopped_survivor_is_given_up_and_rejected_when_it_wakes_up(jobs: Jobs) -> None:
+    deed = f"""
+{KILL_ONE}
+if (generation, rank, step) == (0, 2, 10):
+    open("stopped", "w").write(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+if generation >= 1 and rank == 0 and step == 30:
+    stopped = int(open("stopped").read())
+    os.kill(stopped, signal.SIGCONT)
+"""
+    over = "generation >= 1 and step > 30 and not os.path.exists(f'/proc/{stopped}')"
+    command = training(jobs.folder, deed, over)
+    result = jobs.run(*FOUR, "--survivor-timeout", "2", *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert {found[0][0].pid, found[0][3].pid} == {found[1][rank].pid for rank in (0, 1)}
+    given_up = "was given up: it did not ask for its next place within 2 s"
+    assert sum(given_up in line for line in result.said) == 1
+    woken = [line for line in result.err.splitlines() if line.startswith("[2]<stderr>")]
+    assert given_up in woken[-1], "the last line of the rank that woke up"
+    assert found[0][2].pid not in [entry.pid for entry in found[max(found)].values()]
+
+
 def test_the_job_ends_when_it_is_interrupted(jobs: Jobs) -> None:
 
     deed = "open(f'{rank}.up', 'w').close()"
