@@ -23,8 +23,10 @@ namespace {
 constexpr const char* kPurpose = "segment";
 constexpr size_t kControlRingBytes = 64 * KiB;
 
-/// Published instead of the name of the leader's socket, before the reason, when it has failed.
-constexpr std::string_view kFailureMark = "failed: ";
+/// Published instead of the name of the leader's socket, before the reason, when it has failed: the
+/// second one if it has lost another rank.
+constexpr std::string_view kFailureMark = "failed: ", kLossMark = "lost: ";
+constexpr uint64_t kGateTag = 0, kAbandonmentTag = 1;
 constexpr std::chrono::seconds kReasonTimeout{1};
 
 constexpr const char* kReceiving = "receiving this host's shared memory from its leader";
@@ -90,9 +92,14 @@ std::vector<FileDescriptor> await_members(const LocalPeersPlan& plan, Gate& gate
     }
     return ranks;
   };
+  EpollWaiter waiter;
+  waiter.watch(gate.fd(), kGateTag);
+  if (plan.abandonment != nullptr) plan.abandonment->watch(waiter, kAbandonmentTag);
   while (!missing().empty()) {
+    if (plan.abandonment != nullptr) plan.abandonment->check();
     // The deadline is checked each time, since strangers can keep the gate readable.
-    if (deadline.left() == Duration::zero() || !wait_until_ready(gate.fd(), POLLIN, deadline.at)) {
+    if (deadline.left() == Duration::zero() ||
+        !wait_until_ready(waiter.fd(), POLLIN, deadline.at)) {
       const auto ranks = missing();
       deadline.fail_at(ranks_text(ranks) + (ranks.size() == 1 ? " has" : " have") +
                            " joined the job but not connected to the leader of this host",
@@ -142,7 +149,8 @@ LocalPeers lead(const LocalPeersPlan& plan, Followers& others, Store& store,
 
 /// A boundary: if the Store is lost too, that is not the cause.
 void publish_failure(const LocalPeersPlan& plan, Store& store, const Error& error) try {
-  store.set(plan.name_key, as_bytes(std::string(kFailureMark) + error.what()));
+  const std::string_view mark = error.code() == Code::peer_lost ? kLossMark : kFailureMark;
+  store.set(plan.name_key, as_bytes(std::string(mark) + error.what()));
 } catch (const Error&) {
 }
 
@@ -158,15 +166,24 @@ LocalPeers lead_and_report(const LocalPeersPlan& plan, const JobKey& key, Store&
   }
 }
 
-/// The reason of a leader that has failed; nothing if `value` is the name of its socket.
-std::optional<std::string_view> failure_in(ConstBytes value) {
+/// Why a leader has failed.
+struct Failure {
+  Code code{};
+  std::string why;
+};
+
+/// Nothing if `value` is the name of its socket.
+std::optional<Failure> failure_in(ConstBytes value) {
   const std::string_view text = as_text(value);
-  if (!text.starts_with(kFailureMark)) return std::nullopt;
-  return text.substr(kFailureMark.size());
+  for (const auto& [mark, code] :
+       {std::pair(kFailureMark, Code::internal), std::pair(kLossMark, Code::peer_lost)})
+    if (text.starts_with(mark)) return Failure{code, std::string(text.substr(mark.size()))};
+  return std::nullopt;
 }
 
-[[noreturn]] void fail_with_leader(std::string_view why, int leader) {
-  fail(Code::internal, fmt::format("rank {}, the leader of this host, has failed: {}", leader, why),
+[[noreturn]] void fail_with_leader(const Failure& failure, int leader) {
+  fail(failure.code,
+       fmt::format("rank {}, the leader of this host, has failed: {}", leader, failure.why),
        leader);
 }
 
@@ -178,7 +195,7 @@ LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,
     deadline.fail_at(
         fmt::format("rank {}, the leader of this host, has not shared its memory", leader), leader);
   }
-  if (const auto why = failure_in(*name)) fail_with_leader(*why, leader);
+  if (const auto failure = failure_in(*name)) fail_with_leader(*failure, leader);
   make_room_for_descriptors(
       2 * plan.ranks.size(),
       fmt::format("sharing memory with the {} ranks of a host", plan.ranks.size()));
@@ -197,11 +214,10 @@ LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,
   return make_local_peers(std::move(segment), std::move(members));
 }
 
-/// The reason that the leader has published; nothing if there is none or the Store is lost.
-std::optional<std::string> failure_of_leader(const LocalPeersPlan& plan, Store& store) try {
+/// What the leader has published; nothing if it has not failed or the Store is lost.
+std::optional<Failure> failure_of_leader(const LocalPeersPlan& plan, Store& store) try {
   const auto value = store.wait(plan.name_key, kReasonTimeout);
-  const auto why = value ? failure_in(*value) : std::nullopt;
-  return why ? std::optional<std::string>(*why) : std::nullopt;
+  return value ? failure_in(*value) : std::nullopt;
 } catch (const Error&) {
   return std::nullopt;
 }
@@ -212,7 +228,8 @@ LocalPeers follow_and_report(const LocalPeersPlan& plan, const JobKey& key, Stor
   try {
     return follow(plan, key, store, deadline);
   } catch (const Error& error) {
-    if (const auto why = failure_of_leader(plan, store)) fail_with_leader(*why, plan.ranks.front());
+    if (const auto failure = failure_of_leader(plan, store))
+      fail_with_leader(*failure, plan.ranks.front());
     fail(error.code(), error.what(), error.rank());
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/knobs.h"
+#include "core/bootstrap/abandonment.h"
 #include "core/bootstrap/start_deadline.h"
 #include "core/group/host_segment.h"
 #include "core/transport/file_descriptor.h"
@@ -29,13 +30,15 @@ struct LocalPeersPlan {
   uint32_t generation = 0;
   size_t staging_bytes = 0;
   bool eager_buffers = false;
-  int doorbell = -1;  ///< this rank's eventfd; borrowed
+  int doorbell = -1;                   ///< this rank's eventfd; borrowed
+  Abandonment* abandonment = nullptr;  ///< borrowed; null: the job cannot be abandoned
 };
 
 /// Collective over `plan.ranks`; blocks. Throws Error{timed_out} naming the ranks that have not
 /// connected to the leader, Error{invalid_argument} for more ranks than a segment has room for,
-/// Error{unauthorized} for another key, and Error{internal} if memory cannot be shared. If the
-/// leader fails, the others fail with its reason.
+/// Error{unauthorized} for another key, Error{peer_lost} if the job is abandoned, and
+/// Error{internal} if memory cannot be shared. If the leader fails, the others fail with its
+/// reason.
 LocalPeers connect_local_peers(const LocalPeersPlan& plan, const JobKey& key, Store& store,
                                const StartDeadline& deadline);
 

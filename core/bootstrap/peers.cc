@@ -21,7 +21,7 @@ namespace {
 // more.
 constexpr std::chrono::milliseconds kHeadStart{250};
 
-constexpr uint64_t kGateTag = 0, kDialerTag = 1;
+constexpr uint64_t kGateTag = 0, kDialerTag = 1, kAbandonmentTag = 2;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -30,16 +30,19 @@ class Connector {
   Connector(PeerPlan plan, const JobKey& key, const StartDeadline& deadline)
       : gate_(key, plan.mine),
         deadline_(deadline),
+        abandonment_(plan.abandonment),
         awaited_(plan.accepts.begin(), plan.accepts.end()) {
     for (Dial& dial : plan.dials)
       attempts_.emplace(dial.rank, Attempt{.addresses = std::move(dial.addresses)});
     if (!awaited_.empty()) gate_.listen_on(std::move(plan.listener));
     waiter_.watch(gate_.fd(), kGateTag);
     waiter_.watch(dialer_.fd(), kDialerTag);
+    if (abandonment_ != nullptr) abandonment_->watch(waiter_, kAbandonmentTag);
   }
 
   std::map<int, FileDescriptor> run() {
     while (!attempts_.empty() || !awaited_.empty()) {
+      if (abandonment_ != nullptr) abandonment_->check();
       const TimePoint next = dial_due_addresses();
       wait_until_ready(waiter_.fd(), POLLIN, std::min(next, deadline_.at));
       if (now() >= deadline_.at) fail_missing();  // strangers may keep the waiter readable
@@ -142,8 +145,9 @@ class Connector {
 
   Gate gate_;
   Dialer dialer_;
-  EpollWaiter waiter_;  ///< for gate_ and dialer_
+  EpollWaiter waiter_;  ///< for gate_, dialer_ and abandonment_
   const StartDeadline& deadline_;
+  Abandonment* const abandonment_;
   std::set<int> awaited_;
   std::map<int, Attempt> attempts_;
   std::map<int, FileDescriptor> connected_;

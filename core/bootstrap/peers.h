@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "core/bootstrap/abandonment.h"
 #include "core/bootstrap/peer_card.h"
 #include "core/bootstrap/start_deadline.h"
 #include "core/transport/file_descriptor.h"
@@ -22,12 +23,14 @@ struct Dial {
 struct PeerPlan {
   Hello mine;  ///< purpose, own rank and generation
   std::vector<Dial> dials;
-  std::vector<int> accepts;  ///< ranks
-  FileDescriptor listener;   ///< empty if there are none to accept
+  std::vector<int> accepts;            ///< ranks
+  FileDescriptor listener;             ///< empty if there are none to accept
+  Abandonment* abandonment = nullptr;  ///< borrowed; null: the job cannot be abandoned
 };
 
 /// Blocks. Returns the sockets by rank, authenticated with `key`. Throws Error{timed_out} or
-/// Error{peer_lost} naming the ranks that are missing or cannot be reached.
+/// Error{peer_lost} naming the ranks that are missing or cannot be reached; Error{peer_lost} if the
+/// job is abandoned.
 std::map<int, FileDescriptor> connect_peers(PeerPlan plan, const JobKey& key,
                                             const StartDeadline& deadline);
 

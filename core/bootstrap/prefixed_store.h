@@ -20,6 +20,10 @@ class PrefixedStore final : public Store {
   std::optional<ByteVector> peek(const std::string& key) override {
     return whole_.peek(prefix_ + key);
   }
+  std::optional<ByteVector> poll(const std::string& key) override {
+    return whole_.poll(prefix_ + key);
+  }
+  int fd() const override { return whole_.fd(); }
 
  private:
   Store& whole_;

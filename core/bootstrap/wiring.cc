@@ -74,6 +74,7 @@ class Joining {
     wiring_.identity = identity;
     wiring_.generation = generation;
     wiring_.waiter = std::make_unique<EpollWaiter>();
+    if (identity.generation) abandonment_.emplace(store, generation);
   }
 
   Wiring join_job(const Terms& terms) {
@@ -166,6 +167,7 @@ class Joining {
     plan.generation = wiring_.generation;
     plan.staging_bytes = static_cast<size_t>(knobs_.staging_bytes);
     plan.doorbell = wiring_.waiter->doorbell_fd();
+    plan.abandonment = abandonment();
     LocalPeers peers = connect_local_peers(plan, key_, store_, deadline_);
     wiring_.segment = std::move(peers.segment);
     for (size_t i = 0; i < locals().size(); ++i) {
@@ -193,6 +195,7 @@ class Joining {
     PeerPlan plan;
     plan.mine = {"control", rank(), wiring_.generation};
     plan.listener = std::move(control_listener_);
+    plan.abandonment = abandonment();
     if (parent != kNoRank)
       plan.dials.push_back({parent, addresses(parent, &PeerCard::control_port)});
     for (int child = first_host_child; child < topology.children(host()); ++child) {
@@ -210,6 +213,7 @@ class Joining {
     PeerPlan plan;
     plan.mine = {"data", rank(), wiring_.generation};
     plan.listener = std::move(data_listener_);
+    plan.abandonment = abandonment();
     for (const int peer : group_.ranks) {
       if (peer < rank()) plan.dials.push_back({peer, addresses(peer, &PeerCard::data_port)});
       if (peer > rank()) plan.accepts.push_back(peer);
@@ -225,6 +229,8 @@ class Joining {
     const PeerCard& theirs = wiring_.cards[peer];
     return addresses_of(theirs, theirs.*port, wiring_.cards[rank()]);
   }
+
+  Abandonment* abandonment() { return abandonment_ ? &*abandonment_ : nullptr; }
 
   std::unique_ptr<Channel> local_channel(int local_rank) {
     const int peer = locals()[local_rank];
@@ -243,6 +249,7 @@ class Joining {
   Store& store_;
   const Knobs& knobs_;
   const StartDeadline deadline_;
+  std::optional<Abandonment> abandonment_{};  ///< of an elastic job
   FileDescriptor control_listener_, data_listener_;
   Wiring wiring_;
 };

@@ -107,12 +107,13 @@ hvd::StartOptions start_options(const hvd_init_options* options, const hvd_job* 
   return made;
 }
 
-/// Returns nullptr if another rank was lost meanwhile.
+/// Returns nullptr if another rank was lost meanwhile, or does not join.
 std::shared_ptr<Context> try_to_start(const hvd::Environment& environment,
                                       const hvd::StartOptions& options) try {
   return std::make_shared<Context>(environment, ++process().inits, options);
 } catch (const hvd::Error& error) {
-  if (error.code() != Code::peer_lost) hvd::fail(error.code(), error.what(), error.rank());
+  if (error.code() != Code::peer_lost && error.code() != Code::timed_out)
+    hvd::fail(error.code(), error.what(), error.rank());
   hvd::last_error() = error.what();
   return nullptr;
 }

@@ -27,6 +27,11 @@ class Store {
   virtual std::optional<ByteVector> wait(const std::string& key, Duration timeout) = 0;
   /// Returns the value if the key is set, without waiting. Throws Error{peer_lost}.
   virtual std::optional<ByteVector> peek(const std::string& key) = 0;
+  /// The same, for a caller that waits for other things too: a request stays open until the next
+  /// call for another key. Throws Error{peer_lost} also if the server refuses to wait for the key.
+  virtual std::optional<ByteVector> poll(const std::string& key) { return peek(key); }
+  /// Readable when poll() has something to do; -1: never.
+  virtual int fd() const { return -1; }
 
   /// Like wait(), but throws Error{timed_out} naming the key.
   ByteVector get(const std::string& key, Duration timeout);

@@ -32,10 +32,9 @@ class StoreClient final : public Store {
   void set(const std::string& key, ConstBytes value) override;
   std::optional<ByteVector> wait(const std::string& key, Duration timeout) override;
   std::optional<ByteVector> peek(const std::string& key) override;
-  /// Returns the value once `key` is set. Never blocks, except for a call of another thread: the
-  /// request stays open between calls for the same key. Throws Error{peer_lost}, also if the server
-  /// refuses.
-  std::optional<ByteVector> poll(const std::string& key);
+  /// Never blocks, except for a call of another thread.
+  std::optional<ByteVector> poll(const std::string& key) override;
+  int fd() const override { return channel_.fd(); }
 
  private:
   struct Answer {

@@ -1,0 +1,34 @@
+// Tells a rank that connects to others when the launcher has abandoned the job, because it lost one
+// of them. Only elastic jobs are abandoned.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/transport/epoll_waiter.h"
+#include "core/transport/job_number.h"
+#include "core/transport/store.h"
+
+namespace hvd {
+
+/// Owned and used by one thread.
+class Abandonment {
+ public:
+  /// `store`, which the launcher serves, is borrowed. `number`: of the job (job_number.h).
+  Abandonment(Store& store, uint32_t number)
+      : store_(store), key_(store_key(number, "abandoned")) {}
+
+  /// Wakes `waiter` when check() has something to do.
+  void watch(EpollWaiter& waiter, uint64_t tag) {
+    if (store_.fd() >= 0) waiter.watch(store_.fd(), tag);
+  }
+  /// Throws Error{peer_lost} with the launcher's reason. Never blocks. The key is never set: the
+  /// launcher refuses requests to wait for it.
+  void check() { store_.poll(key_); }
+
+ private:
+  Store& store_;
+  const std::string key_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,119 @@
+// A rank that is lost after it has published its card and before it has connected.
+#include "core/bootstrap/abandonment.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/bootstrap/exchange.h"
+#include "core/bootstrap/machine.h"
+#include "core/bootstrap/wiring.h"
+#include "core/transport/socket.h"
+#include "core/transport/store_client.h"
+#include "core/transport/store_server.h"
+
+namespace hvd {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uint32_t kGeneration = 4;
+
+/// The Store of a launcher.
+class Launcher {
+ public:
+  explicit Launcher(const JobKey& key) : server_(key, "127.0.0.1", 0) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Launcher() {
+    stop_ = true;
+    thread_.join();
+  }
+  Address address() const { return {"127.0.0.1", server_.port()}; }
+  void abandon(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    server_.abandon_jobs_before(kGeneration + 1, why);
+  }
+
+ private:
+  void run() {
+    while (!stop_) {
+      pollfd entry{server_.fd(), POLLIN, 0};
+      ::poll(&entry, 1, 5);
+      const std::lock_guard lock(mutex_);
+      server_.step();
+    }
+  }
+  std::mutex mutex_;
+  StoreServer server_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+struct Case {
+  int lost = 0;
+  TransportChoice transport{};
+};
+
+class AbandonedStart : public ::testing::TestWithParam<Case> {
+ protected:
+  Identity identity(int rank) const {
+    Identity one;
+    one.rank = rank;
+    one.size = 2;
+    one.hostname = "node0";
+    one.generation = 0;
+    return one;
+  }
+  /// Takes part until all ranks have the cards.
+  void publish_card(Store& store) const {
+    PeerCard card;
+    card.rank = GetParam().lost;
+    card.size = 2;
+    card.hostname = "node0";
+    card.kernel = kernel_name();
+    card.network = network_name();
+    card.agreed = agreed_text(knobs);
+    card.control_port = port_of(listener);
+    card.data_port = port_of(listener);
+    exchange_cards(store, card, kGeneration, StartDeadline(knobs.start_timeout));
+  }
+
+  const JobKey key = make_job_key();
+  const FileDescriptor listener = listen_tcp("127.0.0.1", 0);  ///< of the lost rank: no answer
+  Knobs knobs;
+};
+
+TEST_P(AbandonedStart, EndsAtOnceForTheOthers) {
+  knobs.transport = GetParam().transport;
+  knobs.staging_bytes = MiB;
+  knobs.start_timeout = 20s;
+  Launcher launcher(key);
+  std::thread lost([&] {
+    StoreClient store(launcher.address(), key, GetParam().lost, 10s);
+    publish_card(store);
+    launcher.abandon("a rank was lost");
+  });
+  StoreClient store(launcher.address(), key, 1 - GetParam().lost, 10s);
+  try {
+    connect(identity(1 - GetParam().lost), key, &store, kGeneration, knobs, {});
+    ADD_FAILURE() << "it connected to nobody";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::peer_lost) << error.what();
+    EXPECT_STREQ(error.what(), "a rank was lost");
+  }
+  lost.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, AbandonedStart,
+                         ::testing::Values(Case{0, TransportChoice::automatic},
+                                           Case{1, TransportChoice::automatic},
+                                           Case{0, TransportChoice::tcp},
+                                           Case{1, TransportChoice::tcp}));
+
+}  // namespace
+}  // namespace hvd
