@@ -64,7 +64,7 @@ void Driver::take(TimePoint now, const WorkerExited& event) {
     announce_following(event.worker, event.status);
   } else if (suspect != suspects_.end() && is_running(suspect->second.says.cause)) {
     suspect->second.exited = event.status;
-    suspect->second.until = now + options_.blame;
+    suspect->second.until = now + std::max(options_.blame, options_.grace);
   } else {
     announce_first(now, event.worker, event.status);
   }

@@ -155,7 +155,9 @@ struct DriverOptions {
   /// Another SIGINT within this time counts as the same Ctrl-C: a wrapper of the launcher may
   /// forward the SIGINT that the terminal has sent to both.
   Duration same_interrupt = std::chrono::milliseconds(500);
-  /// How long the exit of a worker that reported a cause waits for that worker to exit.
+  /// How long the output of a worker that reported a cause is held back, and its exit at least, for
+  /// that other worker to exit. The exit waits for `grace` if that is longer: a worker that causes a
+  /// failure may take as long to exit as those that follow.
   Duration blame = std::chrono::seconds(1);
   /// From SIGKILL until the launcher gives up the remaining hosts: they do not answer, or a process
   /// is blocked in the kernel.

@@ -134,6 +134,14 @@ TEST_F(DriverTest, TheNamedRankIsWaitedForOnlyForASecond) {
   EXPECT_EQ(now, TimePoint{} + 1s);
 }
 
+TEST_F(DriverTest, ARankThatCausesAFailureMayTakeAsLongToExitAsThoseThatFollow) {
+  driver = Driver({.workers = kOnOneHost, .grace = 5s});
+  on({WorkerEnds{at(0), at(1), "lost"}, WorkerExited{at(0), kRaised}});
+  now += 4s;
+  EXPECT_THAT(on({}), IsEmpty());
+  EXPECT_EQ(on({WorkerExited{at(1), {.code = 3}}}).front(), first(at(1), {.code = 3}));
+}
+
 TEST_F(DriverTest, ARankThatNamesOneThatEndedWellIsItselfTheFirstFailure) {
   on({WorkerExited{at(1), kOk}});
   const Actions actions = on({WorkerEnds{at(0), at(1), "gone"}, WorkerExited{at(0), kRaised}});
