@@ -38,8 +38,8 @@ std::vector<Event> ElasticPart::take_requests() {
 }
 
 std::optional<elastic::HostsFound> ElasticPart::look_for_hosts(TimePoint now) {
-  if (!discovery_) return std::nullopt;
-  if (auto result = discovery_->step(now)) take(*std::move(result));
+  if (discovery_)
+    if (auto result = discovery_->step(now)) take(*std::move(result));
   if (wanted_ == told_) return std::nullopt;
   std::vector<elastic::HostSlots> ready = ready_hosts();
   if (ready == told_) return std::nullopt;
@@ -77,9 +77,14 @@ std::optional<int> ElasticPart::index_of(const Host& host) {
     return std::nullopt;
   }
   job_.hosts.push_back({host.name, local, host.slots});
-  const size_t link = links_.add_host(job_.hosts.size() - 1);
+  const int index = static_cast<int>(job_.hosts.size()) - 1;
+  add_link(index);
+  return index;
+}
+
+void ElasticPart::add_link(int host) {
+  const size_t link = links_.add_host(static_cast<size_t>(host));
   events_.watch_link(link, links_[link].fd());
-  return static_cast<int>(job_.hosts.size()) - 1;
 }
 
 void ElasticPart::say_once(const std::string& line) {
@@ -113,6 +118,11 @@ void ElasticPart::perform(const elastic::Begin& begin) {
 void ElasticPart::perform(const elastic::Dismiss& dismiss) {
   desk_.refuse(dismiss.worker, dismiss.why);
   if (dismiss.stop) links_.signal(dismiss.worker, SIGTERM);
+}
+
+void ElasticPart::perform(const elastic::Reconnect& reconnect) {
+  add_link(reconnect.host);
+  std::erase_if(told_, [&](const elastic::HostSlots& one) { return one.host == reconnect.host; });
 }
 
 void ElasticPart::perform(const elastic::Tell& tell) {

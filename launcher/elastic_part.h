@@ -2,6 +2,7 @@
 // of hosts to the driver as events, and carries out what the driver decides (elastic/elastic.h).
 #pragma once
 
+#include <csignal>
 #include <optional>
 #include <set>
 #include <string>
@@ -39,6 +40,8 @@ class ElasticPart {
   void perform(const elastic::Dismiss& dismiss);
   void perform(const elastic::Tell& tell);
   void perform(const elastic::Abandon& abandon);
+  void perform(const elastic::Reconnect& reconnect);
+  void perform(const elastic::Kill& kill) { links_.signal(kill.worker, SIGKILL); }
   void perform(const elastic::Close& close) { desk_.close("the job ends: " + close.why); }
   void perform(const elastic::End& end) { desk_.close("the job ends: " + end.why); }
   /// The job ends for another reason.
@@ -47,6 +50,7 @@ class ElasticPart {
  private:
   void take(Discovery::Result result);
   std::optional<int> index_of(const Host& host);
+  void add_link(int host);
   void say_once(const std::string& line);
   std::vector<elastic::HostSlots> ready_hosts();
 

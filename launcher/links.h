@@ -23,8 +23,8 @@ class Links {
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
-  /// Adds a link to this host, which the job had not before, and returns its index. A new host of
-  /// `job.hosts` is last.
+  /// Adds a link to this host, which is new or lost, and returns its index. A new host of `job.hosts`
+  /// is last.
   size_t add_host(size_t host);
 
   size_t size() const { return links_.size(); }

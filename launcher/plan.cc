@@ -83,6 +83,12 @@ elastic::Settings elastic_settings(const Options& options, const Knobs& knobs) {
   settings.patience = knobs.elastic_timeout;
   settings.survivor = knobs.survivor_timeout;
   settings.reset_limit = options.reset_limit;
+  if (const auto& chaos = options.chaos) {
+    settings.kill_every = chaos->kill_every;
+    settings.seed = chaos->seed;
+  }
+  if (const auto& range = options.cooldown)
+    settings.cooldown = {std::chrono::seconds(range->first), std::chrono::seconds(range->second)};
   return settings;
 }
 
@@ -134,6 +140,8 @@ std::vector<std::string> unused_elastic_options(const Options& options) {
   };
   warn(options.max_num_proc.has_value(), "--max-np");
   warn(options.reset_limit.has_value(), "--reset-limit");
+  warn(options.chaos.has_value(), "--chaos");
+  warn(options.cooldown.has_value(), "--blacklist-cooldown-range");
   if (options.slots_per_host && !options.discovery_script)
     lines.emplace_back("--slots-per-host has no effect without --host-discovery-script");
   return lines;

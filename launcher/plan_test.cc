@@ -265,12 +265,18 @@ TEST_F(PlanTest, OptionsThatHaveNoEffectAreWarnedOfOnce) {
 }
 
 TEST_F(PlanTest, AnElasticJobKeepsAllItsHosts) {
-  const Job job = plan({"-np", "2", "--min-np", "1", "-H", "box:2,far:2", "--reset-limit", "7"});
+  const Job job = plan({"-np", "2", "--min-np", "1", "-H", "box:2,far:2", "--reset-limit", "7",
+                        "--blacklist-cooldown-range", "5", "9", "--chaos", "kill=30s,seed=3"});
   ASSERT_TRUE(job.elastic);
   EXPECT_EQ(job.elastic->min, 1);
   EXPECT_EQ(job.elastic->target, 2);
   EXPECT_EQ(job.elastic->patience, 600s);
   EXPECT_EQ(job.elastic->reset_limit, 7);
+  EXPECT_EQ(job.elastic->survivor, 30s);
+  EXPECT_EQ(job.elastic->cooldown->low, 5s);
+  EXPECT_EQ(job.elastic->cooldown->high, 9s);
+  EXPECT_EQ(job.elastic->kill_every, 30s);
+  EXPECT_EQ(job.elastic->seed, 3u);
   EXPECT_FALSE(job.elastic->discovers);
   EXPECT_EQ(job.hosts.size(), 2u);
   EXPECT_EQ(job.hosts[1].slots, 2);

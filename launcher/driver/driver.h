@@ -137,10 +137,11 @@ struct Finish {
   int exit_code;
   bool operator==(const Finish&) const = default;
 };
-using Action = std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceShortage, Explain, Abandon,
-                            HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers, Finish,
-                            elastic::StartWorker, elastic::Begin, elastic::Dismiss, elastic::Tell,
-                            elastic::Abandon, elastic::Say, elastic::Close, elastic::End>;
+using Action =
+    std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceShortage, Explain, Abandon,
+                 HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers, Finish, elastic::StartWorker,
+                 elastic::Begin, elastic::Dismiss, elastic::Tell, elastic::Abandon,
+                 elastic::Reconnect, elastic::Kill, elastic::Say, elastic::Close, elastic::End>;
 
 struct DriverOptions {
   std::vector<WorkerId> workers{};          ///< of the first generation
@@ -156,8 +157,8 @@ struct DriverOptions {
   /// forward the SIGINT that the terminal has sent to both.
   Duration same_interrupt = std::chrono::milliseconds(500);
   /// How long the output of a worker that reported a cause is held back, and its exit at least, for
-  /// that other worker to exit. The exit waits for `grace` if that is longer: a worker that causes a
-  /// failure may take as long to exit as those that follow.
+  /// that other worker to exit. The exit waits for `grace` if that is longer: a worker that causes
+  /// a failure may take as long to exit as those that follow.
   Duration blame = std::chrono::seconds(1);
   /// From SIGKILL until the launcher gives up the remaining hosts: they do not answer, or a process
   /// is blocked in the kernel.

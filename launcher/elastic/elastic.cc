@@ -25,6 +25,31 @@ int64_t seconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
 }
 
+using Seconds = std::chrono::duration<double>;
+
+/// A random number below 2^64 for each seed and pair of numbers (SplitMix64).
+uint64_t random_number(uint64_t seed, int first, int second) {
+  uint64_t mixed = seed;
+  for (const int one : {first, second}) {
+    mixed += 0x9e3779b97f4a7c15 * (static_cast<uint64_t>(one) + 1);
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+    mixed ^= mixed >> 31;
+  }
+  return mixed;
+}
+
+/// From 0 to 1.
+double random_part(uint64_t seed, int first, int second) {
+  constexpr double kRange = 18446744073709551616.0;  // 2^64
+  return static_cast<double>(random_number(seed, first, second)) / kRange;
+}
+
+bool cools_down(const State& state) {
+  return std::ranges::any_of(state.hosts,
+                             [](const Host& host) { return host.back_at.has_value(); });
+}
+
 std::string count_of(size_t workers) {
   return fmt::format("{} worker{}", workers, workers == 1 ? "" : "s");
 }
@@ -46,11 +71,12 @@ class Making {
   void take(const WorkerEnded& event) {
     const auto found = state_.workers.find(event.worker);
     state_.dismissed.erase(event.worker);
+    const bool by_us = state_.killed.erase(event.worker) == 1;
     if (found == state_.workers.end()) return;
     const bool member = is_member(found->second);
     state_.workers.erase(found);
     if (member && event.well) return close(event.worker);
-    count_failure(event.worker.host);
+    if (!by_us) count_failure(event.worker.host);
     if (member) abandon(fmt::format("{} was lost", name_of(event.worker)));
   }
 
@@ -63,6 +89,8 @@ class Making {
     std::erase_if(state_.dismissed, is_there);
     Host* const host = find(event.host);
     if (host == nullptr) return;
+    host->now.slots = 0;
+    host->lost = true;
     drop(*host, "it was lost");
     if (members) abandon(fmt::format("host {} was lost", host->now.name));
   }
@@ -75,6 +103,7 @@ class Making {
       hosts.push_back(known != nullptr ? *known : Host{});
       note_change(known == nullptr ? 0 : known->now.slots, found);
       hosts.back().now = found;
+      if (hosts.back().lost) hosts.back().now.slots = 0;  // until it is connected again
     }
     for (Host& known : state_.hosts) {
       if (std::ranges::find(event.hosts, known.now.host, &HostSlots::host) != event.hosts.end())
@@ -102,12 +131,45 @@ class Making {
   void take(const TimePassed&) {}
 
   void go_on() {
+    end_cooldowns();
     give_up_silent_members();
     if (members() == 0) return end("no worker is left that has the state of the job");
     start_workers();
     if (count(Standing::running) == 0) begin_generation();
     if (!state_.over) tell();
     if (!state_.over) look_for_shortage();
+    if (!state_.over && state_.settings.kill_every) kill_in_time();
+  }
+
+  /// The choice depends only on the seed, the number of the kill and the members that are left.
+  void kill_in_time() {
+    const Duration every = *state_.settings.kill_every;
+    if (!state_.kill_at) state_.kill_at = now_ + every;
+    if (now_ < *state_.kill_at) return;
+    state_.kill_at = now_ + every;
+    std::vector<WorkerId> members;
+    for (const AssignedWorker& worker : state_.assignment.workers())
+      if (state_.workers.contains(worker.id) && !state_.killed.contains(worker.id))
+        members.push_back(worker.id);
+    if (members.size() < 2) return explain("--chaos kills nobody: only one rank has the state");
+    const WorkerId chosen =
+        members[random_number(state_.settings.seed, ++state_.kills, 0) % members.size()];
+    state_.killed.insert(chosen);
+    actions_.push_back(Say{fmt::format("--chaos kills {} (kill {}, seed {})", name_of(chosen),
+                                       state_.kills, state_.settings.seed)});
+    actions_.push_back(Kill{chosen});
+  }
+
+  /// A host counts as newly added then.
+  void end_cooldowns() {
+    for (Host& host : state_.hosts) {
+      if (!host.back_at || now_ < *host.back_at) continue;
+      host.back_at.reset();
+      host.dropped = false;
+      host.failures = 0;
+      explain("{} may be used again", host.now.name);
+      if (std::exchange(host.lost, false)) actions_.push_back(Reconnect{host.now.host});
+    }
   }
 
   /// A member that is stopped, or whose step takes very long, does not hold up the others.
@@ -219,11 +281,10 @@ class Making {
         "{} left, fewer than the {} of --min-np",
         ready == 1 ? "1 worker is" : fmt::format("{} workers are", ready), state_.settings.min);
     const bool hopeless = !state_.settings.discovers && count(Standing::starting) == 0 &&
-                          state_.dismissed.empty() && !free_slot();
+                          state_.dismissed.empty() && !cools_down(state_) && !free_slot();
     if (hopeless) return end(few + ", and there is no slot for another one");
     if (now_ >= *state_.short_since + state_.settings.patience)
-      end(fmt::format("{}, and no others joined within {} s (--elastic-timeout)", few,
-                      seconds));
+      end(fmt::format("{}, and no others joined within {} s (--elastic-timeout)", few, seconds));
   }
 
   void dismiss_newcomers_without_slot() {
@@ -267,13 +328,32 @@ class Making {
 
   void count_failure(int index) {
     Host* const host = find(index);
-    if (host != nullptr && ++host->failures >= kFailuresUntilDropped)
-      drop(*host, fmt::format("{} workers have failed there", host->failures));
+    if (host == nullptr) return;
+    ++host->failures;
+    if (state_.settings.cooldown || host->failures >= kFailuresUntilDropped)
+      drop(*host, count_of(static_cast<size_t>(host->failures)) + " failed there");
   }
 
   void drop(Host& host, const std::string& why) {
     if (std::exchange(host.dropped, true)) return;
-    explain("no more workers are started on {}: {}", host.now.name, why);
+    std::string until;
+    if (state_.settings.cooldown) {
+      const Duration pause = pause_of(host);
+      ++host.drops;
+      host.back_at = now_ + pause;
+      until = fmt::format(" for {} s", seconds_of(pause));
+    }
+    explain("no more workers are started on {}{}: {}", host.now.name, until, why);
+  }
+
+  /// low * 2^drops, and up to `low` more, so that hosts that failed together return one by one.
+  Duration pause_of(const Host& host) const {
+    const auto [low, high] = *state_.settings.cooldown;
+    constexpr int kMostDoublings = 12;  // more than from 1 s to an hour
+    const auto doubled = low * (int64_t{1} << std::min(host.drops, kMostDoublings));
+    const double part = random_part(state_.settings.seed, host.now.host, host.drops);
+    const auto more = std::chrono::duration_cast<Duration>(part * Seconds(low));
+    return std::clamp<Duration>(doubled + more, low, high);
   }
 
   void note_change(int slots_before, const HostSlots& found) {
@@ -347,6 +427,9 @@ std::optional<TimePoint> deadline(const State& state) {
   if (state.short_since) no_later(*state.short_since + state.settings.patience);
   if (state.asking_since && has(state, Standing::running))
     no_later(*state.asking_since + state.settings.survivor);
+  if (state.kill_at) no_later(*state.kill_at);
+  for (const Host& host : state.hosts)
+    if (host.back_at) no_later(*host.back_at);
   const bool will_tell = state.gathering_since && !state.told.added &&
                          has(state, Standing::waiting) && has(state, Standing::starting) &&
                          has(state, Standing::running) && !no_more_resets(state);

@@ -5,8 +5,8 @@
 // Members are the workers of the current generation. When a member is lost or hosts change, the
 // members ask for places in the next generation: all survivors of a loss at once, otherwise when
 // they commit. A generation begins when all members have asked; one that does not ask in time is
-// given up. It does not wait for new workers, except for the minimum. New workers (newcomers) ask when they initialize. The members are told of
-// them, so that they ask too.
+// given up. It does not wait for new workers, except for the minimum. New workers (newcomers) ask
+// when they initialize. The members are told of them, so that they ask too.
 #pragma once
 
 #include <chrono>
@@ -25,10 +25,18 @@
 
 namespace hvd::launcher::elastic {
 
-/// No new worker is started on a host after as many failed there. Its other workers go on.
+/// No new worker is started on a host after as many failed there, or after the first one if there
+/// is a cooldown. Its other workers go on.
 inline constexpr int kFailuresUntilDropped = 2;
 /// How long newcomers that are ready wait for others that are starting, so that they join together.
 inline constexpr std::chrono::seconds kGathering{5};
+
+/// How long a host is not used after a failure there: doubles with each failure, within these
+/// limits.
+struct Cooldown {
+  std::chrono::seconds low{};
+  std::chrono::seconds high{};
+};
 
 struct Settings {
   int min = 1;                       ///< workers; with fewer the job waits
@@ -37,7 +45,10 @@ struct Settings {
   std::optional<int> reset_limit{};  ///< generations after the first one
   /// How long the members that have asked for the next generation wait for one that has not.
   Duration survivor = std::chrono::seconds(30);
-  bool discovers = false;            ///< more hosts may appear at any time
+  bool discovers = false;                ///< more hosts may appear at any time
+  std::optional<Cooldown> cooldown{};    ///< none: a dropped host is not used again
+  std::optional<Duration> kill_every{};  ///< a random member, for tests by the user (--chaos)
+  uint64_t seed = 0;                     ///< of everything that is random
 };
 
 struct HostSlots {
@@ -52,7 +63,7 @@ struct WorkerEnded {
   WorkerId worker;
   bool well = false;  ///< with exit code 0
 };
-/// All workers of the host have ended, and none can be started there.
+/// The host is lost: all its workers have ended, and none can be started there.
 struct HostGone {
   int host = 0;
 };
@@ -96,6 +107,16 @@ struct Abandon {
   std::string why;
   bool operator==(const Abandon&) const = default;
 };
+/// A lost host is to be connected to again. HostsFound follows when it is ready.
+struct Reconnect {
+  int host = 0;
+  bool operator==(const Reconnect&) const = default;
+};
+/// The worker is to be killed, since the user asked for it.
+struct Kill {
+  WorkerId worker;
+  bool operator==(const Kill&) const = default;
+};
 /// A line for the user.
 struct Say {
   std::string line;
@@ -111,12 +132,16 @@ struct End {
   std::string why;
   bool operator==(const End&) const = default;
 };
-using Action = std::variant<StartWorker, Begin, Dismiss, Tell, Abandon, Say, Close, End>;
+using Action =
+    std::variant<StartWorker, Begin, Dismiss, Tell, Abandon, Reconnect, Kill, Say, Close, End>;
 
 struct Host {
-  HostSlots now;  ///< no slots: it was removed
+  HostSlots now;  ///< no slots: it was removed, or is lost
   int failures = 0;
-  bool dropped = false;
+  bool dropped = false;  ///< no worker is started there
+  bool lost = false;
+  int drops = 0;
+  std::optional<TimePoint> back_at{};  ///< end of its cooldown
 };
 
 /// `starting` and `waiting` (it has asked): newcomers. `running` and `asking`: members.
@@ -134,6 +159,9 @@ struct State {
   std::optional<TimePoint> short_since{};
   std::optional<TimePoint> gathering_since{};
   std::optional<TimePoint> asking_since{};  ///< some member
+  std::optional<TimePoint> kill_at{};       ///< when the next worker is killed
+  int kills = 0;
+  std::set<WorkerId> killed{};  ///< and not ended yet: no failures of their hosts
   bool over = false;
 };
 

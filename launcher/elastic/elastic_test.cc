@@ -246,6 +246,115 @@ TEST_F(ElasticTest, WhenAWorkerEndsWellNoOtherGenerationBegins) {
   EXPECT_THAT(lose(a(1)), IsEmpty());
 }
 
+/// The first worker that is started, if any.
+std::optional<WorkerId> started_by(const std::vector<Action>& actions) {
+  for (const Action& action : actions)
+    if (const auto* start = std::get_if<StartWorker>(&action)) return start->worker;
+  return std::nullopt;
+}
+
+TEST_F(ElasticTest, WithACooldownAHostIsDroppedAtOnceAndReturns) {
+  Settings with = settings(1, 3);
+  with.cooldown = Cooldown{10s, 60s};
+  start(with, {a(0), a(1), a(2)}, 3);
+  EXPECT_EQ(started_by(lose(a(1))), std::nullopt);
+  ask(a(0));
+  ask(a(2));
+  EXPECT_EQ(started_by(wait()), a(1, 1));
+  EXPECT_GE(now, TimePoint{} + 10s);
+  EXPECT_LE(now, TimePoint{} + 20s);
+  EXPECT_THAT(explanation, Contains("a may be used again"));
+}
+
+TEST_F(ElasticTest, ACooldownDoublesUpToItsLimit) {
+  Settings with = settings(1, 2);
+  with.cooldown = Cooldown{10s, 60s};
+  start(with, {a(0), b(0)}, 1, 1);
+  std::vector<Duration> pauses;
+  for (int failure = 0; failure < 5; ++failure) {
+    const TimePoint failed = now;
+    lose(b(0, failure));
+    wait();
+    pauses.push_back(now - failed);
+  }
+  const auto between = [](Duration low, Duration high) {
+    return ::testing::AllOf(::testing::Ge(low), ::testing::Le(high));
+  };
+  EXPECT_THAT(pauses, ElementsAre(between(10s, 20s), between(20s, 30s), between(40s, 50s),
+                                  Duration(60s), Duration(60s)));
+}
+
+TEST_F(ElasticTest, AJobWaitsForTheEndOfACooldown) {
+  Settings with = settings(2, 2);
+  with.cooldown = Cooldown{10s, 60s};
+  start(with, {a(0), a(1)}, 2);
+  EXPECT_THAT(reason(lose(a(1))), IsEmpty());
+  ask(a(0));
+  EXPECT_EQ(started_by(wait()), a(1, 1));
+}
+
+TEST_F(ElasticTest, AfterItsCooldownALostHostIsConnectedToAgain) {
+  Settings with = settings(1, 2);
+  with.cooldown = Cooldown{10s, 60s};
+  start(with, {a(0), b(0)}, 1, 1);
+  on(HostGone{1});
+  ask(a(0));
+  EXPECT_THAT(wait(), ElementsAre(Reconnect{1}));
+  EXPECT_THAT(on(HostsFound{{{0, "a", 1}, {1, "b", 1}}}), ElementsAre(StartWorker{b(0, 1)}));
+}
+
+/// The ranks that --chaos kills in a job whose workers are replaced.
+std::vector<WorkerId> chosen_with(uint64_t seed) {
+  Settings with{.min = 1, .target = 4, .kill_every = 30s, .seed = seed};
+  State state = elastic::begin(with, {{0, "a", 4}}, assign_ranks({a(0), a(1), a(2), a(3)}, 0));
+  std::vector<WorkerId> chosen;
+  TimePoint now{};
+  const auto on = [&](const Event& event) {
+    Decision decision = decide(now, std::move(state), event);
+    state = std::move(decision.state);
+    for (const Action& action : decision.actions)
+      if (const auto* kill = std::get_if<Kill>(&action)) chosen.push_back(kill->worker);
+  };
+  on(TimePassed{});
+  while (chosen.size() < 6) {
+    now = deadline(state).value();
+    const size_t before = chosen.size();
+    on(TimePassed{});
+    EXPECT_EQ(chosen.size(), before + 1);
+    on(WorkerEnded{chosen.back(), false});
+    for (const Standing asks : {Standing::starting, Standing::running}) {
+      const auto workers = state.workers;
+      for (const auto& [worker, standing] : workers)
+        if (standing == asks) on(WorkerAsks{worker});
+    }
+    EXPECT_THAT(state.assignment.workers(), SizeIs(4)) << "its host is not dropped";
+  }
+  EXPECT_EQ(now, TimePoint{} + 6 * 30s);
+  return chosen;
+}
+
+TEST_F(ElasticTest, ChaosKillsARandomRankAgainAndAgain) {
+  EXPECT_EQ(chosen_with(1), chosen_with(1));
+  EXPECT_NE(chosen_with(1), chosen_with(2));
+  const auto chosen = chosen_with(1);
+  EXPECT_GT(std::set<WorkerId>(chosen.begin(), chosen.end()).size(), 2u);
+}
+
+TEST_F(ElasticTest, ChaosTellsWhomItKillsAndSparesTheLastRank) {
+  Settings with = settings(1, 2);
+  with.kill_every = 30s;
+  with.seed = 7;
+  start(with, {a(0), a(1)}, 2);
+  tick();
+  const auto actions = wait();
+  ASSERT_THAT(actions, SizeIs(2));
+  EXPECT_THAT(
+      std::get<Say>(actions[0]).line,
+      ::testing::MatchesRegex("--chaos kills rank [01] in slot [01] of a .kill 1, seed 7."));
+  on(WorkerEnded{std::get<Kill>(actions[1]).worker, false});
+  EXPECT_THAT(wait(), IsEmpty());
+}
+
 TEST_F(ElasticTest, AMemberThatDoesNotAskIsGivenUp) {
   Settings with = settings(1, 3);
   with.survivor = 7s;
@@ -258,9 +367,9 @@ TEST_F(ElasticTest, AMemberThatDoesNotAskIsGivenUp) {
   const std::string why =
       "rank 2 in slot 0 of b was given up: it did not ask for its next place within 7 s after "
       "another rank (HOROVOD_SURVIVOR_TIMEOUT)";
-  EXPECT_THAT(actions, ElementsAre(Say{why + "; the job goes on without it"},
-                                   Dismiss{b(0), why, false}, abandon(0, why),
-                                   StartWorker{b(1)}, VariantWith<Begin>(::testing::_)));
+  EXPECT_THAT(actions,
+              ElementsAre(Say{why + "; the job goes on without it"}, Dismiss{b(0), why, false},
+                          abandon(0, why), StartWorker{b(1)}, VariantWith<Begin>(::testing::_)));
   EXPECT_THAT(ranks(), ElementsAre(a(0)));
   EXPECT_THAT(ask(b(0)), IsEmpty()) << "it is too late";
   EXPECT_THAT(lose(b(0)), IsEmpty()) << "its exit status does not count";
@@ -296,6 +405,7 @@ TEST_F(ElasticTest, RandomSequencesKeepThePromises) {
     };
     Settings with = settings(1 + below(3), 4);
     with.discovers = true;
+    if (seed % 2 == 1) with.cooldown = Cooldown{3s, 20s};
     now = {};
     start(with, {a(0), a(1), b(0)}, 2, 2);
     tick();

@@ -54,8 +54,8 @@ class HostLink {
   virtual int fd() const = 0;
   /// Appends the events since the last call. Never blocks.
   virtual void take(HostNews& news) = 0;
-  /// Fills in the start-up state of its hosts, each at its index. Undefined once workers were
-  /// started.
+  /// Fills in the start-up state of its hosts, each at its index. It stays as it was when a host is
+  /// lost later.
   virtual void tell_rows(std::vector<StartRow>& rows) const = 0;
   /// True once each of its hosts is ready or has failed.
   virtual bool settled() const = 0;

@@ -57,9 +57,11 @@ void set_interfaces(Options& options, const Given& given) {
         "--network-interface with a comma is deprecated; use --network-interfaces");
 }
 
-void tell_later(Options& options, const Given& given) {
-  options.warnings.push_back(fmt::format("not in this version: {}", given.flag->name()));
+void set_cooldown(Options& options, const Given& given) {
+  options.cooldown = {number_of(given.values[0]), number_of(given.values[1])};
 }
+
+void set_chaos(Options& options, const Given& given) { options.chaos = parse_chaos(given.text()); }
 
 void ignore(Options&, const Given&) {}
 
@@ -255,15 +257,25 @@ constexpr Flag kOwnFlags[] = {
      .initial = "no limit",
      .help = "How often the job may begin again with other processes.",
      .take = set_number<&Options::reset_limit>},
-    // ---- Accepted, not in this version ----
     {.names = "--blacklist-cooldown-range",
      .dest = "cooldown_range",
-     .heading = Heading::later,
+     .heading = Heading::elastic,
      .kind = FlagKind::integer,
      .value = "LOW HIGH",
      .value_count = 2,
-     .help = "Elastic: seconds for which a failed host is not used.",
-     .take = tell_later},
+     .min = 1,
+     .max = 3600,
+     .initial = "none: a host is not used again after two failures",
+     .help = "Seconds for which a host is not used after a failure: about LOW after the first one, "
+             "twice as long after each further one, up to HIGH.",
+     .take = set_cooldown},
+    {.names = "--chaos",
+     .dest = "chaos",
+     .heading = Heading::elastic,
+     .value = "kill=TIME",
+     .help = "To try out recovery: kills a random rank every TIME, such as 30s. kill=30s,seed=7 "
+             "chooses others.",
+     .take = set_chaos},
     // ---- For horovod.runner and horovod.doctor ----
     {.names = "--caller-key",
      .heading = Heading::hidden,

@@ -64,6 +64,9 @@ void take_variables(Options& options) {
 }
 
 void check_elastic(const Options& options) {
+  if (const auto& range = options.cooldown; range && range->first > range->second)
+    refuse(fmt::format("--blacklist-cooldown-range {} {}: the first number must not be larger",
+                       range->first, range->second));
   const int least = options.min_num_proc.value_or(0);
   if (options.num_proc > 0 && least > options.num_proc)
     refuse(fmt::format("--min-np {} is more than -np {}, the number of processes to start with",

@@ -4,9 +4,11 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/knobs.h"
+#include "launcher/options/chaos.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/host_list.h"
 
@@ -31,6 +33,8 @@ struct Options {
   std::optional<int> max_num_proc;
   std::optional<int> slots_per_host;  ///< of discovered hosts without a number
   std::optional<int> reset_limit;
+  std::optional<std::pair<int, int>> cooldown;  ///< seconds
+  std::optional<Chaos> chaos;
   std::optional<std::string> discovery_script;
   std::vector<Host> discovered;  ///< by its first run
   std::optional<std::string> hosts;

@@ -8,6 +8,7 @@
 namespace hvd::launcher {
 namespace {
 
+using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -165,10 +166,25 @@ TEST(Options, OtherLaunchersAreAskedForByFlags) {
   EXPECT_THAT(options.binding_args, ElementsAre("--bind-to", "core"));
 }
 
-TEST(Options, FlagsOfLaterVersionsAreToldOf) {
+TEST(Options, ARangeOfCooldownsAscends) {
   const Options options = parse_options({"-np", "1", "--blacklist-cooldown-range", "1", "2", "x"});
-  EXPECT_THAT(options.warnings, ElementsAre("not in this version: --blacklist-cooldown-range"));
+  EXPECT_EQ(options.cooldown, std::pair(1, 2));
   EXPECT_THAT(options.command, ElementsAre("x"));
+  EXPECT_THAT(refusal({"-np", "1", "--blacklist-cooldown-range", "3", "2", "x"}),
+              HasSubstr("--blacklist-cooldown-range 3 2: the first number must not be larger"));
+  EXPECT_THAT(refusal({"-np", "1", "--blacklist-cooldown-range", "0", "2", "x"}),
+              HasSubstr("from 1 to 3600"));
+}
+
+TEST(Options, ChaosIsAPairOfSettings) {
+  EXPECT_EQ(parse_chaos("kill=30s"), (Chaos{30s, 0}));
+  EXPECT_EQ(parse_chaos("seed=7,kill=500ms"), (Chaos{500ms, 7}));
+  EXPECT_EQ(parse_chaos("kill=2m"), (Chaos{120s, 0}));
+  for (const char* wrong : {"", "kill", "kill=", "kill=30", "kill=1ms", "kill=2000m", "stop=3s",
+                            "kill=3s,seed=x", "kill=-3s", "kill=99999999999999999999s"})
+    EXPECT_THAT(refusal({"-np", "1", std::string("--chaos=") + wrong, "x"}),
+                HasSubstr(wrong[0] == 0 ? "needs a value" : "allowed is kill=TIME"))
+        << wrong;
 }
 
 TEST(LaterFeatures, AreNamedByFlagAndVariable) {

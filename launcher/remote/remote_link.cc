@@ -141,13 +141,14 @@ void RemoteLink::take_refusal(Far& far, AgentRefusal refusal) {
 
 /// A lost host takes all hosts reached through it with it.
 void RemoteLink::take_end(Far& far, const AgentEnd& end, HostNews& news) {
-  if (!started_) take_refusal(far, end.before);
   const auto branch = std::span(fars_).subspan(far.branch.first, far.branch.count);
   for (Far& one : branch) {
     const bool first = &one == &far;
-    if (!started_) {
+    const bool was_over = std::exchange(one.over, true);
+    if (!started_ || !one.row.ready()) {
+      if (first) take_refusal(far, end.before);
       if (!first) one.row = without_way(std::move(one.row), far.host.name);
-    } else if (!std::exchange(one.over, true)) {
+    } else if (!was_over) {
       news.events.push_back(
           HostGone{static_cast<int>(one.host.index),
                    first ? end.after : fmt::format("it was reached through {}", far.host.name), 1});

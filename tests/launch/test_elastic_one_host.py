@@ -138,6 +138,30 @@ def test_a_loss_during_init_does_not_end_the_others(jobs: Jobs) -> None:
     assert len(found[1]) == 3
 
 
+def test_with_a_cooldown_a_host_is_used_again_after_a_pause(jobs: Jobs) -> None:
+    """Also after more than two failures."""
+    deed = "if rank == size - 1 and generation in (0, 2, 4) and step >= 10: os._exit(3)"
+    command = training(jobs.folder, deed, "generation >= 6")
+    flags = ("-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "1", "2", "--verbose")
+    result = jobs.run(*flags, *command)
+    assert result.code == 0, result.err
+    assert [len(ranks) for _, ranks in sorted(entries(result).items())] == [2, 1] * 3 + [2]
+    again = [line for line in result.said if line.endswith(" may be used again")]
+    assert len(again) == 3
+
+
+def test_chaos_kills_ranks_and_tells_which(jobs: Jobs) -> None:
+    command = training(jobs.folder, "pass", "generation >= 4")
+    limits = ("-np", "3", "--min-np", "1")
+    result = jobs.run(*limits, "--chaos", "kill=2s,seed=5", *command)
+    assert result.code == 0, result.err
+    kills = [line for line in result.said if line.startswith("--chaos kills rank ")]
+    assert kills[0].endswith("(kill 1, seed 5)")
+    assert kills[1].endswith("(kill 2, seed 5)")
+    lost = [line for line in result.said if line.endswith("(SIGKILL); the job goes on without it")]
+    assert len(lost) == len(kills)
+
+
 def test_a_stopped_survivor_is_given_up_and_rejected_when_it_wakes_up(jobs: Jobs) -> None:
     deed = f"""
 {KILL_ONE}
