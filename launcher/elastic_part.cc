@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/transport/job_number.h"
+#include "launcher/driver/report.h"
 #include "launcher/options/environment.h"
 
 namespace hvd::launcher {
@@ -22,9 +23,12 @@ ElasticPart::ElasticPart(Job& job, StoreServer& store, Links& links, Output& out
       events_(events),
       store_address_(std::move(store_address)),
       desk_(store) {
-  for (const JobHost& host : job_.hosts)
+  for (const JobHost& host : job_.hosts) {
     wanted_.push_back({static_cast<int>(wanted_.size()), host.name, host.slots});
-  told_ = wanted_;
+    if (!host.missing) told_.push_back(wanted_.back());
+  }
+  for (const StartRow& row : links_.rows())
+    if (row.failed()) said_.insert(not_used(row.host, row.problem));
   if (!job_.discovery) return;
   discovery_.emplace(*job_.discovery, defaults);
   events_.watch_always(discovery_->fd());
@@ -40,7 +44,8 @@ std::vector<Event> ElasticPart::take_requests() {
 std::optional<elastic::HostsFound> ElasticPart::look_for_hosts(TimePoint now) {
   if (discovery_)
     if (auto result = discovery_->step(now)) take(*std::move(result));
-  if (wanted_ == told_) return std::nullopt;
+  const bool changed = std::exchange(changed_, false) || !events_.moved_links().empty();
+  if (!changed || wanted_ == told_) return std::nullopt;
   std::vector<elastic::HostSlots> ready = ready_hosts();
   if (ready == told_) return std::nullopt;
   told_ = ready;
@@ -56,6 +61,7 @@ std::optional<TimePoint> ElasticPart::deadline() const {
 void ElasticPart::take(Discovery::Result result) {
   if (!result.problem.empty())
     return say_once(fmt::format("{}; the hosts stay as they are", result.problem));
+  changed_ = true;
   wanted_.clear();
   for (const Host& host : merged(result.hosts, job_.own))
     if (const auto index = index_of(host))
@@ -97,7 +103,7 @@ std::vector<elastic::HostSlots> ElasticPart::ready_hosts() {
   for (const elastic::HostSlots& host : wanted_) {
     const StartRow& row = rows[static_cast<size_t>(host.host)];
     if (row.step == StartStep::ready && !row.failed()) ready.push_back(host);
-    if (row.failed()) say_once(fmt::format("{} is not used: {}", host.name, row.problem));
+    if (row.failed()) say_once(not_used(host.name, row.problem));
   }
   return ready;
 }
@@ -122,6 +128,7 @@ void ElasticPart::perform(const elastic::Dismiss& dismiss) {
 
 void ElasticPart::perform(const elastic::Reconnect& reconnect) {
   add_link(reconnect.host);
+  changed_ = true;
   std::erase_if(told_, [&](const elastic::HostSlots& one) { return one.host == reconnect.host; });
 }
 

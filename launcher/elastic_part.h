@@ -29,7 +29,7 @@ class ElasticPart {
   /// Returns the requests of workers since the last call.
   std::vector<Event> take_requests();
   /// Runs the discovery script when it is due, and adds the hosts that it prints to the job.
-  /// Returns the hosts that are ready, if they have changed.
+  /// Returns the hosts that are ready, if they have changed. Call it after each event.
   std::optional<elastic::HostsFound> look_for_hosts(TimePoint now);
   /// When look_for_hosts() has something to do, if nothing happens before.
   std::optional<TimePoint> deadline() const;
@@ -64,6 +64,7 @@ class ElasticPart {
   std::optional<Discovery> discovery_;
   std::vector<elastic::HostSlots> wanted_;  ///< by the last run of the script
   std::vector<elastic::HostSlots> told_;    ///< of these, those that were ready
+  bool changed_ = false;                    ///< `wanted_`, since look_for_hosts()
   std::set<std::string> said_;
 };
 

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "launcher/options/environment.h"
 
 namespace hvd::launcher {
@@ -19,6 +21,18 @@ std::string describe(const Job& job, int host) {
 }
 
 }  // namespace
+
+std::optional<Assignment> assignment_without_missing(const Job& job) {
+  std::vector<Host> hosts;
+  int slots = 0;
+  for (const JobHost& host : job.hosts) {
+    hosts.push_back({host.name, host.missing ? 0 : host.slots});
+    slots += hosts.back().slots;
+  }
+  const int workers = std::min(slots, job.assignment.size());
+  if (!job.elastic || workers < std::max(job.elastic->min, 1)) return std::nullopt;
+  return assign_ranks(first_workers(filled(hosts, workers)), job.assignment.generation());
+}
 
 std::vector<std::string> describe(const Job& job, uint16_t store_port) {
   std::vector<std::string> lines;

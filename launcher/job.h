@@ -24,7 +24,8 @@ inline constexpr const char* kLoopback = "127.0.0.1";
 struct JobHost {
   std::string name;
   bool local = false;
-  int slots = 0;  ///< how many workers run there at the same time
+  int slots = 0;         ///< how many workers run there at the same time
+  bool missing = false;  ///< an elastic job has been started without it
 };
 
 /// The program that starts the ranks.
@@ -60,6 +61,10 @@ struct Job {
   /// True if all ranks are on this machine: no ssh, no agents, only loopback.
   bool is_local() const { return hosts.size() == 1 && hosts.front().local && !may_grow; }
 };
+
+/// Returns the first workers of an elastic job that is started without its missing hosts. None:
+/// they would be fewer than its minimum.
+std::optional<Assignment> assignment_without_missing(const Job& job);
 
 /// Returns the lines of --verbose: ranks and hosts, and the variables that ranks get.
 std::vector<std::string> describe(const Job& job, uint16_t store_port);

@@ -43,8 +43,12 @@ std::optional<elastic::State> first_state(const Job& job) {
   if (!job.elastic) return std::nullopt;
   std::vector<elastic::HostSlots> hosts;
   for (const JobHost& host : job.hosts)
-    hosts.push_back({static_cast<int>(hosts.size()), host.name, host.slots});
+    hosts.push_back({static_cast<int>(hosts.size()), host.name, host.missing ? 0 : host.slots});
   return elastic::begin(*job.elastic, hosts, job.assignment);
+}
+
+DriverOptions driver_options(const Job& job) {
+  return {.workers = ids_of(job.assignment), .elastic = first_state(job), .grace = job.grace};
 }
 
 class Launch {
@@ -55,6 +59,7 @@ class Launch {
  private:
   void check_open_files() const;
   std::optional<int> assemble();
+  bool can_do_without_failed(const std::vector<StartRow>& rows);
   int given_up(const Interrupted& by);
   void start_all(const std::string& store_host);
   void feed_rank_zero();
@@ -117,7 +122,7 @@ class Launch {
 Launch::Launch(const Job& job)
     : job_(job),
       assignment_(job.assignment),
-      driver_({.workers = ids_of(job.assignment), .elastic = first_state(job), .grace = job.grace}),
+      driver_(driver_options(job)),
       output_({.timestamps = job.options.prefix_timestamp,
                .folder = job.options.output_filename,
                .one_terminal = isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0},
@@ -183,7 +188,7 @@ std::optional<int> Launch::assemble() {
   for (StartRow& row : result) row = timed_out(std::move(row), job_.start_timeout.count());
   if (const auto& path = job_.options.tell_start; path && !write_start_file(*path, result))
     output_.say(fmt::format("--tell-start: {} cannot be written", *path));
-  if (std::ranges::any_of(result, &StartRow::failed)) {
+  if (std::ranges::any_of(result, &StartRow::failed) && !can_do_without_failed(result)) {
     for (const std::string& line : start_table(result)) output_.say(line);
     return kNoJob;
   }
@@ -196,6 +201,21 @@ std::optional<int> Launch::assemble() {
   }
   start_all(store_host.empty() ? job_.addresses.front() : store_host);
   return std::nullopt;
+}
+
+/// An elastic job is started without hosts that are not ready, unless too few are. A host that
+/// becomes ready later joins.
+bool Launch::can_do_without_failed(const std::vector<StartRow>& rows) {
+  for (size_t host = 0; host < rows.size(); ++host) job_.hosts[host].missing = rows[host].failed();
+  auto fewer = assignment_without_missing(job_);
+  if (!fewer) return false;
+  for (const StartRow& row : rows)
+    if (row.failed()) output_.say(not_used(row.host, row.problem));
+  output_.say(fmt::format("the job starts with {} of {} ranks", fewer->size(), assignment_.size()));
+  job_.assignment = assignment_ = *std::move(fewer);
+  output_.assign(assignment_);
+  driver_ = Driver(driver_options(job_));
+  return true;
 }
 
 /// No rank has been started, so no signals are needed.
@@ -223,7 +243,7 @@ void Launch::start_all(const std::string& store_host) {
   } else {
     perform(NoMoreWorkers{});
   }
-  if (job_.hosts.front().local) return;
+  if (job_.host_of(job_.assignment.worker(0)).local) return;
   input_.emplace(STDIN_FILENO);
   events_.watch_input(input_->fd());
   feed_rank_zero();
@@ -231,7 +251,7 @@ void Launch::start_all(const std::string& store_host) {
 
 /// Reads as much as rank 0's host has room for.
 void Launch::feed_rank_zero() {
-  HostLink& link = links_->rank_zero();
+  HostLink& link = links_->rank_zero(job_.assignment);
   for (auto room = link.input_room(); room; room = link.input_room()) {
     const auto bytes = input_->read(*room);
     if (!bytes) return;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/assert.h"
 #include "core/base/error.h"
 #include "launcher/local/local_link.h"
 #include "launcher/options/environment.h"
@@ -54,7 +55,6 @@ Links::Links(const Job& job, const JobKey& key, uint16_t store_port,
   for (size_t index = 0; index < job.hosts.size(); ++index) {
     if (!job.hosts[index].local) continue;
     add_local_link(index);
-    if (index == 0) rank_zero_ = links_.back().get();
   }
   if (job.is_local()) return;
   setup_ = setup_of_all(job, key, store_port);
@@ -64,6 +64,7 @@ Links::Links(const Job& job, const JobKey& key, uint16_t store_port,
 void Links::add_local_link(size_t host) {
   links_.push_back(
       std::make_unique<LocalLink>(job_.command, local_plan(job_, host), key_, defaults_));
+  first_hosts_.push_back(host);
 }
 
 /// `all`: how many hosts share the room for output.
@@ -85,7 +86,7 @@ void Links::add_remote_links() {
     RemotePlan plan =
         remote_plan({first, first + static_cast<std::ptrdiff_t>(branch.count)}, hosts.size());
     links_.push_back(std::make_unique<RemoteLink>(std::move(plan), setup_, own, defaults_));
-    if (first->index == 0) rank_zero_ = links_.back().get();
+    first_hosts_.push_back(first->index);
   }
 }
 
@@ -98,8 +99,16 @@ size_t Links::add_host(size_t host) {
         remote_plan({{static_cast<uint32_t>(host), added.name, added.slots}}, job_.hosts.size());
     links_.push_back(
         std::make_unique<RemoteLink>(std::move(plan), setup_, process_environment(), defaults_));
+    first_hosts_.push_back(host);
   }
   return links_.size() - 1;
+}
+
+HostLink& Links::rank_zero(const Assignment& first) {
+  const auto host = static_cast<size_t>(first.worker(0).host);
+  const auto found = std::ranges::find(first_hosts_, host);
+  HVD_ASSERT(found != first_hosts_.end());
+  return *links_[static_cast<size_t>(found - first_hosts_.begin())];
 }
 
 std::vector<StartRow> Links::rows() const {

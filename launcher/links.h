@@ -23,14 +23,15 @@ class Links {
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
-  /// Adds a link to this host, which is new or lost, and returns its index. A new host of `job.hosts`
-  /// is last.
+  /// Adds a link to this host, which is new or lost, and returns its index. A new host of
+  /// `job.hosts` is last.
   size_t add_host(size_t host);
 
   size_t size() const { return links_.size(); }
   HostLink& operator[](size_t index) { return *links_[index]; }
-  /// Returns the link to rank 0 of the first generation.
-  HostLink& rank_zero() { return *rank_zero_; }
+  /// Returns the link to rank 0 of the first generation. It is the first host of its link that has
+  /// workers, since ranks ascend over the hosts.
+  HostLink& rank_zero(const Assignment& first);
 
   /// Returns the start-up state of each host, in the order of the job's hosts.
   std::vector<StartRow> rows() const;
@@ -52,7 +53,7 @@ class Links {
   const ProcessDefaults& defaults_;
   AgentSetup setup_;  ///< for other hosts
   std::vector<std::unique_ptr<HostLink>> links_;
-  HostLink* rank_zero_ = nullptr;
+  std::vector<size_t> first_hosts_;  ///< of each link
 };
 
 }  // namespace hvd::launcher

@@ -111,6 +111,10 @@ std::string why_not_started(int error) {
   }
 }
 
+std::string not_used(const std::string& host, const std::string& problem) {
+  return fmt::format("{} is not used: {}", host, problem);
+}
+
 std::string report_left_here(const std::string& host) {
   return fmt::format(
       "processes of the job on {} have not ended after SIGKILL; they are blocked in the kernel, or "

@@ -26,6 +26,9 @@ std::string report(const AnnounceEnd& announce);
 /// Returns why a program was not started, by its errno.
 std::string why_not_started(int error);
 
+/// A host of an elastic job that is not ready, at its start or when it was discovered.
+std::string not_used(const std::string& host, const std::string& problem);
+
 /// Processes on this machine that survived SIGKILL, or a host that does not answer the order to
 /// kill.
 std::string report_left_here(const std::string& host);

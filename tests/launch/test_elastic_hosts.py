@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, address, hosts
+from cluster import Cluster, address, hosts, shell
 from elastic_training import entries, training
 from launcher import ended, wait_until
 
@@ -53,6 +53,63 @@ def test_a_lost_host_is_left_behind(cluster: Cluster, tmp_path: Path) -> None:
     found = entries(result)
     last = found[max(found)]
     assert [entry.pid for _, entry in sorted(last.items())] == [found[0][0].pid, found[0][1].pid]
+
+
+def test_a_job_starts_without_a_host_that_cannot_be_reached(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """It would have had rank 0, which reads the input. The local host has none."""
+    listed = f"{address(2)}:1,{address(3)}:2"
+    text = "echo rank=$HOROVOD_RANK size=$HOROVOD_SIZE on $HOROVOD_HOSTNAME; cat"
+    command = shell(tmp_path, text)
+    (tmp_path / "input").write_text("for rank 0\n")
+    cluster.stop_sshd(2)
+    try:
+        with (tmp_path / "input").open("rb") as stdin:
+            flags = ("-np", "3", "--min-np", "2", "-H", listed)
+            result = ended(cluster.start(*flags, command, cwd=tmp_path, stdin=stdin))
+    finally:
+        cluster.start_sshd(2)
+    assert result.code == 0, result.err
+    assert sorted(result.out_lines) == [
+        "[0]<stdout>:for rank 0",
+        f"[0]<stdout>:rank=0 size=2 on {address(3)}",
+        f"[1]<stdout>:rank=1 size=2 on {address(3)}",
+    ]
+    (refused,) = [line for line in result.said if line.startswith(f"{address(2)} is not used: ")]
+    assert "Connection refused" in refused
+    assert "the job starts with 2 of 3 ranks" in result.said
+
+
+def test_a_job_does_not_start_with_fewer_ranks_than_its_minimum(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.stop_sshd(3)
+    try:
+        flags = ("-np", "3", "--min-np", "3", "-H", hosts(1, 1, 1))
+        result = cluster.run(*flags, "touch", "started", cwd=tmp_path)
+    finally:
+        cluster.start_sshd(3)
+    assert result.code == 1
+    assert "the job was not started: 1 of 3 hosts is not ready" in result.said
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_lost_host_is_connected_to_again_after_its_cooldown(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    deed = "if rank == size - 1 and generation == 0 and step == 10: open('ready', 'w').close()"
+    command = training(tmp_path, deed, "generation >= 2 and size == 4")
+    flags = ("-np", "4", "--min-np", "2", "-H", hosts(2, 2), "--blacklist-cooldown-range", "1", "2")
+    process = cluster.start(*flags, *command, cwd=tmp_path)
+    wait_until((tmp_path / "ready").exists, "step 10")
+    for pid in cluster.processes(2):
+        os.kill(pid, signal.SIGKILL)
+    result = ended(process)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert [found[1][rank].pid for rank in range(2)] == [found[0][rank].pid for rank in range(2)]
+    assert [found[max(found)][rank].local for rank in range(4)] == ["0/2", "1/2", "0/2", "1/2"]
 
 
 def test_the_job_follows_the_discovery_script(cluster: Cluster, tmp_path: Path) -> None:
