@@ -9,6 +9,7 @@
 
 #include "core/transport/job_number.h"
 #include "launcher/driver/report.h"
+#include "launcher/machine.h"
 #include "launcher/options/environment.h"
 
 namespace hvd::launcher {
@@ -117,8 +118,14 @@ void ElasticPart::perform(const elastic::StartWorker& start) {
 void ElasticPart::perform(const elastic::Begin& begin) {
   output_.assign(begin.assignment);
   desk_.forget_before(begin.assignment.generation());
-  for (const AssignedWorker& worker : begin.assignment.workers())
-    desk_.give_place(worker.id, elastic_variables(job_.host_of(worker.id).name, worker));
+  // A new port, since a rank may still listen on the former one.
+  const Environment master = master_variables(job_, begin.assignment.worker(0),
+                                              job_.chooses_master_port ? free_port() : 0);
+  for (const AssignedWorker& worker : begin.assignment.workers()) {
+    Environment variables = elastic_variables(job_.host_of(worker.id).name, worker);
+    variables.insert(master.begin(), master.end());
+    desk_.give_place(worker.id, variables);
+  }
 }
 
 void ElasticPart::perform(const elastic::Dismiss& dismiss) {

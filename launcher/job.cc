@@ -34,6 +34,15 @@ std::optional<Assignment> assignment_without_missing(const Job& job) {
   return assign_ranks(first_workers(filled(hosts, workers)), job.assignment.generation());
 }
 
+Environment master_variables(const Job& job, const WorkerId& rank_zero, uint16_t port) {
+  Environment variables;
+  const JobHost& first = job.host_of(rank_zero);
+  const std::string& reached = first.local ? job.own_name : first.name;
+  if (job.chooses_master_address) variables["MASTER_ADDR"] = job.is_local() ? kLoopback : reached;
+  if (job.chooses_master_port) variables["MASTER_PORT"] = fmt::format("{}", port);
+  return variables;
+}
+
 std::vector<std::string> describe(const Job& job, uint16_t store_port) {
   std::vector<std::string> lines;
   for (size_t host = 0; host < job.hosts.size(); ++host)

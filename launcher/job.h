@@ -45,6 +45,9 @@ struct Job {
   std::optional<DiscoveryPlan> discovery;
   HostNames own;          ///< names of this machine, to recognize it among discovered hosts
   bool may_grow = false;  ///< workers on other hosts may be started later
+  std::string own_name;   ///< of this machine, for other hosts
+  /// Whether MASTER_ADDR and MASTER_PORT are the launcher's, not the user's.
+  bool chooses_master_address = false, chooses_master_port = false;
   BindingWish binding{};
   Duration grace{};
   std::chrono::seconds start_timeout{};
@@ -65,6 +68,10 @@ struct Job {
 /// Returns the first workers of an elastic job that is started without its missing hosts. None:
 /// they would be fewer than its minimum.
 std::optional<Assignment> assignment_without_missing(const Job& job);
+
+/// Returns the variables by which the ranks of a script of torch.distributed find rank 0: those
+/// that the user has not set. `port`: free.
+Environment master_variables(const Job& job, const WorkerId& rank_zero, uint16_t port);
 
 /// Returns the lines of --verbose: ranks and hosts, and the variables that ranks get.
 std::vector<std::string> describe(const Job& job, uint16_t store_port);

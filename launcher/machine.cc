@@ -51,6 +51,8 @@ bool is_free(uint16_t port) {
   return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
+}  // namespace
+
 /// Below the range from which Linux takes the ports of outgoing connections, since a rank listens
 /// on it only after it has started.
 uint16_t free_port() {
@@ -65,8 +67,6 @@ uint16_t free_port() {
   }
   fail(Code::internal, fmt::format("no TCP port from {} to {} is free", kFirst, kLast));
 }
-
-}  // namespace
 
 Machine this_machine() {
   Machine machine;

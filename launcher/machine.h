@@ -34,5 +34,7 @@ struct Machine {
 };
 
 Machine this_machine();
+/// Machine::free_port of this machine.
+uint16_t free_port();
 
 }  // namespace hvd::launcher

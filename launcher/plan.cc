@@ -253,11 +253,11 @@ void name_master(Job& job, const Machine& machine) {
     return name.starts_with("TORCHELASTIC_") ||
            ((name == "MASTER_ADDR" || name == "MASTER_PORT") && (is_outer || value.empty()));
   });
-  const JobHost& first = job.host_of(job.assignment.worker(0));
-  const std::string& reached = first.local ? machine.name : first.name;
-  environment.emplace("MASTER_ADDR", job.is_local() ? kLoopback : reached);
-  if (!environment.contains("MASTER_PORT"))
-    environment.emplace("MASTER_PORT", fmt::format("{}", machine.free_port()));
+  job.own_name = machine.name;
+  job.chooses_master_address = !environment.contains("MASTER_ADDR");
+  job.chooses_master_port = !environment.contains("MASTER_PORT");
+  const uint16_t port = job.chooses_master_port ? machine.free_port() : uint16_t{0};
+  environment.merge(master_variables(job, job.assignment.worker(0), port));
 }
 
 void take_knobs(Job& job, const Knobs& knobs) {

@@ -233,6 +233,18 @@ TEST_F(PlanTest, RanksFindRankZeroByTheVariablesOfTorchDistributed) {
   EXPECT_EQ(master("far"), "far:29500");
 }
 
+TEST_F(PlanTest, RanksOfLaterGenerationsFindTheNewRankZero) {
+  const std::vector<std::string> flags{"-np", "2", "--min-np", "1", "-H", "box:1,far:1"};
+  const Job job = plan(flags);
+  EXPECT_THAT(master_variables(job, {.host = 1}, 777),
+              ElementsAre(Pair("MASTER_ADDR", "far"), Pair("MASTER_PORT", "777")));
+  EXPECT_THAT(master_variables(job, {.host = 0}, 777),
+              ElementsAre(Pair("MASTER_ADDR", "box"), Pair("MASTER_PORT", "777")));
+  machine.environment["MASTER_PORT"] = "29500";
+  EXPECT_THAT(master_variables(plan(flags), {.host = 1}, 777),
+              ElementsAre(Pair("MASTER_ADDR", "far"))) << "the port is the user's";
+}
+
 TEST_F(PlanTest, RanksDoNotLookForRankZeroOfAnOuterJob) {
   for (const char* outer : {"HOROVOD_RANK", "TORCHELASTIC_RUN_ID"}) {
     machine.environment = {{outer, "1"},
