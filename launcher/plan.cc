@@ -109,15 +109,6 @@ void plan_growth(Job& job, const Machine& machine) {
   for (const InterfaceAddress& one : machine.addresses()) job.own.addresses.push_back(one.host);
 }
 
-/// horovod.run collects one result per rank.
-void keep_ranks_of_caller(Options& options) {
-  if (!options.caller_key || !options.is_elastic()) return;
-  if (options.discovery_script)
-    fail(Code::invalid_argument, "not in this version: host_discovery_script of horovod.run");
-  options.min_num_proc.reset();
-  options.warnings.emplace_back("not in this version: min_num_proc of horovod.run");
-}
-
 void plan_elastic(Job& job, const Knobs& knobs, const Machine& machine) {
   if (!job.options.is_elastic()) return;
   if (job.starter != JobStarter::horovodrun)
@@ -282,7 +273,6 @@ void add_warnings(Job& job) {
 
 Job plan_job(Options options, const Machine& machine) {
   Job job;
-  keep_ranks_of_caller(options);
   options.num_proc = processes(options, machine);
   const std::vector<Host> listed = listed_hosts(options, machine);
   job.options = std::move(options);

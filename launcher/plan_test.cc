@@ -242,7 +242,8 @@ TEST_F(PlanTest, RanksOfLaterGenerationsFindTheNewRankZero) {
               ElementsAre(Pair("MASTER_ADDR", "box"), Pair("MASTER_PORT", "777")));
   machine.environment["MASTER_PORT"] = "29500";
   EXPECT_THAT(master_variables(plan(flags), {.host = 1}, 777),
-              ElementsAre(Pair("MASTER_ADDR", "far"))) << "the port is the user's";
+              ElementsAre(Pair("MASTER_ADDR", "far")))
+      << "the port is the user's";
 }
 
 TEST_F(PlanTest, RanksDoNotLookForRankZeroOfAnOuterJob) {
@@ -302,10 +303,10 @@ TEST_F(PlanTest, OnlyOurOwnLauncherIsElastic) {
   EXPECT_THAT(refusal({"-np", "2", "--min-np", "1", "--mpi"}), HasSubstr("leave out --mpi"));
 }
 
-TEST_F(PlanTest, AJobOfHorovodRunIsNotElasticYet) {
+TEST_F(PlanTest, AJobOfHorovodRunMayBeElastic) {
   const Job job = plan({"-np", "2", "--min-np", "1", "--caller-key", "9"});
-  EXPECT_FALSE(job.elastic);
-  EXPECT_THAT(job.warnings, ElementsAre(HasSubstr("min_num_proc of horovod.run")));
+  EXPECT_TRUE(job.elastic);
+  EXPECT_THAT(job.warnings, IsEmpty());
 }
 
 TEST_F(PlanTest, DiscoveredHostsAreUsedUpToTheNumberOfProcesses) {

@@ -21,7 +21,10 @@ Flags = Mapping[str, float | str | bool | Sequence[int] | None]
 WORKER = ("-m", "horovod.runner._worker")
 #: With MPICH's mpirun, a job may not end if a rank fails that has not used MPI.
 _GRACE_SECONDS = 5
-_BLAMED = re.compile(r"horovodrun: rank (\d+) (exited with code \d+|was killed by signal .*?)[;\n]")
+_BLAMED = re.compile(
+    r"horovodrun: rank (\d+) (exited with code \d+|was killed by signal [^;\n]*)[;\n]"
+    r"(?! the job goes on)"
+)
 
 
 @dataclass
@@ -35,8 +38,10 @@ class _Failure:
 
 @dataclass
 class _Outcome:
+    #: By rank. In an elastic job: the rank at the end of the function, the last one that had it.
     results: dict[int, bytes] = field(default_factory=dict)
     failures: dict[int, _Failure] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)  #: processes that have sent one of these
     gone: list[int] = field(default_factory=list)  #: ended without result or exception, in order
     under_mpirun: bool = False
     end_at: float | None = None  #: when to end a job that has lost a rank but goes on
@@ -47,12 +52,15 @@ class _Outcome:
             self.under_mpirun = rest[2]
             job.send(rank, ("call", sys.path, work))
         elif what == "returned":
-            self.results[rank] = rest[0]
+            self.done.add(rank)
+            self.results[rest[0]] = rest[1]
             job.send(rank, ("taken",))
         elif what == "raised":
-            self.failures[rank] = _Failure(*rest)
+            self.done.add(rank)
+            self.failures.pop(rest[0], None)  # that of an earlier rank of an elastic job
+            self.failures[rest[0]] = _Failure(*rest[1:])
             job.send(rank, ("taken",))
-        elif what == "gone" and rank not in self.results | self.failures:
+        elif what == "gone" and rank not in self.done:
             self.gone.append(rank)
         if self.under_mpirun and (self.failures or self.gone) and self.end_at is None:
             self.end_at = time.monotonic() + _GRACE_SECONDS
@@ -87,6 +95,8 @@ def call(
     elsewhere = any(flags[name] for name in ("--hosts", "--hostfile", "--host-discovery-script"))
     command = [executable or sys.executable, *WORKER]
     outcome = _Outcome()
+    needed = least if isinstance(least := flags["--min-np"], int) else size
+    is_elastic = bool(least or flags["--host-discovery-script"])
     with Job(spelled(flags), command, _pass_on, other_hosts=elsewhere) as job:
         try:
             outcome.follow(job, work)
@@ -94,9 +104,10 @@ def call(
             job.signal(signal.SIGINT)
             outcome.follow(job, work)  # ranks may save their state; another Ctrl-C ends them
             raise
-        if job.exit_code != 0 or len(outcome.results) != size:
-            _raise_failure(outcome, job.exit_code, job.words)
-    return [_loaded(rank, outcome.results[rank]) for rank in range(size)]
+        results = {rank: one for rank, one in outcome.results.items() if rank in range(needed)}
+        if job.exit_code != 0 or len(results) != needed:
+            _raise_failure(outcome, job.exit_code, job.words, is_elastic)
+    return [_loaded(rank, results[rank]) for rank in range(needed)]
 
 
 def spelled(flags: Flags) -> list[str]:
@@ -126,18 +137,21 @@ def _loaded(rank: int, result: bytes) -> Any:
         raise RuntimeError(f"the result of rank {rank} cannot be unpickled: {error!r}") from error
 
 
-def _raise_failure(outcome: _Outcome, exit_code: int, words: list[str]) -> None:
-    """Raises the first failure. Our launcher reports which rank failed first; the rank itself may
-    have sent its exception. Messages of mpirun vary, so under mpirun it is the rank whose
-    connection ended first."""
+def _raise_failure(outcome: _Outcome, exit_code: int, words: list[str], is_elastic: bool) -> None:
+    """Raises the first failure, or the last one of an elastic job. Our launcher reports which rank
+    failed first; the rank itself may have sent its exception. Messages of mpirun vary, so under
+    mpirun it is the rank whose connection ended first."""
     blamed = next((found for word in words if (found := _BLAMED.match(word + "\n"))), None)
-    rank = int(blamed[1]) if blamed else next(iter(outcome.failures), None)
+    told = reversed(outcome.failures) if is_elastic else iter(outcome.failures)
+    rank = int(blamed[1]) if blamed else next(told, None)
     place = f"(Process name: {rank}, Exit code: {exit_code})"
     if rank is not None and rank in outcome.failures:
         failure = outcome.failures[rank]
-        message = f"rank {rank} raised {failure.line} {place}\n\n{failure.traceback.rstrip()}"
+        who = f"rank {rank}" if rank >= 0 else "a worker that had no rank yet"
+        message = f"{who} raised {failure.line} {place}\n\n{failure.traceback.rstrip()}"
         cause = pickle.loads(failure.pickled) if failure.pickled is not None else None
-        raise RankFailed(message, rank, exit_code, failure.traceback) from cause
+        known = rank if rank >= 0 else None
+        raise RankFailed(message, known, exit_code, failure.traceback) from cause
     if blamed:
         raise RankFailed(f"rank {rank} {blamed[2]} without a result {place}", rank, exit_code)
     said = "".join("\n  " + word for word in words)

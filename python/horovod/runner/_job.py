@@ -2,7 +2,8 @@
 
 Single-threaded: the owner of the Job calls `turn()`, which waits for the next event, forwards the
 output and returns the messages of ranks. The job ends when this process ends, for whatever reason
-(docs/decisions/0020-functions-travel-over-connections-to-the-caller.md).
+(docs/decisions/0020-functions-travel-over-connections-to-the-caller.md). In an elastic job, a
+"rank" here is the number of a worker, in the order in which they connect.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Job:
         key = secrets.token_bytes(32)
         self._output = output
         self._ranks: dict[int, Channel] = {}
+        self._numbers: dict[str, int] = {}
         self._said: list[tuple[int, Message]] = []  # since the last turn returned
         self._selector = selectors.DefaultSelector()
         listener = _listen(other_hosts or finds_hosts(environment))
@@ -209,7 +211,8 @@ class Job:
         self._open_streams += 1
 
     def _admit(self, channel: Channel, messages: list[Message]) -> None:
-        (what, rank, *rest), *further = messages
+        (what, name, *rest), *further = messages
+        rank = self._number_of(name)
         if what != "hello" or rank in self._ranks:
             channel.close()
             return
@@ -218,6 +221,12 @@ class Job:
         self.send(rank, ("welcome",))
         self._said.append((rank, ("hello", *rest)))
         self._said += [(rank, message) for message in further]
+
+    def _number_of(self, name: int | str) -> int:
+        """Workers of an elastic job have names, since their ranks change."""
+        if isinstance(name, int):
+            return name
+        return self._numbers.setdefault(name, len(self._numbers))
 
     def _hear(self, rank: int, channel: Channel) -> None:
         try:

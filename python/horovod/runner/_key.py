@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 #: An abstract unix socket, whose name begins with a zero byte.
 _VARIABLE = "HOROVOD_KEY_SOCKET"
+#: The name of a worker of an elastic job: host, slot and incarnation.
+WORKER_VARIABLE = "HOROVOD_WORKER"
 _KEY_BYTES = 32
 _PATIENCE_SECONDS = 30
 _GIVEN, _REFUSED = 1, 2
@@ -22,7 +24,9 @@ def key_of_job(environment: Mapping[str, str]) -> bytes:
 
     Raises: OSError with the reason if it gets none.
     """
-    name = f"horovod-asks-for-rank-{environment['HOROVOD_RANK']}-{secrets.token_hex(16)}"
+    worker = environment.get(WORKER_VARIABLE)
+    number = worker.split("/")[1] if worker else environment["HOROVOD_RANK"]
+    name = f"horovod-asks-for-rank-{number}-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX) as keeper:
         keeper.settimeout(_PATIENCE_SECONDS)
         keeper.bind(b"\0" + name.encode())

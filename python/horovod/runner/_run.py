@@ -6,7 +6,10 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from horovod.runner.elastic.discovery import HostDiscovery
 
 
 def run(
@@ -21,7 +24,7 @@ def run(
     cooldown_range: Sequence[int] | None = None,
     hosts: str | None = None,
     hostfile: str | None = None,
-    host_discovery_script: str | None = None,
+    host_discovery_script: str | HostDiscovery | None = None,
     start_timeout: int | None = None,
     ssh_port: int | None = None,
     ssh_identity_file: str | None = None,
@@ -45,6 +48,10 @@ def run(
     this one. The output of the ranks is written to `sys.stdout` and `sys.stderr`, prefixed with
     their rank.
 
+    With `min_num_proc` or `host_discovery_script` the job is elastic: it goes on while
+    `min_num_proc` processes are left, and returns the results of as many ranks, from rank 0.
+    `host_discovery_script` may be a `horovod.runner.elastic.discovery.HostDiscovery`.
+
     Raises: TypeError for a parameter of the wrong type, as in `run(f, 2)`; ValueError if the number
     of processes is below 1 or flags exclude each other; RankFailed, a RuntimeError, if a rank
     raises or dies, with the rank's exception as its cause.
@@ -63,6 +70,7 @@ def run(
     _exclude(use_gloo=use_gloo, use_mpi=use_mpi)
     if network_interfaces is not None and not isinstance(network_interfaces, str):
         network_interfaces = ",".join(network_interfaces)
+    discovery, script = _discovery(host_discovery_script)
     flags = {
         "-np": num_proc,
         "--min-np": min_num_proc,
@@ -72,7 +80,7 @@ def run(
         "--blacklist-cooldown-range": cooldown_range,
         "--hosts": _text("hosts", hosts, "node1:2,node2:2"),
         "--hostfile": _text("hostfile", hostfile, "hosts"),
-        "--host-discovery-script": _text("host_discovery_script", host_discovery_script, "find.sh"),
+        "--host-discovery-script": _text("host_discovery_script", script, "find.sh"),
         "--start-timeout": start_timeout,
         "--ssh-port": ssh_port,
         "--ssh-identity-file": _text("ssh_identity_file", ssh_identity_file, "~/.ssh/id_ed25519"),
@@ -84,7 +92,17 @@ def run(
         "--mpi-args": _text("mpi_args", mpi_args, "--tag-output"),
         "--network-interfaces": network_interfaces,
     }
-    return _call.call(func, args, kwargs or {}, num_proc, flags, executable)
+
+    def call() -> list[Any]:
+        return _call.call(func, args, kwargs or {}, num_proc, flags, executable)
+
+    if discovery is None:
+        return call()
+    from horovod.runner._published_hosts import PublishedHosts
+
+    with PublishedHosts(discovery) as published:
+        flags["--host-discovery-script"] = published.script
+        return call()
 
 
 def _renamed(old_name: str, old: Any, name: str, value: Any, default: Any) -> Any:
@@ -136,6 +154,11 @@ def _text(name: str, value: Any, example: str) -> str | None:
     if value is None or isinstance(value, (str, os.PathLike)):
         return None if value is None else os.fspath(value)
     raise TypeError(f"{name}={value!r}: it must be a str, as in {name}={example!r}")
+
+
+def _discovery(given: Any) -> tuple[HostDiscovery | None, Any]:
+    """Returns `host_discovery_script` as an object of the user, or as the name of a program."""
+    return (given, None) if hasattr(given, "find_available_hosts_and_slots") else (None, given)
 
 
 def _exclude(**parameters: Any) -> None:

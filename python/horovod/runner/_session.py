@@ -203,6 +203,10 @@ def _checked(flags: Sequence[str]) -> Any:
         raise ValueError(
             "notebooks support only horovodrun's own launcher: leave out --mpi and --jsrun"
         )
+    if options.min_num_proc is not None or options.host_discovery_script is not None:
+        raise ValueError(
+            "notebooks do not support elastic jobs: leave out --min-np and --host-discovery-script"
+        )
     if options.command or options.num_proc is None:
         raise ValueError(f"only flags are expected, found {' '.join(flags)}")
     return options

@@ -17,7 +17,7 @@ import cloudpickle
 from horovod.common._channel import Channel, Closed, secret_of
 from horovod.common._dial import Patience, dial
 from horovod.runner._job import CALLER_HOSTS, CALLER_KEY, PORT_VARIABLE, PURPOSE
-from horovod.runner._key import key_of_job
+from horovod.runner._key import WORKER_VARIABLE, key_of_job
 from horovod.runner._path import extend_path
 
 #: The caller may be busy: it sends a large function to one rank after the other.
@@ -60,12 +60,15 @@ def connect() -> Channel:
 
 
 def connect_to(host: str, port: int, key: bytes, patience: Patience) -> Channel:
-    hello = ("hello", own_rank(), os.getpid(), own_host(), "HOROVOD_RANK" not in os.environ)
+    name = os.environ.get(WORKER_VARIABLE) or own_rank()
+    by_mpirun = WORKER_VARIABLE not in os.environ and "HOROVOD_RANK" not in os.environ
+    hello = ("hello", name, os.getpid(), own_host(), by_mpirun)
     return dial(host, port, secret_of(key, PURPOSE), hello, patience)
 
 
 def own_rank() -> int:
-    return int(next(os.environ[name] for name in _RANK_VARIABLES if name in os.environ))
+    """Returns -1 in a worker of an elastic job that has no place yet."""
+    return int(next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), -1))
 
 
 def own_host() -> str:
@@ -82,7 +85,7 @@ def call(channel: Channel, path: list[str], function_and_arguments: bytes) -> in
         result = cloudpickle.dumps(function(*args, **kwargs))
     except BaseException as error:
         return give_up(channel, error)
-    channel.send(("returned", result))
+    channel.send(("returned", own_rank(), result))
     channel.receive()
     return 0
 
@@ -91,7 +94,7 @@ def give_up(channel: Channel, error: BaseException) -> int:
     """Sends `error` to the caller, and prints its last line to standard error."""
     text = describe(error)
     print(f"{text[0]} (the caller gets the traceback)", file=sys.stderr, flush=True)
-    channel.send(("raised", *text, pickled_or_none(error)))
+    channel.send(("raised", own_rank(), *text, pickled_or_none(error)))
     channel.receive()
     return 1
 
