@@ -101,3 +101,57 @@ def test_every_sample_counts_once_in_an_elastic_job(victim: int, tmp_path: Path)
     for used, different, repeated, _ in told["history"]:
         assert different == SAMPLES and used - SAMPLES == repeated <= 2
     assert all(one == told["parameters"][0] for one in told["parameters"])
+
+
+# A process group of torch.distributed for each generation. Rank 0, which serves its store, is lost.
+GROUPS = """
+import os, signal
+import torch
+import torch.distributed as dist
+import horovod.torch as hvd
+from horovod.common import elastic_job
+
+first = os.environ["MASTER_PORT"]
+hvd.init()
+state = hvd.elastic.TorchState(step=0)
+
+@hvd.elastic.run
+def train(state):
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    dist.init_process_group("hvd")
+    generation = elastic_job.generation()
+    while generation < 2 or state.step < 20:
+        if (generation, hvd.rank(), state.step) == (0, 0, 5):
+            os.kill(os.getpid(), signal.SIGKILL)
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        assert int(total) == dist.get_world_size() == hvd.size()
+        state.step += 1
+        state.commit()
+    address = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    print("ended", hvd.rank(), hvd.size(), *address, flush=True)
+
+train(state)
+print("first", first, flush=True)
+hvd.shutdown()
+"""
+
+
+@needs_job
+def test_each_generation_has_a_process_group_of_torch_distributed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GROUPS)
+    numbers = ["-np", "3", "--min-np", "2"]
+    ended = subprocess.run(
+        [str(launcher()), *numbers, sys.executable, "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=JOB_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    words = [line.partition(":")[2].split() for line in ended.stdout.splitlines()]
+    last = [line[1:] for line in words if line[0] == "ended"]
+    assert sorted(line[:2] for line in last) == [["0", "3"], ["1", "3"], ["2", "3"]]
+    (place,) = {tuple(line[2:]) for line in last}
+    assert place[1] not in {line[1] for line in words if line[0] == "first"}
