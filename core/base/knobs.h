@@ -78,7 +78,7 @@ struct Knobs {
   // The launcher.
   ControllerChoice controller = ControllerChoice::gloo;
   std::chrono::milliseconds grace{1000};  ///< time for the other ranks to exit after a failure
-  bool elastic = false;  ///< read by Python, too: the number of ranks may change
+  bool elastic = false;                   ///< read by Python, too: the number of ranks may change
   std::chrono::seconds elastic_timeout{600};
   std::chrono::seconds survivor_timeout{30};
   int64_t agent_fan_out = 64;  ///< hosts that one machine connects to by ssh
