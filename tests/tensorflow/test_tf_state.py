@@ -309,9 +309,8 @@ def test_elastic_run_takes_our_unknown_errors_for_lost_ranks() -> None:
         return "done"
 
     assert train(state) == "done" and not failing
-    # The job has begun anew, as later tests want it.
-    hvd.shutdown()
-    hvd.init(process_sets="dynamic")
+    if hvd.size() > 1:  # the job still has dynamic sets
+        assert hvd.remove_process_set(hvd.add_process_set([0]))
 
 
 @on_ranks(1)

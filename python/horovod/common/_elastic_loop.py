@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from horovod.common import elastic_job
+from horovod.common import basics, elastic_job
 from horovod.common._objects import allgather_object
 from horovod.common.elastic import State, added, removed, run_fn
 from horovod.common.exceptions import HorovodInternalError
@@ -98,12 +98,13 @@ def restart() -> None:
     Raises: RuntimeError if there is none for this process.
     """
     shutdown()
-    if elastic_job.is_elastic():
+    elastic = elastic_job.is_elastic()
+    if elastic:
         try:
             elastic_job.next_generation()
         except HorovodInternalError as error:  # not to be retried
             raise RuntimeError(f"the elastic job cannot continue: {error}") from error
-    init()
+    init(*basics.what_init_was_given(same_ranks=not elastic))
 
 
 def any_rank(flag: bool) -> bool:

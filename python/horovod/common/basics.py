@@ -59,6 +59,20 @@ def _change_job() -> None:
         drop()
 
 
+#: What `init` was given for the job that runs or has run last: `comm`, `process_sets`.
+_given: tuple[Any, Any] = (None, None)
+
+
+def what_init_was_given(same_ranks: bool) -> tuple[Any, Any]:
+    """Returns `comm` and `process_sets` for an `init` that starts the last job again.
+
+    Without `same_ranks`, lists of ranks no longer fit: only "dynamic" stays.
+    """
+    if same_ranks:
+        return _given
+    return None, "dynamic" if isinstance(_given[1], str) else None
+
+
 def _shutdown_at_exit() -> None:
     """Shuts down at exit. Threads that wait for an operation get an error."""
     _settle()
@@ -134,6 +148,7 @@ class HorovodBasics:
             hvd.init()
             print(hvd.rank(), hvd.size())
         """
+        global _given
         job = job_of(comm)
         dynamic, listed = _check_process_sets(process_sets)
         given = [*map(ProcessSet, job.set_communicators), *listed]
@@ -163,6 +178,7 @@ class HorovodBasics:
         if core.world().generation != before:
             _change_job()
             enter_job(static.ids_and_ranks(given), len(static.sets))
+            _given = comm, "dynamic" if dynamic else listed
         _register_shutdown()
 
     def shutdown(self) -> None:
