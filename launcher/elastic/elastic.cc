@@ -151,7 +151,7 @@ class Making {
     for (const AssignedWorker& worker : state_.assignment.workers())
       if (state_.workers.contains(worker.id) && !state_.killed.contains(worker.id))
         members.push_back(worker.id);
-    if (members.size() < 2) return explain("--chaos kills nobody: only one rank has the state");
+    if (members.size() < 2) return explain("--chaos kills no rank: only one has the state");
     const WorkerId chosen =
         members[random_number(state_.settings.seed, ++state_.kills, 0) % members.size()];
     state_.killed.insert(chosen);

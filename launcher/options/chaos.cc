@@ -21,7 +21,7 @@ std::optional<uint64_t> take_number(std::string_view& text) {
   return value;
 }
 
-/// None, unless it is between a tenth of a second and a day.
+/// None, unless it is between 0.1 s and a day.
 std::optional<std::chrono::milliseconds> duration_in(std::string_view text) {
   constexpr std::chrono::milliseconds kLeast{100}, kMost = std::chrono::days(1);
   const auto number = take_number(text);

@@ -332,8 +332,10 @@ def test_an_empty_state_sends_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [("1", True), ("true", True), ("Yes", True), ("on", True)]
-    + [("0", False), ("false", False), ("no", False), ("Off", False), ("", False)],
+    [
+        *((word, True) for word in ("1", "true", "Yes", "on")),
+        *((word, False) for word in ("0", "false", "no", "Off", "")),
+    ],
 )
 def test_the_words_for_an_elastic_job_are_those_of_the_knob(
     monkeypatch: pytest.MonkeyPatch, word: str, expected: bool

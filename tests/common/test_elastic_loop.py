@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from horovod.common import _elastic_loop, elastic_job
+from horovod.common import _elastic_loop, basics, elastic_job
 from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HorovodInternalError
 
@@ -25,8 +25,8 @@ class Job:
         monkeypatch.setattr(_elastic_loop, "any_rank", lambda flag: flag)
         monkeypatch.setattr(_elastic_loop, "is_initialized", lambda: True)
 
-    def noting(self, name: str) -> Callable[[], None]:
-        return lambda: self.calls.append(name)
+    def noting(self, name: str) -> Callable[..., None]:
+        return lambda *given: self.calls.append(name)
 
 
 def train_with(*steps: Any) -> Any:
@@ -52,6 +52,26 @@ def test_other_jobs_begin_anew_with_the_same_ranks(monkeypatch: pytest.MonkeyPat
     job = Job(monkeypatch, is_elastic=False)
     assert train_with(HorovodInternalError("failed"), "done") == "done"
     assert job.calls == ["shutdown", "init"]
+
+
+@pytest.mark.parametrize(
+    ("is_elastic", "given", "expected"),
+    [
+        (False, ([1, 0], "dynamic"), ([1, 0], "dynamic")),
+        (False, (None, ["a set"]), (None, ["a set"])),
+        (True, ([1, 0], "dynamic"), (None, "dynamic")),
+        (True, (None, ["a set"]), (None, None)),
+    ],
+)
+def test_init_is_told_what_still_fits(
+    is_elastic: bool, given: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(monkeypatch, is_elastic)
+    told: list[Any] = []
+    monkeypatch.setattr(basics, "_given", given)
+    monkeypatch.setattr(_elastic_loop, "init", lambda *arguments: told.append(arguments))
+    train_with(HorovodInternalError("failed"), "done")
+    assert told == [expected]
 
 
 def test_a_worker_that_the_job_does_not_want_any_more_ends(

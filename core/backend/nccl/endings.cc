@@ -28,7 +28,7 @@ struct LeftBehind {
   std::string why{};
   std::shared_ptr<const void> remains{};
 };
-/// Of this process; nullptr: there is none. Never freed. Release and acquire.
+/// The first one that this process has; nullptr: none. Never freed. Release and acquire.
 std::atomic<const LeftBehind*> left_behind{nullptr};
 
 /// Runs `body`. Returns the text of its exception; empty: it has thrown none.
