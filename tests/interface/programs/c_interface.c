@@ -98,6 +98,18 @@ static void before_init(void) {
   EXPECT(hvd_shutdown_at_exit() == HVD_OK);
 }
 
+static void outside_of_elastic_jobs(void) {
+  bool yes = false;
+  int64_t generation = 0;
+  const char* variables = NULL;
+  hvd_elastic_update update;
+  EXPECT(!hvd_is_elastic());
+  EXPECT(hvd_await_place(0.0, &yes) == HVD_OK && yes);
+  EXPECT(hvd_ask_for_place() == HVD_INVALID_ARGUMENT && strstr(hvd_last_error(), "--min-np"));
+  EXPECT(hvd_get_place(&generation, &variables) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_pending_update(&update, &yes) == HVD_INVALID_ARGUMENT);
+}
+
 static void count_release(void* owner) { ++*(int*)owner; }
 
 static void allreduce(void) {
@@ -544,6 +556,7 @@ int main(int argc, char** argv) {
     void (*run)(void);
   } cases[] = {
       {"before_init", before_init},
+      {"outside_of_elastic_jobs", outside_of_elastic_jobs},
       {"allreduce", allreduce},
       {"allgather", allgather},
       {"callbacks", callbacks},
