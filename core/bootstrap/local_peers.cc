@@ -26,7 +26,7 @@ constexpr size_t kControlRingBytes = 64 * KiB;
 /// Published instead of the name of the leader's socket, before the reason, when it has failed: the
 /// second one if it has lost another rank.
 constexpr std::string_view kFailureMark = "failed: ", kLossMark = "lost: ";
-constexpr uint64_t kGateTag = 0, kAbandonmentTag = 1;
+constexpr uint64_t kMembersTag = 0, kLossTag = 1;
 constexpr std::chrono::seconds kReasonTimeout{1};
 
 constexpr const char* kReceiving = "receiving this host's shared memory from its leader";
@@ -93,8 +93,8 @@ std::vector<FileDescriptor> await_members(const LocalPeersPlan& plan, Gate& gate
     return ranks;
   };
   EpollWaiter waiter;
-  waiter.watch(gate.fd(), kGateTag);
-  if (plan.abandonment != nullptr) plan.abandonment->watch(waiter, kAbandonmentTag);
+  waiter.watch(gate.fd(), kMembersTag);
+  if (plan.abandonment != nullptr) plan.abandonment->watch(waiter, kLossTag);
   while (!missing().empty()) {
     if (plan.abandonment != nullptr) plan.abandonment->check();
     // The deadline is checked each time, since strangers can keep the gate readable.
