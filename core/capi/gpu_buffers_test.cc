@@ -122,11 +122,6 @@ TEST_F(GpuBuffers, ASegmentThatIsCopiedFromTheGpuWaitsForTheOneThatHadItsPlace) 
   EXPECT_DEATH(stage_without_waits("3"), "cuMemcpyAsync on stream .* memory that cuMemcpyAsync");
 }
 
-CounterValues counters_of(GpuRank& rank) { return rank.thread().counters().snapshot(); }
-uint64_t batches_by(GpuRank& rank, Mover mover) {
-  return counters_of(rank).batches_by[static_cast<size_t>(mover)];
-}
-
 /// An allreduce of one tensor in place.
 void sum(GpuRank& rank, const GpuRank::Tensor<float>& x) {
   GpuRequest request(HVD_ALLREDUCE, "x");

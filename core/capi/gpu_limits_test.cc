@@ -22,11 +22,6 @@ using ::testing::Each;
 
 class GpuLimits : public device::test::StandIn {};
 
-CounterValues counters_of(GpuRank& rank) { return rank.thread().counters().snapshot(); }
-uint64_t batches_by(GpuRank& rank, Mover mover) {
-  return counters_of(rank).batches_by[static_cast<size_t>(mover)];
-}
-
 /// An allreduce of tensors together, in place.
 void reduce(GpuRank& rank, const std::vector<const GpuRank::Tensor<float>*>& tensors,
             hvd_reduce_op op = HVD_SUM) {

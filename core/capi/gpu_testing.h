@@ -169,6 +169,11 @@ struct GpuJobOptions {
   bool one_gpu = false;  ///< all ranks use GPU 0
 };
 
+inline CounterValues counters_of(GpuRank& rank) { return rank.thread().counters().snapshot(); }
+inline uint64_t batches_by(GpuRank& rank, Mover mover) {
+  return counters_of(rank).batches_by[static_cast<size_t>(mover)];
+}
+
 inline GpuJobOptions with(GpuOperationsChoice choice) {
   GpuJobOptions made;
   made.nccl.choice = choice;

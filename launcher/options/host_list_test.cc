@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 template <class Function>
-std::string refusal(Function function) {
+std::string refusal_of(Function function) {
   try {
     function();
   } catch (const Error& error) {
@@ -23,11 +23,11 @@ std::string refusal(Function function) {
 }
 
 std::string list_refusal(const char* text) {
-  return refusal([&] { parse_hosts(text); });
+  return refusal_of([&] { parse_hosts(text); });
 }
 
 std::string file_refusal(const char* text) {
-  return refusal([&] { parse_hostfile(text, "nodes"); });
+  return refusal_of([&] { parse_hostfile(text, "nodes"); });
 }
 
 std::vector<Host> file(std::string_view text) { return parse_hostfile(text, "nodes"); }

@@ -12,7 +12,7 @@
 namespace hvd::launcher {
 namespace {
 
-using Kind = MpiFlavour::Kind;
+using FlavourKind = MpiFlavour::Kind;
 using Words = std::vector<std::string>;
 
 /// From this number on, one ssh per host in parallel is faster and more robust than a tree of ssh.
@@ -74,7 +74,7 @@ std::string ssh_arguments(const Options& options) {
 class OpenMpi {
  public:
   OpenMpi(const MpiFlavour& flavour, const Options& options, const std::vector<Host>& hosts)
-      : spectrum_(flavour.kind == Kind::spectrum),
+      : spectrum_(flavour.kind == FlavourKind::spectrum),
         prrte_(!spectrum_ && flavour.major >= kFirstWithPrrte),
         options_(options),
         hosts_(used_hosts(options, hosts)) {}
@@ -149,10 +149,10 @@ class OpenMpi {
   std::vector<Host> hosts_;
 };
 
-const char* name_of(Kind kind) { return kind == Kind::intel ? "Intel MPI" : "MPICH"; }
+const char* name_of(FlavourKind kind) { return kind == FlavourKind::intel ? "Intel MPI" : "MPICH"; }
 
 /// Throws unless every host has as many slots as the first.
-void check_equal_slots(Kind kind, const std::vector<Host>& hosts) {
+void check_equal_slots(FlavourKind kind, const std::vector<Host>& hosts) {
   for (const Host& host : hosts)
     if (host.slots != hosts.front().slots)
       fail(Code::invalid_argument,
@@ -162,8 +162,8 @@ void check_equal_slots(Kind kind, const std::vector<Host>& hosts) {
                name_of(kind), hosts.front().name, hosts.front().slots, host.name, host.slots));
 }
 
-ForeignLauncher through_hydra(Kind kind, const Options& options, const std::vector<Host>& listed,
-                              const Environment& job) {
+ForeignLauncher through_hydra(FlavourKind kind, const Options& options,
+                              const std::vector<Host>& listed, const Environment& job) {
   const std::vector<Host> hosts = used_hosts(options, listed);
   check_equal_slots(kind, hosts);
   if (options.interfaces.size() > 1)
@@ -193,9 +193,10 @@ ForeignLauncher through_hydra(Kind kind, const Options& options, const std::vect
         "--prefix-output-with-timestamp: the mpirun of {} cannot print times", name_of(kind)));
   const std::string ssh = ssh_arguments(options);
   if (!ssh.empty())
-    result.environment.insert_or_assign(
-        kind == Kind::intel ? "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS" : "HYDRA_LAUNCHER_EXTRA_ARGS",
-        ssh);
+    result.environment.insert_or_assign(kind == FlavourKind::intel
+                                            ? "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"
+                                            : "HYDRA_LAUNCHER_EXTRA_ARGS",
+                                        ssh);
   add(words, options.mpi_args);
   return result;
 }
@@ -204,16 +205,17 @@ ForeignLauncher through_hydra(Kind kind, const Options& options, const std::vect
 
 std::optional<MpiFlavour> flavour_of(std::string_view text) {
   const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
-  if (says("IBM Spectrum MPI")) return MpiFlavour{Kind::spectrum, 0};
-  if (says("Open MPI") || says("OpenRTE")) return MpiFlavour{Kind::open_mpi, major_version(text)};
-  if (says("Intel(R) MPI")) return MpiFlavour{Kind::intel, 0};
-  if (says("MPICH") || says("HYDRA")) return MpiFlavour{Kind::mpich, 0};
+  if (says("IBM Spectrum MPI")) return MpiFlavour{FlavourKind::spectrum, 0};
+  if (says("Open MPI") || says("OpenRTE"))
+    return MpiFlavour{FlavourKind::open_mpi, major_version(text)};
+  if (says("Intel(R) MPI")) return MpiFlavour{FlavourKind::intel, 0};
+  if (says("MPICH") || says("HYDRA")) return MpiFlavour{FlavourKind::mpich, 0};
   return std::nullopt;
 }
 
 ForeignLauncher through_mpirun(const MpiFlavour& flavour, const Options& options,
                                const std::vector<Host>& hosts, const Environment& job) {
-  const bool hydra = flavour.kind == Kind::mpich || flavour.kind == Kind::intel;
+  const bool hydra = flavour.kind == FlavourKind::mpich || flavour.kind == FlavourKind::intel;
   ForeignLauncher result = hydra ? through_hydra(flavour.kind, options, hosts, job)
                                  : OpenMpi(flavour, options, hosts).launcher(job);
   add(result.arguments, options.command);

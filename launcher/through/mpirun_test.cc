@@ -18,13 +18,13 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Pair;
 using ::testing::StartsWith;
-using Kind = MpiFlavour::Kind;
+using FlavourKind = MpiFlavour::Kind;
 
-constexpr MpiFlavour kOpenMpi4{Kind::open_mpi, 4};
-constexpr MpiFlavour kOpenMpi5{Kind::open_mpi, 5};
-constexpr MpiFlavour kSpectrum{Kind::spectrum, 0};
-constexpr MpiFlavour kMpich{Kind::mpich, 0};
-constexpr MpiFlavour kIntel{Kind::intel, 0};
+constexpr MpiFlavour kOpenMpi4{FlavourKind::open_mpi, 4};
+constexpr MpiFlavour kOpenMpi5{FlavourKind::open_mpi, 5};
+constexpr MpiFlavour kSpectrum{FlavourKind::spectrum, 0};
+constexpr MpiFlavour kMpich{FlavourKind::mpich, 0};
+constexpr MpiFlavour kIntel{FlavourKind::intel, 0};
 constexpr MpiFlavour kAll[] = {kOpenMpi4, kOpenMpi5, kSpectrum, kMpich, kIntel};
 
 Options options_for(const std::vector<std::string>& flags) {
@@ -63,7 +63,7 @@ std::string refusal(const MpiFlavour& flavour, const std::vector<std::string>& f
 TEST(Flavour, IsFoundInWhatVersionSays) {
   EXPECT_EQ(flavour_of("mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to"), kOpenMpi4);
   EXPECT_EQ(flavour_of("mpirun (Open MPI) 5.0.11\n"), kOpenMpi5);
-  EXPECT_EQ(flavour_of("Open MPI without a number"), (MpiFlavour{Kind::open_mpi, 0}));
+  EXPECT_EQ(flavour_of("Open MPI without a number"), (MpiFlavour{FlavourKind::open_mpi, 0}));
   EXPECT_EQ(flavour_of("mpirun (IBM Spectrum MPI) 10.3.0.0"), kSpectrum);
   EXPECT_EQ(flavour_of("HYDRA build details:\n    Version:   4.0.2\n"), kMpich);
   EXPECT_EQ(flavour_of("MPICH Version: 3.4"), kMpich);
