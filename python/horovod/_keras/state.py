@@ -9,6 +9,7 @@ from horovod._keras.callbacks import forget_jax, sync_jax, variables_of
 from horovod.common import _objects
 from horovod.common._elastic_handlers import SAMPLERS, HandledState
 from horovod.common._extension import core
+from horovod.common.elastic import Stored, check_same
 
 
 class KerasModelState(HandledState):
@@ -55,6 +56,17 @@ class KerasModelState(HandledState):
         for variable, array in zip(self._variables(), self._saved_arrays, strict=False):
             variable.assign(array)
         super().restore()
+
+    def stored(self) -> Stored:
+        shared, own = super().stored()
+        return Stored({**shared, "variables": list(self._saved_arrays)}, own)
+
+    def load_stored(self, stored: Stored) -> None:
+        arrays = stored.shared["variables"]
+        shapes = [[tuple(array.shape) for array in some] for some in (self._saved_arrays, arrays)]
+        check_same("shapes of the variables", *shapes)
+        self._saved_arrays = arrays
+        super().load_stored(stored)
 
     def receive(self) -> None:
         sync_jax(self.model)
