@@ -23,6 +23,7 @@ from horovod.torch._bundle import (
     changed,
     operation_name,
 )
+from horovod.torch._kept import KeptGradients
 from horovod.torch._passes import Parameter, Passes, finish_all
 from horovod.torch._sparse_gradient import SentSparse, sparse_names
 from horovod.torch._submission import readable
@@ -77,6 +78,7 @@ class Reducer(Passes):
         self._has_groups = False
         self._taken_count = 0
         self._bundle = Bundle(how)  # taken but not sent yet
+        self._kept = KeptGradients()
         self._changed: list[Parameter] = []  # gradient changed after its hook had noted it
         self._sent: list[Bundle] = []
         self._sparse: list[SentSparse] = []
@@ -304,6 +306,8 @@ class Reducer(Passes):
             return
         indices, gradients, versions, are_plain = self._notes.take()
         self._streams.join()
+        if are_plain:
+            self._kept.move(self._watched, indices, gradients, versions)
         if not are_plain or self._has_groups or self.how.compression is not Compression.none:
             self._take_by_unit(indices, gradients, versions)
             return
