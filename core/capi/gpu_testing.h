@@ -175,6 +175,16 @@ inline GpuJobOptions with(GpuOperationsChoice choice) {
   return made;
 }
 
+/// Ranks that have one GPU, so that they share memory.
+inline GpuJobOptions with_ipc(size_t place_bytes = 64 * KiB, size_t reduced_by_all_bytes = 0) {
+  GpuJobOptions made;
+  made.nccl.ipc_place_bytes = place_bytes;
+  made.nccl.ipc_reduced_by_all_bytes = reduced_by_all_bytes;
+  made.nccl.ipc_ranks = nccl::IpcMemory::Rank::thread;
+  made.one_gpu = true;
+  return made;
+}
+
 /// Runs `body(GpuRank&)` on each of `ranks` ranks, which are threads.
 template <class Body>
 void gpu_job(int ranks, const GpuJobOptions& options, const Body& body) {
