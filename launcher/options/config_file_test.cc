@@ -23,7 +23,7 @@ std::map<std::string, std::string> knobs(const std::string& text) {
   return result;
 }
 
-std::string refusal(const std::string& text) {
+std::string config_refusal(const std::string& text) {
   try {
     parse_config(text, "c.yaml");
   } catch (const Error& error) {
@@ -75,23 +75,25 @@ TEST(ConfigFile, TheOldKeyIsIgnoredWithAWarning) {
 }
 
 TEST(ConfigFile, MistakesAreRefusedNamingFileAndKey) {
-  EXPECT_EQ(refusal("# what\nparms: {a: 1}"),
+  EXPECT_EQ(config_refusal("# what\nparms: {a: 1}"),
             "config file c.yaml, line 2: unknown key 'parms'; did you mean 'params'?");
-  EXPECT_EQ(refusal("params:\n  fusion_threshold: 1"),
+  EXPECT_EQ(config_refusal("params:\n  fusion_threshold: 1"),
             "config file c.yaml, line 2: unknown key 'params.fusion_threshold'; did you mean "
             "'params.fusion_threshold_mb'?");
-  EXPECT_EQ(refusal("params: {a: 1}"), "config file c.yaml, line 1: unknown key 'params.a'");
-  EXPECT_EQ(refusal("params: [1]"), "config file c.yaml: 'params' must hold keys and values");
-  EXPECT_THAT(refusal("params: {cache_capacity: many}"),
+  EXPECT_EQ(config_refusal("params: {a: 1}"), "config file c.yaml, line 1: unknown key 'params.a'");
+  EXPECT_EQ(config_refusal("params: [1]"),
+            "config file c.yaml: 'params' must hold keys and values");
+  EXPECT_THAT(config_refusal("params: {cache_capacity: many}"),
               HasSubstr("config file c.yaml: params.cache_capacity=many: allowed is"));
-  EXPECT_THAT(refusal("controller: mqi"), HasSubstr("controller=mqi: allowed is gloo, mpi"));
-  EXPECT_THAT(refusal("params: {cache_capacity: {x: 1}}"), HasSubstr("must be one value"));
-  EXPECT_THAT(refusal("library_options: {thread_affinity: [[1]]}"), HasSubstr("list of values"));
-  EXPECT_THAT(refusal("[1, 2]"), HasSubstr("must be a mapping of sections"));
-  EXPECT_THAT(refusal("[a]: 1"), HasSubstr("c.yaml"));
-  EXPECT_THAT(refusal("? [a]\n: 1"), HasSubstr("a key must be a scalar"));
-  EXPECT_THAT(refusal("params: {? [a] : 1}"), HasSubstr("c.yaml"));
-  EXPECT_THAT(refusal("a: {"), HasSubstr("config file c.yaml: yaml-cpp: error at line"));
+  EXPECT_THAT(config_refusal("controller: mqi"), HasSubstr("controller=mqi: allowed is gloo, mpi"));
+  EXPECT_THAT(config_refusal("params: {cache_capacity: {x: 1}}"), HasSubstr("must be one value"));
+  EXPECT_THAT(config_refusal("library_options: {thread_affinity: [[1]]}"),
+              HasSubstr("list of values"));
+  EXPECT_THAT(config_refusal("[1, 2]"), HasSubstr("must be a mapping of sections"));
+  EXPECT_THAT(config_refusal("[a]: 1"), HasSubstr("c.yaml"));
+  EXPECT_THAT(config_refusal("? [a]\n: 1"), HasSubstr("a key must be a scalar"));
+  EXPECT_THAT(config_refusal("params: {? [a] : 1}"), HasSubstr("c.yaml"));
+  EXPECT_THAT(config_refusal("a: {"), HasSubstr("config file c.yaml: yaml-cpp: error at line"));
 }
 
 }  // namespace
