@@ -15,6 +15,7 @@
 #include "core/transport/process_watch.h"
 #include "core/transport/socket.h"
 #include "launcher/driver/report.h"
+#include "launcher/options/words.h"
 #include "launcher/process/watch.h"
 
 namespace hvd::launcher {
@@ -22,13 +23,6 @@ namespace {
 
 constexpr size_t kMaxOutputBytes = 1 * MiB;
 constexpr size_t kMaxComplaintBytes = 500;
-constexpr std::string_view kBlanks = " \t\r";
-
-std::string_view trimmed(std::string_view line) {
-  const size_t first = line.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return line.substr(first, line.find_last_not_of(kBlanks) - first + 1);
-}
 
 bool has_number(std::string_view host) {
   const size_t address = host.find(']');
@@ -110,7 +104,6 @@ Discovery::Result Discovery::result() {
     return {.problem = fmt::format("{} did not end within {} s", plan_.script, kPatience.count())};
   if (status.ok()) return parsed();
   std::string_view said = trimmed(complaint_);
-  while (said.ends_with('\n')) said.remove_suffix(1);
   said = said.substr(said.rfind('\n') + 1);
   return {.problem = fmt::format("{} {}{}{}", plan_.script, describe(status),
                                  said.empty() ? "" : ": ", said)};

@@ -9,13 +9,13 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "launcher/options/words.h"
 
 namespace hvd::launcher {
 namespace {
 
 /// More than any machine has; a larger number is a typing error.
 constexpr int kMaxSlots = 65536;
-constexpr std::string_view kBlanks = " \t\r\v\f\n";
 /// Byte order marks that some editors write at the beginning of a text file in UTF-8 or UTF-16.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kUtf16Marks[] = {"\xff\xfe", "\xfe\xff"};
@@ -34,12 +34,6 @@ std::string shown(std::string_view text) {
     result += byte >= 0x20 && byte < 0x7f ? std::string(1, c) : fmt::format("\\x{:02x}", byte);
   }
   return result;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
 std::string lower(std::string_view text) {

@@ -35,4 +35,10 @@ std::vector<std::string> split_words(std::string_view flag, std::string_view tex
   return words;
 }
 
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
 }  // namespace hvd::launcher

@@ -1,5 +1,4 @@
-// Splits a line of arguments into words as a shell does: at blanks, except in quotes and after a
-// backslash. Nothing is expanded.
+// Splits text at blanks.
 #pragma once
 
 #include <string>
@@ -8,7 +7,13 @@
 
 namespace hvd::launcher {
 
-/// Throws Error{invalid_argument} naming `flag` if a quote is not closed.
+/// Splits a line of arguments into words as a shell does: at blanks, except in quotes and after a
+/// backslash. Nothing is expanded. Throws Error{invalid_argument} naming `flag` if a quote is not
+/// closed.
 std::vector<std::string> split_words(std::string_view flag, std::string_view text);
+
+inline constexpr std::string_view kBlanks = " \t\r\v\f\n";
+/// Without the blanks at both ends.
+std::string_view trimmed(std::string_view text);
 
 }  // namespace hvd::launcher
