@@ -38,7 +38,7 @@ def backend_of(keras: Any) -> str:
 
 def compression_of(keras: Any) -> Any:
     """The Compression of what it runs on."""
-    modules = {"torch": "horovod.torch.compression", "jax": "horovod._keras.compression"}
+    modules = {"torch": "horovod.torch.compression", "jax": "horovod.common._jax_compression"}
     name = modules.get(backend_of(keras), "horovod.tensorflow.compression")
     return importlib.import_module(name).Compression
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from horovod._keras import values
 from horovod._keras.binding import Binding
-from horovod._keras.compression import Compression
 from horovod._keras.options import Options
 from horovod._keras.reducers import Helper, Reducer, helper_of
+from horovod.common._jax_compression import Compression
 
 
 class JaxReducer(Reducer):

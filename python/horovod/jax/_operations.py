@@ -68,15 +68,8 @@ def allreduce(
     """
     check_op(op)
     check_ranks(op, process_set)
-    how = make(
-        "allreduce",
-        core.ALLREDUCE,
-        name,
-        process_set,
-        op=int(op),
-        prescale=factor("allreduce", "prescale_factor", prescale_factor),
-        postscale=factor("allreduce", "postscale_factor", postscale_factor),
-    )
+    factors = (prescale_factor, postscale_factor)
+    how = _reducing("allreduce", core.ALLREDUCE, name, op, factors, process_set)
     return _reduce("allreduce", tensor, how, compression)
 
 
@@ -105,15 +98,8 @@ def reducescatter(
     """
     check_op(op)
     check_op_of("reducescatter", op, (Average, Sum))
-    how = make(
-        "reducescatter",
-        core.REDUCESCATTER,
-        name,
-        process_set,
-        op=int(op),
-        prescale=factor("reducescatter", "prescale_factor", prescale_factor),
-        postscale=factor("reducescatter", "postscale_factor", postscale_factor),
-    )
+    factors = (prescale_factor, postscale_factor)
+    how = _reducing("reducescatter", core.REDUCESCATTER, name, op, factors, process_set)
     return _reduce("reducescatter", tensor, how, compression)
 
 
@@ -210,6 +196,25 @@ def _arrays(tree: Tree) -> tuple[list[Any], Any]:
 
 def _is_traced(arrays: Sequence[Any]) -> bool:
     return any(isinstance(array, jax.core.Tracer) for array in arrays)
+
+
+def _reducing(
+    doing: str,
+    kind: int,
+    name: str | None,
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> How:
+    return make(
+        doing,
+        kind,
+        name,
+        process_set,
+        op=int(op),
+        prescale=factor(doing, "prescale_factor", factors[0]),
+        postscale=factor(doing, "postscale_factor", factors[1]),
+    )
 
 
 def _reduce(doing: str, tree: Tree, how: How, compression: Any) -> Tree:

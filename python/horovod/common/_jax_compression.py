@@ -1,4 +1,4 @@
-"""Making gradients smaller before they travel, and large again afterwards; for Keras on JAX."""
+"""Compression of JAX arrays before they are sent; for horovod.jax, and for Keras on JAX."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ class _Cast(CastCompressor):
 
 
 class FP16Compressor(_Cast):
-    """Sends floating tensors as float16: half the bytes, largest value 65504. Others pass."""
+    """Sends floating-point arrays as float16: half the bytes of float32, largest value 65504."""
 
-    dtype = jnp.dtype("float16")
+    dtype = jnp.float16
 
 
 class BF16Compressor(_Cast):
-    """Sends floating tensors as bfloat16: half the bytes, range of float32, 8 bits of precision."""
+    """Sends floating-point arrays as bfloat16: half the bytes, range of float32, 8-bit
+    precision."""
 
-    dtype = jnp.dtype("bfloat16")
+    dtype = jnp.bfloat16
 
 
 class Compression:
-    """The compressors to choose from."""
+    """The available compressors: `none`, `fp16`, `bf16`."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
