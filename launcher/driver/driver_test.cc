@@ -350,7 +350,7 @@ TEST_F(ElasticDriverTest, ALostWorkerIsAnnouncedAndReplaced) {
               ElementsAre(announce(Kind::survived, at(1), kKilled),
                           elastic::Abandon{0, "rank 1 in slot 1 of a was lost"},
                           elastic::StartWorker{kSecond}))
-      << "and what is left of the host before the start is no end";
+      << "the host was left with no worker before the new one started: the job goes on";
   on({elastic::WorkerAsks{at(0)}});
   EXPECT_THAT(on({elastic::WorkerAsks{at(2)}}),
               ElementsAre(::testing::VariantWith<elastic::Begin>(::testing::_)));
