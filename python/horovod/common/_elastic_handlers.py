@@ -8,6 +8,7 @@ from typing import Any
 
 from horovod.common._objects import broadcast_object
 from horovod.common.elastic import ObjectState
+from horovod.common.elastic_batches import ElasticStream
 from horovod.common.elastic_sampler import ElasticSampler
 
 
@@ -69,7 +70,7 @@ class StateDictHandler(StateHandler):
 
 
 class SamplerStateHandler(StateDictHandler):
-    """An ElasticSampler: how far the epoch is."""
+    """An ElasticSampler or ElasticStream: how far the epoch is."""
 
     def receive(self) -> None:
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), name="sampler_state"))
@@ -81,7 +82,10 @@ class SamplerStateHandler(StateDictHandler):
 #: Pairs (type, handler class). The first match is used.
 Registry = list[tuple[type, type[StateHandler]]]
 
-SAMPLERS: Registry = [(ElasticSampler, SamplerStateHandler)]
+SAMPLERS: Registry = [
+    (ElasticSampler, SamplerStateHandler),
+    (ElasticStream, SamplerStateHandler),
+]
 
 
 class HandledState(ObjectState):

@@ -76,6 +76,13 @@ class ElasticSampler:
             )
         self.processed_num = min(self.processed_num + batch_size * self.num_replicas, end)
 
+    def record_samples(self, count: int) -> None:
+        """Records that all ranks together have used the next `count` indices, repeats included.
+
+        For division in another way than by `record_batch`: see ElasticBatchSampler.
+        """
+        self.processed_num += count
+
     def record_indices(self, indices: Iterable[int]) -> None:
         """Records that this rank has used `indices`, and each other rank as many.
 

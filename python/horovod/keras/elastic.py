@@ -18,12 +18,15 @@ from typing import Any
 from horovod._keras import elastic as _shared
 from horovod._keras import state as _state
 from horovod.common._elastic_loop import run
+from horovod.common.elastic_batches import ElasticBatchSampler, ElasticStream
 from horovod.common.elastic_sampler import ElasticSampler
 from horovod.keras._module import keras as _keras
 
 __all__ = [
     "CommitStateCallback",
+    "ElasticBatchSampler",
     "ElasticSampler",
+    "ElasticStream",
     "KerasState",
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",

@@ -23,10 +23,18 @@ from horovod._keras.backend import keras_of
 from horovod.common._elastic_handlers import SAMPLERS, HandledState
 from horovod.common._elastic_loop import run
 from horovod.common.elastic_sampler import ElasticSampler
+from horovod.common.elastic_batches import ElasticBatchSampler, ElasticStream
 from horovod.tensorflow.functions import broadcast_object, broadcast_variables
 from horovod.tensorflow.mpi_ops import rank
 
-__all__ = ["ElasticSampler", "TensorFlowKerasState", "TensorFlowState", "run"]
+__all__ = [
+    "ElasticBatchSampler",
+    "ElasticSampler",
+    "ElasticStream",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "run",
+]
 
 
 class TensorFlowKerasState(_shared.KerasModelState):

@@ -20,11 +20,14 @@ from tensorflow import keras as _keras
 from horovod._keras import elastic as _shared
 from horovod._keras import state as _state
 from horovod.common._elastic_loop import run
+from horovod.common.elastic_batches import ElasticBatchSampler, ElasticStream
 from horovod.common.elastic_sampler import ElasticSampler
 
 __all__ = [
     "CommitStateCallback",
+    "ElasticBatchSampler",
     "ElasticSampler",
+    "ElasticStream",
     "KerasState",
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",

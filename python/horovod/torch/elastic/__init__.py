@@ -18,7 +18,8 @@ train(state)
 from __future__ import annotations
 
 from horovod.common._elastic_loop import run
-from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.common.elastic_batches import ElasticBatchSampler
+from horovod.torch.elastic.sampler import ElasticSampler, ElasticStream
 from horovod.torch.elastic.state import TorchState
 
-__all__ = ["ElasticSampler", "TorchState", "run"]
+__all__ = ["ElasticBatchSampler", "ElasticSampler", "ElasticStream", "TorchState", "run"]

@@ -1,12 +1,13 @@
-"""A sampler that can continue in the middle of an epoch with another number of ranks."""
+"""A sampler and a stream that continue in the middle of an epoch with another number of ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any
 
 import torch
 
-from horovod.common import elastic_sampler
+from horovod.common import elastic_batches, elastic_sampler
 
 
 class ElasticSampler(elastic_sampler.ElasticSampler, torch.utils.data.Sampler[int]):
@@ -23,3 +24,25 @@ class ElasticSampler(elastic_sampler.ElasticSampler, torch.utils.data.Sampler[in
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
         super().__init__(dataset, shuffle, seed)
+
+
+class ElasticStream(elastic_batches.ElasticStream, torch.utils.data.IterableDataset[Any]):
+    """An iterable data set: the items of a stream that are unused in this epoch, divided among all
+    ranks.
+
+    `make(epoch)` returns an iterable of the items of an epoch, in the same order on all ranks.
+    A DataLoader of it may have one worker process at most, since each worker would read the stream
+    anew. Call `record_batch(number, len(batch))` after each batch.
+    """
+
+    def __init__(self, make: Callable[[int], Iterable[Any]]) -> None:
+        super().__init__(make)
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = torch.utils.data.get_worker_info()
+        if worker is not None and worker.num_workers > 1:
+            raise ValueError(
+                f"the DataLoader of an ElasticStream has {worker.num_workers} worker processes, "
+                "which would all read the same items: use num_workers=0 or 1"
+            )
+        return super().__iter__()
