@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from horovod.common import _elastic_loop, basics, elastic_job
+from horovod.common._elastic_software import Software, own_software, reject_misfits
 from horovod.common.elastic import ObjectState
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 
 class Job:
@@ -179,3 +180,31 @@ def test_the_state_is_not_taken_from_a_process_that_has_none(
     assert train_with("done") == "done"
     monkeypatch.setattr(_elastic_loop, "rank", lambda: 0)
     assert train_with("it has the state now") == "it has the state now"
+
+
+def software(has_state: bool, **versions: str) -> Software:
+    return Software("a" if has_state else "b", has_state, versions)
+
+
+def test_a_rank_that_joins_with_another_version_is_rejected_and_the_others_go_on() -> None:
+    every = [software(True, torch="2.5"), software(True, torch="2.5"), software(False, torch="2.4")]
+    with pytest.raises(
+        RuntimeError,
+        match=r"rank 2 on b was rejected .* has torch 2\.4, and rank 0 on a .* torch 2\.5; install",
+    ):
+        reject_misfits(every, 2)
+    with (
+        pytest.warns(UserWarning, match="rank 2 on b was rejected"),
+        pytest.raises(HostsUpdatedInterrupt) as caught,
+    ):
+        reject_misfits(every, 0)
+    assert not caught.value.skip_sync
+    with pytest.raises(HostsUpdatedInterrupt):
+        reject_misfits(every, 1)
+
+
+def test_what_only_one_rank_has_imported_is_not_compared() -> None:
+    reject_misfits([software(True, torch="2.5"), software(False, torch="2.5", keras="3")], 1)
+    reject_misfits([software(True, torch="2.5", keras="3"), software(False, torch="2.5")], 1)
+    reject_misfits([own_software(True), own_software(False)], 1)
+    assert {"horovod", "python"} <= set(own_software(True).versions)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horovod.common import basics, elastic_job
+from horovod.common._elastic_software import own_software, reject_misfits
 from horovod.common._objects import allgather_object
 from horovod.common.elastic import State, added, removed, run_fn
 from horovod.common.exceptions import HorovodInternalError
@@ -119,4 +120,6 @@ def any_rank(flag: bool) -> bool:
             "state of training were lost before this one, now rank 0, received it; start the job "
             "again"
         )
-    return any(allgather_object(flag, name="elastic_any_rank"))
+    gathered = allgather_object((flag, own_software(_process.has_state)), name="elastic_any_rank")
+    reject_misfits([software for _, software in gathered], rank())
+    return any(flag for flag, _ in gathered)
