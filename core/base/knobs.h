@@ -81,7 +81,9 @@ struct Knobs {
   bool elastic = false;                   ///< read by Python, too: the number of ranks may change
   std::chrono::seconds elastic_timeout{600};
   std::chrono::seconds survivor_timeout{30};
-  int64_t agent_fan_out = 64;  ///< hosts that one machine connects to by ssh
+  std::string state_dir;                        ///< read by Python; empty: none
+  std::chrono::milliseconds state_interval{0};  ///< read by Python; 0: by the cost of writing
+  int64_t agent_fan_out = 64;                   ///< hosts that one machine connects to by ssh
 };
 
 /// Environment variables and their values.

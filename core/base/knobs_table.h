@@ -308,6 +308,23 @@ inline constexpr KnobRow kKnobRows[] = {
      .min = 1,
      .help = "How long the ranks of an elastic job that are ready for its next generation wait for "
              "one that is not. Then it is given up."},
+    {.field = &Knobs::state_dir,
+     .env = "HOROVOD_STATE_DIR",
+     .kind = KnobKind::text,
+     .flags = "--state-dir",
+     .dest = "state_dir",
+     .scope = Scope::agreed,
+     .help = "Folder that all hosts share, for committed states of elastic.run: a job that is "
+             "started again with it continues from the last commit there."},
+    {.field = &Knobs::state_interval,
+     .env = "HOROVOD_STATE_SECONDS",
+     .kind = KnobKind::decimal,
+     .env_unit = Unit::seconds,
+     .flags = "--state-seconds",
+     .dest = "state_seconds",
+     .max = kDayInSeconds,
+     .help = "Least time between two commits that are written to the state folder; 0: so long that "
+             "writing takes 5 % of the time."},
     // ---- Recognized, without effect in this version ----
     {.env = "HOROVOD_AUTOTUNE",
      .kind = KnobKind::boolean,

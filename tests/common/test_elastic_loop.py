@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from horovod.common import _elastic_loop, basics, elastic_job
+from horovod.common import _elastic_commits, _elastic_loop, basics, elastic_job
 from horovod.common._elastic_software import Software, own_software, reject_misfits
 from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
@@ -25,6 +26,9 @@ class Job:
             monkeypatch.setattr(_elastic_loop, name, self.noting(name))
         monkeypatch.setattr(_elastic_loop, "any_rank", lambda flag: flag)
         monkeypatch.setattr(_elastic_loop, "is_initialized", lambda: True)
+        monkeypatch.setattr(_elastic_commits, "_largest", lambda own: own)
+        world = types.SimpleNamespace(rank=0, size=1)
+        monkeypatch.setattr(_elastic_commits, "core", types.SimpleNamespace(world=lambda: world))
 
     def noting(self, name: str) -> Callable[..., None]:
         return lambda *given: self.calls.append(name)

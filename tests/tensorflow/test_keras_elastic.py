@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pytest
 from keras_models import model_of, objects, on_every_keras, rows
 
+from horovod.common._state_files import commit_in, read_newest, write_part
+from horovod.common._state_parts import joined, part_of
+from horovod.common.elastic import Stored
 from horovod.common.exceptions import HorovodInternalError
 
 SAMPLES = 23
@@ -96,3 +102,40 @@ def test_several_steps_at_a_time_are_recorded(hvd: Any, keras: Any) -> None:
     x, y = rows(0, [0])
     model.fit(x[:3], y[:3], batch_size=1, verbose=0, callbacks=[record, look])
     assert found[-1] == 3 and found == sorted(set(found))
+
+
+def through_a_folder(state: Any, parts: int) -> Stored:
+    """The saved state, as ranks write it together and one of them reads it."""
+    with TemporaryDirectory() as folder:
+        commit = commit_in(Path(folder), 1, 1)
+        for part in range(parts):
+            write_part(commit, part, parts, part_of(state.stored(), part, parts).content)
+        stored = read_newest(Path(folder), joined)
+    assert stored is not None
+    return stored
+
+
+@on_every_keras(1)
+def test_a_model_from_the_state_folder_trains_on_as_before(hvd: Any, keras: Any) -> None:
+    def fresh(seed: int) -> tuple[Any, Any]:
+        model = model_of(keras, seed)
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse")
+        sampler = hvd.elastic.ElasticSampler(SAMPLES)
+        return model, hvd.elastic.KerasState(model, sampler=sampler, epoch=0)
+
+    x, y = rows(0, [0])
+    (model, state), (other, from_folder) = fresh(1), fresh(2)
+    model.fit(x, y, verbose=0)
+    state.epoch = 3
+    state.sampler.record_batch(0, 4)
+    state.commit()
+    from_folder.load_stored(through_a_folder(state, 3))
+    assert from_folder.epoch == 3 and from_folder.sampler.processed_num == 4
+    for one in (model, other):
+        one.fit(x, y, verbose=0, shuffle=False)
+    for ours, theirs in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(ValueError, match="shapes of the variables are"):
+        larger = keras.Sequential([keras.layers.Dense(7)])
+        larger.build((None, 3))
+        hvd.elastic.KerasState(larger, sampler=state.sampler, epoch=0).load_stored(state.stored())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from tf_ranks import EVERYWHERE, on_ranks
 from tf_reference import process_sets
 
 import horovod.tensorflow as hvd
+from horovod.common._state_files import commit_in, read_newest, write_part
+from horovod.common._state_parts import joined, part_of
 from horovod.common.exceptions import HorovodInternalError
 
 v1 = tf.compat.v1
@@ -324,3 +328,31 @@ def test_references_stand_for_variables() -> None:
     found = hvd.util.refs_to_vars(references)
     assert found[0] is one and found[1][0] is other
     assert found[1][1] is getattr(of_keras.kernel, "value", None) or found[1][1] is of_keras.kernel
+
+
+@on_ranks(1)
+def test_variables_from_the_state_folder_are_those_that_were_saved() -> None:
+    def fresh(number: int) -> Any:
+        variables = [
+            tf.Variable([[number, 2]]),
+            tf.Variable(0.5 * number),
+            tf.Variable("a" * number),
+        ]
+        sampler = hvd.elastic.ElasticSampler(10)
+        return hvd.elastic.TensorFlowState(variables, sampler=sampler, step=number)
+
+    state, other = fresh(7), fresh(0)
+    state.sampler.record_batch(0, 3)
+    state.commit()
+    with TemporaryDirectory() as folder:
+        commit = commit_in(Path(folder), 1, 1)
+        for part in range(2):
+            write_part(commit, part, 2, part_of(state.stored(), part, 2).content)
+        stored = read_newest(Path(folder), joined)
+    assert stored is not None
+    other.load_stored(stored)
+    assert [variable.numpy().tolist() for variable in other.variables[:2]] == [[[7, 2]], 3.5]
+    assert other.variables[2].numpy() == b"a" * 7
+    assert (other.step, other.sampler.processed_num) == (7, 3)
+    with pytest.raises(ValueError, match="shapes of the variables are"):
+        hvd.elastic.TensorFlowState([tf.Variable([1.0])]).load_stored(stored)

@@ -9,6 +9,7 @@ from horovod._keras.callbacks import forget_jax, sync_jax, variables_of
 from horovod.common import _objects
 from horovod.common._elastic_handlers import SAMPLERS, HandledState
 from horovod.common._extension import core
+from horovod.common.elastic import Stored, check_same
 
 
 class KerasModelState(HandledState):
@@ -30,9 +31,13 @@ class KerasModelState(HandledState):
     def _build_optimizer(self) -> None:
         """Else its variables would come later than the first save."""
         optimizer = self.optimizer
-        if optimizer is None or getattr(optimizer, "built", True):
+        if optimizer is None or getattr(optimizer, "built", False):
             return
-        optimizer.build(self.model.trainable_variables)
+        # Those of Keras 2 do not tell whether they are built, and build themselves only once. In
+        # its legacy ones the function has another name.
+        build = getattr(optimizer, "build", None) or getattr(optimizer, "_create_all_weights", None)
+        if build is not None:
+            build(self.model.trainable_variables)
 
     def _variables(self) -> list[Any]:
         """The saved variables, with the states of random generators, which are not synced."""
@@ -55,6 +60,17 @@ class KerasModelState(HandledState):
         for variable, array in zip(self._variables(), self._saved_arrays, strict=False):
             variable.assign(array)
         super().restore()
+
+    def stored(self) -> Stored:
+        shared, own = super().stored()
+        return Stored({**shared, "variables": list(self._saved_arrays)}, own)
+
+    def load_stored(self, stored: Stored) -> None:
+        arrays = stored.shared["variables"]
+        shapes = [[tuple(array.shape) for array in some] for some in (self._saved_arrays, arrays)]
+        check_same("shapes of the variables", *shapes)
+        self._saved_arrays = arrays
+        super().load_stored(stored)
 
     def receive(self) -> None:
         sync_jax(self.model)

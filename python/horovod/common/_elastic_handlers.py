@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod.common._objects import broadcast_object
-from horovod.common.elastic import ObjectState
+from horovod.common.elastic import ObjectState, Stored, check_same
 from horovod.common.elastic_batches import ElasticStream
 from horovod.common.elastic_sampler import ElasticSampler
 
@@ -48,6 +48,17 @@ class StateHandler:
     def reset(self) -> None:
         """Called when the number of ranks may have changed. Does nothing by default."""
 
+    def stored(self) -> Any:
+        """Returns the last saved copy, which can be pickled, for the state folder."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no stored() and no load_stored(), so the state cannot be "
+            "written to the folder of HOROVOD_STATE_DIR: add them, or unset the variable"
+        )
+
+    def load_stored(self, stored: Any) -> None:
+        """Takes a copy from the state folder as the last saved one. It is restored next."""
+        raise NotImplementedError(f"{type(self).__name__} has no load_stored()")
+
 
 class StateDictHandler(StateHandler):
     """For objects with `state_dict` and `load_state_dict`. Deep-copies both ways, since training
@@ -59,6 +70,12 @@ class StateDictHandler(StateHandler):
 
     def restore(self) -> None:
         self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def stored(self) -> Any:
+        return self._saved
+
+    def load_stored(self, stored: Any) -> None:
+        self._saved = stored
 
     def sync(self) -> None:
         self.receive()
@@ -137,6 +154,19 @@ class HandledState(ObjectState):
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
+
+    def stored(self) -> Stored:
+        shared, own = super().stored()
+        handled = {name: handler.stored() for name, handler in self._handlers.items()}
+        return Stored({**shared, "handled": handled}, own)
+
+    def load_stored(self, stored: Stored) -> None:
+        handled = stored.shared["handled"]
+        check_same("objects of the state", self._handlers, handled)
+        for name, handler in self._handlers.items():
+            handler.load_stored(handled[name])
+        self._is_complete = True
+        super().load_stored(stored)
 
     def receive(self) -> None:
         for handler in self._handlers.values():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable
 from typing import Any
 
 from horovod.common import basics, elastic_job
+from horovod.common._departure import Departure
+from horovod.common._elastic_commits import Commits, StateFolder
 from horovod.common._elastic_software import own_software, reject_misfits
 from horovod.common._objects import allgather_object
 from horovod.common.elastic import State, added, removed, run_fn
@@ -42,6 +45,11 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     In a job that is not elastic the ranks stay the same: if one is lost, the launcher ends the job.
 
+    With HOROVOD_STATE_DIR (`horovodrun --state-dir`), ranks write committed states to that folder,
+    and training begins with the newest one there. A rank that gets SIGTERM leaves at its next
+    commit, with exit code 143: alone in an elastic job, otherwise with all others. Without a folder
+    and outside of elastic jobs, SIGTERM ends the process as usual.
+
     Errors of TensorFlow and JAX that say that an operation of Horovod has failed count as
     HorovodInternalError.
 
@@ -52,26 +60,77 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(func)
-    def translated(*args: Any, **kwargs: Any) -> Any:
-        _process.has_state = True
+    def guarded(state: State, *args: Any, **kwargs: Any) -> Any:
+        guard = _Guard(state)
+        state.listen_to(guard.announcements)
+        repeated = run_fn(guard.around(func), guard.restart, guard.any_rank)
+        with guard.departure.watched() if guard.commits else contextlib.nullcontext():
+            return repeated(state, *args, **kwargs)
+
+    return guarded
+
+
+class _Guard:
+    """What surrounds one call of a training function: the state folder, and SIGTERM.
+
+    `commits`: None if the job has no folder and the other ranks could not go on without this one.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.departure = Departure()
+        self._folder = StateFolder.of_job()
+        is_elastic = elastic_job.is_elastic()
+        self.commits = None
+        self._has_synced = False
+        if is_elastic or self._folder is not None:
+            self.commits = Commits(state, self._folder, self.departure, is_elastic)
+            state.after_save(self.commits.after_save)
+
+    def announcements(self) -> tuple[float, int] | None:
+        """If the launcher is lost, the ranks end. At the next commit, they write the state."""
         try:
-            result = func(*args, **kwargs)
-        except Exception as error:
-            if not is_ours(error):
+            return announcements()
+        except HorovodInternalError:
+            if self._folder is None:
                 raise
-            raise HorovodInternalError(str(error)) from error
-        if is_initialized():  # all ranks return, or none: those that begin anew need the others
-            any_rank(False)
-        return result
+            self.departure.request()
+            return None
 
-    repeated = run_fn(translated, restart, any_rank)
+    def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns `func` with the errors of frameworks translated."""
 
-    @functools.wraps(func)
-    def listening(state: State, *args: Any, **kwargs: Any) -> Any:
-        state.listen_to(announcements)
-        return repeated(state, *args, **kwargs)
+        @functools.wraps(func)
+        def translated(*args: Any, **kwargs: Any) -> Any:
+            _process.has_state = self._has_synced = True
+            try:
+                result = func(*args, **kwargs)
+            except Exception as error:
+                if not is_ours(error):
+                    raise
+                raise HorovodInternalError(str(error)) from error
+            self._finish()
+            return result
 
-    return listening
+        return translated
+
+    def _finish(self) -> None:
+        """All ranks return, or none: those that begin anew need the others."""
+        if not is_initialized():
+            return
+        if self.commits is not None:
+            self.commits.finish()
+        any_rank(False)
+
+    def any_rank(self, flag: bool) -> bool:
+        """Loads the state folder before the first sync."""
+        is_source = not self._has_synced and _process.has_state
+        if self._folder is not None and self.commits is not None and is_source and rank() == 0:
+            self.commits.load()
+        return any_rank(flag)
+
+    def restart(self) -> None:
+        with self.departure.between_generations():
+            restart()
 
 
 class _Process:
@@ -112,7 +171,8 @@ def any_rank(flag: bool) -> bool:
     """Returns whether `flag` is true on any rank, such as whether the ranks sync. Collective.
 
     Raises: RuntimeError if they would receive the state of a process that has none, because all
-    that had it were lost.
+    that had it were lost, or if this rank has joined with other versions of frameworks.
+    HostsUpdatedInterrupt if another rank has.
     """
     if not _process.has_state and rank() == 0:
         raise RuntimeError(

@@ -44,6 +44,14 @@ class _Update(NamedTuple):
     result: int
 
 
+class Stored(NamedTuple):
+    """A saved state, for the state folder. `shared`: the same on all ranks, arrays of a framework
+    in dicts and lists. `own`: may differ between ranks; the values of rank 0 count."""
+
+    shared: dict[str, Any]
+    own: dict[str, Any]
+
+
 class State(abc.ABC):
     """The values that training needs to continue. Subclasses implement `save`, `restore`, `sync`.
 
@@ -58,6 +66,7 @@ class State(abc.ABC):
         self._updates: collections.deque[_Update] = collections.deque()
         self._reset_callbacks: list[Callable[[], Any]] = []
         self._announcements: Callable[[], tuple[float, int] | None] = lambda: None
+        self._after_save: Callable[[], None] = lambda: None
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Registers functions that are called after each reset, in this order, without arguments.
@@ -89,6 +98,7 @@ class State(abc.ABC):
         """
         self.settle()
         self.save()
+        self._after_save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -110,6 +120,24 @@ class State(abc.ABC):
         `on_hosts_updated` was called with: a function that returns the timestamp and the result of
         a change, or None, without blocking."""
         self._announcements = announcements
+
+    def after_save(self, call: Callable[[], None]) -> None:
+        """Sets what `commit` calls when it has saved, on all ranks: a collective operation."""
+        self._after_save = call
+
+    def stored(self) -> Stored:
+        """Returns the last saved copy, for the state folder (HOROVOD_STATE_DIR).
+
+        It is read before the next save. Raises: NotImplementedError if the class has no such copy.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no stored()")
+
+    def load_stored(self, stored: Stored) -> None:
+        """Takes a copy from the state folder as the last saved one, and restores it.
+
+        Raises: ValueError if it does not fit, since the script has changed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no load_stored()")
 
     def forget_host_updates(self) -> None:
         """Called before a reset, which takes the hosts as they are. What is known by then must not
@@ -169,6 +197,16 @@ class ObjectState(State):
     def restore(self) -> None:
         self._assign(copy.deepcopy(self._saved))
 
+    def stored(self) -> Stored:
+        return Stored({}, {"attributes": dict(self._saved)})
+
+    def load_stored(self, stored: Stored) -> None:
+        """Subclasses check their part first, set it, and then call this."""
+        attributes = stored.own["attributes"]
+        check_same("attributes of the state", self._saved, attributes)
+        self._saved = attributes
+        self.restore()
+
     def receive(self) -> None:
         """Hook for subclasses: copies the state of rank 0 to all ranks without saving it.
         Collective. `sync` saves when all parts have arrived: if a rank is lost before, the last
@@ -179,6 +217,16 @@ class ObjectState(State):
     def sync(self) -> None:
         self.receive()
         self.save()
+
+
+def check_same(what: str, ours: Iterable[Any], stored: Iterable[Any]) -> None:
+    """Raises ValueError unless the state folder has the names or sizes that this script has."""
+    if sorted(ours) != sorted(stored):
+        raise ValueError(
+            f"the state folder was written by another script: {what} are {sorted(stored)} there "
+            f"and {sorted(ours)} here; use another folder (HOROVOD_STATE_DIR), or the script that "
+            "wrote this one"
+        )
 
 
 def run_fn(

@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from horovod._keras import state as _shared
 from horovod._keras.backend import keras_of
 from horovod.common._elastic_handlers import SAMPLERS, HandledState
 from horovod.common._elastic_loop import run
-from horovod.common.elastic_sampler import ElasticSampler
+from horovod.common.elastic import Stored, check_same
 from horovod.common.elastic_batches import ElasticBatchSampler, ElasticStream
+from horovod.common.elastic_sampler import ElasticSampler
 from horovod.tensorflow.functions import broadcast_object, broadcast_variables
 from horovod.tensorflow.mpi_ops import rank
 
@@ -90,6 +92,17 @@ class TensorFlowState(HandledState):
             else:
                 variable.load(value, self.session or tf.compat.v1.get_default_session())
         super().restore()
+
+    def stored(self) -> Stored:
+        shared, own = super().stored()
+        return Stored({**shared, "variables": list(self._saved_values)}, own)
+
+    def load_stored(self, stored: Stored) -> None:
+        values = stored.shared["variables"]
+        shapes = [[np.shape(value) for value in some] for some in (self._saved_values, values)]
+        check_same("shapes of the variables", *shapes)
+        self._saved_values = values
+        super().load_stored(stored)
 
     def receive(self) -> None:
         done = broadcast_variables(self.variables, 0)

@@ -14,8 +14,10 @@ from horovod.common._elastic_handlers import (
     StateDictHandler,
     StateHandler,
 )
+from horovod.common._state_parts import register_array
 from horovod.torch._devices import settle_devices
 from horovod.torch.elastic._copies import Copying
+from horovod.torch.elastic._packed import packed
 from horovod.torch.functions import (
     broadcast_object,
     broadcast_optimizer_state,
@@ -32,6 +34,9 @@ __all__ = [
     "get_handler_registry",
     "set_handler_registry",
 ]
+
+
+register_array(torch.Tensor, packed)
 
 
 class _TensorsHandler(StateDictHandler):

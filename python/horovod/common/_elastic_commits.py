@@ -1,0 +1,216 @@
+"""What ranks agree on at a commit: whether the state is written to the state folder, and whether
+ranks leave the job because they got SIGTERM.
+
+All ranks reduce a few numbers at each commit, when they have saved. What they then write is of the
+same commit, and a rank that leaves does so when all others have saved. Used by the training thread;
+the signal handler runs in it, too.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from horovod.common import _state_files, _state_parts
+from horovod.common._departure import Departure
+from horovod.common._extension import core
+from horovod.common._submission import run_in_place
+from horovod.common.elastic import State
+from horovod.common.exceptions import HostsUpdatedInterrupt
+
+_MAX = 4  #: the reduction
+
+#: Without HOROVOD_STATE_SECONDS, the time between two writes is as many times that of a write.
+_TIMES_COST = 19
+_ERRNO_BITS = 12
+
+
+class StateFolder(NamedTuple):
+    """Where committed states are written, and how often. 0 s: by the cost of writing."""
+
+    path: Path
+    seconds: float
+
+    @classmethod
+    def of_job(cls) -> StateFolder | None:
+        """As the variables say; `init` has checked them."""
+        path = os.environ.get("HOROVOD_STATE_DIR", "")
+        if not path:
+            return None
+        seconds = float(os.environ.get("HOROVOD_STATE_SECONDS") or 0)
+        return cls(Path(path).absolute(), seconds)
+
+
+class _Agreed(NamedTuple):
+    """The largest of each number over all ranks. Those of rank 0: `is_due`, `number`, `nonce`."""
+
+    leaves: int  # a rank does
+    is_due: int  # the commit is to be written
+    number: int  # of this commit, if it is written
+    nonce: int
+    failure: int  # of the last write: see _failure_code
+    layout: int  # of the last write
+    minus_layout: int
+    cost: int  # of the last write, in microseconds
+
+
+def _largest(values: _Agreed) -> _Agreed:
+    """Reduces the numbers over all ranks. Collective."""
+    numbers = array.array("q", values)
+    address, count = numbers.buffer_info()
+    tensor = address, (count,), core.DTYPES["int64"], numbers
+    run_in_place(core.Operation(core.ALLREDUCE, _MAX), "elastic_commit", [tensor])
+    return _Agreed(*numbers)
+
+
+class Commits:
+    """What `state.commit` does when it has saved.
+
+    `is_elastic`: the other ranks go on when one leaves. Otherwise all leave together.
+    `largest`: collective, see `_largest`.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        folder: StateFolder | None,
+        departure: Departure,
+        is_elastic: bool,
+        largest: Callable[[_Agreed], _Agreed] | None = None,
+    ) -> None:
+        self._state = state
+        self._folder = folder
+        self._departure = departure
+        self._is_elastic = is_elastic
+        self._largest = largest or _largest
+        self._number: int | None = None  # of the newest commit that this process knows of
+        self._nonce = secrets.randbits(62)
+        self._failure = 0
+        self._layout = 0
+        self._cost = 0  # of the last write, in microseconds
+        self._slowest = 0  # the same on the slowest rank, as rank 0 knows it
+        self._next_at = 0.0  # by the monotonic clock
+        self._has_warned = False
+        self._unwritten = False  # the last save
+        if folder is not None:
+            state.stored()  # whether the state can be written
+
+    def load(self) -> bool:
+        """Loads the newest commit of the folder, if there is one. Called on rank 0."""
+        if self._folder is None:
+            return False
+        stored = _state_files.read_newest(self._folder.path, _state_parts.joined)
+        if stored is None:
+            return False
+        self._state.load_stored(stored)
+        return True
+
+    def after_save(self) -> None:
+        """Collective.
+
+        Raises: SystemExit if this rank leaves, HostsUpdatedInterrupt if another one does.
+        """
+        self._unwritten = True
+        agreed = self._agree()
+        if self._folder is not None and (agreed.is_due or agreed.leaves):
+            self._write(self._folder, agreed)
+        if agreed.leaves:
+            self._leave()
+
+    def finish(self) -> None:
+        """Writes the last commit, if it was not written yet. Collective."""
+        if self._folder is None:
+            return
+        agreed = self._agree(is_over=True)
+        if agreed.is_due:
+            self._write(self._folder, agreed)
+            self._agree()  # with what has failed
+
+    def _agree(self, is_over: bool = False) -> _Agreed:
+        rank = core.world().rank
+        is_first = rank == 0
+        own = _Agreed(
+            leaves=int(self._departure.is_requested),
+            is_due=int(is_first and (self._unwritten if is_over else self._is_due())),
+            number=self._next_number() if is_first else 0,
+            nonce=self._nonce if is_first else 0,
+            failure=self._failure,
+            layout=self._layout,
+            minus_layout=-self._layout if self._layout else -(2**62),
+            cost=self._cost,
+        )
+        agreed = self._largest(own)
+        self._failure = 0
+        if is_first:
+            self._report(agreed)
+        return agreed
+
+    def _is_due(self) -> bool:
+        return self._folder is not None and time.monotonic() >= self._next_at
+
+    def _next_number(self) -> int:
+        if self._folder is None:
+            return 0
+        if self._number is None:
+            with contextlib.suppress(OSError):
+                self._number = _state_files.newest_number(self._folder.path)
+        return (self._number or 0) + 1
+
+    def _write(self, folder: StateFolder, agreed: _Agreed) -> None:
+        begin = time.monotonic()
+        self._number = agreed.number
+        world = core.world()
+        commit = _state_files.commit_in(folder.path, agreed.number, agreed.nonce)
+        try:
+            part = _state_parts.part_of(self._state.stored(), world.rank, world.size)
+            self._layout = part.layout
+            _state_files.write_part(commit, world.rank, world.size, part.content)
+            self._unwritten = False
+            if world.rank == 0:
+                _state_files.remove_old(folder.path)
+        except OSError as error:
+            self._failure = (error.errno or errno.EIO) << _ERRNO_BITS | world.rank % 2**_ERRNO_BITS
+        end = time.monotonic()
+        self._cost = int(1e6 * (end - begin))
+        cost = 1e-6 * max(self._cost, self._slowest)
+        self._next_at = end + (folder.seconds or _TIMES_COST * cost)
+
+    def _report(self, agreed: _Agreed) -> None:
+        """Warns once: training continues. Called on rank 0."""
+        if self._folder is None:
+            return
+        self._slowest = agreed.cost
+        text = self._problem(agreed)
+        if text and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"a commit could not be written to {self._folder.path}: {text}. Training "
+                "continues; after a restart it begins with the last commit that was written. This "
+                "is the only warning",
+                stacklevel=2,
+            )
+
+    def _problem(self, agreed: _Agreed) -> str:
+        if agreed.failure:
+            number, rank = divmod(agreed.failure, 2**_ERRNO_BITS)
+            return f"rank {rank}: {os.strerror(number)}"
+        is_comparable = agreed.layout > 0 and agreed.minus_layout > -(2**62)
+        if is_comparable and agreed.layout != -agreed.minus_layout:
+            return "ranks have tensors of different sizes in their states"
+        return ""
+
+    def _leave(self) -> None:
+        """All parts must be written before the first rank ends, since launchers then end others."""
+        if self._folder is not None:
+            self._agree()
+        if self._departure.is_requested or not self._is_elastic:
+            self._departure.leave()
+        raise HostsUpdatedInterrupt(skip_sync=True)

@@ -1,0 +1,212 @@
+"""Committed states in a folder, for jobs that are started again.
+
+    FOLDER/commit-000000000007-5b1f0c62a9d3e840/part-0-of-2
+                                                part-1-of-2
+
+A commit has one part per rank that wrote it. A part is written to a temporary file, which is synced
+to disk and renamed. It ends with a SHA-256 of all bytes before. A commit is used if all its parts
+are there and are what was written. The number grows with every commit of every job that uses the
+folder; the other part of the name is drawn by the process that chose the number, so that parts of
+different jobs do not mix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import re
+import shutil
+import stat
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+_MAGIC = b"horovod state 1\n"
+_DIGEST_BYTES = 32
+_COMMIT = re.compile(r"commit-(\d{12})-([0-9a-f]{16})")
+_PART = re.compile(r"part-(\d+)-of-(\d+)")
+#: Complete commits that are kept.
+_KEPT = 2
+
+
+class UnusableError(Exception):
+    """A commit is incomplete or damaged. The text says what was found."""
+
+
+class Commit(NamedTuple):
+    """A commit in the folder. `path`: its own folder."""
+
+    number: int
+    nonce: int
+    path: Path
+
+
+def commit_in(folder: Path, number: int, nonce: int) -> Commit:
+    return Commit(number, nonce, folder / f"commit-{number:012}-{nonce:016x}")
+
+
+def commits(folder: Path) -> list[Commit]:
+    """All commits, complete or not, the newest first. None if the folder does not exist."""
+    if not folder.is_dir():
+        return []
+    found = []
+    for path in folder.iterdir():
+        match = _COMMIT.fullmatch(path.name)
+        if match is not None:
+            found.append(Commit(int(match[1]), int(match[2], 16), path))
+    return sorted(found, reverse=True)
+
+
+def newest_number(folder: Path) -> int:
+    """The number of the newest commit, complete or not; 0 if there is none."""
+    return max((commit.number for commit in commits(folder)), default=0)
+
+
+class _HashedFile:
+    """What pickle writes to."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self._file.write(view)
+        return len(view)
+
+    def seal(self) -> None:
+        self._file.write(self._hash.digest())
+
+
+def write_part(commit: Commit, part: int, parts: int, content: Any) -> None:
+    """Writes `content`, which is pickled, as one part of the commit.
+
+    Raises: OSError, for example if the disk is full. Then nothing is left of the part.
+    """
+    commit.path.mkdir(parents=True, exist_ok=True)
+    temporary = commit.path / f".part-{part}.{os.getpid()}"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb", buffering=0) as file:
+            _write(_Buffered(file), content)
+            os.fsync(file.fileno())
+        temporary.rename(commit.path / f"part-{part}-of-{parts}")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        with contextlib.suppress(OSError):
+            commit.path.rmdir()  # only if it is empty
+        raise
+    for folder in (commit.path, commit.path.parent):
+        _sync_folder(folder)
+
+
+class _Buffered:
+    """Writes all bytes: a raw file may take a part of them."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> None:
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[self._file.write(left) :]
+
+
+def _write(file: Any, content: Any) -> None:
+    hashed = _HashedFile(file)
+    hashed.write(_MAGIC)
+    pickle.dump(content, hashed, protocol=pickle.HIGHEST_PROTOCOL)
+    hashed.seal()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_parts(commit: Commit) -> list[Any]:
+    """Returns the contents of all parts, in their order.
+
+    Unpickling runs code, so a part of another user is refused.
+    Raises: UnusableError.
+    """
+    names = _part_names(commit)
+    if names is None:
+        there = sorted(path.name for path in commit.path.iterdir() if _PART.fullmatch(path.name))
+        raise UnusableError(f"it is incomplete: it has {', '.join(there) or 'no part'}")
+    return [_read_part(commit.path / name) for name in names]
+
+
+def _part_names(commit: Commit) -> list[str] | None:
+    """The names of all parts in their order; None if some are missing."""
+    try:
+        matches = [_PART.fullmatch(path.name) for path in commit.path.iterdir()]
+    except FileNotFoundError:  # removed meanwhile
+        return None
+    by_part = {int(match[1]): (match[0], int(match[2])) for match in matches if match is not None}
+    totals = {total for _, total in by_part.values()}
+    if len(totals) != 1 or sorted(by_part) != list(range(totals.pop())):
+        return None
+    return [name for _, (name, _) in sorted(by_part.items())]
+
+
+def _read_part(path: Path) -> Any:
+    try:
+        with open(path, "rb") as file:
+            _check_owner(path, os.fstat(file.fileno()))
+            content = memoryview(file.read())
+    except OSError as error:
+        raise UnusableError(f"{path.name} cannot be read: {error.strerror}") from error
+    pickled, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if hashlib.sha256(pickled).digest() != digest or pickled[: len(_MAGIC)] != _MAGIC:
+        raise UnusableError(f"{path.name} is damaged: it is not what was written")
+    return pickle.loads(pickled[len(_MAGIC) :])
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    """Volumes of Kubernetes may be open to a group."""
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
+        raise UnusableError(
+            f"{path.name} belongs to user {status.st_uid}, or all users may write to it; it is "
+            f"read only if it belongs to user {os.geteuid()}, since reading it can run code"
+        )
+
+
+def read_newest(folder: Path, use: Callable[[list[Any]], T]) -> T | None:
+    """Returns what `use` makes of the parts of the newest commit that can be used; None if there is
+    none. `use` may raise UnusableError.
+
+    Warns of newer ones. Damaged ones are renamed, so that they are not kept in place of good ones.
+    """
+    for commit in commits(folder):
+        try:
+            return use(read_parts(commit))
+        except UnusableError as error:
+            warnings.warn(
+                f"{commit.path} is not used: {error}. The commit before is used, if there is one",
+                stacklevel=2,
+            )
+            with contextlib.suppress(OSError):
+                if _part_names(commit) is not None:
+                    commit.path.rename(folder / f"damaged-{commit.path.name}")
+    return None
+
+
+def remove_old(folder: Path) -> None:
+    """Removes all commits but the last two complete ones and the newest one, which ranks may still
+    write. Called by one rank."""
+    found = commits(folder)
+    complete = [commit for commit in found if _part_names(commit) is not None]
+    for commit in found[1:]:
+        if commit not in complete[:_KEPT]:
+            shutil.rmtree(commit.path, ignore_errors=True)

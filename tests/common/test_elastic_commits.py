@@ -1,0 +1,269 @@
+"""What ranks write and who leaves at a commit. Ranks are threads of this process; no job."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from horovod.common import _elastic_commits, _state_files
+from horovod.common._departure import EXIT_CODE, Departure
+from horovod.common._elastic_commits import Commits, StateFolder
+from horovod.common._state_files import commits
+from horovod.common.elastic import ObjectState
+from horovod.common.exceptions import HostsUpdatedInterrupt
+
+EACH_COMMIT = 1e-6  # s
+
+
+class Ranks:
+    """Runs a function on `size` ranks at the same time."""
+
+    def __init__(self, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.size = size
+        self.here = threading.local()
+        self.barrier = threading.Barrier(size, timeout=60)
+        self.values: list[Any] = [None] * size
+        core = SimpleNamespace(world=lambda: SimpleNamespace(rank=self.here.rank, size=size))
+        monkeypatch.setattr(_elastic_commits, "core", core)
+
+    def largest(self, own: Any) -> Any:
+        self.values[self.here.rank] = own
+        self.barrier.wait()
+        every = list(self.values)
+        self.barrier.wait()
+        return type(own)(*map(max, zip(*every, strict=True)))
+
+    def run(self, function: Callable[[int], Any]) -> list[Any]:
+        """What it returned or raised on each rank."""
+        found: list[Any] = [None] * self.size
+
+        def one(rank: int) -> None:
+            self.here.rank = rank
+            try:
+                found[rank] = function(rank)
+            except BaseException as error:
+                found[rank] = error
+                if not isinstance(error, (SystemExit, HostsUpdatedInterrupt)):
+                    self.barrier.abort()
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for result in found:
+            if isinstance(result, Exception) and not isinstance(result, HostsUpdatedInterrupt):
+                raise result
+        return found
+
+
+class Rank:
+    def __init__(self, ranks: Ranks, folder: StateFolder | None, is_elastic: bool = False) -> None:
+        self.state: Any = ObjectState(lambda obj: obj, lambda: 0, step=0)
+        self.departure = Departure()
+        self.commits = Commits(self.state, folder, self.departure, is_elastic, ranks.largest)
+        self.state.after_save(self.commits.after_save)
+
+    def train(self, steps: int) -> int:
+        for _ in range(steps):
+            self.state.step += 1
+            self.state.commit()
+        return int(self.state.step)
+
+
+def numbers(folder: Path) -> list[int]:
+    return [commit.number for commit in commits(folder)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 2)])
+def test_another_number_of_ranks_continues(
+    before: int, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = StateFolder(tmp_path, EACH_COMMIT)
+    ranks = Ranks(before, monkeypatch)
+    assert ranks.run(lambda rank: Rank(ranks, folder).train(5)) == [5] * before
+    ranks = Ranks(after, monkeypatch)
+
+    def go_on(rank: int) -> Any:
+        one = Rank(ranks, folder)
+        loaded = one.commits.load() if rank == 0 else None
+        return loaded, one.train(1)
+
+    assert ranks.run(go_on)[0] == (True, 6)
+    assert numbers(tmp_path)[:2] == [6, 5]
+    assert {len(list(commit.path.iterdir())) for commit in commits(tmp_path)[:1]} == {after}
+
+
+def test_a_full_disk_gives_one_warning_and_training_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = StateFolder(tmp_path, EACH_COMMIT)
+    ranks = Ranks(3, monkeypatch)
+    write_part = _state_files.write_part
+
+    def full(commit: Any, part: int, parts: int, content: Any) -> None:
+        if part > 0 and 2 <= commit.number <= 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_part(commit, part, parts, content)
+
+    monkeypatch.setattr(_state_files, "write_part", full)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        assert ranks.run(lambda rank: Rank(ranks, folder).train(4)) == [4] * 3
+        (warning,) = found
+        assert "rank 2: No space left on device. Training continues" in str(warning.message)
+        one = Rank(ranks, folder)
+        assert one.commits.load() and one.state.step == 1
+    assert ranks.run(lambda rank: Rank(ranks, folder).train(2)) == [2] * 3  # there is room again
+    assert numbers(tmp_path)[:2] == [6, 5]
+
+
+def test_writing_takes_a_small_part_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock shows what the slowest rank needs: 1 s for each write, 0.1 s for each step."""
+    ranks = Ranks(2, monkeypatch)
+    clocks = [0.0, 0.0]
+
+    def monotonic() -> float:
+        return clocks[ranks.here.rank]
+
+    def write_part(commit: Any, part: int, parts: int, content: Any) -> None:
+        written.append(commit.number)
+        clocks[part] += float(part)
+
+    written: list[int] = []
+    monkeypatch.setattr(_elastic_commits, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(_state_files, "write_part", write_part)
+
+    def train(rank: int) -> None:
+        one = Rank(ranks, StateFolder(tmp_path, 0))
+        for _ in range(1000):
+            clocks[rank] += 0.1
+            one.train(1)
+
+    ranks.run(train)
+    assert 4 <= len(written) / 2 <= 8
+
+
+def test_the_last_commit_is_written_when_training_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = Ranks(2, monkeypatch)
+
+    def train(rank: int) -> None:
+        one = Rank(ranks, StateFolder(tmp_path, 1000))
+        one.train(3)
+        one.commits.finish()
+        one.commits.finish()
+
+    ranks.run(train)
+    assert numbers(tmp_path) == [2, 1]
+    one = Rank(ranks, StateFolder(tmp_path, 1000))
+    assert one.commits.load() and one.state.step == 3
+
+
+def test_a_rank_with_sigterm_leaves_an_elastic_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Ranks(3, monkeypatch)
+
+    def train(rank: int) -> int:
+        one = Rank(ranks, None, is_elastic=True)
+        one.train(2)
+        if rank == 1:
+            one.departure.request()
+        return one.train(2)
+
+    first, left, last = ranks.run(train)
+    assert isinstance(first, HostsUpdatedInterrupt) and first.skip_sync
+    assert isinstance(last, HostsUpdatedInterrupt) and last.skip_sync
+    assert isinstance(left, SystemExit) and left.code == EXIT_CODE == 143
+
+
+def test_otherwise_all_ranks_leave_when_all_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher ends all ranks when the first one has ended."""
+    ranks = Ranks(3, monkeypatch)
+    write_part = _state_files.write_part
+    leaving: list[int] = []
+
+    def slow_on_one(commit: Any, part: int, parts: int, content: Any) -> None:
+        time.sleep(0.2 if part == 2 else 0)
+        write_part(commit, part, parts, content)
+
+    def leave(departure: Departure) -> None:
+        leaving.append(len(list(commits(tmp_path)[0].path.iterdir())))
+        raise SystemExit(EXIT_CODE)
+
+    monkeypatch.setattr(_state_files, "write_part", slow_on_one)
+    monkeypatch.setattr(Departure, "leave", leave)
+
+    def train(rank: int) -> int:
+        one = Rank(ranks, StateFolder(tmp_path, 1000))
+        one.train(2)
+        if rank == 1:
+            one.departure.request()
+        return one.train(2)
+
+    found = ranks.run(train)
+    assert [type(one) for one in found] == [SystemExit] * 3
+    assert leaving == [3, 3, 3]
+    one = Rank(ranks, StateFolder(tmp_path, 1000))
+    assert one.commits.load() and one.state.step == 3
+
+
+def test_sigterm_is_noted_and_children_end_by_it(tmp_path: Path) -> None:
+    departure = Departure()
+    with departure.watched():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # the same request, by another way
+        assert departure.is_requested
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == signal.SIGTERM
+        with pytest.raises(SystemExit), departure.between_generations():
+            pass
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_between_two_generations_ends_the_process_at_once() -> None:
+    departure = Departure()
+    with departure.watched(), pytest.raises(SystemExit), departure.between_generations():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("not reached")
+
+
+def test_a_handler_of_the_script_stays() -> None:
+    def own(number: int, frame: Any) -> None:
+        pass
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with Departure().watched():
+            assert signal.getsignal(signal.SIGTERM) is own
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:
+    class OwnState(ObjectState):
+        def stored(self) -> Any:
+            return super(ObjectState, self).stored()
+
+    state = OwnState(lambda obj: obj, lambda: 0, step=0)
+    with pytest.raises(NotImplementedError, match=r"OwnState has no stored\(\)"):
+        Commits(state, StateFolder(tmp_path, 0), Departure(), False)
