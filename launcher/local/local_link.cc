@@ -82,7 +82,13 @@ void LocalLink::start_workers(std::span<const AssignedWorker> workers, const Add
 }
 
 void LocalLink::start_supervisor() {
-  supervisor_.emplace(SupervisorSetup{.defaults = defaults_, .keeper = keeper_, .key = key_});
+  const CommitGrace grace = commit_grace(command_.environment, plan_.elastic);
+  supervisor_.emplace(SupervisorSetup{
+      .defaults = defaults_,
+      .keeper = keeper_,
+      .key = key_,
+      .workers_commit = grace.when_asked > Duration{},
+      .grace = std::chrono::duration_cast<std::chrono::milliseconds>(grace.when_lost)});
   watch(events_, supervisor_->fd(), kSupervisor);
   if (!paused_) watch(events_, pipe_events_.get(), kPipes);
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace hvd::launcher {
 namespace {
@@ -11,6 +12,9 @@ namespace {
 // Cycle marks are written into a timeline only; the flag alone does not start one.
 constexpr std::string_view kTimeline = "HOROVOD_TIMELINE";
 constexpr std::string_view kMarkCycles = "HOROVOD_TIMELINE_MARK_CYCLES";
+
+/// Without HOROVOD_GRACE_SECONDS, whose default is the time of ranks that end after a failure.
+constexpr std::chrono::seconds kCommitGrace{5};
 
 // All ranks are on this machine: loopback is enough.
 const std::string kLoopbackInterface = "lo";
@@ -42,6 +46,16 @@ Environment job_environment(const Environment& launcher, const Options& options)
   if (options.verbose) result.try_emplace("HOROVOD_LOG_LEVEL", "info");
   if (options.no_infiniband) result.insert_or_assign("NCCL_IB_DISABLE", std::string(1, '1'));
   return result;
+}
+
+CommitGrace commit_grace(const Environment& job, bool elastic) {
+  const Knobs knobs = knobs_from(job);
+  const bool keeps_state = !knobs.state_dir.empty();
+  if (!elastic && !keeps_state) return {};
+  const auto given = job.find("HOROVOD_GRACE_SECONDS");
+  const bool is_given = given != job.end() && !given->second.empty();
+  const Duration grace = is_given ? Duration(knobs.grace) : Duration(kCommitGrace);
+  return {.when_asked = grace, .when_lost = keeps_state ? grace : Duration{}};
 }
 
 Environment host_variables(const Environment& job, const StoreAddress& address) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/base/knobs.h"
 #include "core/transport/socket.h"
 #include "launcher/options/options.h"
@@ -15,6 +16,14 @@ namespace hvd::launcher {
 /// Returns the part of the launcher's environment that ranks get, with the settings of flags and
 /// the config file. Its knobs are those of the job.
 Environment job_environment(const Environment& launcher, const Options& options);
+
+/// How workers leave a job that has a state folder, or that goes on without them.
+struct CommitGrace {
+  Duration when_asked{};  ///< from SIGTERM on, to reach a commit; 0: they end at once
+  Duration when_lost{};   ///< the same after the loss of the launcher or the agent
+};
+/// `job`: the result of job_environment().
+CommitGrace commit_grace(const Environment& job, bool elastic);
 
 /// How the ranks of one host reach the Store, which serves the rendezvous.
 struct StoreAddress {

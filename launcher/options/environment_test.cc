@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <utility>
+
 namespace hvd::launcher {
 namespace {
 
@@ -61,6 +64,21 @@ TEST(JobEnvironment, TellsNcclToLeaveInfinibandAlone) {
   options.no_infiniband = true;
   EXPECT_THAT(job_environment({{"NCCL_IB_DISABLE", "0"}}, options),
               UnorderedElementsAre(Pair("NCCL_IB_DISABLE", "1")));
+}
+
+TEST(CommitGrace, IsForJobsWithAFolderOrWhichGoOn) {
+  using std::chrono::seconds;
+  const auto of = [](const Environment& job, bool elastic) {
+    const CommitGrace grace = commit_grace(job, elastic);
+    return std::pair(grace.when_asked, grace.when_lost);
+  };
+  const std::pair<Duration, Duration> none{};
+  EXPECT_EQ(of({{"HOROVOD_GRACE_SECONDS", "3"}}, false), none);
+  EXPECT_EQ(of({}, true), std::pair(Duration(seconds(5)), Duration{}));
+  EXPECT_EQ(of({{"HOROVOD_STATE_DIR", "state"}}, false),
+            std::pair(Duration(seconds(5)), Duration(seconds(5))));
+  EXPECT_EQ(of({{"HOROVOD_STATE_DIR", "state"}, {"HOROVOD_GRACE_SECONDS", "30"}}, true),
+            std::pair(Duration(seconds(30)), Duration(seconds(30))));
 }
 
 TEST(HostVariables, OnOneHostKeepTheInterfacesThatTheUserHasSet) {

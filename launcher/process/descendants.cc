@@ -176,9 +176,9 @@ class ProcessTree {
         const auto status = [process] { return status_of(std::to_string(process)); };
         return awaits_signal(status, number, std::ref(pauses));
       });
-    if (handlers.empty()) kill(child, number);
+    if (handlers.empty()) send(child, number);
     for (const pid_t process : handlers)
-      if (const pid_t pid = own_number(process, view_); pid != 0) kill(pid, number);
+      if (const pid_t pid = own_number(process, view_); pid != 0) send(pid, number);
   }
 
  private:

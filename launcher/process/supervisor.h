@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +25,11 @@ struct SupervisorSetup {
   ProcessDefaults defaults;
   std::string keeper;  ///< name of the socket that gives the key to the workers
   JobKey key;
+  /// SIGTERM is for the processes that handle it, as SIGUSR1 is: workers leave at a commit. Their
+  /// children, such as those of a data loader, are needed until then.
+  bool workers_commit = false;
+  /// How long workers may take for this if the starter is lost. Their output is dropped meanwhile.
+  std::chrono::milliseconds grace{0};
 };
 
 /// The starter's interface to the supervisor. Owned and used by one thread.
@@ -34,6 +40,7 @@ struct SupervisorSetup {
 /// - SIGINT: like from a terminal, the process groups of the workers. A process that a worker moved
 ///   to its own session, to outlive a Ctrl-C, does not get it;
 /// - SIGUSR1 and SIGUSR2: the processes below each worker that handle them, or else the worker;
+///   SIGTERM as well, if the workers commit;
 /// - any other: the same processes as SIGKILL, once.
 class Supervisor {
  public:

@@ -1,20 +1,26 @@
 #include "launcher/process/supervisor_loop.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
+#include "core/transport/file_descriptor.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/keeper.h"
 
@@ -25,6 +31,8 @@ using Kind = SupervisorMessage::Kind;
 
 /// Interval of repeated SIGKILL, for processes that were being forked during the previous one.
 constexpr int kKillRoundMilliseconds = 2;
+/// While output is dropped: the interval, and the reads per worker.
+constexpr int kDropRoundMilliseconds = 5, kDropsAtOnce = 16;
 constexpr int kForEver = -1;
 constexpr int kNothing = -1;  // ignored by poll()
 /// Limit for killing what is left after the starter has ended. Processes that are left after it are
@@ -36,6 +44,8 @@ class SupervisorLoop {
  public:
   SupervisorLoop(const SupervisorSetup& setup, int socket) noexcept
       : defaults_(setup.defaults),
+        workers_commit_(setup.workers_commit),
+        grace_(setup.grace),
         socket_(socket),
         keeper_(setup.keeper, setup.key),
         keeper_error_(errno) {}
@@ -96,6 +106,7 @@ class SupervisorLoop {
     ++told_to_start_;
     if (start_error_ == 0) {
       const auto& here = workers_.emplace(index, std::make_unique<Worker>(worker, defaults_));
+      if (grace_.count() > 0) here.first->second->keep_outputs();
       const Spawned& spawned = here.first->second->spawned;
       if (spawned.pid() >= 0) {
         pid_of_[index] = spawned.pid();
@@ -153,6 +164,9 @@ class SupervisorLoop {
       case SIGUSR1:
       case SIGUSR2:
         return descendants_.signal_handlers(number);
+      case SIGTERM:
+        if (workers_commit_) return descendants_.signal_handlers(number);
+        [[fallthrough]];
       default:
         return descendants_.signal(number);
     }
@@ -171,6 +185,9 @@ class SupervisorLoop {
       case SIGUSR1:
       case SIGUSR2:
         return descendants_.signal_handlers(pid, number);
+      case SIGTERM:
+        if (workers_commit_) return descendants_.signal_handlers(pid, number);
+        [[fallthrough]];
       default:
         return descendants_.signal(pid, number);
     }
@@ -192,18 +209,49 @@ class SupervisorLoop {
 
   /// The process that started this one has ended.
   [[noreturn]] void vanish() {
+    if (grace_.count() > 0) let_workers_commit();
     descendants_.kill_all(kLastPatience, [](pid_t, int) {});
     _exit(1);
+  }
+
+  /// A worker that writes to a pipe without a reader, or to a full one, would not reach its commit.
+  void let_workers_commit() {
+    descendants_.signal_handlers(SIGTERM);
+    const auto deadline = std::chrono::steady_clock::now() + std::exchange(grace_, {});
+    const auto ended = [this](pid_t pid, int) { index_of_.erase(pid); };
+    while (descendants_.reap(ended) && !index_of_.empty() &&
+           std::chrono::steady_clock::now() < deadline) {
+      for (const auto& [index, worker] : workers_) worker->drop_output();
+      poll(nullptr, 0, kDropRoundMilliseconds);
+    }
   }
 
   struct Worker {
     Worker(const WorkerProgram& worker, const ProcessDefaults& defaults)
         : program(worker.program), spawned(program, defaults) {}
+
+    /// Opens the read ends of its pipes, which only the starter has otherwise.
+    void keep_outputs() {
+      for (const int pipe : {program.out, program.err}) {
+        const std::string path = "/proc/self/fd/" + std::to_string(pipe);
+        outputs.emplace_back(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+      }
+    }
+    void drop_output() const {
+      std::array<char, 64 * KiB> bytes;
+      for (const FileDescriptor& pipe : outputs)
+        for (int round = 0; round < kDropsAtOnce && pipe; ++round)
+          if (read(pipe.get(), bytes.data(), bytes.size()) <= 0) break;
+    }
+
     const Program program;
     const Spawned spawned;
+    std::vector<FileDescriptor> outputs{};
   };
 
   const ProcessDefaults& defaults_;
+  const bool workers_commit_;
+  std::chrono::milliseconds grace_;
   int socket_;
   std::map<int32_t, std::unique_ptr<Worker>> workers_;  ///< by index; running
   std::map<int32_t, pid_t> pid_of_;                     ///< also of ended ones

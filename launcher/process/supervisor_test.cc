@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -142,6 +143,37 @@ TEST_F(SupervisorTest, IsLostWhenItIsKilled) {
   EXPECT_TRUE(supervisor.is_lost());
   EXPECT_EQ(WTERMSIG(supervisor.wait_status()), SIGKILL);
   Descendants().kill_all(std::chrono::seconds(60), [](pid_t, int) {});
+}
+
+/// A worker that says when it is up, goes on writing, and saves when it is asked to end.
+constexpr const char* kSaving =
+    "trap 'echo saved; echo saved > $SAVED; exit' TERM; while :; do echo up; sleep 0.01; done";
+
+TEST(LostStarter, IsFollowedByTheCommitsOfItsWorkers) {
+  const std::string saved = ::testing::TempDir() + "supervisor_saved." + std::to_string(getpid());
+  int pipe[2];
+  ASSERT_EQ(pipe2(pipe, O_CLOEXEC), 0);
+  FileDescriptor output(pipe[0]), written(pipe[1]);
+  {
+    Supervisor supervisor(SupervisorSetup{.defaults = current_defaults(),
+                                          .keeper = make_keeper_name(),
+                                          .key = make_job_key(),
+                                          .workers_commit = true,
+                                          .grace = std::chrono::minutes(1)});
+    const std::vector<std::string> command{"/bin/sh", "-c", kSaving};
+    Program program{.path = "/bin/sh", .arguments = command, .environment = {"SAVED=" + saved}};
+    program.in = program.out = program.err = written.get();
+    supervisor.start(std::vector{WorkerProgram{.program = program}});
+    char first;
+    ASSERT_EQ(read(output.get(), &first, 1), 1);
+    written.reset();
+    output.reset();  // nobody reads its output any more
+  }
+  int status = 0;
+  while (wait(&status) < 0 && errno == EINTR) {
+  }
+  EXPECT_EQ(read_small_file(saved), "saved\n");
+  unlink(saved.c_str());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,6 +52,7 @@ class Agent {
   std::vector<std::string> allowed_interfaces() const;
   void connect_back();
   void look_for_launcher();
+  void leave_if_asked();
   void start(AgentStart start);
   void signal_worker(const AgentWorkerNumber& number);
   void no_more_workers();
@@ -82,6 +84,8 @@ class Agent {
   AgentBranches branches_{defaults_, [this](const AgentFrame& frame) { say(frame); }};
   std::optional<InputPipe> input_;  ///< as long as a worker here reads it
   int64_t output_room_ = 0;         ///< bytes that the launcher accepts; negative: it got more
+  FileDescriptor asked_;            ///< readable after SIGTERM
+  std::optional<TimePoint> leave_until_;  ///< after SIGTERM: for the workers to reach a commit
   std::optional<int> exit_code_;
 };
 
@@ -96,6 +100,12 @@ Agent::Agent() {
   sigemptyset(&of_ranks);
   for (const int signal : {SIGUSR1, SIGUSR2}) sigaddset(&of_ranks, signal);
   sigprocmask(SIG_BLOCK, &of_ranks, nullptr);
+  // Of a pod or host that is about to end.
+  sigset_t leave;
+  sigemptyset(&leave);
+  sigaddset(&leave, SIGTERM);
+  sigprocmask(SIG_BLOCK, &leave, nullptr);
+  asked_ = FileDescriptor(signalfd(-1, &leave, SFD_CLOEXEC | SFD_NONBLOCK));
   allow_many_descriptors(defaults_);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
@@ -110,6 +120,7 @@ int Agent::run() {
     branches_.take();
     watch_launcher();
     if (empty_ && !more_ && branches_.over()) exit_code_ = 0;
+    leave_if_asked();
     out_.pump();
     if (link_) link_->pause_output(output_room_ <= 0);
   }
@@ -126,7 +137,7 @@ void Agent::greet() {
 }
 
 void Agent::wait() {
-  std::array<pollfd, 7> watched{{
+  std::array<pollfd, 8> watched{{
       {STDIN_FILENO, POLLIN, 0},
       {out_.has_waiting() ? out_.fd() : -1, POLLOUT, 0},
       {connecting_ ? connecting_->fd() : -1, POLLIN, 0},
@@ -134,9 +145,11 @@ void Agent::wait() {
       {way_.socket.get(), POLLIN, 0},
       {input_ ? input_->fd() : -1, POLLOUT, 0},
       {branches_.fd(), POLLIN, 0},
+      {asked_.get(), POLLIN, 0},
   }};
   TimePoint until = connecting_ ? give_up_at_ : TimePoint::max();
   if (connecting_) until = std::min(until, connecting_->deadline().value_or(until));
+  if (leave_until_) until = std::min(until, *leave_until_);
   int timeout = -1;
   if (until != TimePoint::max())
     timeout = static_cast<int>(
@@ -266,8 +279,21 @@ void Agent::look_for_launcher() {
   }
 }
 
+/// The workers leave at a commit, if the job goes on without them or has a state folder.
+void Agent::leave_if_asked() {
+  signalfd_siginfo signal{};
+  if (!leave_until_ && read(asked_.get(), &signal, sizeof(signal)) > 0) {
+    const Duration grace = commit_grace(setup_.environment, setup_.elastic).when_asked;
+    leave_until_ = now() + grace;
+    if (link_) link_->signal_all(SIGTERM);
+  }
+  if (leave_until_ && (empty_ || now() >= *leave_until_)) exit_code_ = kShellSignal + SIGTERM;
+}
+
+/// A host that is about to end starts no more workers.
 void Agent::start(AgentStart start) {
   if (way_.address.empty() || !more_) Reader::malformed("start of workers");
+  if (leave_until_) return;
   for (AssignedWorker& worker : start.workers) {
     // In an elastic job, a host may get more slots than it had. Their workers are not bound.
     if (!setup_.elastic && worker.id.slot >= static_cast<int>(setup_.slots))

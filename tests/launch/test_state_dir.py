@@ -1,0 +1,182 @@
+"""--state-dir on one host: what a job leaves when it ends before it is done, and how it goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launcher import Jobs, ended, pids_in, wait_gone
+from state_training import (
+    EACH_COMMIT,
+    SELDOM,
+    entries,
+    parts_of_newest,
+    training,
+    written_step,
+)
+
+pytest.importorskip("horovod._core")
+
+#: At step 20, all ranks have committed 20 steps.
+KILL_ONE = "if (rank(), state.step) == (1, 20): os.kill(os.getpid(), signal.SIGKILL)"
+TELL = "if state.step == 10: tell_pid()"
+STATE = ("--state-dir", "state")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_job_that_is_started_again_continues(ranks: int, jobs: Jobs) -> None:
+    command = training(jobs.folder, KILL_ONE, "state.step >= 30")
+    first = jobs.run("-np", "3", *STATE, *EACH_COMMIT, *command)
+    assert first.code == 137, first.err
+    assert written_step(jobs.folder / "state") == 20 and parts_of_newest(jobs.folder / "state") == 3
+    command = training(jobs.folder, "pass", "state.step >= 30")
+    second = jobs.run("-np", str(ranks), *STATE, *EACH_COMMIT, *command)
+    assert second.code == 0, second.err
+    assert [(one.size, one.step) for one in entries(second.out)] == [(ranks, 20)] * ranks
+    assert written_step(jobs.folder / "state") == 30
+
+
+def test_a_job_that_was_done_ends_at_once(jobs: Jobs) -> None:
+    command = training(jobs.folder, "pass", "state.step >= 7")
+    for step in (0, 7):
+        result = jobs.run("-np", "2", *STATE, *SELDOM, *command)
+        assert result.code == 0, result.err
+        assert [one.step for one in entries(result.out)] == [step, step]
+
+
+@pytest.mark.parametrize("elastic", [(), ("--min-np", "1")])
+def test_if_the_launcher_is_killed_the_ranks_write_their_state(
+    elastic: tuple[str, ...], jobs: Jobs
+) -> None:
+    command = training(jobs.folder, TELL, "False")
+    process = jobs.start("-np", "2", *elastic, *STATE, *SELDOM, "--grace-seconds", "50", *command)
+    pids = pids_in(jobs.folder, 2)
+    process.kill()
+    wait_gone(pids)
+    assert written_step(jobs.folder / "state") >= 10
+    assert parts_of_newest(jobs.folder / "state") == 2
+    command = training(jobs.folder, "pass", "state.step >= 500")
+    again = jobs.run("-np", "1", *STATE, "--state-seconds", "0", *command)
+    assert again.code == 0, again.err
+    assert entries(again.out)[0].step >= 10
+
+
+def test_ranks_that_reach_no_commit_end_all_the_same(jobs: Jobs) -> None:
+    deed = f"{TELL}\nif state.step == 10: time.sleep(1000)"
+    command = training(jobs.folder, deed, "False")
+    process = jobs.start("-np", "2", *STATE, "--grace-seconds", "0.5", *command)
+    pids = pids_in(jobs.folder, 2)
+    process.kill()
+    wait_gone(pids)
+
+
+def test_the_state_is_written_when_the_job_is_asked_to_end(jobs: Jobs) -> None:
+    command = training(jobs.folder, TELL, "False")
+    process = jobs.start("-np", "2", *STATE, *SELDOM, "--grace-seconds", "50", *command)
+    pids_in(jobs.folder, 2)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process).code == 143
+    assert written_step(jobs.folder / "state") >= 10
+
+
+def test_a_data_loader_of_a_rank_is_there_until_it_commits(jobs: Jobs) -> None:
+    """SIGTERM is for the rank: without its children it could not reach its commit."""
+    deed = (
+        "import subprocess\n"
+        "if state.step == 0: global loader; loader = subprocess.Popen(['sleep', '1000'])\n"
+        f"assert loader.poll() is None\n{TELL}"
+    )
+    command = training(jobs.folder, f"exec({deed!r}, globals())", "False")
+    process = jobs.start("-np", "2", *STATE, *SELDOM, "--grace-seconds", "50", *command)
+    pids_in(jobs.folder, 2)
+    process.send_signal(signal.SIGTERM)
+    result = ended(process)
+    assert result.code == 143, result.err
+    assert written_step(jobs.folder / "state") >= 10
+
+
+def test_a_rank_with_sigterm_leaves_and_the_others_go_on(jobs: Jobs) -> None:
+    deed = (
+        "if (generation, rank(), state.step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGTERM)\n"
+        "if generation == 0: assert state.step < 20"
+    )
+    command = training(jobs.folder, deed, "generation >= 1 and state.step >= 40")
+    flags = ("-np", "3", "--min-np", "2", "--reset-limit", "1")
+    result = jobs.run(*flags, *command)
+    assert result.code == 0, result.err
+    found = {one.rank: one for one in entries(result.out) if one.generation == 0}
+    later = {one.rank: one for one in entries(result.out) if one.generation == 1}
+    assert [later[rank].pid for rank in range(2)] == [found[rank].pid for rank in (0, 2)]
+    assert {one.step for one in later.values()} == {11}  # the commit at which it left
+    assert any("rank 1 exited with code 143; the job goes on" in line for line in result.said)
+
+
+#: A framework, which a process that is started later has in another version.
+OTHER_VERSION = """
+import sys, types
+from horovod.common import elastic_job
+version = "3.1" if elastic_job.generation() < 0 else "3.0"
+sys.modules["tf_keras"] = types.SimpleNamespace(__version__=version)
+"""
+
+
+def test_a_joiner_with_another_version_is_rejected_and_the_others_go_on(jobs: Jobs) -> None:
+    deed = "if (generation, rank(), state.step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)"
+    command = training(jobs.folder, deed, "generation >= 3 and state.step >= 40", OTHER_VERSION)
+    result = jobs.run("-np", "3", "--min-np", "2", *command)
+    assert result.code == 0, result.err
+    rejected = "rank 2 on .* was rejected .* it has tf_keras 3.1, and rank 0 on .* tf_keras 3.0;"
+    assert re.search(f"RuntimeError: {rejected}", result.err), result.err
+    found = entries(result.out)
+    assert {one.size for one in found if one.generation > 0} == {2}
+    survivors = {one.pid for one in found if one.generation == 0 and one.rank != 1}
+    assert {one.pid for one in found if one.generation > 0} == survivors
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
+    made = subprocess.run(mount, capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_gives_one_warning_and_training_continues(jobs: Jobs, full_disk: Path) -> None:
+    command = training(jobs.folder, "pass", "state.step >= 20")
+    result = jobs.run("-np", "2", "--state-dir", str(full_disk), *EACH_COMMIT, *command)
+    assert result.code == 0, result.err
+    lines = [line for line in result.err.splitlines() if "could not be written" in line]
+    assert len(lines) == 1 and "rank 0: No space left on device. Training continues" in lines[0]
+
+
+def test_torchrun_restarts_all_ranks_from_the_folder(jobs: Jobs) -> None:
+    pytest.importorskip("torch")
+    deed = (
+        "if (rank(), state.step) == (1, 20) and not os.path.exists('killed'):\n"
+        "  touch('killed')\n  os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    _, program, *arguments = training(jobs.folder, deed, "state.step >= 30")
+    environment = {"HOROVOD_STATE_DIR": "state", "HOROVOD_STATE_SECONDS": "0.001"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    torchrun += ["--max-restarts=1", "--standalone", program, *arguments]
+    result = subprocess.run(
+        torchrun,
+        cwd=jobs.folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert sorted(one.step for one in entries(result.stdout)) == [0, 0, 20, 20]
+    assert written_step(jobs.folder / "state") == 30
