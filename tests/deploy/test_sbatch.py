@@ -90,6 +90,14 @@ def test_a_job_that_does_not_know_the_signal_is_queued_again_too(stand: Stand) -
     assert stand.asked.read_text() == "requeue 17\n"
 
 
+def test_ranks_with_a_state_folder_get_sigterm_and_the_job_is_queued_again(stand: Stand) -> None:
+    step = SAVES.replace("exit 0", "exit 143").replace("USR1", "TERM")
+    code, output = signalled(stand, step, HOROVOD_STATE_DIR="state")
+    assert code == 143
+    assert output.index("saved") < output.index("queued again")
+    assert stand.asked.read_text() == "requeue 17\n"
+
+
 def test_a_job_that_ends_by_itself_is_not_queued_again(stand: Stand) -> None:
     job = stand.start("exit 0")
     job.communicate(timeout=SECONDS)
