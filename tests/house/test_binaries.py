@@ -17,7 +17,7 @@ from devtool.paths import venv_program
 #: Of a build for the system on which it runs: also its C++ library, and Highway.
 SYSTEM = binaries_of_wheels.SYSTEM | {"libstdc++.so.6", "libhwy.so.1"}
 OURS = {"libhorovod.so"}
-LIBRARIES = ["libhorovod", "libhorovod_tensorflow", "libhorovod_jax"]
+LIBRARIES = ["libhorovod", "libhorovod_tensorflow", "libhorovod_jax", "libhorovod_mxnet"]
 #: C++ names of frameworks, mangled, and C names.
 FRAMEWORKS = re.compile(
     r"N?K?(2at|3c10|5torch|10tensorflow|3tsl|3xla|5mxnet|7nnvm)|"

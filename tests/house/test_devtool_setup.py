@@ -15,7 +15,7 @@ from devtool.process import Failed, run_logged
 from devtool.setup import COMPLETE, FOR_DEMO, FOR_TESTS, Package, entries, included, steps_of
 from devtool.steps import Step, run_steps
 
-WITHOUT_ADAPTERS = Package(without=("MPI", "TENSORFLOW", "JAX"))
+WITHOUT_ADAPTERS = Package(without=("MPI", "TENSORFLOW", "JAX", "MXNET"))
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +146,7 @@ def test_a_complete_package_serves_the_demo_too(
 
 
 def test_parts_are_left_out_by_the_variables_that_users_know() -> None:
-    parts = ("MPI", "TENSORFLOW", "JAX")
+    parts = ("MPI", "TENSORFLOW", "JAX", "MXNET")
     assert WITHOUT_ADAPTERS.env == {f"HOROVOD_WITHOUT_{part}": "1" for part in parts}
     assert COMPLETE.env == {}
 

@@ -11,11 +11,17 @@ from devtool.paths import ROOT
 HEADER = ROOT / "include" / "horovod" / "horovod.h"
 #: What MPI moves tensors by, for each kind of MPI that was there when the package was built.
 PLUGINS = {"libhorovod_mpi_openmpi", "libhorovod_mpi_mpich"}
-BINARIES = {"_core", "libhorovod", "libhorovod_tensorflow", "libhorovod_jax", "horovodrun"}
 ADAPTERS = {
     "libhorovod_tensorflow": {"hvd_tensorflow_drain", "hvd_tensorflow_problem"},
     "libhorovod_jax": {"hvd_jax_collective", "hvd_jax_drain"},
+    "libhorovod_mxnet": {
+        "hvd_mxnet_drain",
+        "hvd_mxnet_problem",
+        "hvd_mxnet_push",
+        "hvd_mxnet_wait",
+    },
 }
+BINARIES = {"_core", "libhorovod", *ADAPTERS, "horovodrun"}
 
 
 def symbols(path: Path, which: str) -> set[str]:

@@ -85,7 +85,7 @@ FOR_DEMO = Scope(
     debian=(TOOLS / "debian-packages-demo.txt",),
     requirements=TOOLS / "requirements-demo.txt",
     contents="PyTorch",
-    package=Package(without=("MPI", "TENSORFLOW", "JAX")),
+    package=Package(without=("MPI", "TENSORFLOW", "JAX", "MXNET")),
 )
 FOR_WHEEL = Scope(
     debian=FOR_TESTS.debian,
