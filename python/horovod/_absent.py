@@ -15,7 +15,6 @@ _START = "horovodrun, or horovod.run(function, num_proc=N) from a Python program
 _REASONS = {
     "spark": f"{_ALSO_NOT}{_START} on the hosts of the cluster",
     "ray": f"{_ALSO_NOT}{_START} on the hosts of the cluster",
-    "mxnet": f"{_ALSO_NOT}horovod.torch, horovod.tensorflow or horovod.keras",
     "tensorflow2": "use horovod.tensorflow, which is for TensorFlow 2 too",
     "tf": "use horovod.tensorflow",
     "tf_keras": "use horovod.tensorflow.keras",

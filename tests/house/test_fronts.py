@@ -17,6 +17,7 @@ PACKAGES = [
     "tensorflow.keras",
     "keras",
     "jax",
+    "mxnet",
 ]
 #: What a name of each kind is for a type checker: how it is used, and the type of the result.
 USES = {

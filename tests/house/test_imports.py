@@ -22,6 +22,7 @@ STANDS_ON = {
     "tensorflow": ["_keras"],
     "keras": ["_keras"],
     "jax": ["common"],
+    "mxnet": ["common"],
 }
 #: What every area may import of `horovod` itself.
 FOR_ALL = {"horovod", "horovod._core", "_horovod_torch_backend"}

@@ -35,7 +35,7 @@ def test_every_framework_is_an_extra_without_an_upper_bound() -> None:
     for text in ast.literal_eval(python.stdout):
         requirement, _, extra = text.partition("; extra == ")
         extras.setdefault(extra.strip("\"'"), []).append(requirement)
-    names = {"torch", "pytorch", "tensorflow", "keras", "jax", "ray", "spark"}
+    names = {"torch", "pytorch", "tensorflow", "keras", "jax", "mxnet", "ray", "spark"}
     assert extras.pop("") == ["cloudpickle>=2.0"]
     assert set(extras) == names
     assert all(re.fullmatch(r"[a-z]+(>=[0-9.]+)?", one) for (one,) in extras.values())

@@ -54,8 +54,6 @@ TROUBLES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"frameworks": [replace(TORCH, failed="torch, horovod.torch", problem="it was killed",
                              at_exit=True)]},
      "advice", "torch 2.9.1: it was killed", "-X faulthandler -c 'import torch, horovod.torch'"),
-    ({"frameworks": [TORCH, Framework("mxnet", "1.9.1")]}, "advice",
-     "there is no horovod.mxnet", "run such scripts"),
     ({"strange_variables": [("HOROVOD_FUSION_TRESHOLD", "HOROVOD_FUSION_THRESHOLD")]}, "advice",
      "HOROVOD_FUSION_TRESHOLD is set, but is not read",
      'export HOROVOD_FUSION_THRESHOLD="$HOROVOD_FUSION_TRESHOLD"'),

@@ -60,7 +60,6 @@ def test_fewer_than_one_process_is_a_value_error(value: int) -> None:
         ("spark.common.store", "horovod.run"),
         ("ray", "horovodrun"),
         ("ray.elastic", "horovodrun"),
-        ("mxnet", "horovod.torch, horovod.tensorflow or horovod.keras"),
         ("pytorch", "use horovod.torch"),
         ("tensorfow", r"did you mean horovod.tensorflow\?"),
         ("runner.gloo_run", "horovod.run"),

@@ -21,6 +21,7 @@ from devtool.steps import Step, run_steps
 TOOLS = ROOT / "tools"
 OLDEST = ROOT / ".venv-oldest"  # with the oldest supported torch
 TRAINERS = ROOT / ".venv-trainers"  # with Lightning, Accelerate and Transformers
+MXNET = ROOT / ".venv-mxnet"  # MXNet works with an older NumPy than all others
 OLDEST_TENSORFLOW = ROOT / ".venv-tensorflow-2.15"  # with the oldest supported TensorFlow
 #: What compiles the package; the other requirements include it.
 BUILD_REQUIREMENTS = TOOLS / "requirements-build.txt"
@@ -295,6 +296,13 @@ def install_for_trainers() -> str:
     return install_package(TRAINERS)
 
 
+def install_for_mxnet() -> str:
+    if sys.version_info >= (3, 12):
+        raise Failed("MXNet 1.9.1 needs Python 3.10 or 3.11: run the suite mxnet with one of these")
+    make_environment(MXNET, TOOLS / "requirements-mxnet.txt")
+    return install_package(MXNET)
+
+
 def install_both_ways() -> str:
     """Installs the package, and makes a build for `cmake --install`."""
     return f"{install_package()}, {build_preset('release')}"
@@ -334,4 +342,5 @@ BUILDS: dict[str, Callable[[], str]] = {
     "oldest": install_for_oldest_torch,
     "oldest-tensorflow": install_for_oldest_tensorflow,
     "trainers": install_for_trainers,
+    "mxnet": install_for_mxnet,
 }

@@ -18,6 +18,7 @@ from devtool import emulated
 from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
 from devtool.process import Ended, Failed, run_logged, say, side_by_side, tail
 from devtool.setup import (
+    MXNET,
     OLDEST,
     OLDEST_TENSORFLOW,
     ON_STAND_INS,
@@ -393,5 +394,6 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
             "tests/trainers",
             TRAINERS,
         ),
+        make.apart("mxnet", "horovod.mxnet under horovodrun", "mxnet", "tests/mxnet", MXNET),
     ]
     return [suite for suite in suites if not suite.empty]

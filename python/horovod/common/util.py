@@ -71,7 +71,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 #: Frameworks that a build can leave out; each has a library of its own.
-_OPTIONAL = frozenset({"tensorflow"})
+_OPTIONAL = frozenset({"tensorflow", "mxnet"})
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:

@@ -25,10 +25,10 @@ ADAPTERS = {
     "keras": "horovod.keras",
     "tf_keras": "",
     "jax": "horovod.jax",
-    "mxnet": "",
+    "mxnet": "horovod.mxnet",
 }
 #: Keras usually loads TensorFlow, which takes the longest: load it once for both.
-_TOGETHER = (("torch",), ("tensorflow", "keras"), ("jax",))
+_TOGETHER = (("torch",), ("tensorflow", "keras"), ("jax",), ("mxnet",))
 #: A first import from a file system that many hosts share is slow.
 SECONDS = 120
 _MARK = "horovod-doctor:"

@@ -22,7 +22,7 @@ _LITTLE_SHM = GIB
 _NO_SHM = 64 * MIB
 #: Of all packets; a higher rate indicates a failing cable or port.
 _MANY_ERRORS = 1e-4
-_OLDEST = {"torch": (2, 1), "tensorflow": (2, 15), "jax": (0, 7, 2)}
+_OLDEST = {"torch": (2, 1), "tensorflow": (2, 15), "jax": (0, 7, 2), "mxnet": (1, 9)}
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -77,12 +77,6 @@ def _frameworks(facts: Facts) -> Iterator[Finding]:
         elif one.adapter:
             loads = f"{one.adapter} loads" if one.is_loaded else "not loaded"
             yield ok(f"{one.name} {one.version}: {loads}")
-        elif one.name == "mxnet":
-            yield advice(
-                f"mxnet {one.version}: there is no horovod.mxnet in this version",
-                "scripts that import it fail",
-                "run such scripts with the package that they use now",
-            )
 
 
 def _fails_at_exit(one: Framework, interpreter: str) -> Finding:
