@@ -33,8 +33,8 @@ class Control final : public ChannelSet {
   void batch_ended(GroupNumber group);
   /// `rank` left without a goodbye. Ends the job on this rank and informs all ranks it can reach.
   void lose(int rank, const std::string& why);
-  void expire(GroupNumber group, const NameHash& name, std::chrono::milliseconds timeout) {
-    client_.expire(group, name, timeout);
+  void expire(GroupNumber group, const Signature& signature, std::chrono::milliseconds timeout) {
+    client_.expire(group, signature, timeout);
   }
   /// Called once per period of the stall check. `ages_requests` false: the check is disabled, and
   /// only queries that timeouts have started go on.

@@ -3,8 +3,11 @@
 namespace hvd {
 namespace {
 
-/// Joins and requests to end the job are not matched by name.
-bool has_name(const Request& request) { return !request.joins() && !request.ends_job; }
+/// Joins and requests to end the job are not matched by name. Messages of one name are matched in
+/// the order of submission.
+bool has_name(const Request& request) {
+  return !request.joins() && !request.ends_job && !is_message(request.signature);
+}
 
 }  // namespace
 

@@ -53,6 +53,16 @@ TEST(NamesInFlight, TwoOfOneNameInABundleAreRefused) {
   EXPECT_EQ(names.add(std::array{named("a")}), nullptr);
 }
 
+TEST(NamesInFlight, SeveralMessagesMayHaveOneName) {
+  NamesInFlight names;
+  std::array messages{named("m"), named("m")};
+  for (Request& message : messages) message.signature.operation.kind = OperationKind::message;
+  EXPECT_EQ(names.add(messages), nullptr);
+  EXPECT_EQ(names.add(std::array{named("m")}), nullptr) << "an operation of that name";
+  names.remove(messages);
+  EXPECT_NE(names.add(std::array{named("m")}), nullptr) << "the operation is in flight";
+}
+
 TEST(NamesInFlight, AJoinHasNoName) {
   NamesInFlight names;
   std::array joins{named("join"), named("join")};

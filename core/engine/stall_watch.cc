@@ -65,7 +65,7 @@ void StallWatch::expire(std::map<uint64_t, Request>& waiting) {
   for (auto& [tag, request] : waiting) {
     if (!request.expires) continue;
     if (looked_at_ >= *request.expires) {
-      control_.expire(request.group, request.signature.name, request.timeout);
+      control_.expire(request.group, request.signature, request.timeout);
       request.expires = looked_at_ + kBetweenQueries;
     }
     next_timeout_ = earlier(next_timeout_, request.expires);

@@ -16,16 +16,6 @@ using std::chrono_literals::operator""ms;
 /// A request that was waiting at two ticks has waited for at least one period.
 constexpr uint32_t kStalledTicks = 2;
 
-bool is_message(const Signature& signature) {
-  return signature.operation.kind == OperationKind::message;
-}
-
-/// Messages share names with messages between other ranks, and with operations of the group.
-bool is_another(const Signature& mine, const Signature& agreed) {
-  return (is_message(mine) || is_message(agreed)) &&
-         (is_message(mine) != is_message(agreed) || mine.members != agreed.members);
-}
-
 }  // namespace
 
 Client::Client(int rank, const Topology& topology, NegotiateOptions options)
@@ -39,9 +29,25 @@ Client::Request* Client::Group::find_waiting(const NameHash& name) {
   return found == in_flight.end() || found->second.runs ? nullptr : &found->second;
 }
 
-void Client::Group::erase_waiting(const NameHash& name) {
-  in_flight.erase(name);
-  --waiting;
+/// Returns nullptr if the name is in flight.
+Client::Request* Client::add_request(Group& group, const Signature& signature) {
+  if (is_message(signature)) return &messages_[message_key(signature)].emplace_back();
+  const auto [place, is_new] = group.in_flight.try_emplace(signature.name);
+  return is_new ? &place->second : nullptr;
+}
+
+/// Returns the waiting request for this operation, of messages the oldest one; or nullptr.
+Client::Request* Client::find_waiting(Group& group, const Signature& signature) {
+  if (!is_message(signature)) return group.find_waiting(signature.name);
+  const auto found = messages_.find(message_key(signature));
+  return found == messages_.end() ? nullptr : &found->second.front();
+}
+
+/// Nothing is kept of a message: the next one of its name may wait already.
+void Client::pop_message(const Signature& signature) {
+  const auto found = messages_.find(message_key(signature));
+  found->second.pop_front();
+  if (found->second.empty()) messages_.erase(found);
 }
 
 Submitted Client::submit(GroupNumber number, const std::string& name, const Signature& signature,
@@ -54,14 +60,13 @@ Submitted Client::submit(GroupNumber number, const std::string& name, const Sign
   const auto found = groups_.find(number);
   if (found == groups_.end()) return Submitted::not_a_member;
   Group& group = found->second;
-  const auto [place, is_new] = group.in_flight.try_emplace(signature.name);
-  if (!is_new) return Submitted::duplicate_name;
-  Request& request = place->second;
-  request.name = name;
-  request.signature = known(group, signature);
-  request.tag = tag;
+  Request* const request = add_request(group, signature);
+  if (request == nullptr) return Submitted::duplicate_name;
+  request->name = name;
+  request->signature = known(group, signature);
+  request->tag = tag;
   ++group.waiting;
-  announce(number, group, request.signature);
+  announce(number, group, request->signature);
   last_submitted_ = name;
   return Submitted::accepted;
 }
@@ -83,7 +88,8 @@ void Client::free_names(GroupNumber number, const std::vector<Bound>& bound) {
   const auto found = groups_.find(number);
   if (found == groups_.end()) return;  // the group was removed while the batch ran
   for (const Bound& operation : bound) {
-    if (operation.mine) found->second.in_flight.erase(operation.signature->name);
+    const bool has_name = operation.mine && !is_message(operation.signature);
+    if (has_name) found->second.in_flight.erase(operation.signature->name);
   }
 }
 
@@ -105,17 +111,20 @@ void Client::parent_lost(int rank, const std::string& why) { end(rank, true, why
 
 void Client::tick() {
   if (ended_) return;
+  const auto grow_older = [this](Request& request) {
+    if (!request.runs && ++request.age_ticks >= kStalledTicks) up_.stalled = true;
+  };
   for (auto& [number, group] : groups_) {
-    for (auto& [name, request] : group.in_flight) {
-      if (!request.runs && ++request.age_ticks >= kStalledTicks) up_.stalled = true;
-    }
+    for (auto& [name, request] : group.in_flight) grow_older(request);
   }
+  for (auto& [key, queue] : messages_) std::ranges::for_each(queue, grow_older);
 }
 
-void Client::expire(GroupNumber number, const NameHash& name, std::chrono::milliseconds timeout) {
+void Client::expire(GroupNumber number, const Signature& signature,
+                    std::chrono::milliseconds timeout) {
   const auto found = groups_.find(number);
   if (ended_ || found == groups_.end()) return;
-  Request* const request = found->second.find_waiting(name);
+  Request* const request = find_waiting(found->second, signature);
   if (request == nullptr) return;
   constexpr auto kMost = std::chrono::milliseconds(std::numeric_limits<uint32_t>::max());
   request->expired_ms = static_cast<uint32_t>(std::clamp(timeout, 1ms, kMost).count());
@@ -222,13 +231,13 @@ Bound Client::bind(GroupNumber number, Group& group, const Item& item) {
   const SharedSignature* agreed = item.define ? &item.signature : group.slots.find_live(item.slot);
   HVD_ASSERT(agreed != nullptr);
   Bound bound{.signature = *agreed};
-  Request* const request = group.find_waiting(bound.signature->name);
-  if (request != nullptr && !is_another(*request->signature, **agreed)) {
+  if (Request* const request = find_waiting(group, bound.signature)) {
     HVD_ASSERT(request->signature == *agreed);  // no operation runs with an outdated signature
     bound.mine = true;
     bound.tag = request->tag;
     request->runs = true;
     --group.waiting;
+    if (is_message(bound.signature)) pop_message(bound.signature);
   } else {
     HVD_ASSERT(joined_);
   }
@@ -277,10 +286,10 @@ void Client::remove_group(GroupNumber number) {
 void Client::fail_request(const Verdict& verdict) {
   const auto found = groups_.find(verdict.group);
   HVD_ASSERT(found != groups_.end());
+  Group& group = found->second;
   const Signature& failed = verdict.items.front().signature;
-  const NameHash& name = failed.name;
-  const Request* request = found->second.find_waiting(name);
-  if (request == nullptr || is_another(request->signature, failed)) {
+  const Request* request = find_waiting(group, failed);
+  if (request == nullptr) {
     HVD_ASSERT(joined_);
     return;
   }
@@ -288,7 +297,9 @@ void Client::fail_request(const Verdict& verdict) {
                       .group = verdict.group,
                       .tag = request->tag,
                       .text = describe_fault(verdict, request->name)});
-  found->second.erase_waiting(name);
+  --group.waiting;
+  if (is_message(failed)) return pop_message(failed);
+  group.in_flight.erase(failed.name);
 }
 
 WaitingName Client::as_waiting(GroupNumber number, const Request& request) {
@@ -300,16 +311,24 @@ WaitingName Client::as_waiting(GroupNumber number, const Request& request) {
           .expired_ms = request.expired_ms};
 }
 
+/// Lists messages of one name once, with the age of the oldest: only the first one can be matched.
+std::vector<WaitingName> Client::all_waiting() const {
+  std::vector<WaitingName> names;
+  for (const auto& [number, group] : groups_) {
+    for (const auto& [name, request] : group.in_flight) {
+      if (!request.runs) names.push_back(as_waiting(number, request));
+    }
+  }
+  for (const auto& [key, queue] : messages_)
+    names.push_back(as_waiting(kWorldGroup, queue.front()));
+  return names;
+}
+
 /// Answers a query with the requests that this rank waits for: those whose time is over first, and
 /// the oldest. Ranks that wait for the same operations give equal answers, whatever the order of
 /// submission.
 void Client::answer(uint32_t query) {
-  Waiting waiting{.last = last_submitted_, .joined = joined_};
-  for (const auto& [number, group] : groups_) {
-    for (const auto& [name, request] : group.in_flight) {
-      if (!request.runs) waiting.names.push_back(as_waiting(number, request));
-    }
-  }
+  Waiting waiting{.names = all_waiting(), .last = last_submitted_, .joined = joined_};
   std::sort(waiting.names.begin(), waiting.names.end(), [](const auto& a, const auto& b) {
     const bool a_is_over = a.expired_ms > 0, b_is_over = b.expired_ms > 0;
     return std::tie(b_is_over, b.age_ticks, a.group, a.name) <

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -60,8 +61,9 @@ class Client {
   Client(int rank, const Topology& topology, NegotiateOptions options);
 
   /// Submits an operation. `signature.name` must be hash_name(name). Process sets are added and
-  /// removed, and messages are sent, in the world group. `tag` is returned in Actions. Sends only
-  /// if `accepted`.
+  /// removed, and messages are sent, in the world group. Several messages of one name may wait:
+  /// their two ranks match them in the order of submission. `tag` is returned in Actions. Sends
+  /// only if `accepted`.
   Submitted submit(GroupNumber group, const std::string& name, const Signature& signature,
                    uint64_t tag);
   /// Returns false if already joined or ended.
@@ -81,7 +83,7 @@ class Client {
   void tick();
   /// The timeout of a request has expired. The Root ends the job, unless all ranks submit it
   /// meanwhile. Does nothing if the request is agreed.
-  void expire(GroupNumber group, const NameHash& name, std::chrono::milliseconds timeout);
+  void expire(GroupNumber group, const Signature& signature, std::chrono::milliseconds timeout);
 
   void from_parent(const Verdict& verdict);
 
@@ -115,9 +117,11 @@ class Client {
 
     /// Returns the waiting request with this name, or nullptr.
     Request* find_waiting(const NameHash& name);
-    void erase_waiting(const NameHash& name);
   };
 
+  Request* add_request(Group& group, const Signature& signature);
+  Request* find_waiting(Group& group, const Signature& signature);
+  void pop_message(const Signature& signature);
   void add_group(GroupNumber number, const std::vector<int32_t>& members);
   static SharedSignature known(const Group& group, const Signature& signature);
   void announce(GroupNumber number, const Group& group, const SharedSignature& signature);
@@ -126,6 +130,7 @@ class Client {
   void change_groups(const Bound& bound, GroupNumber new_group);
   void remove_group(GroupNumber number);
   void fail_request(const Verdict& verdict);
+  std::vector<WaitingName> all_waiting() const;
   static WaitingName as_waiting(GroupNumber number, const Request& request);
   void answer(uint32_t query);
   void end(int rank, bool lost, std::string text);
@@ -133,6 +138,8 @@ class Client {
   int rank_;
   Rules rules_;
   std::map<GroupNumber, Group> groups_;
+  /// The messages that are not agreed yet, in the order of submission; no empty queues.
+  std::map<MessageKey, std::deque<Request>> messages_;
   std::string last_submitted_;
   Announced announced_;
   bool joined_ = false;

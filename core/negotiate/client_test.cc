@@ -159,6 +159,48 @@ TEST_F(ClientTest, KeepsAMessageWhenAnOperationOfItsNameRunsOrFails) {
   EXPECT_EQ(client.waiting(), 1u);
 }
 
+TEST_F(ClientTest, MatchesMessagesOfOneNameInTheOrderOfSubmission) {
+  const Signature message = message_of("m", 1, 2);
+  const std::vector<uint64_t> tags{5, 6, 7};
+  for (const uint64_t tag : tags)
+    EXPECT_EQ(client.submit(kWorldGroup, "m", message, tag), Submitted::accepted);
+  EXPECT_EQ(client.take_up().entries.size(), 3u);
+  Verdict fault{.type = Verdict::Type::fault};
+  fault.items = {defines(message)};
+  fault.opinions = {{.signature = message, .rank = 1, .count = 1},
+                    {.signature = message_of("m", 1, 2, {5}), .rank = 2, .count = 1}};
+  client.from_parent(batch_of({defines(message)}));
+  client.from_parent(fault);
+  client.from_parent(batch_of({defines(message)}));
+  const std::vector<Action> actions = client.take_actions();
+  ASSERT_EQ(actions.size(), 3u);
+  EXPECT_EQ(actions[0].bound.at(0).tag, 5u);
+  EXPECT_EQ(actions[1].tag, 6u);
+  EXPECT_EQ(actions[2].bound.at(0).tag, 7u);
+  EXPECT_EQ(client.waiting(), 0u);
+}
+
+TEST_F(ClientTest, FreesTheNameOfAnOperationOnlyWhenTheOperationHasEnded) {
+  submit("m");
+  client.submit(kWorldGroup, "m", message_of("m", 1, 2), 7);
+  client.from_parent(batch_of({defines(message_of("m", 1, 2))}));
+  client.free_names(kWorldGroup, only_action().bound);
+  EXPECT_EQ(submit("m"), Submitted::duplicate_name);
+}
+
+TEST_F(ClientTest, TellsOfMessagesOfOneNameOnceWithTheAgeOfTheOldest) {
+  const Signature message = message_of("m", 1, 2);
+  client.submit(kWorldGroup, "m", message, 5);
+  client.tick();
+  client.submit(kWorldGroup, "m", message, 6);
+  client.tick();
+  EXPECT_TRUE(client.take_up().stalled);
+  client.expire(kWorldGroup, message, std::chrono::milliseconds(9));
+  client.from_parent({.type = Verdict::Type::query, .value = 1});
+  EXPECT_EQ(client.take_up().report.begin()->first.names,
+            (std::vector<WaitingName>{{0, "m", 2, {1, 2}, 9}}));
+}
+
 TEST_F(ClientTest, KnowsASetOnlyFromItsPlaceInTheStreamOn) {
   EXPECT_EQ(client.submit(kSet, "a", allreduce_of("a"), 1), Submitted::not_a_member);
   add_set({0, 1});
@@ -258,9 +300,9 @@ TEST_F(ClientTest, ComplainsWhenARequestHasWaitedForAWholePeriod) {
 TEST_F(ClientTest, TellsThatATimeoutHasExpired) {
   submit("a");
   client.take_up();
-  client.expire(kWorldGroup, hash_name("unknown"), std::chrono::seconds(1));
+  client.expire(kWorldGroup, allreduce_of("unknown"), std::chrono::seconds(1));
   EXPECT_FALSE(client.has_up());
-  client.expire(kWorldGroup, hash_name("a"), std::chrono::seconds(1));
+  client.expire(kWorldGroup, allreduce_of("a"), std::chrono::seconds(1));
   EXPECT_TRUE(client.take_up().expired);
   client.from_parent({.type = Verdict::Type::query, .value = 3});
   EXPECT_EQ(client.take_up().report.begin()->first.names.at(0).expired_ms, 1000u);
@@ -299,7 +341,7 @@ TEST_F(ClientTest, TellsFirstOfWhatHasWaitedLongerThanItMay) {
   for (size_t i = 0; i < kMaxNamesInReport + 3; ++i) submit("op" + std::to_string(i));
   submit("z");
   client.tick();
-  client.expire(kWorldGroup, allreduce_of("z").name, std::chrono::milliseconds(5));
+  client.expire(kWorldGroup, allreduce_of("z"), std::chrono::milliseconds(5));
   client.take_up();
   client.from_parent({.type = Verdict::Type::query, .value = 1});
   EXPECT_EQ(client.take_up().report.begin()->first.names.front().name, "z");

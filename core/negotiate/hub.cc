@@ -117,7 +117,8 @@ bool Hub::has_down() const { return !down_.empty(); }
 std::map<int, Down> Hub::take_down() { return std::exchange(down_, {}); }
 
 size_t Hub::counting() const {
-  size_t count = messages_.size();
+  size_t count = 0;
+  for (const auto& [key, queue] : messages_) count += queue.size();
   for (const auto& [number, group] : groups_) count += group.counts.size();
   return count;
 }
@@ -220,15 +221,16 @@ Entry Hub::total_of(GroupNumber number, Count count, const ChildSet& expected) {
           .count = count.count};
 }
 
-/// Counts by name and ranks: messages of the same name between other ranks are other messages.
+/// Counts by name and ranks: messages of the same name between other ranks are other messages. Each
+/// child submits them in order, so the n-th of one child is the n-th of the other one.
 void Hub::arrive_message(int child, const Entry& entry) {
-  const Signature& said = entry.opinions.front().signature;
-  const auto place = messages_.try_emplace({said.name, said.members}).first;
-  Count& count = place->second;
-  HVD_ASSERT(!count.arrived[child]);
+  const auto place = messages_.try_emplace(message_key(entry.opinions.front().signature)).first;
+  std::deque<Count>& queue = place->second;
+  const bool is_ahead = queue.empty() || queue.front().arrived[child];
+  Count& count = is_ahead ? queue.emplace_back() : queue.front();
   count.arrived.set(child);
   count_in(count, entry, nullptr);
-  if (is_complete(said.members, count)) forward(messages_.extract(place));
+  forward_complete(place);
 }
 
 /// A rank that has joined will not submit its end of the message.
@@ -239,9 +241,16 @@ bool Hub::is_complete(const std::vector<int32_t>& ends, const Count& count) cons
   });
 }
 
-void Hub::forward(Messages::node_type message) {
-  const ChildSet expected = children_towards(message.key().second);
-  Entry entry = total_of(kWorldGroup, std::move(message.mapped()), expected);
+void Hub::forward_complete(Messages::iterator place) {
+  const auto& ends = place->first.second;
+  std::deque<Count>& queue = place->second;
+  for (; !queue.empty() && is_complete(ends, queue.front()); queue.pop_front())
+    forward(ends, std::move(queue.front()));
+  if (queue.empty()) messages_.erase(place);
+}
+
+void Hub::forward(const std::vector<int32_t>& ends, Count message) {
+  Entry entry = total_of(kWorldGroup, std::move(message), children_towards(ends));
   if (root_) {
     root_->complete(std::move(entry));
   } else {
@@ -250,10 +259,7 @@ void Hub::forward(Messages::node_type message) {
 }
 
 void Hub::forward_complete_messages() {
-  for (auto next = messages_.begin(); next != messages_.end();) {
-    const auto message = next++;
-    if (is_complete(message->first.second, message->second)) forward(messages_.extract(message));
-  }
+  for (auto next = messages_.begin(); next != messages_.end();) forward_complete(next++);
 }
 
 ChildSet Hub::children_towards(const std::vector<int32_t>& ranks) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <bitset>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -79,8 +80,10 @@ class Hub {
     std::vector<uint32_t> seen{};  ///< [child] retirements acknowledged
   };
 
-  /// Messages that one of two ranks in this subtree has submitted, by name and ranks.
-  using Messages = std::map<std::pair<NameHash, std::vector<int32_t>>, Count>;
+  /// Messages that one of two ranks in this subtree has submitted, in the order of submission. No
+  /// empty queues. All of a queue are from one child, since the first is complete when the other
+  /// child has submitted it too.
+  using Messages = std::map<MessageKey, std::deque<Count>>;
 
   ChildSet recipients(const Group& group, const Verdict& verdict) const;
   void arrive(int child, const Entry& entry);
@@ -91,7 +94,8 @@ class Hub {
   static Entry total_of(GroupNumber number, Count count, const ChildSet& expected);
   void arrive_message(int child, const Entry& entry);
   bool is_complete(const std::vector<int32_t>& ends, const Count& count) const;
-  void forward(Messages::node_type message);
+  void forward_complete(Messages::iterator place);
+  void forward(const std::vector<int32_t>& ends, Count message);
   void forward_complete_messages();
   ChildSet children_towards(const std::vector<int32_t>& ranks) const;
   void acknowledge(int child, GroupNumber number, uint32_t retirements);

@@ -143,6 +143,23 @@ TEST_F(HubTest, KeepsMessagesOfOneNameBetweenOtherRanksApart) {
   EXPECT_EQ(root.counting(), 1u);
 }
 
+TEST_F(HubTest, MatchesMessagesOfOneNameInTheOrderOfSubmission) {
+  const auto said = [](int rank, int64_t length) {
+    return says(entry_in_full(message_of("m", 2, 3, {length}), rank));
+  };
+  for (const int64_t length : {1, 2, 3}) hub.from_child(0, said(2, length));
+  EXPECT_EQ(hub.counting(), 3u);
+  for (const int64_t length : {1, 4}) hub.from_child(1, said(3, length));
+  const std::vector<Entry> entries = hub.take_up().entries;
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].opinions.size(), 1u);
+  EXPECT_EQ(entries[1].opinions.size(), 2u) << "2 and 4 disagree";
+  EXPECT_EQ(hub.counting(), 1u);
+  hub.from_child(1, {.joined = {3}});
+  EXPECT_TRUE(hub.take_up().entries.at(0).substituted);
+  EXPECT_EQ(hub.counting(), 0u);
+}
+
 TEST_F(HubTest, FailsAMessageWhoseOtherRankHasJoined) {
   hub.from_child(0, says(entry_in_full(message_of("before", 2, 3), 2)));
   EXPECT_FALSE(hub.has_up());

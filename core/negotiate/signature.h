@@ -67,6 +67,14 @@ class SharedSignature {
   std::shared_ptr<const Signature> value_;
 };
 
+/// Identifies a stream of messages: its name and its two ranks, ascending.
+using MessageKey = std::pair<NameHash, std::vector<int32_t>>;
+
+inline bool is_message(const Signature& signature) {
+  return signature.operation.kind == OperationKind::message;
+}
+inline MessageKey message_key(const Signature& message) { return {message.name, message.members}; }
+
 /// Returns whether two operations may run in one batch.
 bool may_fuse(const Signature& a, const Signature& b);
 

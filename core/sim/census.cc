@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, kIngredients> kNames = {
     "joins",
     "messages to joined",
     "messages with names of operations",
+    "messages of one name",
     "overlapping sets",
     "sets in midst",
     "sets removed in use",

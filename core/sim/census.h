@@ -40,6 +40,7 @@ enum class Ingredient : uint8_t {
   joins,
   messages_to_joined,  ///< messages to or from a rank that has joined: they fail
   messages_with_names_of_operations,
+  messages_of_one_name,  ///< submitted while another one between the same ranks waits
   // Runs with special features.
   overlapping_sets,
   sets_in_midst,        ///< added between other operations and used at once

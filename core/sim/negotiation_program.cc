@@ -94,10 +94,9 @@ class Author {
     }
   }
 
-  static void put(Part& part, Said said) {
-    for (auto& [rank, instruction] : said) {
-      part[static_cast<size_t>(rank)].push_back({std::move(instruction)});
-    }
+  static void put(Part& part, const Said& said) {
+    for (const auto& [rank, instruction] : said)
+      part[static_cast<size_t>(rank)].push_back({instruction});
   }
 
   // ---- process sets
@@ -243,7 +242,7 @@ class Author {
 
   void write_step(const std::vector<int>& steps, int step) {
     Part part = new_part();
-    used_names_.clear();
+    message_names_.clear();
     const auto is_active = [&](int32_t rank) { return steps[static_cast<size_t>(rank)] > step; };
     if (plan_.sets_in_midst) change_sets(part, is_active);
     for (const int set : live_sets_) {
@@ -257,18 +256,16 @@ class Author {
       const int names = 1 + dice_.below(kMostNames);
       for (int i = 0; i < names; ++i) {
         if (!dice_.chance(.25)) put(part, operation(set, active, whole, draw_name(i)));
-        used_names_.insert(numbered_name(i));
       }
     }
     if (plan_.messages) send_messages(part, is_active);
     append(part);
   }
 
-  /// Sometimes that of an operation that may be in flight, but is not in this part: ranks that
-  /// submit two operations of one name in different orders would deadlock.
+  /// Sometimes that of an operation; new in this part, which each rank submits in its own order.
   std::string draw_message_name(int number) {
     const std::string name = numbered_name(dice_.below(kMostNames));
-    if (dice_.chance(.3) || !used_names_.insert(name).second)
+    if (dice_.chance(.3) || !message_names_.insert(name).second)
       return "message" + std::to_string(number);
     count(Ingredient::messages_with_names_of_operations);
     return name;
@@ -283,7 +280,11 @@ class Author {
       std::copy_if(ends.begin(), ends.end(), std::back_inserter(active), is_active);
       if (ends.front() == ends.back() || active.empty()) continue;
       if (active.size() < 2) count(Ingredient::messages_to_joined);
-      put(part, message(ends, active, draw_message_name(number)));
+      const std::string name = draw_message_name(number);
+      put(part, message(ends, active, name));
+      if (!dice_.chance(.3)) continue;
+      for (auto& [rank, again] : message(ends, active, name))
+        part[static_cast<size_t>(rank)].back().push_back(std::move(again));
     }
   }
 
@@ -471,8 +472,8 @@ class Author {
   static constexpr int kNoSet = -2;
   std::map<int, Ranks> members_;
   std::vector<int> live_sets_{kWorldSet};
-  int new_set_ = kNoSet;              ///< added in the current part
-  std::set<std::string> used_names_;  ///< in the current part, at least
+  int new_set_ = kNoSet;                 ///< added in the current part
+  std::set<std::string> message_names_;  ///< in the current part
   std::map<std::pair<int, std::string>, int> version_;
   int next_set_ = 0;
   uint64_t next_tag_ = 1;

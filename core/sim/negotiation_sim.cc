@@ -29,6 +29,10 @@ class AssertionsThrow {
   AssertionHandler before_;
 };
 
+std::vector<int32_t> ends_of(const Signature& signature) {
+  return is_message(signature) ? signature.members : std::vector<int32_t>{};
+}
+
 }  // namespace
 
 NegotiationSim::NegotiationSim(uint64_t seed, const SimOptions& options)
@@ -246,12 +250,17 @@ bool NegotiationSim::submit(int rank, const Instruction& next) {
   const int set = next.type == Instruction::Type::submit ? next.set : kWorldSet;
   const bool is_gone = user.gone.contains(set);
   const GroupNumber number = set == kWorldSet ? kWorldGroup : user.numbers.at(set);
+  const Flight flight{set, next.name, next.set, ends_of(next.signature)};
   const auto is_same = [&](const auto& entry) {
-    return entry.second.set == set && entry.second.name == next.name;
+    const Flight& other = entry.second;
+    return other.set == set && other.name == flight.name && other.between == flight.between;
   };
   Signature signature = next.signature;
   if (next.type == Instruction::Type::remove_set) signature.target = user.numbers.at(next.set);
-  if (!is_gone && std::any_of(user.in_flight.begin(), user.in_flight.end(), is_same)) {
+  const bool is_again = std::any_of(user.in_flight.begin(), user.in_flight.end(), is_same);
+  if (is_again && is_message(signature)) {
+    census_.count(Ingredient::messages_of_one_name);
+  } else if (is_again && !is_gone) {
     if (!dice_.chance(.3)) return false;
     HVD_ASSERT(clients_[rank].submit(number, next.name, signature, 0) == Submitted::duplicate_name);
     census_.count(Ingredient::duplicates);
@@ -262,7 +271,7 @@ bool NegotiationSim::submit(int rank, const Instruction& next) {
       clients_[rank].submit(is_gone ? kNoGroup : number, next.name, signature, next.tag);
   HVD_ASSERT(result == (is_gone ? Submitted::not_a_member : Submitted::accepted));
   if (is_gone) return true;
-  user.in_flight[next.tag] = {set, next.name, next.set};
+  user.in_flight[next.tag] = flight;
   census_.count(Ingredient::submissions);
   mark_dirty(rank);
   return true;

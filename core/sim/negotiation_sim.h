@@ -54,7 +54,8 @@ class NegotiationSim {
   struct Flight {
     int set = kWorldSet;  ///< the set it was submitted to
     std::string name{};
-    int subject = kWorldSet;  ///< the set that it adds or removes
+    int subject = kWorldSet;         ///< the set that it adds or removes
+    std::vector<int32_t> between{};  ///< message: its ranks
   };
   struct User {
     size_t next = 0;                       ///< instruction

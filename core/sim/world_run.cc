@@ -179,7 +179,8 @@ class ProgramRun {
     made.release = [&part] { ++part.released; };
     const GroupNumber group = made.group;
     part.completion = world_.submit(rank, std::move(made));
-    if (below(100) >= 4) return;
+    const bool takes_name = item.calls.at(rank).operation.kind != OperationKind::message;
+    if (below(100) >= 4 || !takes_name) return;
     Request again = barrier(item.name);  // the name is in flight
     again.group = group;
     ranks_[rank].duplicates.push_back(world_.submit(rank, std::move(again)));

@@ -253,7 +253,8 @@ typedef struct {
  * name, the shapes and the splits. */
 typedef struct {
   hvd_operation operation;
-  const char* name;         /* ranks match operations by name; join: not used */
+  const char* name;         /* ranks match operations by name, and messages of one name between two
+                               ranks in the order of submission; join: not used */
   int32_t process_set;      /* 0: all ranks; join, message: 0 */
   int32_t count;            /* number of tensors; barrier, join: 0; alltoall: 1 */
   const hvd_tensor* inputs; /* [count], all of one dtype */
@@ -294,8 +295,8 @@ typedef struct {
 /* Submits an operation without waiting for it. Inputs and outputs must stay valid until it has
  * ended. On an error nothing was submitted, and neither `release` nor `ended` is called. Returns
  * HVD_INVALID_ARGUMENT if the request is invalid, if an operation of this name is in flight on the
- * process set, or if too many operations are in flight. Returns the error that ended the job if it
- * has ended. `handle` may be NULL if the request has `ended`. */
+ * process set (not for messages), or if too many operations are in flight. Returns the error that
+ * ended the job if it has ended. `handle` may be NULL if the request has `ended`. */
 HVD_API hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle);
 /* Submits `count` operations, all or none, and stores their `handles` [count]. Each needs its own
  * name. Errors: as for hvd_submit. */

@@ -113,7 +113,7 @@ def test_s11_every_rank_writes_a_trace_of_its_own(tmp_path: Path) -> None:
         combined = operation(rank, "ADASUM", "GLOO_ADASUM_ALLREDUCE")
         assert story(trace, "allreduce.delta") == combined
         sent = operation(rank, "MESSAGE", "GLOO_MESSAGE")
-        assert story(trace, "message.0-1.0.noname.0") == sent
+        assert story(trace, "message.0-1.0") == sent
         assert story(trace, "join")[:2] == ["B NEGOTIATE_JOIN", f"X {rank}"]
         assert list(ends(trace, "ALLGATHER")) == [{"dtype": "int64", "shape": f"[{rank + 1}, 2]"}]
         reduced = [{"dtype": "float32", "shape": shape} for shape in ("[4, 2]", "[2], [5]")]

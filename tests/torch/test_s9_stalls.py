@@ -104,7 +104,7 @@ def test_s9_a_set_and_a_message_wait_for_their_members_only(tmp_path: Path) -> N
     job = run_alone(3, wait_in_a_set, STALL_LOG=str(tmp_path / "log"), **PERIOD)
     assert job.returncode == 0, job.output
     (report,) = job.told[2]
-    assert missing_in(report) == ["2: [message.0-2.7.noname.0, broadcast.x]"], report
+    assert missing_in(report) == ["2: [message.0-2.7, broadcast.x]"], report
 
 
 def never_submit_on_one_rank() -> None:

@@ -1,15 +1,15 @@
 """Numbers for operations without a name: `noname.<n>`.
 
 Such operations are matched by the order of calls, so every rank of a process set must count alike.
-Each set has its own counter, since ranks outside it do not make its calls. Messages are counted for
-each sender, receiver and tag. A number whose operation was refused on this rank only is returned.
-Any thread may call, and a process may be forked at any time: there is no lock.
+Each set has its own counter, since ranks outside it do not make its calls. A number whose operation
+was refused on this rank only is returned. Any thread may call, and a process may be forked at any
+time: there is no lock.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -38,25 +38,23 @@ class _Numbers:
 
 
 class _Counts:
-    """The numbers of every set by its id, and of messages, all from `begin`. Replaced as a
-    whole."""
+    """The numbers of every set by its id, all from `begin`. Replaced as a whole."""
 
     def __init__(self, begin: int) -> None:
         self.begin = begin
-        self._numbers: dict[Hashable, _Numbers] = {}
+        self._numbers: dict[int, _Numbers] = {}
 
-    def of(self, kind: Hashable) -> _Numbers:
-        found = self._numbers.get(kind)
-        return found or self._numbers.setdefault(kind, _Numbers(self.begin))
+    def of(self, process_set: int) -> _Numbers:
+        found = self._numbers.get(process_set)
+        return found or self._numbers.setdefault(process_set, _Numbers(self.begin))
 
 
 _counts = _Counts(0)
 
 
-def submit(kind: Hashable, submit_as: Callable[[str], T]) -> tuple[str, T]:
-    """Submits an operation under the next automatic name. Returns the name and the handle. `kind`:
-    the id of its process set or, of a message, the same on its two ranks."""
-    numbers = _counts.of(kind)
+def submit(process_set: int, submit_as: Callable[[str], T]) -> tuple[str, T]:
+    """Submits an operation under the next automatic name. Returns the name and the handle."""
+    numbers = _counts.of(process_set)
     number = numbers.take()
     name = f"noname.{number}"
     try:

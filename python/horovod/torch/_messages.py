@@ -75,8 +75,8 @@ def _start(doing: str, sender: int, receiver: int, tag: Any, tensors: list[torch
     sends = doing == "send"
     return start(
         core.MESSAGE,
-        f"message.{int(sender)}-{int(receiver)}.{int(tag)}",
-        None,
+        f"message.{int(sender)}-{int(receiver)}",
+        str(int(tag)),
         tensors,
         tensors,
         root=sender,

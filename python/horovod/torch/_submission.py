@@ -258,9 +258,9 @@ def start(
     """Queues an operation on checked, contiguous tensors. The engine keeps them alive until it
     ends.
 
-    `label`: the kind of operation, a prefix of the name by which ranks match it; of a message, also
-    its ranks and tag. `allocated`: dtypes of the outputs, if the runtime allocates them. `timeout`:
-    how many seconds it waits for ranks that do not submit it, 0: without limit; then the job ends.
+    `label`: the kind of operation, a prefix of the name by which ranks match it. `allocated`:
+    dtypes of the outputs, if the runtime allocates them. `timeout`: how many seconds it waits for
+    ranks that do not submit it, 0: without limit; then the job ends.
     """
     set_id = 0 if process_set is global_process_set else process_set_id(process_set)
     check_name(label, name)
@@ -283,8 +283,7 @@ def start(
         native = core.submit_tensors(how, full_name, inputs, targets, READER, allocate)
         return native or _submit_described(how, full_name, inputs, targets, allocate)
 
-    counted = set_id if receiver == NO_RECEIVER else label
-    name, native = (name, submit(name)) if name else _unnamed.submit(counted, submit)
+    name, native = (name, submit(name)) if name else _unnamed.submit(set_id, submit)
     is_bare = form is None and not allocated
     return under_way(native, name, outputs[0] if is_bare else outputs, (allocated, allocate), form)
 

@@ -276,6 +276,25 @@ static void join(void) {
   end_together();
 }
 
+/* They are received in the order in which they are sent. */
+static void two_of_one_name(int32_t rank) {
+  int32_t data[2] = {rank == 0 ? 6 : 0, rank == 0 ? 7 : 0};
+  const int64_t one = 1;
+  hvd_handle handles[2];
+  for (int i = 0; i < 2; ++i) {
+    const hvd_tensor tensor = tensor_of(&data[i], &one, 1, HVD_INT32);
+    void* outputs[1] = {&data[i]};
+    hvd_request request = request_of(HVD_MESSAGE, "again", &tensor, outputs);
+    request.operation.receiver = 1;
+    EXPECT(hvd_submit(&request, &handles[i]) == HVD_OK);
+  }
+  for (int i = 0; i < 2; ++i) {
+    EXPECT(hvd_wait(handles[i]) == HVD_OK);
+    hvd_free(handles[i]);
+  }
+  EXPECT(data[0] == 6 && data[1] == 7);
+}
+
 /* Rank 0 sends to each other rank. */
 static void message(void) {
   const int32_t rank = start(), size = size_of_job();
@@ -289,6 +308,7 @@ static void message(void) {
     if (rank == 0 || rank == to) hvd_free(done(&request));
   }
   EXPECT(data == 5);
+  if (size > 1 && rank < 2) two_of_one_name(rank);
   hvd_request request = request_of(HVD_MESSAGE, "to itself", &tensor, outputs);
   request.operation.root = request.operation.receiver = rank;
   hvd_handle handle = 0;

@@ -20,7 +20,7 @@ class Messages:
     and tag are received in the order in which they were sent.
 
     In the timeline and the stall report they are torch.<group>.message.<sender>-<receiver>.<tag>,
-    with global ranks, and a number.
+    with global ranks.
     """
 
     def __init__(self, group: str, rank: int, meetings: Meetings) -> None:
@@ -47,12 +47,12 @@ class Messages:
                 f"{len(self._ranks)}"
             )
         ends = self._ranks[sender], self._ranks[receiver]
-        name = f"{self._group}.message.{ends[0]}-{ends[1]}.{tag}"
+        stream = f"{self._group}.message.{ends[0]}-{ends[1]}"
         with as_of_torch():
             handle = start(
                 core.MESSAGE,
-                f"{LABEL}.{name}",
-                None,
+                f"{LABEL}.{stream}",
+                str(tag),
                 [flat],
                 [flat],
                 form=list,
@@ -60,4 +60,4 @@ class Messages:
                 receiver=ends[1],
                 timeout=self._meetings.seconds(),
             )
-        return Submitted(handle, name, None)
+        return Submitted(handle, f"{stream}.{tag}", None)
