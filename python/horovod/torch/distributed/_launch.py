@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from horovod.torch.distributed._errors import DistributedError
-from horovod.torch.distributed._meeting import missing_text
+from horovod.torch.distributed._meeting import has_flag, missing_text
 
 #: Launchers by whose variables the runtime finds its ranks and their rendezvous.
 _LAUNCHERS = ("HOROVOD_RANK", "TORCHELASTIC_RUN_ID")
@@ -53,13 +53,14 @@ def launcher_of_all(store: Any, rank: int, size: int) -> str | None:
     calls = store.add(f"{_PLACE}/calls", 1)
     place = f"{_PLACE}/{(calls - 1) // size}"
     store.set(f"{place}/{rank}", launcher(rank, size) or _NONE)
+    store.add(f"{place}/{rank}/answered", 1)
     if store.add(f"{place}/answers", 1) == size:
         answers = {_text(store, f"{place}/{each}") for each in range(size)}
         store.set(f"{place}/outcome", answers.pop() if len(answers) == 1 else _NONE)
     try:
         outcome = _text(store, f"{place}/outcome")
     except RuntimeError as error:
-        missing = [each for each in range(size) if not store.check([f"{place}/{each}"])]
+        missing = [r for r in range(size) if not has_flag(store, f"{place}/{r}/answered")]
         if not missing:
             raise
         waited = round(time.monotonic() - begun, 1)

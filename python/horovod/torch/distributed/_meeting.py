@@ -68,11 +68,15 @@ class Meetings:
             ) from error
 
     def _meet(self, place: str, doing: str, missing: list[int], limit: timedelta) -> None:
-        self._store.set(f"{place}/{self.rank}", b"1")
+        self._store.add(f"{place}/{self.rank}", 1)
         deadline = Deadline(limit.total_seconds())
         pause = _FIRST_PAUSE_SECONDS
-        while missing := [rank for rank in missing if not self._has_come(place, rank)]:
-            if deadline.is_over() or self._store.check([f"{place}/outcome"]):
+        while missing:
+            if self._has_come(place, missing[0]):
+                missing = missing[1:]
+                continue
+            if deadline.is_over() or has_flag(self._store, f"{place}/decided"):
+                missing = [rank for rank in missing if not self._has_come(place, rank)]
                 break
             if pause >= _LONGEST_PAUSE_SECONDS:
                 self._check_job()
@@ -86,6 +90,7 @@ class Meetings:
         if missing:
             mine = missing_text(missing, limit.total_seconds()).encode()
         outcome = self._store.compare_set(f"{place}/outcome", "", mine.decode())
+        self._store.add(f"{place}/decided", 1)
         if outcome == _HELD:
             return
         other = "" if outcome == mine else "another rank has given up: "
@@ -102,7 +107,14 @@ class Meetings:
             time.sleep(_LONGEST_PAUSE_SECONDS)
 
     def _has_come(self, place: str, rank: int) -> bool:
-        return bool(self._store.check([f"{place}/{rank}"]))
+        return has_flag(self._store, f"{place}/{rank}")
+
+
+def has_flag(store: Any, key: str) -> bool:
+    """Returns whether a rank has added 1 to `key`. Does not block."""
+    if hasattr(store, "check"):
+        return bool(store.check([key]))
+    return bool(store.add(key, 0))  # torch 2.1 cannot ask otherwise
 
 
 def timeout_being_set() -> timedelta | None:
