@@ -130,6 +130,27 @@ def overhead(type_: str, np: int) -> Cells:
     return Cells("overhead", ("torch",), ("overhead",), (type_,), (np,))
 
 
+def of_recovery() -> list[Goal]:
+    """The limits are targets among the rows (MOST_S in bench/recovery.py)."""
+    places, both = ("one host", "2 hosts"), ("median", "worst")
+    kinds = {
+        "recovery": ("kill -9 to the next commit", "from kill -9 of a rank to the next commit"),
+        "joiner": (
+            "start of a new process to its first commit",
+            "from the start of a replacement to its first commit",
+        ),
+    }
+    return [
+        Goal(
+            key,
+            f"elastic job, np 4: {words}",
+            Cells("recovery", places, (kind,), both, (4,)),
+            targets,
+        )
+        for key, (kind, words) in kinds.items()
+    ]
+
+
 GOALS = (
     *worst_and_mean("allreduce", "allreduce of float32, shared memory", ALLREDUCE, 0.95, 1.5),
     Goal(
@@ -220,6 +241,7 @@ GOALS = (
         Cells("start", kind=(MEMORY,), type=("horovodrun", "agent")),
         targets,
     ),
+    *of_recovery(),
     Goal(
         "alone",
         "training step at np 1: time that our optimizer adds",

@@ -76,6 +76,13 @@ SECTIONS = {
         "From `kill -9` of a rank in the middle of an allreduce to the error on the slowest "
         "survivor. A round is one trial.",
     ),
+    "recovery": Section(
+        LAUNCHER,
+        "Elastic jobs",
+        "A small network in torch, with a commit after each step. The first time is that of the "
+        "slowest survivor. The start of the replacement includes its imports, which compete with "
+        "the survivors for the cores. Two hosts are network namespaces. A round is one trial.",
+    ),
 }
 
 #: Keys of the goals in the README.
@@ -91,7 +98,7 @@ HEADLINES = (
 )
 
 #: Benches whose tables are in the report, since the overview omits them: they have no peer.
-WHOLE = ("faults",)
+WHOLE = ("faults", "recovery")
 
 #: The pictures of the report: bench, first transport of the picture, kind and type.
 SHOWN = frozenset(

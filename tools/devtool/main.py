@@ -28,6 +28,7 @@ usage: ./dev COMMAND
   bench overhead          cost of the optimizer with one process, and of the smallest allreduce
   bench start             start-up time and memory of horovodrun, mpirun and torchrun
   bench faults            time from kill -9 during an allreduce to the error on survivors
+  bench recovery          time from kill -9 in an elastic job to the next commit
   bench kernel            reduction on one core, by type and size; a minimal allreduce
   bench report            write docs/performance.md from stored results; --tables: all tables
   fmt                     format C++ and Python

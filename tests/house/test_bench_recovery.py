@@ -1,0 +1,58 @@
+"""The bench of recovery: the times of a trial, from the commits that its ranks have noted."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import recovery
+from harness import goals
+from harness.goals import MET, NOT_MEASURED, judge
+from recovery import Commit, Trial
+
+FIRST, SECOND, VICTIM, JOINED = 11, 12, 13, 14
+
+
+def noted(*times: tuple[float, int]) -> list[Commit]:
+    return [Commit(at, generation, 0, 3) for at, generation in times]
+
+
+COMMITS = {
+    FIRST: noted((1.0, 0), (1.1, 0), (1.5, 1), (1.6, 1), (2.0, 2), (2.1, 2)),
+    SECOND: noted((1.0, 0), (1.1, 0), (1.55, 1), (1.6, 1), (2.25, 2), (2.3, 2)),
+    VICTIM: noted((1.0, 0), (1.1, 0)),
+    JOINED: noted((2.2, 2), (2.3, 2)),
+}
+
+
+def test_the_slowest_survivor_counts() -> None:
+    trial = recovery.judge(COMMITS, VICTIM, 1.25, {JOINED: 1.3})
+    assert trial.recovery == pytest.approx(0.3)
+    assert trial.joiner == pytest.approx(0.9)
+    assert trial.stall == pytest.approx(0.65)
+    assert trial.step == pytest.approx(0.1)
+
+
+def test_a_line_that_is_half_written_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "7.commits").write_text("1500000000 0 2 4\n16000")
+    assert recovery.commits_in(tmp_path) == {7: [Commit(1.5, 0, 2, 4)]}
+
+
+def test_the_start_of_a_process_is_on_the_clock_of_the_commits() -> None:
+    assert recovery.born(os.getpid()) < time.monotonic()
+    assert recovery.born(os.getpid()) > recovery.born(os.getppid()) - 1
+
+
+def test_goals_are_met_by_all_hosts_only() -> None:
+    of_recovery = next(goal for goal in goals.GOALS if goal.key == "recovery")
+    trials = [Trial(0.4, 5.0, 0.2, 0.01), Trial(0.2, 4.0, 0.1, 0.01)]
+    rows = recovery.rows_of(1, 4, trials)
+    assert judge(of_recovery, {"recovery": rows}).state == NOT_MEASURED
+    rows += recovery.rows_of(2, 4, trials)
+    assert judge(of_recovery, {"recovery": rows}).state == MET
+    worse = recovery.rows_of(1, 4, [*trials, Trial(0.6, 4.0, 0.1, 0.01)])
+    found = judge(of_recovery, {"recovery": [*worse, *rows[len(worse) :]]})
+    assert found.state == goals.MISSED
+    assert found.shown.startswith("600.0 ms (kill -9 to the next commit worst, np 4, one host)")
