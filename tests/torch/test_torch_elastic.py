@@ -113,7 +113,7 @@ def test_everything_the_registry_knows_is_sent_in_its_own_way(double: Begin) -> 
     state.sync()
     names = core.names()
     assert "broadcast.0.weight" in names and "broadcast.1.running_mean" in names
-    wanted = ["optimizer_state", "sampler_state", "broadcast_object"]
+    wanted = ["optimizer_state", "ElasticSampler_state", "broadcast_object"]
     assert [name for name in names if re.fullmatch(r"broadcast\..*\.t", name)] == [
         f"broadcast.{name}.t" for name in wanted
     ]

@@ -89,9 +89,6 @@ class StateDictHandler(StateHandler):
 class SamplerStateHandler(StateDictHandler):
     """An ElasticSampler or ElasticStream: how far the epoch is."""
 
-    def receive(self) -> None:
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), name="sampler_state"))
-
     def reset(self) -> None:
         self.value.reset()
 
