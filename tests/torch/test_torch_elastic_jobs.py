@@ -155,3 +155,24 @@ def test_each_generation_has_a_process_group_of_torch_distributed(tmp_path: Path
     assert sorted(line[:2] for line in last) == [["0", "3"], ["1", "3"], ["2", "3"]]
     (place,) = {tuple(line[2:]) for line in last}
     assert place[1] not in {line[1] for line in words if line[0] == "first"}
+
+
+JOINER = """
+import sys
+import torch
+from horovod.common import elastic_job
+
+print("torch._dynamo" in sys.modules)
+elastic_job.is_elastic, elastic_job.generation = lambda: True, lambda: int(sys.argv[1])
+import horovod.torch
+print("torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("generation", "after"), [(-1, "True"), (0, "False")])
+def test_a_joiner_imports_what_its_optimizer_needs_while_nobody_waits(
+    generation: int, after: str
+) -> None:
+    command = [sys.executable, "-c", JOINER, str(generation)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.stdout.split() == ["False", after], ended.stderr

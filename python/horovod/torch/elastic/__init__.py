@@ -19,7 +19,10 @@ from __future__ import annotations
 
 from horovod.common._elastic_loop import run
 from horovod.common.elastic_batches import ElasticBatchSampler
+from horovod.torch.elastic._joining import import_what_training_needs
 from horovod.torch.elastic.sampler import ElasticSampler, ElasticStream
 from horovod.torch.elastic.state import TorchState
 
 __all__ = ["ElasticBatchSampler", "ElasticSampler", "ElasticStream", "TorchState", "run"]
+
+import_what_training_needs()
