@@ -394,6 +394,8 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
             "tests/trainers",
             TRAINERS,
         ),
+        # Its tests take about a core minute, but its environment of 250 MB is a minute more where
+        # nothing is cached, which would be most of what is left of a run without `--all`.
         make.apart("mxnet", "horovod.mxnet under horovodrun", "mxnet", "tests/mxnet", MXNET),
     ]
     return [suite for suite in suites if not suite.empty]
