@@ -40,13 +40,27 @@ Code code_of(hvd_status status) {
   }
 }
 
+/// JAX makes one exception of all errors, so the text says which of ours it stands for.
+std::string exception_of(hvd_status status) {
+  switch (status) {
+    case HVD_MISMATCH:
+      return "HorovodMismatchError: ";
+    case HVD_INVALID_ARGUMENT:
+    case HVD_NOT_INITIALIZED:
+      return "";
+    default:
+      return "HorovodInternalError: ";
+  }
+}
+
 void complete(const Api& api, Future* future, const Outcome& outcome) {
   if (outcome.status == HVD_OK) {
     FutureArguments available{sizeof(available), nullptr, future};
     api.future_available(&available);
     return;
   }
-  ErrorArguments error{sizeof(error), nullptr, outcome.text.c_str(), code_of(outcome.status)};
+  const std::string text = exception_of(outcome.status) + outcome.text;
+  ErrorArguments error{sizeof(error), nullptr, text.c_str(), code_of(outcome.status)};
   FutureErrorArguments failed{sizeof(failed), nullptr, future, api.new_error(&error)};
   api.future_failed(&failed);
 }

@@ -120,7 +120,7 @@ class HandledState(ObjectState):
         /,
         **kwargs: Any,
     ) -> None:
-        found = {name: _handler_of(value, registry) for name, value in kwargs.items()}
+        found = {name: self._handler_of(value, registry) for name, value in kwargs.items()}
         self._handlers = {}
         for name, handler in found.items():
             if handler is not None:
@@ -128,6 +128,15 @@ class HandledState(ObjectState):
                 self._handlers[name] = handler
         plain = {name: value for name, value in kwargs.items() if name not in self._handlers}
         super().__init__(bcast_object, get_rank, **plain)
+
+    def _handler_of(
+        self, value: Any, registry: Sequence[tuple[type, type[StateHandler]]]
+    ) -> StateHandler | None:
+        """Hook for subclasses whose values are not known by their type."""
+        for kind, handler in registry:
+            if isinstance(value, kind):
+                return handler(value)
+        return None
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -173,12 +182,3 @@ class HandledState(ObjectState):
     def reset(self) -> None:
         for handler in self._handlers.values():
             handler.reset()
-
-
-def _handler_of(
-    value: Any, registry: Sequence[tuple[type, type[StateHandler]]]
-) -> StateHandler | None:
-    for kind, handler in registry:
-        if isinstance(value, kind):
-            return handler(value)
-    return None

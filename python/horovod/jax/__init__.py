@@ -24,6 +24,7 @@ from horovod.common._objects import broadcast_object as broadcast_object
 from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
 from horovod.common.front import *  # noqa: F403
 from horovod.common.util import check_extension as check_extension
+from horovod.jax import elastic
 from horovod.jax._gradients import grad, value_and_grad
 from horovod.jax._operations import (
     allgather,
@@ -54,6 +55,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_parameters",
     "check_extension",
+    "elastic",
     "grad",
     "grouped_allgather",
     "grouped_allreduce",
