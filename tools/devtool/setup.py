@@ -19,10 +19,6 @@ from devtool.process import Failed, must, say
 from devtool.steps import Step, run_steps
 
 TOOLS = ROOT / "tools"
-OLDEST = ROOT / ".venv-oldest"  # with the oldest supported torch
-TRAINERS = ROOT / ".venv-trainers"  # with Lightning, Accelerate and Transformers
-MXNET = ROOT / ".venv-mxnet"  # MXNet works with an older NumPy than all others
-OLDEST_TENSORFLOW = ROOT / ".venv-tensorflow-2.15"  # with the oldest supported TensorFlow
 #: What compiles the package; the other requirements include it.
 BUILD_REQUIREMENTS = TOOLS / "requirements-build.txt"
 #: What the package is compiled from.
@@ -281,26 +277,34 @@ def install_package(venv: Path = VENV, package: Package = COMPLETE) -> str:
     return f"horovod is in {venv.relative_to(ROOT)}"
 
 
-def install_for_oldest_torch() -> str:
-    make_environment(OLDEST, TOOLS / "requirements-oldest.txt")
-    return install_package(OLDEST)
+@dataclass(frozen=True)
+class Apart:
+    """An environment beside `.venv`, for a suite whose packages do not fit those there."""
+
+    folder: str
+    requirements: str
+    newest_python: tuple[int, int] | None = None  #: None: any that `./dev` runs on
+
+    @property
+    def venv(self) -> Path:
+        return ROOT / self.folder
+
+    def install(self) -> str:
+        if self.newest_python and sys.version_info[:2] > self.newest_python:
+            newest = ".".join(map(str, self.newest_python))
+            raise Failed(f"{self.requirements} needs Python {newest} or older: run ./dev with it")
+        make_environment(self.venv, TOOLS / self.requirements)
+        return install_package(self.venv)
 
 
-def install_for_oldest_tensorflow() -> str:
-    make_environment(OLDEST_TENSORFLOW, TOOLS / "requirements-tensorflow-2.15.txt")
-    return install_package(OLDEST_TENSORFLOW)
-
-
-def install_for_trainers() -> str:
-    make_environment(TRAINERS, TOOLS / "requirements-trainers.txt")
-    return install_package(TRAINERS)
-
-
-def install_for_mxnet() -> str:
-    if sys.version_info >= (3, 12):
-        raise Failed("MXNet 1.9.1 needs Python 3.10 or 3.11: run the suite mxnet with one of these")
-    make_environment(MXNET, TOOLS / "requirements-mxnet.txt")
-    return install_package(MXNET)
+#: By the name of the suite.
+APART = {
+    "torch-oldest": Apart(".venv-oldest", "requirements-oldest.txt"),
+    "tensorflow-2.15": Apart(".venv-tensorflow-2.15", "requirements-tensorflow-2.15.txt"),
+    "jax-oldest": Apart(".venv-jax-oldest", "requirements-jax-oldest.txt"),
+    "trainers": Apart(".venv-trainers", "requirements-trainers.txt"),
+    "mxnet": Apart(".venv-mxnet", "requirements-mxnet.txt", newest_python=(3, 11)),
+}
 
 
 def install_both_ways() -> str:
@@ -339,8 +343,5 @@ BUILDS: dict[str, Callable[[], str]] = {
         "tsan", *(f"test_{folder}" for folder in THREADED), in_background=True
     ),
     "fuzz": lambda: build_preset("fuzz", "fuzz", in_background=True),
-    "oldest": install_for_oldest_torch,
-    "oldest-tensorflow": install_for_oldest_tensorflow,
-    "trainers": install_for_trainers,
-    "mxnet": install_for_mxnet,
+    **{suite: environment.install for suite, environment in APART.items()},
 }

@@ -18,12 +18,9 @@ from devtool import emulated
 from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
 from devtool.process import Ended, Failed, run_logged, say, side_by_side, tail
 from devtool.setup import (
-    MXNET,
-    OLDEST,
-    OLDEST_TENSORFLOW,
+    APART,
     ON_STAND_INS,
     THREADED,
-    TRAINERS,
     cores,
 )
 from devtool.threads import threaded_cases
@@ -332,10 +329,11 @@ class Wanted:
         empty = self.only is not None and "fuzz" not in self.only
         return Suite("fuzz", "parsers of untrusted bytes", "fuzz", run, empty=empty)
 
-    def apart(self, name: str, what: str, needs: str, tests: str, venv: Path) -> Suite:
+    def apart(self, name: str, what: str, tests: str) -> Suite:
         """In an environment of its own."""
+        venv = APART[name].venv
         run = functools.partial(python, name, [tests], self.deadline_s, False, venv)
-        return Suite(name, what, needs, run, slow=True)
+        return Suite(name, what, name, run, slow=True)
 
 
 def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None) -> list[Suite]:
@@ -379,23 +377,16 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
             slow=True,
         ),
         Suite("sim", "agreement and whole jobs under many seeds", "release", many_seeds, slow=True),
-        make.apart("torch-oldest", "horovod.torch, oldest torch", "oldest", "tests/torch", OLDEST),
-        make.apart(
-            "tensorflow-2.15",
-            "horovod.tensorflow, oldest TensorFlow",
-            "oldest-tensorflow",
-            "tests/tensorflow",
-            OLDEST_TENSORFLOW,
-        ),
+        make.apart("torch-oldest", "horovod.torch, oldest torch", "tests/torch"),
+        make.apart("tensorflow-2.15", "horovod.tensorflow, oldest TensorFlow", "tests/tensorflow"),
+        make.apart("jax-oldest", "horovod.jax, oldest JAX, with flax and equinox", "tests/jax"),
         make.apart(
             "trainers",
             "Lightning, Accelerate and Transformers on the backend of torch.distributed",
-            "trainers",
             "tests/trainers",
-            TRAINERS,
         ),
         # Its tests take about a core minute, but its environment of 250 MB is a minute more where
         # nothing is cached, which would be most of what is left of a run without `--all`.
-        make.apart("mxnet", "horovod.mxnet under horovodrun", "mxnet", "tests/mxnet", MXNET),
+        make.apart("mxnet", "horovod.mxnet under horovodrun", "tests/mxnet"),
     ]
     return [suite for suite in suites if not suite.empty]
