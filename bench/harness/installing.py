@@ -39,8 +39,9 @@ def is_installed(package: str) -> bool:
         raise Missing("not a Debian system") from error
 
 
-def pypi(name: str, *requirements: str) -> Path:
-    """Makes a virtual environment with `requirements`, without their dependencies."""
+def pypi(name: str, *requirements: str, env: dict[str, str] | None = None) -> Path:
+    """Makes a virtual environment with `requirements`, without their dependencies. `env`: variables
+    for pip and the compilers that it runs."""
     folder = PEERS / name
     stamp = folder / ".requirements"
     wanted = "\n".join(requirements)
@@ -49,7 +50,7 @@ def pypi(name: str, *requirements: str) -> Path:
     PEERS.mkdir(parents=True, exist_ok=True)
     if not (folder / "bin" / "pip").is_file():
         must([sys.executable, "-m", "venv", str(folder)], f"venv-{name}")
-    must([str(folder / "bin" / "pip"), "install", "--no-deps", *requirements], f"pip-{name}")
+    must([str(folder / "bin" / "pip"), "install", "--no-deps", *requirements], f"pip-{name}", env)
     stamp.write_text(wanted)
     return folder
 

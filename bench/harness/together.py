@@ -206,6 +206,8 @@ class Bench:
     extra: Sequence[str] = ()  #: arguments of this script only
     #: other jobs with this number of ranks, and targets
     beside: Callable[[int], tuple[list[Job], list[Row]]] = nothing_beside
+    #: how a build runs the script on a number of ranks, with arguments
+    launch: Callable[[Path, int, str, list[str]], Launch] = lambda *words: python_job(*words)
 
 
 def contest(bench: Bench, np: int, folder: str, arguments: argparse.Namespace) -> Job:
@@ -213,7 +215,7 @@ def contest(bench: Bench, np: int, folder: str, arguments: argparse.Namespace) -
     words += ["--seconds", str(arguments.seconds), *bench.extra]
     if arguments.peers is not None:
         words += ["--peers", *arguments.peers]
-    launch = python_job(arguments.ours.resolve(), np, bench.script, words)
+    launch = bench.launch(arguments.ours.resolve(), np, bench.script, words)
     return Job(launch, bench.works(np), arguments.rounds)
 
 
