@@ -3,13 +3,15 @@ who is missing."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 from horovod.common._extension import core
+from horovod.common.exceptions import HorovodMismatchError
 from horovod.torch.distributed._deadline import Deadline
 from horovod.torch.distributed._errors import DistributedError, as_of_torch
 
@@ -36,6 +38,7 @@ class Meetings:
         self._store = store
         self.timeout = timeout
         self._life = life
+        self._compared = 0  # the number of the latest comparison
 
     def seconds(self) -> float:
         """Returns the timeout."""
@@ -55,9 +58,40 @@ class Meetings:
         them that come later; one that names the lost rank, if the job ends.
         """
         limit = self.timeout if timeout is None else timeout
-        place = f"horovod/{self._life}/{key}"
+        with self._errors_of_store(doing):
+            self._meet(self._place(key), doing, list(self.ranks if ranks is None else ranks), limit)
+
+    def compare(self, call: str) -> None:
+        """As `meet` of all ranks, which compare their calls in the same order. Raises
+        HorovodMismatchError, on all ranks, if they describe this `call` differently."""
+        last, self._compared = self._compared, self._compared + 1
+        place = self._place(f"call/{self._compared}")
+        with self._errors_of_store(call):
+            self._store.set(f"{place}/told/{self.rank}", call.encode())
+            self._meet(place, call, list(self.ranks), self.timeout)
+            calls = [self._store.get(f"{place}/told/{rank}").decode() for rank in self.ranks]
+            self._forget(self._place(f"call/{last}"))  # all have left it
+        for rank, other in zip(self.ranks, calls, strict=True):
+            if other != calls[0]:
+                raise HorovodMismatchError(
+                    f"ranks of a group of {len(calls)} call different operations: rank "
+                    f"{self.ranks[0]} {calls[0]}, rank {rank} {other}; all ranks of a group must "
+                    "make the same calls in the same order"
+                )
+
+    def _forget(self, place: str) -> None:
+        own = [f"told/{self.rank}", str(self.rank)]
+        common = ["outcome", "decided"] if self.rank == self.ranks[0] else []
+        for key in [*own, *common]:
+            self._store.delete_key(f"{place}/{key}")
+
+    def _place(self, key: str) -> str:
+        return f"horovod/{self._life}/{key}"
+
+    @contextlib.contextmanager
+    def _errors_of_store(self, doing: str) -> Iterator[None]:
         try:
-            self._meet(place, doing, list(self.ranks if ranks is None else ranks), limit)
+            yield
         except DistributedError:
             raise
         except RuntimeError as error:
