@@ -44,6 +44,21 @@ if(NOT EXISTS ${HVD_UNWINDER})
     COMMAND ${HVD_ZIG_TOOLS}/cc -O2 -shared -nostdlib -Wl,-soname,libgcc_s.so.1 -Wl,--version-script=${HVD_UNWINDER_MAP}
             ${HVD_ZIG_TOOLS}/libgcc_s.c -o ${HVD_UNWINDER} COMMAND_ERROR_IS_FATAL ANY)
 endif()
+# libc++abi names the type of an exception without a handler in its last words, and has 170 KB of code to decode the
+# name. In each of our libraries and in horovodrun, this object takes its place: the name stays encoded. Modules of
+# Python get the decoder, which nanobind uses for the names of types.
+set(HVD_DEMANGLER ${HVD_ZIG_TOOLS}/demangle.o)
+if(NOT EXISTS ${HVD_DEMANGLER})
+  file(WRITE ${HVD_ZIG_TOOLS}/demangle.c
+    "char* __cxa_demangle(const char* name, char* buffer, __SIZE_TYPE__* size, int* status) {\n"
+    "  (void)name, (void)buffer, (void)size;\n"
+    "  if (status) *status = -1;  // as without memory\n"
+    "  return (char*)0;\n"
+    "}\n")
+  execute_process(
+    COMMAND ${HVD_ZIG_TOOLS}/cc -O2 -fPIC -fvisibility=hidden -c ${HVD_ZIG_TOOLS}/demangle.c -o ${HVD_DEMANGLER}
+            COMMAND_ERROR_IS_FATAL ANY)
+endif()
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES HVD_ZIG HVD_ZIG_TARGET HVD_ZIG_TOOLS HVD_DEPENDENCIES)
 
 set(CMAKE_SYSTEM_NAME Linux)
@@ -67,7 +82,7 @@ foreach(folder ${CMAKE_SOURCE_DIR} ${HVD_DEPENDENCIES})
 endforeach()
 # nanobind uses stderr without its header, which libc++ does not include for the limited API.
 set(CMAKE_CXX_FLAGS_INIT "${CMAKE_C_FLAGS_INIT} -include stdio.h")
-set(CMAKE_EXE_LINKER_FLAGS_INIT -s)  # the system's strip does not know other CPUs
-foreach(kind MODULE SHARED)
-  set(CMAKE_${kind}_LINKER_FLAGS_INIT "-s -Wl,--as-needed ${HVD_UNWINDER}")
-endforeach()
+# -s: the system's strip does not know other CPUs.
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-s ${HVD_DEMANGLER}")
+set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s -Wl,--as-needed ${HVD_UNWINDER}")
+set(CMAKE_SHARED_LINKER_FLAGS_INIT "${CMAKE_MODULE_LINKER_FLAGS_INIT} ${HVD_DEMANGLER}")
