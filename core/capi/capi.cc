@@ -312,7 +312,9 @@ hvd_status hvd_submit(const hvd_request* request, hvd_handle* handle) {
     const auto context = running();
     if (handle == nullptr && request->ended == nullptr)
       hvd::fail(Code::invalid_argument, "a request without `ended` needs a handle");
-    auto operation = context->submit(*request, handle != nullptr);
+    // With `queued`, no thread waits although there is a handle.
+    const bool is_waited_for = handle != nullptr && request->queued == nullptr;
+    auto operation = context->submit(*request, is_waited_for);
     if (handle != nullptr)
       *handle = process().handles.add({std::move(operation), context, process().forks});
   });

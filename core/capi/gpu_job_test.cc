@@ -54,6 +54,58 @@ TEST_F(GpuJobs, AnOperationCompletesWhenItIsQueuedAndKeepsItsMemoryUntilTheGpuIs
   });
 }
 
+/// Counts the callbacks of a request.
+struct Told {
+  std::atomic<int> queued{0}, ended{0};
+  std::atomic<hvd_status> status{HVD_INTERNAL};
+  void add_to(hvd_request& request) {
+    request.owner = this;
+    request.queued = [](void* owner, const hvd_ending* ending) {
+      static_cast<Told*>(owner)->status.store(ending->status);
+      ++static_cast<Told*>(owner)->queued;
+    };
+    request.ended = [](void* owner, const hvd_ending* ending) {
+      static_cast<Told*>(owner)->status.store(ending->status);
+      ++static_cast<Told*>(owner)->ended;
+    };
+  }
+};
+
+TEST_F(GpuJobs, ItIsToldWhenAnOperationIsQueuedAndAgainWhenTheGpuIsDone) {
+  gpu_job(2, test::with(GpuOperationsChoice::nccl), [](GpuRank& rank) {
+    auto x = rank.tensor<float>({1});
+    ClosedStream gate(rank);
+    Told told;
+    GpuRequest request = sum(rank, "x", x);
+    told.add_to(request.request);
+    const auto operation = rank.submit(request.request);
+    await([&] { return told.queued.load() == 1; });
+    EXPECT_EQ(told.status.load(), HVD_OK);
+    EXPECT_EQ(told.ended.load(), 0);
+    rank.thread().wait(operation->handle);
+    EXPECT_EQ(told.ended.load(), 0);
+    gate.open();
+    await([&] { return told.ended.load() == 1; });
+    EXPECT_EQ(told.queued.load(), 1);
+    EXPECT_EQ(rank.finish(operation), "");
+  });
+}
+
+TEST_F(GpuJobs, OnlyTheEndIsToldIfTheHostWaitsForTheGpu) {
+  GpuJobOptions options = test::with(GpuOperationsChoice::nccl);
+  options.nccl.async_completion = false;
+  gpu_job(2, options, [](GpuRank& rank) {
+    auto x = rank.tensor<float>({1});
+    Told told;
+    GpuRequest request = sum(rank, "x", x);
+    told.add_to(request.request);
+    rank.submit(request.request);
+    await([&] { return told.ended.load() == 1; });
+    EXPECT_EQ(told.queued.load(), 0);
+    rank.framework().finish();
+  });
+}
+
 TEST_F(GpuJobs, TheSameNameMayBeSubmittedWhileTheGpuStillWorksOnIt) {
   gpu_job(2, test::with(GpuOperationsChoice::nccl), [](GpuRank& rank) {
     auto x = rank.tensor<float>({1});

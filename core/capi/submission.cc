@@ -131,6 +131,10 @@ class Submission {
       made.ended = [ended = request_.ended, owner = request_.owner, completion = made.completion](
                        const Outcome& outcome) { tell(ended, owner, outcome, *completion); };
     }
+    if (request_.queued != nullptr) {
+      made.queued = [queued = request_.queued, owner = request_.owner,
+                     completion = made.completion] { tell(queued, owner, {}, *completion); };
+    }
     return made;
   }
 

@@ -333,6 +333,7 @@ void Engine::complete_launched() {
   for (Request& request : job.requests) {
     request.completion->result = job.result;
     request.is_launched = true;
+    if (request.queued) request.queued();
     std::exchange(request.completion, nullptr)->handle.complete({});
   }
 }

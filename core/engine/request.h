@@ -72,6 +72,8 @@ struct Request {
                                   ///< memory: moved to Batch::loans
   std::function<void(const Outcome&)> ended;  ///< called once: before the Handle completes, or
                                               ///< after it, when launched work is done
+  std::function<void()> queued;  ///< called at most once, before the Handle completes, if launched
+                                 ///< work is not done then
   /// How long it waits for other ranks; 0: without limit. Then the job ends.
   std::chrono::milliseconds timeout{0};
   std::optional<TimePoint> expires{};  ///< from acceptance, if it has a timeout

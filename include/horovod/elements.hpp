@@ -186,6 +186,7 @@ class Call {
                        .release = nullptr,
                        .owner = nullptr,
                        .ended = nullptr,
+                       .queued = nullptr,
                        .allocate = nullptr,
                        .timeout_seconds = 0,
                        .sent_as = nullptr};

@@ -279,6 +279,13 @@ typedef struct {
    * memory. Runs on any thread, usually the progress thread. It must not block, and may call only
    * hvd_submit and hvd_free_memory. May be NULL. */
   void (*ended)(void* owner, const hvd_ending* ending);
+  /* Device memory: called once when all work of the operation is queued on the device, immediately
+   * before hvd_wait returns; then hvd_wait_on_stream may be called. Takes over outputs in host
+   * memory, as `ended` does. `ended` follows when the device is done. Not called if the operation
+   * fails before, or if it completes when the device is done; then there is only `ended`. Runs as
+   * `ended`, also before the submission returns. It must not block, and may call only
+   * hvd_free_memory. May be NULL. */
+  void (*queued)(void* owner, const hvd_ending* ending);
   /* Allgather, alltoall of device memory: allocates output `index` on the device of the inputs,
    * with their dtype and `shape` [dimensions], and stores `data` and `stream` in `output`. The
    * runtime writes the memory after all work that is queued on the stream then. It must stay valid
@@ -297,7 +304,7 @@ typedef struct {
 } hvd_request;
 
 /* Submits an operation without waiting for it. Inputs and outputs must stay valid until it has
- * ended. On an error nothing was submitted, and neither `release` nor `ended` is called. Returns
+ * ended. On an error nothing was submitted, and no callback of the request is called. Returns
  * HVD_INVALID_ARGUMENT if the request is invalid, if an operation of this name is in flight on the
  * process set (not for messages), or if too many operations are in flight. Returns the error that
  * ended the job if it has ended. `handle` may be NULL if the request has `ended`. */
