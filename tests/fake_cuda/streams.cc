@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/fake_cuda/shared_event.h"
 #include "tests/fake_cuda/state.h"
@@ -145,6 +147,23 @@ FAKE_EXPORT Result cuStreamSynchronize(StreamHandle stream) {
   queue->drain();
   const std::lock_guard lock(state().mutex);
   fake::host_sees(fake::resolve(stream)->clock);
+  return kSuccess;
+}
+
+FAKE_EXPORT Result cuCtxSynchronize() {
+  const fake::Call call("cuCtxSynchronize");
+  std::vector<std::pair<StreamHandle, fake::Clock>> streams;
+  {
+    const std::lock_guard lock(state().mutex);
+    fake::not_during_capture();
+    for (const auto& stream : state().streams) {
+      if (stream->context == fake::current_context() && !stream->destroyed)
+        streams.emplace_back(stream.get(), stream->clock);
+    }
+  }
+  for (const auto& [stream, clock] : streams) stream->queue.drain();
+  const std::lock_guard lock(state().mutex);
+  for (const auto& [stream, clock] : streams) fake::host_sees(clock);
   return kSuccess;
 }
 

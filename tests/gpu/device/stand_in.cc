@@ -19,6 +19,7 @@ using device::kSuccess;
 struct Table {
   device::DriverTable driver{};
   Result (*stream_synchronize)(StreamHandle stream) = nullptr;
+  Result (*context_synchronize)() = nullptr;
   decltype(fake_cuda_enqueue)* enqueue = nullptr;
   int gpus = 0;
   std::string problem{};
@@ -52,6 +53,7 @@ Table load() {
   find(library, "cuEventDestroy_v2", driver.event_destroy, table);
   find(library, "cuMemAlloc_v2", driver.memory_allocate, table);
   find(library, "cuStreamSynchronize", table.stream_synchronize, table);
+  find(library, "cuCtxSynchronize", table.context_synchronize, table);
   find(library, "fake_cuda_enqueue", table.enqueue, table);
   if (table.problem.empty() && driver.init(0) == kSuccess) driver.device_get_count(&table.gpus);
   return table;
@@ -103,6 +105,8 @@ bool is_done(StreamHandle stream) { return driver().stream_query(stream) == kSuc
 void finish(StreamHandle stream) {
   check(table().stream_synchronize(stream), "cuStreamSynchronize");
 }
+
+void synchronize_context() { check(table().context_synchronize(), "cuCtxSynchronize"); }
 
 EventHandle make_event() {
   EventHandle event = nullptr;

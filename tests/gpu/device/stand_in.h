@@ -35,6 +35,8 @@ class OnGpu {
 StreamHandle make_stream();
 bool is_done(StreamHandle stream);
 void finish(StreamHandle stream);
+/// Waits for all work of the GPU.
+void synchronize_context();
 EventHandle make_event();
 void record(EventHandle event, StreamHandle stream);
 void wait_for(StreamHandle stream, EventHandle event);
