@@ -43,6 +43,7 @@ class Loader {
     take_definitions();
     take_shapes();
     take_kernels();
+    take_for_gpus();
     if (missing_ == nullptr) return;
     problem_ = path + " has no function " + missing_;
     if (missing_count_ > 1)
@@ -50,6 +51,8 @@ class Loader {
   }
 
   const Api& api() const { return api_; }
+  const GpuApi& gpu_api() const { return gpu_api_; }
+  void* symbol(const char* name) const { return dlsym(library_, name); }
   const std::string& problem() const { return problem_; }
 
  private:
@@ -59,6 +62,18 @@ class Loader {
     if (function != nullptr) return;
     if (missing_ == nullptr) missing_ = name;
     ++missing_count_;
+  }
+
+  template <class Function>
+  void take_optional(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(dlsym(library_, name));
+  }
+
+  void take_for_gpus() {
+    take_optional("TF_KernelBuilder_HostMemory", gpu_api_.host_memory);
+    take_optional("TF_StepId", gpu_api_.step_id);
+    take_optional("TF_GetDeviceId", gpu_api_.device_id);
+    take_optional("TF_GetStream", gpu_api_.get_stream);
   }
 
   void take_values() {
@@ -120,6 +135,7 @@ class Loader {
 
   void* library_ = nullptr;
   Api api_{};
+  GpuApi gpu_api_{};
   const char* missing_ = nullptr;  ///< the first
   int missing_count_ = 0;
   std::string problem_;
@@ -135,5 +151,7 @@ const Loader& loader() {
 
 const std::string& api_problem() { return loader().problem(); }
 const Api& api() { return loader().api(); }
+const GpuApi& gpu_api() { return loader().gpu_api(); }
+void* framework_symbol(const char* name) { return loader().symbol(name); }
 
 }  // namespace hvd::tf

@@ -18,9 +18,10 @@ struct Shape;
 struct Inference;  ///< TF_ShapeInferenceContext
 struct OpBuilder;  ///< TF_OpDefinitionBuilder
 struct KernelBuilder;
-struct Construction;  ///< TF_OpKernelConstruction
-struct Execution;     ///< TF_OpKernelContext: one execution of one node
-struct DoneCallback;  ///< TF_AsyncOpKernelDoneCallback; see done.h
+struct Construction;            ///< TF_OpKernelConstruction
+struct Execution;               ///< TF_OpKernelContext: one execution of one node
+struct DoneCallback;            ///< TF_AsyncOpKernelDoneCallback; see done.h
+using PluggableStream = void*;  ///< SP_Stream
 
 enum DataType : int {
   kFloat = 1,
@@ -114,10 +115,26 @@ struct Api {
   void (*execution_failed)(Execution*, Status*);
 };
 
+/// What kernels for GPUs need besides. If a function is missing, there are only kernels for the
+/// host.
+struct GpuApi {
+  void (*host_memory)(KernelBuilder*, const char* argument);
+  int64_t (*step_id)(Execution*);
+  int (*device_id)(Execution*);  ///< as CUDA counts
+  PluggableStream (*get_stream)(Execution*, Status*);
+  bool is_complete() const {
+    return host_memory != nullptr && step_id != nullptr && device_id != nullptr &&
+           get_stream != nullptr;
+  }
+};
+
 /// Returns why api() cannot be used, "" if it can.
 const std::string& api_problem();
 /// Looks the functions up on the first call.
 const Api& api();
+const GpuApi& gpu_api();
+/// A symbol of TensorFlow's library; nullptr if it has none of this name.
+void* framework_symbol(const char* name);
 
 /// Owns a status, which functions of TensorFlow write. Used by one thread.
 class Result {

@@ -2,12 +2,16 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "adapters/tensorflow/arguments.h"
 #include "adapters/tensorflow/completing.h"
+#include "adapters/tensorflow/ending.h"
+#include "adapters/tensorflow/gpu.h"
+#include "adapters/tensorflow/gpu_operation.h"
 #include "adapters/tensorflow/in_flight.h"
 
 namespace hvd::tf {
@@ -52,48 +56,39 @@ Code code_of(hvd_status status) {
 
 void free_output(void* data, size_t, void*) { hvd_free_memory(data); }
 
-using Dims = std::vector<int64_t>;
-
 Dims dims_of(const Tensor* tensor) {
   Dims dims(static_cast<size_t>(api().num_dims(tensor)));
   for (size_t i = 0; i < dims.size(); ++i) dims[i] = api().dim(tensor, static_cast<int>(i));
   return dims;
 }
 
-/// Describes a tensor in host memory. TensorFlow copies other tensors there for these kernels.
-hvd_tensor on_host(void* data, const Dims& dims, hvd_dtype dtype) {
-  return {data, dims.data(), static_cast<int32_t>(dims.size()), dtype, {HVD_HOST, 0}, nullptr};
-}
-
-/// The result of an operation, with outputs in memory of the runtime until TensorFlow takes them.
-struct Ending {
-  struct Output {
-    void* data;
-    Dims dims;
-    hvd_dtype dtype;
-  };
-  hvd_status status = HVD_OK;
-  std::string text{};
-  std::vector<Output> outputs{};
-  int32_t last_joined = 0;
-
-  void add(const hvd_tensor& output) {
-    outputs.push_back(
-        {output.data, Dims(output.shape, output.shape + output.dimensions), output.dtype});
-  }
-};
-
-Ending failure(hvd_status status) { return {.status = status, .text = hvd_last_error()}; }
-
 /// Owns itself from start() on. Deletes itself after it has reported the result to TensorFlow.
-class Call {
+class Call final : public GpuCaller {
  public:
   Call(const Node& node, Execution* execution, Done done)
       : node_(node), execution_(execution), done_(std::move(done)) {}
 
-  void start() {
-    if (take_inputs() && make_outputs()) return submit();
+  void start(Place place) {
+    if (take_place(place) && take_inputs() && make_outputs() && make_ready()) return submit();
     finish();
+  }
+
+  /// TensorFlow allows this on any thread while an asynchronous kernel runs.
+  const char* allocate(int32_t index, std::span<const int64_t> shape, hvd_tensor* output) override {
+    Operand& operand = operands_[static_cast<size_t>(index)];
+    const Result result;
+    operand.output.reset(api().allocate_output(execution_, index,
+                                               api().tensor_type(operand.input.get()), shape.data(),
+                                               static_cast<int>(shape.size()), 0, result));
+    problem_ = result.ok() ? synchronize(*gpu_) : result.text();
+    if (!problem_.empty()) return problem_.c_str();
+    output->data = api().tensor_data(operand.output.get());
+    output->stream = gpu_->stream;
+    return nullptr;
+  }
+
+  void completed(hvd_handle handle, const Ending& ending) override {
+    end(ending.status == HVD_OK ? settled(handle, ending) : ending);
   }
 
  private:
@@ -102,6 +97,40 @@ class Call {
     TensorHandle output{};  ///< empty if the runtime allocates the output
     Dims dims;
   };
+
+  /// Tensors of a barrier and of a join are on no device.
+  bool take_place(Place place) {
+    if (place == Place::host || node_.tensors == 0) return true;
+    gpu_.emplace();
+    const std::string problem = find_stream_of(execution_, *gpu_);
+    return problem.empty() || fail(kFailedPrecondition, problem);
+  }
+
+  /// The last step before the submission: outputs may be in memory that earlier work has used.
+  bool make_ready() {
+    if (!gpu_) return true;
+    std::string problem = find_number(execution_, first_address(), *gpu_);
+    if (problem.empty()) problem = synchronize(*gpu_);
+    return problem.empty() || fail(kFailedPrecondition, problem);
+  }
+
+  const void* first_address() const {
+    for (const Operand& operand : operands_) {
+      if (api().tensor_bytes(operand.input.get()) > 0)
+        return api().tensor_data(operand.input.get());
+    }
+    return nullptr;
+  }
+
+  /// Makes TensorFlow's stream wait for the result of an operation that is queued on the GPU.
+  Ending settled(hvd_handle handle, const Ending& ending) const {
+    if (!gpu_->is_synchronized) {
+      const hvd_status status = hvd_wait_on_stream(handle, gpu_->stream);
+      return status == HVD_OK ? ending : failure(status);
+    }
+    const std::string problem = synchronize(*gpu_);
+    return problem.empty() ? ending : Ending{.status = HVD_INTERNAL, .text = problem};
+  }
 
   bool take_inputs() {
     if (const std::string problem = read_arguments(node_, execution_, arguments_); !problem.empty())
@@ -203,13 +232,21 @@ class Call {
     for (const Operand& operand : operands_) {
       Tensor* input = operand.input.get();
       inputs.push_back(
-          on_host(api().tensor_data(input), operand.dims, ours(api().tensor_type(input))));
+          described(api().tensor_data(input), operand.dims, ours(api().tensor_type(input))));
       outputs.push_back(operand.output ? api().tensor_data(operand.output.get()) : nullptr);
     }
     hvd_request request = make_request(inputs, outputs);
-    if (node_.blocking) return submit_and_wait(request);
-    if (!InFlight::instance().add(key())) return refuse_second_run();
-    is_in_flight_ = true;
+    if (node_.blocking && !gpu_) return submit_and_wait(request);
+    if (!node_.blocking) {
+      if (!InFlight::instance().add(key())) return refuse_second_run();
+      is_in_flight_ = true;
+    }
+    if (gpu_) {
+      // After success `this` may be deleted.
+      if (const hvd_status status = submit_on_gpu(request, *this); status != HVD_OK)
+        end(failure(status));
+      return;
+    }
     request.owner = this;
     request.ended = [](void* call, const hvd_ending* ending) {
       static_cast<Call*>(call)->end_elsewhere(*ending);
@@ -217,6 +254,15 @@ class Call {
     // After success `this` may be deleted.
     const hvd_status status = hvd_submit(&request, nullptr);
     if (status != HVD_OK) end(failure(status));
+  }
+
+  /// In host memory, TensorFlow has copied other tensors there.
+  hvd_tensor described(void* data, const Dims& dims, hvd_dtype dtype) const {
+    hvd_tensor made{data, dims.data(), static_cast<int32_t>(dims.size()), dtype, {}, nullptr};
+    if (!gpu_) return made;
+    made.device = {HVD_CUDA, gpu_->index};
+    made.stream = gpu_->stream;
+    return made;
   }
 
   InFlight::Key key() const { return {arguments_.process_set, arguments_.name}; }
@@ -252,8 +298,7 @@ class Call {
 
   /// Called on the progress thread, which must not block. A thread of Completions does the rest.
   void end_elsewhere(const hvd_ending& ending) {
-    ending_ = {.status = ending.status, .text = ending.text, .last_joined = ending.last_joined};
-    for (int32_t i = 0; i < ending.output_count; ++i) ending_.add(ending.outputs[i]);
+    ending_ = copy_of(ending);
     completions().add([this] { end(ending_); });
   }
 
@@ -304,7 +349,10 @@ class Call {
       give_number(ending.last_joined);
     } else {
       int i = 0;
-      for (const Ending::Output& output : ending.outputs) give(i++, output);
+      for (const Ending::Output& output : ending.outputs) {
+        if (!gpu_ || i >= node_.tensors) give(i, output);  // others are with TensorFlow already
+        ++i;
+      }
     }
     finish();
   }
@@ -371,14 +419,16 @@ class Call {
   Arguments arguments_;
   std::vector<Operand> operands_;
   std::optional<Operand> splits_;
+  std::optional<Gpu> gpu_;     ///< nullopt: the tensors are in host memory
+  std::string problem_;        ///< of allocate(), kept for the runtime
   bool is_in_flight_ = false;  ///< registered with InFlight
   Ending ending_;              ///< passed from the progress thread to a thread of Completions
 };
 
 }  // namespace
 
-void start_call(const Node& node, Execution* execution, Done done) {
-  (new Call(node, execution, std::move(done)))->start();
+void start_call(const Node& node, Execution* execution, Place place, Done done) {
+  (new Call(node, execution, std::move(done)))->start(place);
 }
 
 }  // namespace hvd::tf

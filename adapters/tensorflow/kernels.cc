@@ -1,6 +1,7 @@
 #include "adapters/tensorflow/kernels.h"
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include "adapters/tensorflow/arguments.h"
@@ -13,7 +14,11 @@
 namespace hvd::tf {
 namespace {
 
-constexpr char kDevice[] = "CPU";
+constexpr char kHost[] = "CPU", kGpu[] = "GPU";
+
+/// Arguments and outputs that are in host memory on every device.
+constexpr const char* kOnHost[] = {"splits",      "root_rank",       "factors",    "process_set",
+                                   "tensor_name", "received_splits", "last_joined"};
 
 std::string registered(const char* name, KernelBuilder* builder) {
   const Result result;
@@ -31,7 +36,11 @@ void* create(Construction* construction) {
 }
 
 void compute(void* node, Execution* execution, DoneCallback* done) {
-  start_call(*static_cast<const Node*>(node), execution, Done(done));
+  start_call(*static_cast<const Node*>(node), execution, Place::host, Done(done));
+}
+
+void compute_on_gpu(void* node, Execution* execution, DoneCallback* done) {
+  start_call(*static_cast<const Node*>(node), execution, Place::gpu, Done(done));
 }
 
 void destroy(void* node) { delete static_cast<Node*>(node); }
@@ -40,9 +49,33 @@ template <size_t... indices>
 std::string register_collectives(std::index_sequence<indices...>) {
   std::string problems;
   ((problems += registered(kCollectives[indices].name,
-                           api().new_async_kernel(kCollectives[indices].name, kDevice,
+                           api().new_async_kernel(kCollectives[indices].name, kHost,
                                                   create<indices>, compute, destroy))),
    ...);
+  return problems;
+}
+
+bool has_argument(const Collective& op, std::string_view argument) {
+  if (argument == "last_joined") return op.kind == HVD_JOIN;
+  if (argument == "splits" || argument == "received_splits") return op.kind == HVD_ALLTOALL;
+  if (argument == "root_rank") return op.kind == HVD_BROADCAST;
+  return argument != "factors" || reduces(op.kind);
+}
+
+template <size_t index>
+std::string register_on_gpu() {
+  const Collective& op = kCollectives[index];
+  KernelBuilder* const builder =
+      api().new_async_kernel(op.name, kGpu, create<index>, compute_on_gpu, destroy);
+  for (const char* argument : kOnHost)
+    if (has_argument(op, argument)) gpu_api().host_memory(builder, argument);
+  return registered(op.name, builder);
+}
+
+template <size_t... indices>
+std::string register_on_gpu(std::index_sequence<indices...>) {
+  std::string problems;
+  ((problems += register_on_gpu<indices>()), ...);
   return problems;
 }
 
@@ -93,19 +126,31 @@ void destroy_nothing(void*) {}
 
 using Compute = void (*)(void*, Execution*);
 
-std::string register_answer(const char* name, Compute compute_answer) {
-  return registered(
-      name, api().new_kernel(name, kDevice, create_nothing, compute_answer, destroy_nothing));
+/// A kernel for one kind of device. Its answer is in host memory.
+std::string register_answer(const char* device, const char* name, Compute compute_answer,
+                            bool about_a_set) {
+  KernelBuilder* const builder =
+      api().new_kernel(name, device, create_nothing, compute_answer, destroy_nothing);
+  if (device == kGpu) {
+    gpu_api().host_memory(builder, "answer");
+    if (about_a_set) gpu_api().host_memory(builder, "process_set");
+  }
+  return registered(name, builder);
 }
+
+std::string register_answers(const char* device) {
+  return register_answer(device, kLocalRank, answer_about_the_job<&hvd_world::local_rank>, false) +
+         register_answer(device, kLocalSize, answer_about_the_job<&hvd_world::local_size>, false) +
+         register_answer(device, kRank, answer_rank, true) +
+         register_answer(device, kSize, answer_size, true) +
+         register_answer(device, kIncluded, answer_included, true);
+}
+
+constexpr auto kAll = std::make_index_sequence<kCollectives.size()>();
 
 }  // namespace
 
-std::string register_kernels() {
-  return register_collectives(std::make_index_sequence<kCollectives.size()>()) +
-         register_answer(kLocalRank, answer_about_the_job<&hvd_world::local_rank>) +
-         register_answer(kLocalSize, answer_about_the_job<&hvd_world::local_size>) +
-         register_answer(kRank, answer_rank) + register_answer(kSize, answer_size) +
-         register_answer(kIncluded, answer_included);
-}
+std::string register_kernels() { return register_collectives(kAll) + register_answers(kHost); }
+std::string register_gpu_kernels() { return register_on_gpu(kAll) + register_answers(kGpu); }
 
 }  // namespace hvd::tf

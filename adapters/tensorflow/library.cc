@@ -6,6 +6,7 @@
 #include "adapters/tensorflow/completing.h"
 #include "adapters/tensorflow/definitions.h"
 #include "adapters/tensorflow/done.h"
+#include "adapters/tensorflow/gpu.h"
 #include "adapters/tensorflow/kernels.h"
 #include "horovod/horovod.h"
 
@@ -37,4 +38,21 @@ extern "C" HVD_API const char* hvd_tensorflow_problem() { return hvd::tf::proble
 /// Returns 1 if it has, otherwise 0.
 extern "C" HVD_API int hvd_tensorflow_drain(int seconds) {
   return hvd::tf::completions().drain(std::chrono::seconds(seconds)) ? 1 : 0;
+}
+
+/// Registers the kernels for GPUs, once. `version`: of TensorFlow. `reports`: writes to standard
+/// error how streams are found. Returns why there are none, "" if there are.
+extern "C" HVD_API const char* hvd_tensorflow_use_gpus(const char* version, int reports) {
+  static const std::string& text = *new std::string([=] {
+    std::string why = hvd::tf::why_no_gpu_kernels();
+    if (!why.empty()) return why;
+    hvd::tf::prepare_gpus(version, reports != 0);
+    return hvd::tf::register_gpu_kernels();
+  }());
+  return text.c_str();
+}
+
+/// For tests: see Streams.
+extern "C" HVD_API void hvd_tensorflow_choose_streams(int how) {
+  hvd::tf::choose_streams(static_cast<hvd::tf::Streams>(how));
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 import gpu_ranks
 import rank_jobs
 import slim
+
+
+def run_all_of_tensorflow(wanted: list[str]) -> None:
+    tests = [tuple(one.split(":")) for one in wanted]
+    with slim.lasting():
+        import stand_in_tensorflow
+
+        _, hvd = stand_in_tensorflow.load()
+        for module in dict.fromkeys(module for module, _ in tests):
+            importlib.import_module(module)
+    hvd.init(process_sets="dynamic")
+    stand_in_tensorflow.select_gpu(hvd.local_rank())
+    for module, name in tests:
+        rank_jobs.tell_outcome(gpu_ranks.bodies[module, name], gpu_ranks.WATCHDOG_SECONDS)
+    hvd.shutdown()
 
 
 def run_all(wanted: list[str]) -> None:
@@ -38,7 +54,9 @@ if __name__ == "__main__":
     folder, what, *arguments = sys.argv[1:]
     rank_jobs.begin_telling(folder)
     rank_jobs.watch(gpu_ranks.WATCHDOG_SECONDS)
-    if what == "all":
+    if what == "all" and os.environ.get("HVD_TEST_FRAMEWORK") == "tensorflow":
+        run_all_of_tensorflow(arguments)
+    elif what == "all":
         run_all(arguments)
     else:
         with slim.uncollected():

@@ -4,6 +4,8 @@ driver and NCCL (tests/fake_cuda).
 `@on_ranks(1, 2, 4)` makes a test of a function: it runs on all ranks of a job of 1, then of 2 and
 of 4 processes, and passes when it passes on all of them. Tests of one size and one environment
 share a job, in which each rank has a GPU of its own. `run_job` starts a job for a single function.
+
+With HVD_TEST_FRAMEWORK="tensorflow" the ranks have a GPU of TensorFlow, otherwise of torch.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from rank_jobs import Job, Outcome, launcher, outcomes_of, start_job
 from rank_jobs import tell as tell
 from shared_jobs import SharedJobs, name_as
 
+from devtool import tensorflow_device
 from devtool.torch_device import LIBRARY, STAND_INS
 
 #: A test that takes longer hangs. Generous: suites share the cores.
@@ -44,7 +47,8 @@ bodies: dict[Body, Callable[[], None]] = {}
 
 
 def is_runnable() -> bool:
-    built = LIBRARY.is_file() and (STAND_INS / "libcuda.so.1").is_file()
+    files = (LIBRARY, tensorflow_device.LIBRARY, STAND_INS / "libcuda.so.1")
+    built = all(file.is_file() for file in files)
     return launcher() is not None and built and not is_on_gpu()
 
 

@@ -12,7 +12,9 @@ HEADER = ROOT / "include" / "horovod" / "horovod.h"
 #: What MPI moves tensors by, for each kind of MPI that was there when the package was built.
 PLUGINS = {"libhorovod_mpi_openmpi", "libhorovod_mpi_mpich"}
 ADAPTERS = {
-    "libhorovod_tensorflow": {"hvd_tensorflow_drain", "hvd_tensorflow_problem"},
+    "libhorovod_tensorflow": {
+        f"hvd_tensorflow_{name}" for name in ("choose_streams", "drain", "problem", "use_gpus")
+    },
     "libhorovod_jax": {"hvd_jax_collective", "hvd_jax_drain"},
     "libhorovod_mxnet": {
         "hvd_mxnet_drain",

@@ -103,6 +103,18 @@ def _leave_unordered() -> None:
         setattr(auto_control_deps, name, frozenset(listed) | names)
 
 
+def _use_gpus() -> None:
+    """Registers kernels for GPUs, if this TensorFlow is built with CUDA. Without them TensorFlow
+    copies the tensors to host memory for the other kernels."""
+    if os.environ.get("HOROVOD_GPU_OPERATIONS", "").lower() == "host":
+        return
+    use = ctypes.CDLL(PATH).hvd_tensorflow_use_gpus
+    use.restype = ctypes.c_char_p
+    reports = os.environ.get("HOROVOD_LOG_LEVEL", "").lower() in ("trace", "debug", "info")
+    use(tf.__version__.encode(), int(reports))
+
+
 ops = _load()
 _leave_unordered()
+_use_gpus()
 atexit.register(_end_nodes)
