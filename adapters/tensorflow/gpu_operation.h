@@ -21,6 +21,10 @@ class GpuCaller {
   virtual void completed(hvd_handle handle, const Ending& ending) = 0;
 };
 
+/// From now on, operations complete when the GPU is done: the loss of a rank before that is an
+/// error of the operation. Any thread.
+void wait_for_gpus(bool waits);
+
 /// Submits a request without callbacks. On an error, the caller is not called.
 hvd_status submit_on_gpu(hvd_request request, GpuCaller& caller);
 

@@ -7,6 +7,7 @@
 #include "adapters/tensorflow/definitions.h"
 #include "adapters/tensorflow/done.h"
 #include "adapters/tensorflow/gpu.h"
+#include "adapters/tensorflow/gpu_operation.h"
 #include "adapters/tensorflow/kernels.h"
 #include "horovod/horovod.h"
 
@@ -50,6 +51,11 @@ extern "C" HVD_API const char* hvd_tensorflow_use_gpus(const char* version, int 
     return hvd::tf::register_gpu_kernels();
   }());
   return text.c_str();
+}
+
+/// 1: operations on GPUs complete when the GPU is done; 0: when they are queued there.
+extern "C" HVD_API void hvd_tensorflow_wait_for_gpus(int waits) {
+  hvd::tf::wait_for_gpus(waits != 0);
 }
 
 /// For tests: see Streams.

@@ -53,6 +53,12 @@ def closed_stream() -> Iterator[None]:
         device.stand_in_open()
 
 
+def wait_for_gpus(waits: bool) -> None:
+    from horovod.tensorflow._library import PATH
+
+    ctypes.CDLL(PATH).hvd_tensorflow_wait_for_gpus(int(waits))
+
+
 def choose(streams: Streams) -> None:
     """How the kernels find their stream from now on."""
     from horovod.tensorflow._library import PATH

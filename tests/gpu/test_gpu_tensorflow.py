@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from gpu_ranks import needs_stand_ins, on_ranks, run_job, tell
-from stand_in_tensorflow import Streams, choose, closed_stream, load, select_gpu
+from stand_in_tensorflow import Streams, choose, closed_stream, load, select_gpu, wait_for_gpus
 
 from horovod.common._extension import core
 
@@ -165,6 +165,32 @@ def test_the_stream_of_tensorflow_waits_for_the_result_and_the_host_does_not() -
         assert not results
     thread.join()
     np.testing.assert_array_equal(results[0].numpy(), np.ones(1000))
+
+
+@on_ranks(1, **TENSORFLOW)
+def test_operations_of_elastic_jobs_end_when_the_gpu_is_done() -> None:
+    _, hvd = load()
+    x = on_gpu(np.ones(1000, np.float32))
+    for waits in (False, True):
+        wait_for_gpus(waits)
+        before = core.counters()["batches.nccl"]
+        done = threading.Event()
+
+        def reduce(done: threading.Event = done) -> None:
+            eagerly(lambda t: hvd.allreduce(t, op=hvd.Sum, name="done"), x)
+            done.set()
+
+        with closed_stream():
+            thread = threading.Thread(target=reduce)
+            thread.start()
+            if waits:
+                while core.counters()["batches.nccl"] == before:
+                    time.sleep(0.001)
+                assert not done.wait(0.05)
+            else:
+                done.wait()
+        thread.join()
+    wait_for_gpus(False)
 
 
 @on_ranks(*EVERYWHERE, **TENSORFLOW)

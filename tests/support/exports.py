@@ -13,7 +13,8 @@ HEADER = ROOT / "include" / "horovod" / "horovod.h"
 PLUGINS = {"libhorovod_mpi_openmpi", "libhorovod_mpi_mpich"}
 ADAPTERS = {
     "libhorovod_tensorflow": {
-        f"hvd_tensorflow_{name}" for name in ("choose_streams", "drain", "problem", "use_gpus")
+        f"hvd_tensorflow_{name}"
+        for name in ("choose_streams", "drain", "problem", "use_gpus", "wait_for_gpus")
     },
     "libhorovod_jax": {"hvd_jax_collective", "hvd_jax_drain"},
     "libhorovod_mxnet": {

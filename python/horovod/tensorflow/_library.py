@@ -112,6 +112,9 @@ def _use_gpus() -> None:
     use.restype = ctypes.c_char_p
     reports = os.environ.get("HOROVOD_LOG_LEVEL", "").lower() in ("trace", "debug", "info")
     use(tf.__version__.encode(), int(reports))
+    # What an elastic job saves must not contain the result of an operation that a loss has ended.
+    if os.environ.get("HOROVOD_ELASTIC", "0").lower() in ("1", "true", "yes", "on"):
+        ctypes.CDLL(PATH).hvd_tensorflow_wait_for_gpus(1)
 
 
 ops = _load()
