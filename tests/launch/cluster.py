@@ -6,8 +6,10 @@ same address everywhere, and a wire to the others. Only the wire is of use. All 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -224,6 +226,12 @@ class Cluster:
         pid_file = self.folder / f"sshd{host}.pid"
         own = {int(pid_file.read_text())} if pid_file.exists() else set()
         return {int(word) for word in listed.stdout.split()} - own
+
+    def kill_all(self, host: int) -> None:
+        """Some end with the first that is killed."""
+        for pid in self.processes(host):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def hosts(*slots: int) -> str:

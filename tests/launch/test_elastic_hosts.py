@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -45,8 +43,7 @@ def test_a_lost_host_is_left_behind(cluster: Cluster, tmp_path: Path) -> None:
     command = training(tmp_path, deed, "generation >= 1 and step >= 30")
     process = cluster.start("-np", "4", "--min-np", "2", "-H", hosts(2, 2), *command, cwd=tmp_path)
     wait_until((tmp_path / "ready").exists, "step 10")
-    for pid in cluster.processes(2):
-        os.kill(pid, signal.SIGKILL)
+    cluster.kill_all(2)
     result = ended(process)
     assert result.code == 0, result.err
     assert any(line.startswith(f"{address(2)} was lost with ranks 2, 3") for line in result.said)
@@ -103,8 +100,7 @@ def test_a_lost_host_is_connected_to_again_after_its_cooldown(
     flags = ("-np", "4", "--min-np", "2", "-H", hosts(2, 2), "--blacklist-cooldown-range", "1", "2")
     process = cluster.start(*flags, *command, cwd=tmp_path)
     wait_until((tmp_path / "ready").exists, "step 10")
-    for pid in cluster.processes(2):
-        os.kill(pid, signal.SIGKILL)
+    cluster.kill_all(2)
     result = ended(process)
     assert result.code == 0, result.err
     found = entries(result)
