@@ -17,7 +17,7 @@ from horovod.common.exceptions import HorovodMismatchError
 from horovod.torch.distributed._errors import DistributedError
 
 
-@on_ranks(3, fresh=True)  # torch names the groups by how many this process is in
+@on_ranks(3, fresh=True)  # torch names later groups by how many this process is in
 def test_other_ranks_need_not_call_new_group() -> None:
     dist.init_process_group("hvd")
     if hvd.rank() == 0:  # meanwhile the others create groups and use them
@@ -52,12 +52,16 @@ def test_a_group_is_split_by_the_ranks_of_each_part() -> None:
     assert (part.size(), part.rank()) == (len(own), own.index(rank))
     assert (part.group_name, part.group_desc) == (f"part of {own}", "a part")
     assert summed(part) == sum(own)
-    if len(own) == 1:
-        return
+    if len(own) > 1:
+        split_again(part, sum(own))
+    dist.barrier()  # a rank that ends would end the job of the others
+
+
+def split_again(part: Any, whole: float) -> None:
     second = part.split_group([1], group_name="second")  # ranks count in the group that is split
-    assert (second is None) == (rank == 0)
-    assert second is None or summed(second) == rank
-    assert summed(part) == sum(own)
+    assert (second is None) == (hvd.rank() == 0)
+    assert second is None or summed(second) == hvd.rank()
+    assert summed(part) == whole
 
 
 @on_ranks(3)
@@ -105,8 +109,12 @@ def test_sizes_of_all_to_all_are_compared_in_other_groups() -> None:
     rank = hvd.rank()
     both()
     pair = dist.new_group([1, 2])
-    if rank == 0:
-        return
+    if rank != 0:
+        deal_wrongly(pair, rank)
+    dist.barrier()  # a rank that ends would end the job of the others
+
+
+def deal_wrongly(pair: Any, rank: int) -> None:
     dealt, splits = torch.empty(4), [[1, 2], [3, 2]][rank - 1]
     with (
         pytest.raises(HorovodMismatchError, match="1 expects 2 rows from rank 1, which has sent 1")
