@@ -23,6 +23,12 @@ class ProcessGroupHorovod(Operations, _Base):  # type: ignore[misc]
     """A group of ranks of torch.distributed. Scripts get it from `init_process_group("hvd")` and
     `new_group`, and use the functions of torch.distributed."""
 
+    # What torch asks the backend of a device, which is the group itself: see `_get_backend`.
+    supports_coalescing = False
+    supports_shrinking = False
+    supports_splitting = False
+    supports_time_estimate = False
+
     def __init__(self, members: Members, on_shutdown: Callable[[], None]) -> None:
         """`on_shutdown`: called when torch destroys the group."""
         super().__init__(members.rank, len(members.ranks))
@@ -77,6 +83,18 @@ class ProcessGroupHorovod(Operations, _Base):  # type: ignore[misc]
 
     def _get_backend_name(self) -> str:
         return "hvd"
+
+    def _get_backend(self, device: torch.device) -> ProcessGroupHorovod:
+        """Raises: RuntimeError, as torch does, if the group has none for `device`."""
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(
+                f"the backend hvd moves tensors in host memory only, not on {device}"
+            )
+        return self
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        del device
+        return False
 
     def getGroupName(self) -> str:  # noqa: N802
         return self._name
