@@ -17,7 +17,7 @@ from horovod.common.exceptions import HorovodMismatchError
 from horovod.torch.distributed._errors import DistributedError
 
 
-@on_ranks(3, fresh=True)  # torch names later groups by how many this process is in
+@on_ranks(3, fresh=True)  # torch names later groups by how many this process has created
 def test_other_ranks_need_not_call_new_group() -> None:
     dist.init_process_group("hvd")
     if hvd.rank() == 0:  # meanwhile the others create groups and use them
@@ -28,6 +28,9 @@ def test_other_ranks_need_not_call_new_group() -> None:
             movements_in(pair, [1, 2])
         if hvd.rank() == 2:
             dist.send(torch.empty(1), 0)
+    first = [0, 1]
+    if hvd.rank() in first:  # of which rank 1 is in more groups than rank 0
+        movements_in(dist.new_group(first, use_local_synchronization=True), first)
     outer = dist.new_group([0, 2])
     if hvd.rank() != 1:
         movements_in(outer, [0, 2])

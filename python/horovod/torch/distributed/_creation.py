@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.distributed import distributed_c10d
+
 from horovod.common import front
 from horovod.common._extension import core
 from horovod.common._job import Job
@@ -24,7 +26,9 @@ def create(options: Any) -> ProcessGroupHorovod:
         _start(options)
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     _check_rank(ranks[options.group_rank])
-    members = meet_members(options.store, ranks, options.timeout, options.group_id)
+    # The store of another group has a prefix, which may differ between its ranks.
+    store = options.store if is_default else distributed_c10d._get_default_store()
+    members = meet_members(store, ranks, options.timeout, options.group_id, is_world=is_default)
 
     def on_shutdown() -> None:
         members.lane.close()

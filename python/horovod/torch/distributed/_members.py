@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-
-import torch.distributed.distributed_c10d
 
 from horovod.common._extension import core
 from horovod.common.process_sets import global_process_set, registered_set
@@ -18,16 +17,19 @@ from horovod.torch.distributed._messages import Messages
 from horovod.torch.distributed._negotiated import Negotiated
 from horovod.torch.distributed._ordered import Ordered
 
-_PrefixStore: Any = torch.distributed.distributed_c10d.PrefixStore
+#: That of all groups of the world in torch.
+_WORLD = "0"
+_LONGEST_NAME = 40
 
-#: How many groups this process has created, by generation, name and ranks.
-_created: Counter[tuple[Any, ...]] = Counter()
+#: How many groups this process has created, by generation and name.
+_created: Counter[tuple[int, str]] = Counter()
 
 
 @dataclass(frozen=True)
 class Members:
-    """`rank`: of this process, in the group. `ranks`: all of them, global. `name`: in torch.
-    `store`: that of the group in torch, which may have the keys of earlier groups."""
+    """`rank`: of this process, in the group. `ranks`: all of them, global. `name`: in torch, where
+    it may differ between the ranks. `store`: that of the world, which may have the keys of earlier
+    groups."""
 
     rank: int
     ranks: list[int]
@@ -38,35 +40,33 @@ class Members:
     messages: Messages
 
     def split(
-        self,
-        ranks: Sequence[int],
-        timeout: timedelta | None,
-        name: str | None,
-        store: Any = None,
+        self, ranks: Sequence[int], timeout: timedelta | None, name: str | None
     ) -> Members | None:
         """Returns those of a group of `ranks`, which count in this one; None on other ranks.
-        Collective over `ranks`. `store`: None: a part of that of this group."""
+        Collective over `ranks`."""
         if self.rank not in ranks:
             return None
         chosen = [self.ranks[rank] for rank in ranks]
         name = name or f"{self.name}:split:{'-'.join(map(str, ranks))}"
-        if store is None:
-            store = _PrefixStore(f"{name}/", self.store)
-        return meet_members(store, chosen, timeout or self.meetings.timeout, name)
+        limit = timeout or self.meetings.timeout
+        return meet_members(self.store, chosen, limit, name, is_world=False)
 
 
-def meet_members(store: Any, ranks: list[int], timeout: timedelta, group_id: str) -> Members:
+def meet_members(
+    store: Any, ranks: list[int], timeout: timedelta, torch_name: str, *, is_world: bool
+) -> Members:
     """Returns the members of a new group. Collective over `ranks`, of which this process is one.
+    `store`: that of the world in torch. `is_world`: whether the group is the world.
 
     Raises: ValueError if the ranks are not those of the job.
     """
     _check_ranks(ranks)
     world = core.world()
     rank = ranks.index(world.rank)
-    name = _short(group_id)
-    meetings = Meetings(store, world.rank, ranks, timeout, _life(world.generation, name, ranks))
+    name, life = _identity(world.generation, _WORLD if is_world else _text(ranks))
+    meetings = Meetings(store, world.rank, ranks, timeout, life)
     messages = Messages(name, rank, meetings)
-    return Members(rank, ranks, group_id, store, _lane(name, meetings), meetings, messages)
+    return Members(rank, ranks, torch_name, store, _lane(name, meetings), meetings, messages)
 
 
 def _check_ranks(ranks: list[int]) -> None:
@@ -83,12 +83,27 @@ def _check_ranks(ranks: list[int]) -> None:
         )
 
 
-def _life(generation: int, name: str, ranks: list[int]) -> str:
-    """Returns what distinguishes this group from earlier ones in the same store, which may outlive
-    the job. All members have created the group equally often."""
-    key = (generation, name, tuple(ranks))
-    _created[key] += 1
-    return f"{generation}.{_created[key]}"
+def _identity(generation: int, text: str) -> tuple[str, str]:
+    """Returns the name of a new group, which describes its ranks as `text`, and what distinguishes
+    it from all others in the store, which may outlive the job.
+
+    The names of torch do neither: some count the groups that this process has created, of which
+    other members may have created more or fewer. All members have created those of the same ranks
+    equally often.
+    """
+    _created[generation, text] += 1
+    number = _created[generation, text]
+    name = text if number == 1 or text == _WORLD else f"{text}.{number}"
+    return name, f"{generation}.{text}.{number}"
+
+
+def _text(ranks: list[int]) -> str:
+    """Returns a short text for `ranks`, which differs from that of other ranks."""
+    text = "ranks-" + "-".join(map(str, ranks))
+    if len(text) <= _LONGEST_NAME:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"ranks-{ranks[0]}-to-{ranks[-1]}-{digest}"
 
 
 def _lane(name: str, meetings: Meetings) -> Lane:
@@ -100,8 +115,3 @@ def _lane(name: str, meetings: Meetings) -> Lane:
         return Negotiated(name, process_set, meetings)
     meetings.meet("group", f"new_group({ranks})")
     return Ordered(name, meetings)
-
-
-def _short(group_id: str) -> str:
-    """Returns the name of a group for messages. torch calls the world "0" or "default_pg"."""
-    return str(group_id).removeprefix("default_pg").strip("/") or "0"
