@@ -178,7 +178,10 @@ def end_by_a_timeout(rank: int, store: dist.Store) -> None:
     from horovod.common.exceptions import HorovodInternalError
 
     world = begun(rank, store)
-    if has_torch("2.3"):
+    if has_torch("2.14"):
+        with pytest.warns(FutureWarning, match="deprecated"):
+            distributed_c10d._set_pg_timeout(timedelta(seconds=4), world)
+    elif has_torch("2.3"):
         with pytest.warns(UserWarning, match="only supported for either nccl or gloo"):
             distributed_c10d._set_pg_timeout(timedelta(seconds=4), world)
     else:
