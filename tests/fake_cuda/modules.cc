@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/device/kernels/copy_scale.cu"
+#include "core/device/kernels/reduce.cu"
 #include "tests/fake_cuda/state.h"
 
 namespace {
@@ -12,6 +13,7 @@ namespace {
 using fake::state;
 using hvd::device::Piece;
 using hvd::device::Pieces;
+using hvd::device::Sources;
 
 struct GridSize {
   unsigned blocks_x, blocks_y, threads;
@@ -46,10 +48,18 @@ Task task_of(const GridSize& size, void** addresses) {
   return task_of<kernel>(kernel, size, addresses);
 }
 
+struct KernelRow;
+std::vector<fake::Access> accesses_of_pieces(const KernelRow& kernel, unsigned rows,
+                                             void** arguments);
+std::vector<fake::Access> accesses_of_sources(const KernelRow& kernel, unsigned rows,
+                                              void** arguments);
+
 struct KernelRow {
   const char* name;
   Task (*task)(const GridSize&, void**);
   size_t read_bytes, written_bytes;  ///< per element
+  std::vector<fake::Access> (*accesses)(const KernelRow&, unsigned rows,
+                                        void** arguments) = accesses_of_pieces;
 };
 constexpr KernelRow kKernels[] = {
     {"hvd_copy", task_of<hvd_copy>, 1, 1},
@@ -61,9 +71,18 @@ constexpr KernelRow kKernels[] = {
     {"hvd_scale_f32_bf16", task_of<hvd_scale_f32_bf16>, 4, 2},
     {"hvd_scale_f16_f32", task_of<hvd_scale_f16_f32>, 2, 4},
     {"hvd_scale_bf16_f32", task_of<hvd_scale_bf16_f32>, 2, 4},
+    {"hvd_reduce_f32", task_of<hvd_reduce_f32>, 4, 4, accesses_of_sources},
+    {"hvd_reduce_f64", task_of<hvd_reduce_f64>, 8, 8, accesses_of_sources},
+    {"hvd_reduce_f16", task_of<hvd_reduce_f16>, 2, 2, accesses_of_sources},
+    {"hvd_reduce_bf16", task_of<hvd_reduce_bf16>, 2, 2, accesses_of_sources},
+    {"hvd_reduce_i8", task_of<hvd_reduce_i8>, 1, 1, accesses_of_sources},
+    {"hvd_reduce_u8", task_of<hvd_reduce_u8>, 1, 1, accesses_of_sources},
+    {"hvd_reduce_i32", task_of<hvd_reduce_i32>, 4, 4, accesses_of_sources},
+    {"hvd_reduce_i64", task_of<hvd_reduce_i64>, 8, 8, accesses_of_sources},
 };
 
-std::vector<fake::Access> accesses_of(const KernelRow& kernel, unsigned rows, void** arguments) {
+std::vector<fake::Access> accesses_of_pieces(const KernelRow& kernel, unsigned rows,
+                                             void** arguments) {
   const auto& pieces = *static_cast<const Pieces*>(arguments[0]);
   std::vector<fake::Access> accesses;
   for (unsigned row = 0; row < rows; ++row) {
@@ -71,6 +90,15 @@ std::vector<fake::Access> accesses_of(const KernelRow& kernel, unsigned rows, vo
     accesses.push_back({piece.from, piece.count * kernel.read_bytes, false});
     accesses.push_back({piece.to, piece.count * kernel.written_bytes, true});
   }
+  return accesses;
+}
+
+std::vector<fake::Access> accesses_of_sources(const KernelRow& kernel, unsigned, void** arguments) {
+  const auto& all = *static_cast<const Sources*>(arguments[0]);
+  std::vector<fake::Access> accesses;
+  for (unsigned i = 0; i < all.sources; ++i)
+    accesses.push_back({all.from[i], all.count * kernel.read_bytes, false});
+  accesses.push_back({all.to, all.count * kernel.written_bytes, true});
   return accesses;
 }
 
@@ -154,7 +182,7 @@ FAKE_EXPORT Result cuLaunchKernel(FunctionHandle function, unsigned grid_x, unsi
   if (!simulated) fake::misuse("a launch of this form is not simulated");
   if (grid_x == 0 || grid_y == 0 || block_x == 0 || block_x > 1024) return kInvalidValue;
   const KernelRow& kernel = *function->kernel;
-  fake::enqueue(stream, kernel.name, accesses_of(kernel, grid_y, parameters),
+  fake::enqueue(stream, kernel.name, kernel.accesses(kernel, grid_y, parameters),
                 kernel.task({grid_x, grid_y, block_x}, parameters));
   return kSuccess;
 }

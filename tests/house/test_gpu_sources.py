@@ -18,22 +18,27 @@ DEVICE = ROOT / "core" / "device"
 HEADERS = ("nvidia/*/include", "tensorflow/include/external/cuda_*/include")
 
 
-def test_the_ptx_is_compiled_from_the_source() -> None:
+@pytest.mark.parametrize("name", kernels.NAMES)
+def test_the_ptx_is_compiled_from_the_source(name: str) -> None:
     """`./dev kernels` writes it."""
     if not kernels.has_compiler():
         pytest.skip(f"{kernels.COMPILER} is not installed")
-    assert kernels.PTX.read_text() == kernels.compiled()
+    assert kernels.ptx_of(name).read_text() == kernels.compiled(name)
 
 
-def test_the_ptx_suits_old_drivers_and_gpus() -> None:
-    ptx = kernels.PTX.read_text()
+@pytest.mark.parametrize("name", kernels.NAMES)
+def test_the_ptx_suits_old_drivers_and_gpus(name: str) -> None:
+    ptx = kernels.ptx_of(name).read_text()
     assert ".version 6.0\n.target sm_70\n" in ptx
     assert ".local" not in ptx, "a kernel keeps an array in memory"
 
 
-def test_every_kernel_that_is_launched_is_in_the_ptx() -> None:
-    launched = re.findall(r'\{"(hvd_\w+)"', (DEVICE / "copy_kernels.cc").read_text())
-    entries = re.findall(r"\.visible \.entry (\w+)\(", kernels.PTX.read_text())
+@pytest.mark.parametrize(
+    ("source", "name"), [("copy_kernels.cc", "copy_scale"), ("reduce_kernels.cc", "reduce")]
+)
+def test_every_kernel_that_is_launched_is_in_the_ptx(source: str, name: str) -> None:
+    launched = re.findall(r'"(hvd_\w+)"', (DEVICE / source).read_text())
+    entries = re.findall(r"\.visible \.entry (\w+)\(", kernels.ptx_of(name).read_text())
     assert launched and sorted(launched) == sorted(entries)
 
 

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from test_layers import GENERATED
 
 from devtool.paths import ROOT, files_below, venv_program
 
@@ -39,7 +40,7 @@ def test_nothing_in_it_includes_a_file_that_is_left_out(unpacked: Path) -> None:
         if path.suffix in (".cc", ".h"):
             for name in INCLUDE.findall(path.read_text()):
                 if name.startswith(FOLDERS):
-                    sources = (unpacked / name, unpacked / f"{name}.in")
+                    sources = (unpacked / name, unpacked / GENERATED.get(name, f"{name}.in"))
                     assert any(source.is_file() for source in sources), f"{path} includes {name}"
 
 

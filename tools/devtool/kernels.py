@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from pathlib import Path
 
 from devtool.paths import ROOT
 from devtool.process import Failed
 
 FOLDER = ROOT / "core" / "device" / "kernels"
-SOURCE = FOLDER / "copy_scale.cu"
-PTX = FOLDER / "copy_scale.ptx"
+#: Each NAME.cu is compiled to NAME.ptx.
+NAMES = ("copy_scale", "reduce")
 #: Another version writes another text.
 COMPILER = "clang++-19"
 #: PTX 6.0 for sm_70: any driver since CUDA 9.0, and any GPU since Volta.
@@ -23,15 +24,19 @@ def has_compiler() -> bool:
     return shutil.which(COMPILER) is not None
 
 
-def compiled() -> str:
-    """Returns the PTX of the kernels. Raises Failed."""
+def ptx_of(name: str) -> Path:
+    return FOLDER / f"{name}.ptx"
+
+
+def compiled(name: str) -> str:
+    """Returns the PTX of the kernels in a source. Raises Failed."""
     if not has_compiler():
         raise Failed(f"{COMPILER} is not installed (Debian: apt install clang-19)")
     # If the compiler sees a CUDA toolkit, it raises the version of PTX.
     with tempfile.TemporaryDirectory() as no_toolkit:
         device = ["-x", "cuda", "--cuda-device-only", f"--cuda-path={no_toolkit}"]
         device += ["-nocudainc", "-nocudalib", *TARGET]
-        command = [COMPILER, *device, *OPTIONS, "-S", str(SOURCE), "-o", "-"]
+        command = [COMPILER, *device, *OPTIONS, "-S", str(FOLDER / f"{name}.cu"), "-o", "-"]
         ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode != 0:
         raise Failed(f"`{' '.join(command)}` failed: {ended.stderr}")

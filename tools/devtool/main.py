@@ -161,7 +161,8 @@ def bench(rest: list[str]) -> int:
 
 
 def gpu_kernels(rest: list[str]) -> int:
-    kernels.PTX.write_text(kernels.compiled())
+    for name in kernels.NAMES:
+        kernels.ptx_of(name).write_text(kernels.compiled(name))
     return 0
 
 

@@ -5,52 +5,12 @@
 // equally far from such a boundary. Otherwise it moves single elements; hvd_copy then moves 4 or 2
 // bytes, if possible.
 //
-// Compiled to PTX (copy_scale.ptx, see tests/house/test_kernels.py) and, for the stand-in driver of
-// the tests, for the host. `target.h` differs.
+// Compiled to PTX (copy_scale.ptx, see tests/house/test_gpu_sources.py) and, for the stand-in driver
+// of the tests, for the host. `target.h` differs.
+#include "core/device/kernels/numbers.h"
 #include "core/device/kernels/pieces.h"
-#include "target.h"
 
 namespace hvd::device {
-
-typedef unsigned long long u64;
-typedef unsigned int u32;
-typedef unsigned short u16;
-
-struct Float32 {
-  typedef float Stored;
-  typedef float Wide;
-  HVD_DEVICE float widen(float value) { return value; }
-  HVD_DEVICE float narrow(float value) { return value; }
-};
-struct Float64 {
-  typedef double Stored;
-  typedef double Wide;
-  HVD_DEVICE double widen(double value) { return value; }
-  HVD_DEVICE double narrow(double value) { return value; }
-};
-struct Float16 {
-  typedef u16 Stored;
-  typedef float Wide;
-  HVD_DEVICE float widen(u16 bits) { return float_of_half(bits); }
-  HVD_DEVICE u16 narrow(float value) { return half_of_float(value); }
-};
-struct BFloat16 {
-  typedef u16 Stored;
-  typedef float Wide;
-  HVD_DEVICE float widen(u16 bits) {
-    return __builtin_bit_cast(float, static_cast<u32>(bits) << 16);
-  }
-  HVD_DEVICE u16 narrow(float value) {
-    const u32 bits = __builtin_bit_cast(u32, value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<u16>((bits >> 16) | 0x40);  // NaN
-    return static_cast<u16>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-  }
-};
-
-template <class T, int kLanes>
-struct alignas(sizeof(T) * kLanes) Vector {
-  T lane[kLanes];
-};
 
 HVD_DEVICE u64 address_of(const void* pointer) { return reinterpret_cast<u64>(pointer); }
 
@@ -133,9 +93,9 @@ HVD_KERNEL hvd_copy(HVD_ARGUMENT(Pieces) all) {
   copy_units<char>(piece, 0, piece.count);
 }
 
-#define HVD_SCALING_KERNEL(name, From, To, Scaling)                        \
-  HVD_KERNEL name(HVD_ARGUMENT(Pieces) all, HVD_ARGUMENT(Scaling) by) {    \
-    ScalingCopy<From, To, Scaling>::run(all.piece[row()], by);             \
+#define HVD_SCALING_KERNEL(name, From, To, Scaling)                     \
+  HVD_KERNEL name(HVD_ARGUMENT(Pieces) all, HVD_ARGUMENT(Scaling) by) { \
+    ScalingCopy<From, To, Scaling>::run(all.piece[row()], by);          \
   }
 HVD_SCALING_KERNEL(hvd_scale_f32, Float32, Float32, FloatScaling)
 HVD_SCALING_KERNEL(hvd_scale_f64, Float64, Float64, DoubleScaling)
