@@ -77,7 +77,8 @@ inline constexpr KnobRow kKnobRows[] = {
      .choices = kGpuOperations,
      .scope = Scope::agreed,
      .help = "Implementation of operations on GPU memory: nccl is NCCL, host copies through host "
-             "memory, auto selects NCCL if every rank has it and a GPU of its own."},
+             "memory, auto selects NCCL if every rank has it and a GPU of its own, then CUDA IPC "
+             "within one host."},
     {.field = &Knobs::nccl_library,
      .env = "HOROVOD_NCCL_LIBRARY",
      .kind = KnobKind::text,

@@ -16,6 +16,8 @@ std::string_view name_of(Mover mover) {
       return "staged";
     case Mover::hierarchical:
       return "hierarchical";
+    case Mover::ipc:
+      return "ipc";
   }
   HVD_ASSERT(false);
 }

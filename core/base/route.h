@@ -13,8 +13,9 @@ enum class Mover : uint8_t {
   nccl,          ///< NCCL, from GPU to GPU
   staged,        ///< the mover of host memory, with copies from and to the GPU
   hierarchical,  ///< NCCL within each host, `staged` across hosts
+  ipc,           ///< this runtime, between GPUs of one host that share memory (CUDA IPC)
 };
-inline constexpr int kMovers = 5;
+inline constexpr int kMovers = 6;
 std::string_view name_of(Mover mover);
 
 /// The ways of Mover::host. core/blocking/ways.h selects one for each call.

@@ -38,7 +38,9 @@ std::vector<float> ones(size_t bytes) { return std::vector<float>(bytes / sizeof
 TEST_F(GpuLimits, NothingIsAllocatedAfterTheFirstTensor) {
   for (const auto choice : {GpuOperationsChoice::nccl, GpuOperationsChoice::host}) {
     const Mutation mutation;
-    gpu_job(1, test::with(choice), [&](GpuRank& rank) {
+    GpuJobOptions options = test::with(choice);
+    options.nccl.scratch_bytes = 32 * MiB;  // the default may not fit between memory of other tests
+    gpu_job(1, options, [&](GpuRank& rank) {
       auto x = rank.tensor<float>(ones(100)), y = rank.tensor<float>(ones(3 * MiB));
       auto z = rank.tensor<float>(ones(9 * MiB));
       reduce(rank, {&x});

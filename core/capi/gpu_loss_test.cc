@@ -37,13 +37,15 @@ struct Shared {
   }
 };
 
-/// A rank of a job of `size` processes, each with a GPU. Of more than two: process set 1
-/// has ranks 0 and 1.
+enum class Sharing : unsigned char { none, one_gpu };
+
+/// A rank of a job of `size` processes. Of more than two: process set 1 has ranks 0 and 1.
 class Process {
  public:
-  Process(Shared& shared, int rank, int size = 2, const Environment& environment = {})
+  Process(Shared& shared, int rank, int size = 2, const Environment& environment = {},
+          Sharing sharing = Sharing::none)
       : shared_(shared),
-        gpu_(rank, rank),
+        gpu_(rank, sharing == Sharing::one_gpu ? 0 : rank),
         context_(std::make_unique<Context>(environment, 1,
                                            StartOptions{.process_sets = sets(size),
                                                         .world = RankAndSize{rank, size},
@@ -126,6 +128,58 @@ bool sums(Shared& shared, int rank) {
 }
 
 TEST_F(GpuLoss, DataGoesFromProcessToProcess) { EXPECT_TRUE_IN_TWO_PROCESSES(sums); }
+
+// ---- processes that read the memory of each other
+
+bool reads_memory(Shared& shared, int rank, int size) {
+  Process process(shared, rank, size, {}, Sharing::one_gpu);
+  const size_t elements = size_t{3} << 20;  // more than one round
+  std::vector<float> ones(elements, 1.0f);
+  auto x = process.gpu().tensor<float>(ones);
+  bool good = true;
+  for (const float expected : {static_cast<float>(size), static_cast<float>(size * size)}) {
+    const auto done = process.sum("x", x);
+    process.context().wait(*done);
+    good &=
+        done->handle.outcome().text.empty() && x.read() == std::vector<float>(elements, expected);
+  }
+  good &= process.context().counters().batches_by[static_cast<size_t>(Mover::ipc)] == 2;
+  shared.step();
+  shared.await_steps(size);
+  process.end();
+  return good;
+}
+
+TEST_F(GpuLoss, ProcessesOnOneGpuReadTheMemoryOfEachOther) {
+  for (const int size : {2, 4})
+    EXPECT_TRUE_IN_PROCESSES(
+        size, [=](Shared& shared, int rank) { return reads_memory(shared, rank, size); });
+}
+
+/// Rank 1 never packs. It is killed while the others wait for it.
+bool loses_a_rank_that_others_read(Shared& shared, int rank) {
+  Process process(shared, rank, 3, {}, Sharing::one_gpu);
+  GpuRank& gpu = process.gpu();
+  auto x = gpu.tensor<float>(std::vector<float>(1000, 1.0f)), y = gpu.tensor<float>({1});
+  process.context().wait(*process.sum("x", x));
+  if (rank == 1) gpu.framework().queue("for ever", {}, [] { await([] { return false; }); });
+  const auto pending = process.sum("x", x);
+  shared.step();
+  shared.await_steps(rank == 1 ? 3 : 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the others have packed by then
+  if (rank == 1) ::raise(SIGKILL);
+  shared.step();
+  process.context().wait(*pending);
+  const Outcome& outcome = pending->handle.outcome();
+  process.end();
+  gpu.framework().finish();
+  nccl::require_usable_gpu();
+  return outcome.code == Code::peer_lost && outcome.rank == 1 && process.released == 2;
+}
+
+TEST_F(GpuLoss, NoGpuWaitsForAProcessThatIsLost) {
+  EXPECT_TRUE_IN_PROCESSES(3, loses_a_rank_that_others_read);
+}
 
 struct AfterLoss {
   std::shared_ptr<Completion> launched;  ///< both GPUs work on it

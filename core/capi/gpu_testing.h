@@ -163,8 +163,13 @@ class Stderr {
   int pipe_[2] = {-1, -1};
 };
 
+/// Memory for other ranks is never freed, and the GPUs of tests are small.
+inline constexpr size_t kIpcPlaceBytes = 64 * KiB;
+
 struct GpuJobOptions {
-  nccl::NcclOptions nccl{.connect_timeout = std::chrono::seconds(20), .host = "host"};
+  nccl::NcclOptions nccl{.connect_timeout = std::chrono::seconds(20),
+                         .host = "host",
+                         .ipc_place_bytes = kIpcPlaceBytes};
   Knobs knobs{};
   bool one_gpu = false;  ///< all ranks use GPU 0
 };
@@ -177,6 +182,17 @@ inline uint64_t batches_by(GpuRank& rank, Mover mover) {
 inline GpuJobOptions with(GpuOperationsChoice choice) {
   GpuJobOptions made;
   made.nccl.choice = choice;
+  return made;
+}
+
+/// Ranks that have one GPU, so that they share memory.
+inline GpuJobOptions with_ipc(size_t place_bytes = kIpcPlaceBytes,
+                              size_t reduced_by_all_bytes = 0) {
+  GpuJobOptions made;
+  made.nccl.ipc_place_bytes = place_bytes;
+  made.nccl.ipc_reduced_by_all_bytes = reduced_by_all_bytes;
+  made.nccl.ipc_ranks = nccl::IpcMemory::Rank::thread;
+  made.one_gpu = true;
   return made;
 }
 

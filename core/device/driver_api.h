@@ -41,6 +41,7 @@ inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
 inline constexpr Result kInvalidImage = 200;
 inline constexpr Result kInvalidContext = 201;
+inline constexpr Result kPeerAccessUnsupported = 217;
 inline constexpr Result kUnsupportedPtxVersion = 222;
 inline constexpr Result kInvalidHandle = 400;
 inline constexpr Result kNotFound = 500;

@@ -73,6 +73,8 @@ std::string way_text(Mover mover) {
       return "by NCCL";
     case Mover::hierarchical:
       return "by NCCL within each host";
+    case Mover::ipc:
+      return "through shared GPU memory";
     default:
       return "through host memory";
   }

@@ -19,7 +19,8 @@ void visit(const CounterValues& values, See see) {
   see("failed_operations", "", values.failed);
   for (size_t i = 0; i < kWays; ++i)
     see("batches", name_of(static_cast<Way>(i)), values.batches[i]);
-  for (const Mover mover : {Mover::mpi, Mover::nccl, Mover::staged, Mover::hierarchical})
+  for (const Mover mover :
+       {Mover::mpi, Mover::nccl, Mover::staged, Mover::hierarchical, Mover::ipc})
     see("batches", name_of(mover), values.batches_by[static_cast<size_t>(mover)]);
   see("batched_tensors", "", values.tensors);
   see("cycles", "", values.cycles);

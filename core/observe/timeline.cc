@@ -71,6 +71,8 @@ std::string_view prefix_of(Mover mover) {
       return "NCCL_HIERARCHICAL";
     case Mover::staged:
       return "STAGED";
+    case Mover::ipc:
+      return "IPC";
   }
   HVD_ASSERT(false);
 }

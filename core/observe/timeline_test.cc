@@ -137,6 +137,7 @@ TEST_F(TimelineTest, OperationsAreNamedByKindAndMovingByWhoMoves) {
   EXPECT_THAT(words({.kind = Kind::broadcast}, Mover::mpi), ElementsAre("BROADCAST", "MPI_BCAST"));
   EXPECT_THAT(words({.kind = Kind::allreduce}, Mover::hierarchical),
               ElementsAre("ALLREDUCE", "NCCL_HIERARCHICAL_ALLREDUCE"));
+  EXPECT_THAT(words({.kind = Kind::alltoall}, Mover::ipc), ElementsAre("ALLTOALL", "IPC_ALLTOALL"));
 }
 
 TEST_F(TimelineTest, AgreementIsNamedByKindAlsoOfWhatMovesNothing) {

@@ -32,6 +32,7 @@ struct Named {
   int file;
   size_t offset;
   size_t bytes;
+  int gpu;
 };
 static_assert(sizeof(Named) <= sizeof(IpcHandle));
 
@@ -101,7 +102,8 @@ FAKE_EXPORT Result cuIpcGetMemHandle(IpcHandle* handle, DevicePointer address) {
     return kInvalidValue;
   const fake::Arena& arena = fake::current_context()->arena;
   *handle = fake::handle_of({fake::kMemoryMagic, ::getpid(), arena.file(),
-                             arena.offset_of(reinterpret_cast<void*>(address)), block->bytes});
+                             arena.offset_of(reinterpret_cast<void*>(address)), block->bytes,
+                             fake::current_context()->gpu});
   return kSuccess;
 }
 
@@ -111,6 +113,8 @@ FAKE_EXPORT Result cuIpcOpenMemHandle_v2(DevicePointer* address, IpcHandle handl
   std::memcpy(&named, handle.bytes, sizeof(named));
   if (named.magic != fake::kMemoryMagic || flags != kPeerAccessWhenNeeded) return kInvalidValue;
   if (named.process == ::getpid()) return kInvalidContext;
+  const bool is_mig = fake::number("FAKE_CUDA_MIG", 0) != 0;
+  if (is_mig && named.gpu != fake::current_context()->gpu) return kPeerAccessUnsupported;
   const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = named.offset / page * page, skipped = named.offset - begin;
   void* const memory = fake::map_of(named, begin, skipped + named.bytes);
@@ -140,7 +144,8 @@ FAKE_EXPORT Result cuIpcCloseMemHandle(DevicePointer address) {
 FAKE_EXPORT Result cuIpcGetEventHandle(IpcHandle* handle, EventHandle event) {
   FAKE_CALL(cuIpcGetEventHandle);
   if (fake::checked(event)->shared == nullptr || event->imported) return kInvalidValue;
-  *handle = fake::handle_of({fake::kEventMagic, ::getpid(), event->shared_file, 0, sizeof(Shared)});
+  *handle =
+      fake::handle_of({fake::kEventMagic, ::getpid(), event->shared_file, 0, sizeof(Shared), 0});
   return kSuccess;
 }
 

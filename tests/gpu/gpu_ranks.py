@@ -67,8 +67,6 @@ needs_device = pytest.mark.skipif(
 def start(size: int, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> Job:
     if not is_on_gpu():
         environment = {**ENVIRONMENT, **environment}
-    elif size > 1:
-        environment = {"HOROVOD_GPU_OPERATIONS": "host", **environment}
     return start_job(size, HERE / "gpu_rank_main.py", arguments, folder, environment, JOB_SECONDS)
 
 

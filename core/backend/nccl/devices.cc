@@ -36,7 +36,7 @@ void Devices::load_nccl() {
     nccl_ = std::move(search.nccl);
   else
     log(LogLevel::warning,
-        search.why + ". Until then, GPU tensors are copied through host memory, which is slower");
+        search.why + ". Until then, GPU tensors are moved without NCCL, which is slower");
 }
 
 std::shared_ptr<Gpu> Devices::gpu() const {

@@ -148,6 +148,7 @@ struct Endings::State {
     const OnGpu current(remains.gpu->context());
     while (!remains.gpu->idle()) pause();
     remains.movers.clear();
+    remains.memory.reset();
   }
 
   /// Errors are ignored: nothing else can be done with the communicator.

@@ -19,8 +19,9 @@ struct Remains {
   std::shared_ptr<const device::Nccl> nccl{};
   std::vector<device::CommHandle> communicators{};
   std::vector<std::unique_ptr<Mover>> movers{};  ///< destroyed when the GPU has ended their work
+  std::shared_ptr<const void> memory{};          ///< the same
 
-  bool empty() const { return communicators.empty() && movers.empty(); }
+  bool empty() const { return communicators.empty() && movers.empty() && !memory; }
 };
 
 enum class EndingKind : unsigned char {

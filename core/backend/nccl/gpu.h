@@ -37,6 +37,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Gpu(std::shared_ptr<const device::Driver> driver, int index);
 
   const device::Driver& driver() const { return *driver_; }
+  const std::shared_ptr<const device::Driver>& shared_driver() const { return driver_; }
   const device::PrimaryContext& context() const { return context_; }
   int index() const { return context_.index(); }
   device::StreamHandle stream() const { return stream_.handle(); }

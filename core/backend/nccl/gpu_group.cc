@@ -24,11 +24,23 @@ const device::UniqueId& unique_id(const device::Nccl& nccl, std::optional<device
 std::unique_ptr<Run> GpuGroup::meet(Backend& host, GroupLevels& groups, const Batch& batch,
                                     const Gpu* gpu) {
   rank_ = groups.all->rank();
+  if (state_ == State::cards) return exchange_cards(host, groups, batch, gpu);
+  return ipc_meeting({.gpu = devices_.gpu(),
+                      .place_bytes = options_.ipc_place_bytes,
+                      .kind = options_.ipc_ranks,
+                      .ranks = ranks_,
+                      .rank = rank_,
+                      .sequence = batch.sequence},
+                     ipc_, answers_, host, groups);
+}
+
+std::unique_ptr<Run> GpuGroup::exchange_cards(Backend& host, GroupLevels& groups,
+                                              const Batch& batch, const Gpu* gpu) {
   own_ = own_card(groups, gpu);
   cards_.assign(ranks_.size(), {});
   Batch exchange{.sequence = batch.sequence,
                  .operation = {.kind = OperationKind::allgather, .dtype = DType::uint8},
-                 .part = part_of(PartOfBatch::meeting)};
+                 .part = part_of_meeting(MeetingPart::cards)};
   exchange.tensors.push_back({.input = reinterpret_cast<const std::byte*>(&own_),
                               .output = reinterpret_cast<std::byte*>(cards_.data()),
                               .shape = {1, static_cast<int64_t>(sizeof(Card))}});
@@ -57,15 +69,44 @@ Card GpuGroup::own_card(const GroupLevels& groups, const Gpu* gpu) {
   return card;
 }
 
-void GpuGroup::take_decision() {
+bool GpuGroup::take_decision() {
+  if (state_ == State::cards) return decide_by_cards();
+  decide_by_answers();
+  return false;
+}
+
+bool GpuGroup::decide_by_cards() {
   Decision made = decide(cards_, ranks_, options_.choice);
   if (!made.error.empty()) fail(Code::invalid_argument, made.error);
-  if (!made.warning.empty() && rank_ == 0) log(LogLevel::warning, made.warning);
-  if (!made.is_final) return;
-  if (rank_ == 0)
-    log(LogLevel::info, fmt::format("gpu group ranks={} way={}", fmt::join(ranks_, ","),
-                                    name_of(made.by_nccl ? hvd::Mover::nccl : hvd::Mover::staged)));
+  if (!made.is_final) return false;
   decision_ = std::move(made);
+  state_ = decision_->may_share_memory ? State::memory : State::settled;
+  if (state_ == State::settled) report(decision_->by_nccl ? hvd::Mover::nccl : hvd::Mover::staged);
+  return state_ == State::memory;
+}
+
+void GpuGroup::decide_by_answers() {
+  const std::string why_not = why_not_mapped(answers_, ranks_);
+  shares_memory_ = why_not.empty();
+  state_ = State::settled;
+  if (!shares_memory_ && rank_ == 0)
+    log(LogLevel::warning,
+        fmt::format("the ranks {} cannot read each other's GPU memory: {}. GPU tensors are copied "
+                    "through host memory, which is slower",
+                    fmt::join(ranks_, ", "), why_not));
+  report(shares_memory_ ? hvd::Mover::ipc : hvd::Mover::staged);
+}
+
+void GpuGroup::report(hvd::Mover mover) const {
+  if (rank_ != 0) return;
+  const char* const instead = mover == hvd::Mover::ipc
+                                  ? "the ranks read each other's GPU memory (CUDA IPC)"
+                                  : "GPU tensors are copied through host memory";
+  if (!decision_->why.empty())
+    log(LogLevel::warning,
+        fmt::format("{}. Until then, {}, which is slower", decision_->why, instead));
+  log(LogLevel::info,
+      fmt::format("gpu group ranks={} way={}", fmt::join(ranks_, ","), name_of(mover)));
 }
 
 Communicator* GpuGroup::connected(Level level, const GroupLevels& groups) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device/kernels/sources.h"
 #include "core/device/messages.h"
 
 namespace hvd::nccl {
@@ -10,12 +11,14 @@ namespace {
 /// From this version on, NCCL can have several ranks on one GPU.
 constexpr int kSharingNccl = 23000;
 
-std::string staged_text(const std::string& why) {
-  return why + ". Until then, GPU tensors are copied through host memory, which is slower";
-}
-
 bool may_share(const Card& card) {
   return card.nccl_version >= kSharingNccl && card.may_share != 0;
+}
+
+bool are_on_one_host(std::span<const Card> cards) {
+  const auto is_here = [&](const Card& card) { return card.host.get() == cards[0].host.get(); };
+  return cards.size() > 1 && cards.size() <= device::kMaxSources &&
+         std::ranges::all_of(cards, is_here);
 }
 
 std::string shared_gpus(std::span<const Card> cards, const std::vector<int>& ranks) {
@@ -43,10 +46,10 @@ Decision decide(std::span<const Card> cards, const std::vector<int>& ranks,
   const std::string sharing =
       std::ranges::all_of(cards, may_share) ? "" : shared_gpus(cards, ranks);
   const std::string why = lacking ? differing : sharing;
-  if (lacking && why.empty()) return {};  // no rank has it, and each has said so
-  if (why.empty()) return {.by_nccl = true};
-  if (choice == GpuOperationsChoice::nccl) return {.error = why};
-  return {.warning = staged_text(why)};
+  const bool is_missing = lacking && why.empty();  // on all ranks, and each has said so
+  if (why.empty() && !is_missing) return {.by_nccl = true};
+  if (choice == GpuOperationsChoice::nccl && !is_missing) return {.error = why};
+  return {.may_share_memory = are_on_one_host(cards), .why = why};
 }
 
 }  // namespace hvd::nccl

@@ -1,5 +1,6 @@
 // What the ranks of a group tell each other at its first batch on GPUs, and what follows from it:
-// whether NCCL moves its tensors. Pure, so every rank comes to the same result.
+// whether NCCL moves its tensors, or else whether they may share memory. Pure, so every rank comes
+// to the same result.
 #pragma once
 
 #include <array>
@@ -40,9 +41,10 @@ struct Card {
 
 struct Decision {
   bool by_nccl = false;
-  bool is_final = true;   ///< if not, the ranks meet again at the next batch
-  std::string warning{};  ///< why tensors go through host memory
-  std::string error{};    ///< why the job cannot go on
+  bool is_final = true;           ///< if not, the ranks meet again at the next batch
+  bool may_share_memory = false;  ///< not by_nccl: all ranks are on one host
+  std::string why{};              ///< not by_nccl: why not, unless each rank has said so
+  std::string error{};            ///< why the job cannot go on
 };
 
 /// `cards` [size], of the global `ranks`. `choice`: automatic or nccl.

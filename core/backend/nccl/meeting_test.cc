@@ -32,14 +32,14 @@ class Meeting : public ::testing::Test {
 TEST_F(Meeting, EqualRanksUseNccl) {
   const Decision made = decide();
   EXPECT_TRUE(made.by_nccl && made.is_final);
-  EXPECT_EQ(made.warning + made.error, "");
+  EXPECT_EQ(made.why + made.error, "");
 }
 
 TEST_F(Meeting, RanksMeetAgainIfOneHasNoGpuYet) {
   cards_[1].has_gpu = 0;
   const Decision made = decide();
   EXPECT_FALSE(made.by_nccl || made.is_final);
-  EXPECT_EQ(made.warning + made.error, "");
+  EXPECT_EQ(made.why + made.error, "");
 }
 
 TEST_F(Meeting, DifferentVersionsAreAnErrorThatNamesBothRanks) {
@@ -48,22 +48,21 @@ TEST_F(Meeting, DifferentVersionsAreAnErrorThatNamesBothRanks) {
                                     HasSubstr("HOROVOD_NCCL_LIBRARY")));
 }
 
-TEST_F(Meeting, WithoutNcclOnARankTensorsAreStaged) {
+TEST_F(Meeting, WithoutNcclOnARankTheReasonIsGiven) {
   cards_[1].nccl_version = 0;
   const Decision made = decide();
   EXPECT_FALSE(made.by_nccl);
-  EXPECT_THAT(made.warning, AllOf(HasSubstr("rank 4 has NCCL 2.28.9, but rank 5 has no NCCL"),
-                                  HasSubstr("copied through host memory")));
+  EXPECT_THAT(made.why, HasSubstr("rank 4 has NCCL 2.28.9, but rank 5 has no NCCL"));
   EXPECT_THAT(decide(GpuOperationsChoice::nccl).error, HasSubstr("rank 5 has no NCCL"));
   for (Card& card : cards_) card.nccl_version = 0;
-  EXPECT_EQ(decide().warning, "") << "every rank has warned by itself";
+  EXPECT_EQ(decide().why, "") << "every rank has warned by itself";
 }
 
-TEST_F(Meeting, RanksOnOneGpuAreStagedUnlessNcclAllowsIt) {
+TEST_F(Meeting, RanksOnOneGpuDoNotUseNcclUnlessItAllowsThat) {
   cards_[2].uuid = cards_[1].uuid;
   cards_[2].visible.set("1");
   EXPECT_FALSE(decide().by_nccl);
-  EXPECT_THAT(decide().warning,
+  EXPECT_THAT(decide().why,
               HasSubstr("rank 5 (CUDA_VISIBLE_DEVICES not set) and rank 6 (CUDA_VISIBLE_DEVICES "
                         "=1) use the same GPU of host there"));
   EXPECT_THAT(decide(GpuOperationsChoice::nccl).error, HasSubstr("use the same GPU"));
@@ -73,12 +72,24 @@ TEST_F(Meeting, RanksOnOneGpuAreStagedUnlessNcclAllowsIt) {
   EXPECT_TRUE(decide().by_nccl);
   cards_[2].host.set("container");
   for (Card& card : cards_) card.may_share = 0;
-  EXPECT_THAT(decide().warning, HasSubstr("use the same GPU")) << "the UUID is enough";
+  EXPECT_THAT(decide().why, HasSubstr("use the same GPU")) << "the UUID is enough";
   cards_[2].uuid.set("MIG-2");
   cards_[2].bus_id = cards_[1].bus_id;
   EXPECT_TRUE(decide().by_nccl) << "the same place in another host";
   cards_[2].host = cards_[1].host;
-  EXPECT_THAT(decide().warning, HasSubstr("use instances (MIG) of one GPU"));
+  EXPECT_THAT(decide().why, HasSubstr("use instances (MIG) of one GPU"));
+}
+
+TEST_F(Meeting, RanksWithoutNcclMayShareMemoryIfAllAreOnOneHost) {
+  EXPECT_FALSE(decide().may_share_memory) << "they use NCCL";
+  cards_[1].nccl_version = 0;
+  EXPECT_TRUE(decide().may_share_memory);
+  cards_[2].host.set("here");
+  EXPECT_FALSE(decide().may_share_memory);
+  cards_.resize(1);
+  cards_[0].nccl_version = 0;
+  EXPECT_FALSE(nccl::decide(cards_, {4}, GpuOperationsChoice::automatic).may_share_memory)
+      << "there is nothing to share";
 }
 
 }  // namespace

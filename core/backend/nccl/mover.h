@@ -58,6 +58,10 @@ std::unique_ptr<Mover> staged_mover(std::shared_ptr<Gpu> gpu, Backend& host, Gro
 enum class PartOfBatch : uint32_t { meeting, sizes, data };
 inline constexpr uint32_t kPartsOfBatch = 3;
 Batch::Part part_of(PartOfBatch part);
+/// The parts of PartOfBatch::meeting, see gpu_group.h and ipc_meeting.h.
+enum class MeetingPart : uint32_t { cards, memory, answers };
+inline constexpr uint32_t kMeetingParts = 3;
+Batch::Part part_of_meeting(MeetingPart part);
 /// The part of one of `segments` runs that move the data `whole` of a batch.
 Batch::Part part_of_segment(const Batch::Part& whole, size_t index, size_t segments);
 

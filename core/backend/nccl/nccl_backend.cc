@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/backend/host/batch_memory.h"
+#include "core/backend/nccl/ipc_mover.h"
 #include "core/backend/nccl/script.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -72,6 +73,7 @@ class NcclBackend::GpuRun final : public Run {
     return state_ == State::outputs ? Activity::outputs : Activity::data;
   }
   Route route() const override {
+    if (uses_ipc_) return {.mover = Mover::ipc};
     if (!by_nccl()) return {.mover = Mover::staged};
     return {.mover = in_levels() ? Mover::hierarchical : Mover::nccl};
   }
@@ -146,7 +148,7 @@ class NcclBackend::GpuRun final : public Run {
       const Progress progress = host_run_->advance();
       if (progress != Progress::done) return progress;
       host_run_.reset();
-      group_.take_decision();
+      if (group_.take_decision()) return Progress::moved;
     }
     state_ = State::connecting;
     return Progress::moved;
@@ -233,6 +235,7 @@ class NcclBackend::GpuRun final : public Run {
   void start_mover() {
     for (const auto& ready : more_ready_)
       if (ready && gpu_) ready->delay(gpu_->stream());
+    if (start_ipc_mover()) return;
     MoverFacts facts{std::move(batch_),
                      rank_,
                      size_,
@@ -250,6 +253,28 @@ class NcclBackend::GpuRun final : public Run {
                  : staged_mover(gpu_, backend_.host_, groups_, std::move(facts));
   }
 
+  /// Returns false if the batch is moved in another way; the same on all ranks.
+  bool start_ipc_mover() {
+    auto memory = group_.shared_memory();
+    if (!memory || !can_run_on_gpu(batch_.operation, size_) || !ipc_can_move(batch_.operation))
+      return false;
+    IpcFacts rounds{.rank = rank_,
+                    .size = size_,
+                    .rows = rows_,
+                    .place_bytes = memory->place_bytes(),
+                    .reduced_by_all_bytes = backend_.options_.ipc_reduced_by_all_bytes};
+    if (ipc_exchanges(ipc_rounds_of(batch_, rounds)) > kMostIpcExchanges) return false;
+    const Operation operation = batch_.operation;
+    mover_ = ipc_mover({.gpu = gpu_,
+                        .memory = std::move(memory),
+                        .ranks = group_.ranks(),
+                        .batch = std::move(batch_),
+                        .rounds = std::move(rounds)},
+                       backend_.host_, groups_);
+    batch_ = {.operation = operation};
+    return uses_ipc_ = true;
+  }
+
   NcclBackend& backend_;
   GpuGroup& group_;
   GroupLevels& groups_;
@@ -264,7 +289,8 @@ class NcclBackend::GpuRun final : public Run {
   std::vector<int64_t> own_rows_, all_rows_;  ///< while the ranks exchange them
   RowCounts rows_;
   std::vector<std::shared_ptr<const DevicePoint>> more_ready_;  ///< of allocated outputs
-  Communicator* communicator_ = nullptr;                        ///< nullptr: staged
+  Communicator* communicator_ = nullptr;                        ///< nullptr: not by NCCL
+  bool uses_ipc_ = false;
   std::unique_ptr<Run> host_run_;  // destroyed before what it refers to
   std::unique_ptr<hvd::nccl::Mover> mover_;
   State state_ = State::meeting;
@@ -283,7 +309,7 @@ std::unique_ptr<Run> NcclBackend::start(GroupLevels& groups, Batch batch) {
 
 GpuGroup& NcclBackend::group_of(const GroupLevels& groups) {
   const std::vector<int>& ranks = ranks_.at(groups.all.get());
-  return groups_.try_emplace(ranks, options_, devices_, ranks).first->second;
+  return groups_.try_emplace(ranks, options_, devices_, ipc_, ranks).first->second;
 }
 
 Remains NcclBackend::take_remains() {
@@ -293,6 +319,7 @@ Remains NcclBackend::take_remains() {
     remains.communicators.insert(remains.communicators.end(), handles.begin(), handles.end());
   }
   groups_.clear();
+  remains.memory = std::move(ipc_);
   return remains;
 }
 
@@ -307,8 +334,8 @@ void NcclBackend::end_device_work() {
     const OwnBuffers own = own_buffers();
     log(LogLevel::info,
         fmt::format(
-            "gpu batches nccl={} hierarchical={} staged={} buffer bytes device={} pinned={}",
-            batches(hvd::Mover::nccl), batches(hvd::Mover::hierarchical),
+            "gpu batches nccl={} hierarchical={} ipc={} staged={} buffer bytes device={} pinned={}",
+            batches(hvd::Mover::nccl), batches(hvd::Mover::hierarchical), batches(hvd::Mover::ipc),
             batches(hvd::Mover::staged), own.on_device, own.pinned));
   }
   Remains remains = take_remains();
@@ -328,7 +355,9 @@ std::optional<std::chrono::nanoseconds> NcclBackend::poll_interval() const {
 
 OwnBuffers NcclBackend::own_buffers() const {
   const auto gpu = devices_.gpu();
-  return gpu ? gpu->own_buffers() : OwnBuffers{};
+  OwnBuffers own = gpu ? gpu->own_buffers() : OwnBuffers{};
+  if (ipc_) own.on_device += ipc_->bytes();
+  return own;
 }
 
 std::shared_ptr<const DevicePoint> NcclBackend::mark(int index, void* stream) {

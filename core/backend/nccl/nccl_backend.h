@@ -1,6 +1,7 @@
 // The backend for CUDA memory. NCCL moves the tensors if every rank of the group has it and a GPU
-// of its own. Otherwise, and for operations that NCCL lacks, they are copied to pinned memory, and
-// the host backend moves them there (docs/decisions/0056).
+// of its own. Otherwise ranks of one host read each other's GPU memory, if they can
+// (docs/decisions/0070). If not, and for operations that NCCL lacks, tensors are copied to pinned
+// memory, and the host backend moves them there (docs/decisions/0056).
 #pragma once
 
 #include <array>
@@ -47,6 +48,7 @@ class NcclBackend final : public Backend {
   Backend& host_;
   Devices devices_;
   std::map<const Group*, std::vector<int>> ranks_;
+  std::shared_ptr<IpcMemory> ipc_;
   std::map<std::vector<int>, GpuGroup> groups_;
   std::deque<const GpuRun*> launched_;  ///< they end in this order, so only the first is polled
   std::vector<std::unique_ptr<Mover>> cancelled_;  ///< whose work is still queued

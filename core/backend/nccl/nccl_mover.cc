@@ -217,6 +217,11 @@ void wait_for_tensors(const Batch& batch, device::StreamHandle stream) {
 
 Batch::Part part_of(PartOfBatch part) { return {static_cast<uint32_t>(part), kPartsOfBatch}; }
 
+Batch::Part part_of_meeting(MeetingPart part) {
+  static_assert(static_cast<uint32_t>(PartOfBatch::meeting) == 0);
+  return {static_cast<uint32_t>(part), kPartsOfBatch * kMeetingParts};
+}
+
 Batch::Part part_of_segment(const Batch::Part& whole, size_t index, size_t segments) {
   const auto count = static_cast<uint32_t>(segments);
   const uint32_t data = static_cast<uint32_t>(PartOfBatch::data) * whole.count + whole.index;
