@@ -33,14 +33,16 @@ class Arguments {
     return reader_ == nullptr || !operation.reduces() || inputs_.has_one_type_for_every_op();
   }
 
-  /// The request refers to this object. Raises ValueError if the number of outputs and inputs
-  /// differs. `name` may be nullptr for a call on a group.
+  /// The request refers to this object and to `operation`. Raises ValueError if the number of
+  /// outputs and inputs differs. `name` may be nullptr for a call on a group.
   hvd_request request(const Operation& operation, const char* name) {
     if (outputs_ && outputs_->count() != inputs_.count())
       throw nb::value_error("the number of outputs and inputs differs");
     hvd_request request = operation.request(name);
     request.count = static_cast<int32_t>(inputs_.count());
     request.inputs = inputs_.data();
+    if (inputs_.count() > 0 && operation.converts(inputs_.data()[0]))
+      request.sent_as = &operation.sent_as.value();
     if (has_outputs()) request.outputs = (outputs_ ? *outputs_ : inputs_).addresses();
     return request;
   }

@@ -384,7 +384,8 @@ NB_MODULE(_core, m) {
   nb::class_<Operation>(m, "Operation")
       .def("__init__", &Operation::make, "kind"_a, "op"_a = static_cast<int>(HVD_SUM),
            "prescale"_a = 1.0, "postscale"_a = 1.0, "root"_a = 0, "process_set"_a = 0,
-           "splits"_a.none() = nb::none(), "receiver"_a = 0, "timeout"_a = 0.0)
+           "splits"_a.none() = nb::none(), "receiver"_a = 0, "timeout"_a = 0.0,
+           "sent_as"_a.none() = nb::none())
       .def_ro("kind", &Operation::kind)
       .def_ro("op", &Operation::op)
       .def_ro("prescale", &Operation::prescale)

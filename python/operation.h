@@ -22,12 +22,19 @@ struct Operation {
   std::optional<std::vector<int32_t>> splits{};
   int receiver = 0;
   double timeout = 0;
+  std::optional<hvd_dtype> sent_as{};
 
   static void make(Operation* made, int kind, int op, double prescale, double postscale, int root,
                    int process_set, std::optional<std::vector<int32_t>> splits, int receiver,
-                   double timeout) {
+                   double timeout, std::optional<int> sent_as) {
     new (made) Operation{
         kind, op, prescale, postscale, root, process_set, std::move(splits), receiver, timeout};
+    if (sent_as) made->sent_as = static_cast<hvd_dtype>(*sent_as);
+  }
+
+  /// Whether a tensor of this type and device is converted before it is sent.
+  bool converts(const hvd_tensor& tensor) const {
+    return sent_as.has_value() && tensor.dtype == HVD_FLOAT32 && tensor.device.type != HVD_HOST;
   }
 
   bool reduces() const { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }

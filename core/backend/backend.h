@@ -62,6 +62,9 @@ struct BatchTensor {
   Gathered* received_splits = nullptr;  ///< alltoall: rows from each rank, int32
   /// Device memory: input and output may be used after this point.
   std::shared_ptr<const DevicePoint> ready{};
+  /// allreduce in device memory: the type of the elements of input and output, if it is not that of
+  /// the operation. The backend converts them.
+  std::optional<DType> stored_as{};
 };
 
 /// Memory of tensors that work on a device uses, even after its run has been cancelled. Ends the

@@ -138,6 +138,68 @@ TEST_F(Gpus, ABroadcastMovesEveryType) {
   });
 }
 
+/// Sums float32 of three ranks that are sent as float16: 2049 becomes 2048.
+void sum_as_half(GpuRank& rank) {
+  const hvd_dtype half = HVD_FLOAT16;
+  for (const size_t tensors : {1, 3}) {
+    std::deque<GpuRank::Tensor<float>> all;
+    GpuRequest request(HVD_ALLREDUCE, "x");
+    request.request.operation.postscale = 0.5;
+    for (size_t i = 0; i < tensors; ++i) {
+      all.emplace_back(rank, std::vector<float>(70 * i + 5, 2049.0f));
+      request.add(rank, all[i].data(), all[i].data(), HVD_FLOAT32,
+                  {static_cast<int64_t>(70 * i + 5)});
+    }
+    request.request.sent_as = &half;
+    EXPECT_EQ(rank.finish(rank.submit(request.request)), "");
+    for (const auto& one : all) EXPECT_THAT(one.read(), Each(3072.0f));
+  }
+}
+
+TEST_F(Gpus, Float32IsSentAsAHalfType) {
+  in_every_way(3, [](GpuRank& rank) { sum_as_half(rank); });
+}
+
+TEST_F(Gpus, ConvertedTensorsMayShareMemoryAndMeetHalfTypes) {
+  in_every_way(2, [](GpuRank& rank) {
+    const hvd_dtype half = HVD_FLOAT16;
+    auto x = rank.tensor<float>({2049, 1, 1, 5}), y = rank.tensor<float>({0, 7, 7});
+    GpuRequest shared(HVD_ALLREDUCE, "shared");  // the output of the first is in the second
+    shared.add(rank, x.data(), y.data(), HVD_FLOAT32, {3});
+    shared.add(rank, y.data() + 1, y.data() + 1, HVD_FLOAT32, {2});
+    shared.request.sent_as = &half;
+    EXPECT_EQ(rank.finish(rank.submit(shared.request)), "");
+    EXPECT_THAT(y.read(), ElementsAre(4096, 14, 14));
+    auto z = rank.tensor<uint16_t>({0x6800, 0x3c00, 0x3c00, 0x4500});  // the same as float16
+    GpuRequest mixed(HVD_ALLREDUCE, "mixed");
+    if (rank.rank() == 0) {
+      mixed.add(rank, x.data(), x.data(), HVD_FLOAT32, {4});
+      mixed.request.sent_as = &half;
+    } else {
+      mixed.add(rank, z.data(), z.data(), HVD_FLOAT16, {4});
+    }
+    EXPECT_EQ(rank.finish(rank.submit(mixed.request)), "");
+    EXPECT_THAT(x.read(),
+                rank.rank() == 0 ? ElementsAre(4096, 2, 2, 10) : ElementsAre(2049, 1, 1, 5));
+    z.read();
+  });
+}
+
+TEST_F(Gpus, OnlyFloat32IsSentAsAnotherType) {
+  gpu_job(1, test::with(GpuOperationsChoice::nccl), [](GpuRank& rank) {
+    const hvd_dtype half = HVD_FLOAT16, whole = HVD_INT32;
+    auto x = rank.tensor<double>({1});
+    for (const auto& [dtype, sent] : {std::pair{HVD_FLOAT64, &half}, {HVD_FLOAT32, &whole}}) {
+      GpuRequest request(HVD_ALLREDUCE, "x");
+      request.add(rank, x.data(), x.data(), dtype, {1});
+      request.request.sent_as = sent;
+      EXPECT_THAT(device::test::error_of([&] { rank.submit(request.request); }),
+                  ::testing::HasSubstr("only an allreduce of float32 tensors in device memory"));
+    }
+    rank.framework().finish();
+  });
+}
+
 /// Rows of two, row r of a tensor is {r, r + rank}.
 std::vector<float> rows_of_two(int rows, float rank) {
   std::vector<float> made;

@@ -27,7 +27,8 @@ inline Operation operation_of(const hvd_request& request) {
   const hvd_operation& asked = request.operation;
   Operation made{.kind = static_cast<OperationKind>(asked.kind)};
   if (request.count > 0) {
-    made.dtype = static_cast<DType>(request.inputs[0].dtype);
+    made.dtype =
+        static_cast<DType>(request.sent_as == nullptr ? request.inputs[0].dtype : *request.sent_as);
     made.device = static_cast<DeviceKind>(request.inputs[0].device.type);
   }
   if (reduces(made.kind)) {

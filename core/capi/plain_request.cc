@@ -12,7 +12,7 @@ namespace {
 bool is_one_tensor(const hvd_request& request) {
   if (request.operation.kind < HVD_ALLREDUCE || request.operation.kind > HVD_REDUCESCATTER)
     return false;
-  if (request.count != 1 || request.splits != nullptr) return false;
+  if (request.count != 1 || request.splits != nullptr || request.sent_as != nullptr) return false;
   if (request.inputs == nullptr || request.outputs == nullptr) return false;
   if (request.inputs[0].device.type != HVD_HOST) return false;
   const hvd_dtype dtype = request.inputs[0].dtype;

@@ -103,6 +103,7 @@ class Submission {
       check_output(i);
     }
     if (reduces(kind_)) check_reduction(static_cast<DType>(request_.inputs[0].dtype));
+    if (request_.sent_as != nullptr) check_conversion(*request_.sent_as);
   }
 
   Request make(const Knobs& knobs, ReadyPoints& ready) {
@@ -300,6 +301,15 @@ class Submission {
     if (op == HVD_ADASUM) check_adasum(dtype);
   }
 
+  void check_conversion(hvd_dtype sent) const {
+    if (kind_ != OperationKind::allreduce || !is_on_device() ||
+        request_.inputs[0].dtype != HVD_FLOAT32 || (sent != HVD_FLOAT16 && sent != HVD_BFLOAT16)) {
+      refuse(
+          "only an allreduce of float32 tensors in device memory can be sent as another type, "
+          "float16 or bfloat16; convert the tensors before");
+    }
+  }
+
   void check_adasum(DType dtype) const {
     if (!is_floating(dtype))
       refuse(fmt::format("Adasum needs floating-point tensors, not {}", name_of(dtype)));
@@ -388,6 +398,7 @@ class Submission {
     bound.input = static_cast<const std::byte*>(request_.inputs[i].data);
     bound.shape = shape_of(request_.inputs[i]);
     if (!points_.empty()) bound.ready = points_[static_cast<size_t>(i)];
+    if (request_.sent_as != nullptr) bound.stored_as = static_cast<DType>(request_.inputs[i].dtype);
     if (!has_free_rows(kind_)) {
       bound.output = output_of(i);
       return bound;

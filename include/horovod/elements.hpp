@@ -187,7 +187,8 @@ class Call {
                        .owner = nullptr,
                        .ended = nullptr,
                        .allocate = nullptr,
-                       .timeout_seconds = 0};
+                       .timeout_seconds = 0,
+                       .sent_as = nullptr};
   std::vector<hvd_tensor> inputs_;
   std::vector<std::int64_t> lengths_;
   std::vector<void*> outputs_;

@@ -289,6 +289,10 @@ typedef struct {
   /* How long the operation waits for ranks that have not submitted it; 0: without limit. Then the
    * job ends with HVD_SHUT_DOWN on all ranks, and the text names these ranks. Join: not used. */
   double timeout_seconds;
+  /* Allreduce of float32 in device memory: HVD_FLOAT16 or HVD_BFLOAT16, in which the ranks exchange
+   * and reduce the elements. The runtime converts them where it packs and unpacks them. To other
+   * ranks the tensors have this type. NULL: the type of the inputs. */
+  const hvd_dtype* sent_as;
 } hvd_request;
 
 /* Submits an operation without waiting for it. Inputs and outputs must stay valid until it has

@@ -112,7 +112,8 @@ class Operation:
     reducescatter. `root`: of broadcast, a global rank; of a message, the sender. `process_set`: an
     id. `splits`: of alltoall, the rows for each rank of the set; None: equal parts. `receiver`: of
     a message, a global rank. `timeout`: how many seconds it waits for ranks that have not submitted
-    it, 0: without limit; then the job ends.
+    it, 0: without limit; then the job ends. `sent_as`: of allreduce, the number of float16 or
+    bfloat16: float32 in device memory is sent as this dtype. Other tensors are sent as they are.
     """
 
     kind: int
@@ -136,6 +137,7 @@ class Operation:
         splits: Sequence[int] | None = None,
         receiver: int = 0,
         timeout: float = 0.0,
+        sent_as: int | None = None,
     ) -> None: ...
 
 @overload

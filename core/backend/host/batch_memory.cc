@@ -11,6 +11,10 @@ size_t tensor_bytes(const BatchTensor& tensor, DType dtype) {
   return static_cast<size_t>(element_count(tensor.shape)) * element_bytes(dtype);
 }
 
+size_t stored_bytes(const BatchTensor& tensor, DType dtype) {
+  return tensor_bytes(tensor, tensor.stored_as.value_or(dtype));
+}
+
 size_t row_bytes(const BatchTensor& tensor, DType dtype) {
   HVD_ASSERT(!tensor.shape.empty());
   const Shape row(tensor.shape.begin() + 1, tensor.shape.end());
@@ -24,6 +28,7 @@ Rows rows_of(size_t rows, int rank, int size) {
 }
 
 size_t output_bytes(const Batch& batch, const BatchTensor& tensor, int rank, int size) {
+  if (tensor.stored_as) return stored_bytes(tensor, batch.operation.dtype);
   const size_t bytes = tensor_bytes(tensor, batch.operation.dtype);
   if (batch.operation.kind == OperationKind::allgather) return bytes * static_cast<size_t>(size);
   if (batch.operation.kind != OperationKind::reducescatter) return bytes;

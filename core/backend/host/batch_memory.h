@@ -11,6 +11,8 @@
 namespace hvd {
 
 size_t tensor_bytes(const BatchTensor& tensor, DType dtype);
+/// Returns the bytes of its memory: see BatchTensor::stored_as.
+size_t stored_bytes(const BatchTensor& tensor, DType dtype);
 /// Returns the bytes of one row of dim 0.
 size_t row_bytes(const BatchTensor& tensor, DType dtype);
 
@@ -22,7 +24,7 @@ struct Rows {
 };
 Rows rows_of(size_t rows, int rank, int size);
 
-/// Returns the bytes of an output provided by the caller, on `rank` of `size`.
+/// Returns the bytes of an output provided by the caller, on `rank` of `size`, in its memory.
 size_t output_bytes(const Batch& batch, const BatchTensor& tensor, int rank, int size);
 
 /// Appends `bytes` at `data` to a list that is only read.

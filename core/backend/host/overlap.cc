@@ -65,10 +65,10 @@ void OverlapSearch::collect(const Batch& batch, int rank, const BytesOf& output_
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     const BatchTensor& tensor = batch.tensors[i];
     if (is_in_place(batch.operation.kind, tensor.input, tensor.output)) {
-      add(tensor.output, tensor_bytes(tensor, batch.operation.dtype), i, true);
+      add(tensor.output, stored_bytes(tensor, batch.operation.dtype), i, true);
       continue;
     }
-    if (reads) add(tensor.input, tensor_bytes(tensor, batch.operation.dtype), i, false);
+    if (reads) add(tensor.input, stored_bytes(tensor, batch.operation.dtype), i, false);
     add(tensor.output, output_bytes_of(i), i, true);
   }
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "core/backend/host/overlap.h"
@@ -164,14 +166,16 @@ class IpcMover final : public Mover {
     const DevicePointer own = place(rank_, round);
     if (!rounds_[round].neutral.empty()) fill(rounds_[round].neutral, own, stream);
     const device::CopyScaling scaling{.factor = scale_before_packing()};
-    const CopyKind kind =
-        *device::copy_kind(batch_.operation.dtype, batch_.operation.dtype, scaling);
-    const size_t unit = kind == CopyKind::bytes ? 1 : element_bytes(batch_.operation.dtype);
-    std::vector<device::Piece> pieces;
-    for (const IpcRound::Piece& piece : rounds_[round].packs)
-      pieces.push_back(
-          {memory_at(piece.tensor), memory_at(own + piece.offset), piece.bytes / unit});
-    gpu_->kernels().launch(kind, pieces, scaling, stream);
+    for (const std::optional<DType> stored_as : stored_types()) {
+      std::vector<device::Piece> pieces;
+      const CopyKind kind =
+          device::copy_kind(stored_as.value_or(dtype()), dtype(), scaling).value();
+      for (const IpcRound::Piece& piece : rounds_[round].packs)
+        if (piece.stored_as == stored_as)
+          pieces.push_back({memory_at(piece.tensor), memory_at(own + piece.offset),
+                            piece.bytes / unit_of(kind)});
+      gpu_->kernels().launch(kind, pieces, scaling, stream);
+    }
     done_[round].packed = gpu_->point(stream);
   }
   /// Sums are scaled when they are computed, before they are rounded. The neutral elements of other
@@ -224,11 +228,26 @@ class IpcMover final : public Mover {
   }
 
   void read(size_t round) const {
-    std::vector<device::Piece> pieces;
-    for (const IpcRound::Piece& piece : rounds_[round].reads)
-      pieces.push_back({memory_at(place(piece.rank, round) + piece.offset), memory_at(piece.tensor),
-                        piece.bytes});
-    gpu_->kernels().launch(CopyKind::bytes, pieces, {}, gpu_->stream());
+    for (const std::optional<DType> stored_as : stored_types()) {
+      std::vector<device::Piece> pieces;
+      const CopyKind kind = device::copy_kind(dtype(), stored_as.value_or(dtype()), {}).value();
+      for (const IpcRound::Piece& piece : rounds_[round].reads)
+        if (piece.stored_as == stored_as)
+          pieces.push_back({memory_at(place(piece.rank, round) + piece.offset),
+                            memory_at(piece.tensor), piece.bytes / unit_of(kind)});
+      gpu_->kernels().launch(kind, pieces, {}, gpu_->stream());
+    }
+  }
+
+  DType dtype() const { return batch_.operation.dtype; }
+  size_t unit_of(CopyKind kind) const {
+    return kind == CopyKind::bytes ? 1 : element_bytes(dtype());
+  }
+  /// Tensors are stored as they are sent, or as float32, see hvd_request.
+  std::span<const std::optional<DType>> stored_types() const {
+    static constexpr std::optional<DType> kTypes[] = {std::nullopt, DType::float32};
+    const bool converts = dtype() == DType::float16 || dtype() == DType::bfloat16;
+    return std::span(kTypes).first(converts ? 2 : 1);
   }
 
   void store_private_outputs() const {

@@ -65,22 +65,25 @@ class IpcDivider {
 
   // ---- between tensors and places
 
-  static void add(Stretch& stretch, DevicePointer tensor, size_t bytes) {
-    stretch.add(tensor, bytes);
+  static void add(Stretch& stretch, DevicePointer tensor, size_t bytes,
+                  std::optional<Stored> stored = {}) {
+    stretch.add(tensor, bytes, stored);
     stretch.align(kTensorAlignment);
   }
   void pack(IpcRound& round, const Stretch& from, const Range& range, size_t place) const {
-    from.visit(range, [&](DevicePointer tensor, size_t offset, size_t bytes) {
+    from.visit_stored(range, [&](DevicePointer tensor, size_t offset, size_t bytes,
+                                 const std::optional<DType>& stored_as) {
       auto& pieces = tensor == 0 ? round.neutral : round.packs;
-      pieces.push_back({facts_.rank, place + offset, tensor, bytes});
+      pieces.push_back({facts_.rank, place + offset, tensor, bytes, stored_as});
     });
   }
   /// Reads `range` of a tensor from the place of rank `from`.
   static void read(IpcRound& round, const Stretch& to, const Range& range, size_t from,
                    size_t place) {
-    to.visit(range, [&](DevicePointer tensor, size_t offset, size_t bytes) {
+    to.visit_stored(range, [&](DevicePointer tensor, size_t offset, size_t bytes,
+                               const std::optional<DType>& stored_as) {
       if (tensor != 0)
-        round.reads.push_back({static_cast<int>(from), place + offset, tensor, bytes});
+        round.reads.push_back({static_cast<int>(from), place + offset, tensor, bytes, stored_as});
     });
   }
 
@@ -89,8 +92,9 @@ class IpcDivider {
   void allreduce() {
     Stretch from, to;
     for (const BatchTensor& tensor : batch_.tensors) {
-      add(from, address_of(tensor.input), bytes_of(tensor));
-      add(to, address_of(tensor.output), bytes_of(tensor));
+      const auto as = stored(tensor, batch_.operation.dtype);
+      add(from, address_of(tensor.input), bytes_of(tensor), as);
+      add(to, address_of(tensor.output), bytes_of(tensor), as);
     }
     // Two ranks read as much if each reduces all: half from the other rank, twice.
     const bool is_pair = ranks() == 2;

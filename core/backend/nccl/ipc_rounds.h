@@ -24,7 +24,8 @@ struct IpcRound {
     int rank = 0;       ///< whose place
     size_t offset = 0;  ///< in it
     device::DevicePointer tensor = 0;
-    size_t bytes = 0;
+    size_t bytes = 0;                  ///< in the place
+    std::optional<DType> stored_as{};  ///< of the tensor, if not the type of the batch
   };
   /// Reduces the same memory of all places to the own one.
   struct Reduction {

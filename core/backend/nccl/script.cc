@@ -196,7 +196,8 @@ class Writer {
     DevicePointer from = 0;
     DevicePointer to = 0;
     size_t offset = 0;
-    size_t bytes = 0;
+    size_t bytes = 0;                  ///< that are sent
+    std::optional<DType> stored_as{};  ///< in `from` and `to`
   };
 
   /// Inputs and outputs of all tensors.
@@ -205,8 +206,9 @@ class Writer {
 
     std::vector<Reduced> pieces(const Range& range) const {
       std::vector<Reduced> made;
-      from.visit(range, [&](DevicePointer memory, size_t offset, size_t bytes) {
-        made.push_back({.from = memory, .offset = offset, .bytes = bytes});
+      from.visit_stored(range, [&](DevicePointer memory, size_t offset, size_t bytes,
+                                   const std::optional<DType>& stored_as) {
+        made.push_back({.from = memory, .offset = offset, .bytes = bytes, .stored_as = stored_as});
       });
       size_t next = 0;
       to.visit(range, [&](DevicePointer memory, size_t, size_t) { made[next++].to = memory; });
@@ -218,8 +220,9 @@ class Writer {
     for (size_t i = 0; i < batch_.tensors.size(); ++i) {
       both.from.align(kScratchAlignment);
       both.to.align(kScratchAlignment);
-      both.from.add(input(i), bytes_of(i));
-      both.to.add(outputs_[i], bytes_of(i));
+      const auto as = stored(batch_.tensors[i], dtype_);
+      both.from.add(input(i), bytes_of(i), as);
+      both.to.add(outputs_[i], bytes_of(i), as);
     }
     return both;
   }
@@ -259,17 +262,26 @@ class Writer {
   }
 
   void pack(Round& round, const std::vector<Reduced>& pieces, DevicePointer begin) const {
-    Copy& packed = scaled_copy(round.before, before());
-    Copy& unpacked = scaled_copy(round.after, after());
     for (const Reduced& piece : pieces) {
       const DevicePointer place = begin + piece.offset;
       if (piece.from == 0) {
         fill(round, place, piece.bytes);
-      } else {
-        add(packed, piece.from, place, piece.bytes);
-        add(unpacked, place, piece.to, piece.bytes);
+        continue;
       }
+      const DType stored_as = piece.stored_as.value_or(dtype_);
+      add(copy_between(round.before, stored_as, dtype_, before()), piece.from, place, piece.bytes);
+      add(copy_between(round.after, dtype_, stored_as, after()), place, piece.to, piece.bytes);
     }
+  }
+  /// One kernel for all tensors that are converted in the same way.
+  static Copy& copy_between(std::vector<Copy>& copies, DType from, DType to,
+                            const CopyScaling& scaling) {
+    const auto kind = device::copy_kind(from, to, scaling);
+    HVD_ASSERT(kind.has_value());  // see can_run_on_gpu() and hvd_request.sent_as
+    const auto found =
+        std::ranges::find_if(copies, [&](const Copy& copy) { return copy.kind == *kind; });
+    if (found != copies.end()) return *found;
+    return copies.emplace_back(Copy{.kind = *kind, .scaling = scaling});
   }
 
   /// With the gap behind the piece before, if that is filled too.
@@ -285,12 +297,13 @@ class Writer {
     round.fills.push_back({to, bytes});
   }
 
-  /// Without a copy, unless it is scaled.
-  void allreduce_one(const Reduced& piece) {
+  /// Without a copy, unless it is scaled or converted.
+  void allreduce_one(Reduced piece) {
     Round& round = add_round();
-    if (piece.from == 0) {
+    if (piece.from == 0 || piece.stored_as) {
       const DevicePointer place = take_scratch(piece.bytes);
-      fill(round, place, piece.bytes);
+      piece.offset = 0;
+      pack(round, {piece}, place);
       return reduce(round, Call::Function::all_reduce, place, place, piece.bytes);
     }
     if (scales(before()))

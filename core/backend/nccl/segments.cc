@@ -64,14 +64,16 @@ class Divider {
   }
 
   void download(Segment& segment, const Stretch& from, const Range& range, size_t pinned) const {
-    from.visit(range, [&](DevicePointer on_gpu, size_t offset, size_t bytes) {
+    from.visit_stored(range, [&](DevicePointer on_gpu, size_t offset, size_t bytes,
+                                 const std::optional<DType>& stored_as) {
       auto& pieces = on_gpu == 0 ? segment.neutral : segment.downloads;
-      pieces.push_back({on_gpu, pinned + offset, bytes});
+      pieces.push_back({on_gpu, pinned + offset, bytes, stored_as});
     });
   }
   void upload(Segment& segment, const Stretch& to, const Range& range, size_t pinned) const {
-    to.visit(range, [&](DevicePointer on_gpu, size_t offset, size_t bytes) {
-      if (on_gpu != 0) segment.uploads.push_back({on_gpu, pinned + offset, bytes});
+    to.visit_stored(range, [&](DevicePointer on_gpu, size_t offset, size_t bytes,
+                               const std::optional<DType>& stored_as) {
+      if (on_gpu != 0) segment.uploads.push_back({on_gpu, pinned + offset, bytes, stored_as});
     });
   }
 
@@ -83,8 +85,9 @@ class Divider {
     Stretch from, to;
     for (const BatchTensor& tensor : batch_.tensors) {
       const bool is_stored = reduces || !is_root || tensor.input != tensor.output;
-      from.add(address_of(tensor.input), bytes_of(tensor));
-      to.add(is_stored ? address_of(tensor.output) : 0, bytes_of(tensor));
+      const auto as = stored(tensor, batch_.operation.dtype);
+      from.add(address_of(tensor.input), bytes_of(tensor), as);
+      to.add(is_stored ? address_of(tensor.output) : 0, bytes_of(tensor), as);
     }
     for (const Range& range : ranges(from.bytes(), 1)) {
       Segment& segment = made_.emplace_back();
@@ -117,8 +120,8 @@ class Divider {
                                  .shape = tensor.shape,
                                  .is_absent = tensor.input == nullptr});
       if (tensor.input == nullptr) continue;
-      segment.downloads.push_back({address_of(tensor.input), place, bytes});
-      segment.uploads.push_back({address_of(tensor.output), place, bytes});
+      segment.downloads.push_back({address_of(tensor.input), place, bytes, tensor.stored_as});
+      segment.uploads.push_back({address_of(tensor.output), place, bytes, tensor.stored_as});
     }
     for (Segment& segment : made_)
       if (segment.downloads.empty()) segment.pinned_bytes = 0;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -23,7 +24,8 @@ struct Segment {
   struct Piece {
     device::DevicePointer on_gpu = 0;
     size_t pinned = 0;
-    size_t bytes = 0;
+    size_t bytes = 0;                  ///< in pinned memory
+    std::optional<DType> stored_as{};  ///< on the GPU, if not the type of the batch
   };
   struct Tensor {
     size_t input = 0;

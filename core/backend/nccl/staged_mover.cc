@@ -5,6 +5,7 @@
 #include "core/backend/host/overlap.h"
 #include "core/backend/nccl/mover.h"
 #include "core/backend/nccl/segments.h"
+#include "core/base/assert.h"
 #include "core/kernel/kernel.h"
 
 namespace hvd::nccl {
@@ -86,9 +87,15 @@ class StagedMover final : public Mover {
     const device::StreamHandle stream = gpu_->download_stream();
     if (!std::exchange(waits_for_tensors_, true)) wait_for_tensors(batch_, stream);
     if (place.uploaded) place.uploaded->delay(stream);
-    for (const Segment::Piece& piece : segment.downloads)
-      device::copy_async(gpu_->driver(), place.memory->address() + piece.pinned, piece.on_gpu,
-                         piece.bytes, stream);
+    std::vector<device::Piece> converted;
+    for (const Segment::Piece& piece : segment.downloads) {
+      const device::DevicePointer pinned = place.memory->address() + piece.pinned;
+      if (piece.stored_as)
+        converted.push_back({memory_at(piece.on_gpu), memory_at(pinned), elements_of(piece)});
+      else
+        device::copy_async(gpu_->driver(), pinned, piece.on_gpu, piece.bytes, stream);
+    }
+    convert(DType::float32, batch_.operation.dtype, converted, stream);
     place.downloaded = gpu_->point(stream);
   }
 
@@ -160,10 +167,29 @@ class StagedMover final : public Mover {
     if (segment.uploads.empty()) return;
     Place& place = place_of(index);
     if (!last_upload_) wait_for_tensors(batch_, gpu_->stream());
-    for (const Segment::Piece& piece : segment.uploads)
-      device::copy_async(gpu_->driver(), piece.on_gpu, place.memory->address() + piece.pinned,
-                         piece.bytes, gpu_->stream());
+    std::vector<device::Piece> converted;
+    for (const Segment::Piece& piece : segment.uploads) {
+      const device::DevicePointer pinned = place.memory->address() + piece.pinned;
+      if (piece.stored_as)
+        converted.push_back({memory_at(pinned), memory_at(piece.on_gpu), elements_of(piece)});
+      else
+        device::copy_async(gpu_->driver(), piece.on_gpu, pinned, piece.bytes, gpu_->stream());
+    }
+    convert(batch_.operation.dtype, DType::float32, converted, gpu_->stream());
     place.uploaded = last_upload_ = gpu_->point(gpu_->stream());
+  }
+
+  // ---- tensors that are stored in another type than they are sent: float32, see hvd_request
+
+  size_t elements_of(const Segment::Piece& piece) const {
+    HVD_ASSERT(piece.stored_as == DType::float32);
+    return piece.bytes / element_bytes(batch_.operation.dtype);
+  }
+  /// By a kernel that reads or writes pinned memory.
+  void convert(DType from, DType to, const std::vector<device::Piece>& pieces,
+               device::StreamHandle stream) const {
+    if (pieces.empty()) return;
+    gpu_->kernels().launch(device::copy_kind(from, to, {}).value(), pieces, {}, stream);
   }
 
   bool has_ended() const { return hosted_ == segments_.size(); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -39,12 +40,22 @@ inline std::vector<Range> ranges_of(size_t longest, size_t bytes) {
   return all;
 }
 
-/// Memory of several tensors on the GPU, concatenated.
+/// How the elements of a tensor lie in its memory, if not as they are sent.
+struct Stored {
+  DType as = DType::float32;
+  size_t factor = 1;  ///< bytes in memory per byte that is sent
+};
+inline std::optional<Stored> stored(const BatchTensor& tensor, DType sent_as) {
+  if (!tensor.stored_as) return std::nullopt;
+  return Stored{*tensor.stored_as, element_bytes(*tensor.stored_as) / element_bytes(sent_as)};
+}
+
+/// Memory of several tensors on the GPU, concatenated, in bytes that are sent.
 class Stretch {
  public:
   /// `memory` 0: none on this rank.
-  void add(device::DevicePointer memory, size_t bytes) {
-    if (bytes > 0) pieces_.push_back({memory, bytes_, bytes});
+  void add(device::DevicePointer memory, size_t bytes, std::optional<Stored> stored = {}) {
+    if (bytes > 0) pieces_.push_back({memory, bytes_, bytes, stored});
     bytes_ += bytes;
   }
   /// The next tensor begins at a multiple of `alignment`.
@@ -54,12 +65,20 @@ class Stretch {
   /// Calls `see(memory, offset in the range, bytes)` for each piece that is in the range.
   template <class See>
   void visit(const Range& range, See see) const {
+    visit_stored(range, [&](device::DevicePointer memory, size_t offset, size_t bytes,
+                            const std::optional<DType>&) { see(memory, offset, bytes); });
+  }
+  /// Calls `see(memory, offset in the range, bytes, type in memory)`.
+  template <class See>
+  void visit_stored(const Range& range, See see) const {
     for (const Piece& piece : pieces_) {
       const size_t begin = std::max(range.begin, piece.begin);
       const size_t end = std::min(range.begin + range.bytes, piece.begin + piece.bytes);
       if (begin >= end) continue;
-      const size_t skipped = piece.memory == 0 ? 0 : begin - piece.begin;
-      see(piece.memory + skipped, begin - range.begin, end - begin);
+      const size_t factor = piece.stored ? piece.stored->factor : 1;
+      const size_t skipped = piece.memory == 0 ? 0 : (begin - piece.begin) * factor;
+      see(piece.memory + skipped, begin - range.begin, end - begin,
+          piece.stored ? std::optional(piece.stored->as) : std::nullopt);
     }
   }
 
@@ -68,6 +87,7 @@ class Stretch {
     device::DevicePointer memory = 0;
     size_t begin = 0;
     size_t bytes = 0;
+    std::optional<Stored> stored{};
   };
   std::vector<Piece> pieces_;
   size_t bytes_ = 0;

@@ -129,6 +129,11 @@ static void allreduce(void) {
   EXPECT(hvd_submit(&request, &handle) == HVD_INVALID_ARGUMENT);
   EXPECT(strstr(hvd_last_error(), "device 2 of ROCm"));
   tensor.device = (hvd_device){HVD_HOST, 0};
+  const hvd_dtype half = HVD_FLOAT16;
+  request.sent_as = &half;
+  EXPECT(hvd_submit(&request, &handle) == HVD_INVALID_ARGUMENT);
+  EXPECT(strstr(hvd_last_error(), "float32 tensors in device memory"));
+  request.sent_as = NULL;
   hvd_free(done(&request));
   for (int i = 0; i < 6; ++i) EXPECT(out[i] == 0.5f * (float)(size * i + size * (size - 1) / 2));
   end_together();
