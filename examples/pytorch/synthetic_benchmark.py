@@ -70,16 +70,16 @@ class Block(nn.Module):
         return functional.relu(self.residual(x) + self.short_cut(x))
 
 
-def resnet(name: str, classes: int = 1000) -> nn.Sequential:
+def resnet(name: str, classes: int = 1000, first_width: int = 64) -> nn.Sequential:
     counts, bottleneck = MODELS[name]
     layers: list[nn.Module] = [
-        convolution(3, 64, 7, 2),
+        convolution(3, first_width, 7, 2),
         nn.ReLU(inplace=True),
         nn.MaxPool2d(3, 2, 1),
     ]
-    channels = 64
+    channels = first_width
     for stage, count in enumerate(counts):
-        width = 64 << stage
+        width = first_width << stage
         for index in range(count):
             stride = 2 if stage > 0 and index == 0 else 1
             layers.append(Block(channels, width, stride, bottleneck))
