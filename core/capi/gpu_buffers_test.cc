@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
 #include "core/backend/nccl/devices.h"
 #include "core/backend/nccl/mover.h"
 #include "core/capi/gpu_testing.h"
@@ -19,14 +24,19 @@ using ::testing::Each;
 
 class GpuBuffers : public device::test::StandIn {};
 
-/// A host backend whose runs wait until the test allows them, then add 1 to a float32 tensor.
+/// A host backend whose runs wait until the test allows them, then add 1 to a float32 tensor, or
+/// store their number in it, as a broadcast stores what another rank has.
 class HeldBackend final : public Backend {
  public:
+  enum class Stores : unsigned char { sum, number };
+  explicit HeldBackend(Stores stores) : stores(stores) {}
+
   std::string_view name() const override { return "held"; }
   std::unique_ptr<Run> start(GroupLevels&, Batch batch) override {
     return std::make_unique<Held>(*this, started++, batch.tensors.at(0));
   }
 
+  const Stores stores;
   int started = 0;
   int allowed = 0;
 
@@ -38,7 +48,10 @@ class HeldBackend final : public Backend {
       if (owner.allowed <= index) return Progress::waiting;
       const auto* const in = reinterpret_cast<const float*>(tensor.input);
       auto* const out = reinterpret_cast<float*>(tensor.output);
-      for (int64_t i = 0; i < tensor.shape[0]; ++i) out[i] = in[i] + 1;
+      if (owner.stores == Stores::number)  // a broadcast is one of bytes
+        std::fill_n(out, tensor.shape[0] / static_cast<int64_t>(sizeof(float)), index);
+      for (int64_t i = 0; owner.stores == Stores::sum && i < tensor.shape[0]; ++i)
+        out[i] = in[i] + 1;
       return Progress::done;
     }
     HeldBackend& owner;
@@ -49,14 +62,18 @@ class HeldBackend final : public Backend {
 
 constexpr size_t kElements = 64;  ///< of a segment
 
-/// One rank that stages a tensor of `segments` segments, in place.
+/// One rank that stages a tensor of `segments` segments, in place: reduces it, or gets it by a
+/// broadcast of another rank.
 struct Staging {
-  explicit Staging(size_t segments)
-      : x(rank.tensor<float>(std::vector<float>(segments * kElements, 1.0f))) {
+  explicit Staging(size_t segments, OperationKind kind = OperationKind::allreduce)
+      : x(rank.tensor<float>(std::vector<float>(segments * kElements, 1.0f))),
+        host(kind == OperationKind::broadcast ? HeldBackend::Stores::number
+                                              : HeldBackend::Stores::sum) {
+    if (kind == OperationKind::broadcast) gate.emplace(rank);
     nccl::Devices devices({}, GpuOperationsChoice::host);
     gpu = devices.use(0);
     const nccl::OnGpu current(gpu->context());
-    Batch batch{.operation = {.dtype = DType::float32}};
+    Batch batch{.operation = {.kind = kind, .dtype = DType::float32, .root = 1}};
     auto* const data = reinterpret_cast<std::byte*>(x.data());
     batch.tensors.push_back({.input = data,
                              .output = data,
@@ -64,6 +81,7 @@ struct Staging {
                              .ready = gpu->point(rank.framework().stream())});
     nccl::MoverFacts facts{.batch = std::move(batch)};
     facts.segment_bytes = kElements * sizeof(float);
+    if (kind == OperationKind::broadcast) facts.size = 2;
     mover = nccl::staged_mover(gpu, host, groups, std::move(facts));
   }
   Progress advance() {
@@ -77,6 +95,9 @@ struct Staging {
   std::vector<float> finish() {
     host.allowed = 1000;
     await([&] { return advance() == Progress::launched; });
+    return read_result();
+  }
+  std::vector<float> read_result() {
     mover->result()->delay(rank.framework().stream());
     auto read = x.read();
     await([&] { return advance() == Progress::done; });
@@ -85,6 +106,7 @@ struct Staging {
 
   GpuRank rank{0, 0};
   GpuRank::Tensor<float> x;
+  std::optional<test::ClosedStream> gate{};  ///< of a broadcast: what used the tensor before
   HeldBackend host;
   GroupLevels groups;
   std::shared_ptr<nccl::Gpu> gpu;
@@ -120,6 +142,30 @@ TEST_F(GpuBuffers, ASegmentThatIsCopiedFromTheGpuWaitsForTheOneThatHadItsPlace) 
   stage_without_waits("1000");
   // The first wait is for the input, the second for the output.
   EXPECT_DEATH(stage_without_waits("3"), "cuMemcpyAsync on stream .* memory that cuMemcpyAsync");
+}
+
+/// A broadcast to a GPU that is busy while the host has all segments. Aborts if a value is wrong.
+void receive_on_a_busy_gpu(const std::string& fails) {
+  const test::Mutation mutation;
+  Staging staging(7, OperationKind::broadcast);
+  mutation.begin(fails);
+  staging.host.allowed = 1000;
+  bool is_launched = false;
+  for (int i = 0; i < 100 && !is_launched; ++i)
+    is_launched = staging.advance() == Progress::launched;
+  mutation.begin("");
+  staging.gate->open();
+  const std::vector<float> values = is_launched ? staging.read_result() : staging.finish();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == static_cast<float>(i / kElements)) continue;
+    std::fprintf(stderr, "wrong value\n");
+    std::abort();
+  }
+}
+
+TEST_F(GpuBuffers, TheHostStoresToAPlaceThatWasCopiedToTheGpu) {
+  receive_on_a_busy_gpu("");
+  EXPECT_DEATH(receive_on_a_busy_gpu("cuEventQuery=0"), "wrong value");
 }
 
 /// An allreduce of one tensor in place.

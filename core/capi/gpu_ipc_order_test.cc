@@ -78,13 +78,14 @@ struct IpcRank {
     mover.reset();
   }
 
-  void start(const std::vector<int>& ranks) {
+  void start(const std::vector<int>& ranks, DType sent_as) {
     const nccl::OnGpu current(own->context());
-    Batch batch{.operation = {.dtype = DType::float32}};
+    Batch batch{.operation = {.dtype = sent_as}};
     batch.tensors.push_back({.input = reinterpret_cast<const std::byte*>(x.data()),
                              .output = reinterpret_cast<std::byte*>(sum.data()),
                              .shape = {static_cast<int64_t>(x.count())},
                              .ready = own->point(gpu.framework().stream())});
+    if (sent_as != DType::float32) batch.tensors.back().stored_as = DType::float32;
     mover = nccl::ipc_mover({.gpu = own,
                              .memory = memory,
                              .ranks = ranks,
@@ -121,7 +122,9 @@ struct IpcRank {
 
 class World {
  public:
-  World(int ranks, size_t elements, Exchange kind = Exchange::awaits_all) {
+  World(int ranks, size_t elements, Exchange kind = Exchange::awaits_all,
+        DType sent_as = DType::float32)
+      : sent_as_(sent_as) {
     exchanges_.kind = kind;
     for (int rank = 0; rank < ranks; ++rank) {
       exchanges_.entered.push_back(0);
@@ -141,7 +144,7 @@ class World {
   IpcRank& rank(int index) { return *ranks_[static_cast<size_t>(index)]; }
   int entered(int rank) const { return exchanges_.entered[static_cast<size_t>(rank)]; }
   void start() {
-    for (auto& one : ranks_) one->start(numbers_);
+    for (auto& one : ranks_) one->start(numbers_, sent_as_);
   }
   void advance() {
     for (auto& one : ranks_) one->advance();
@@ -175,6 +178,7 @@ class World {
   }
 
  private:
+  const DType sent_as_;
   Exchanges exchanges_;
   std::vector<int> numbers_;
   std::vector<std::unique_ptr<IpcRank>> ranks_;
@@ -212,9 +216,9 @@ TEST_F(GpuIpcOrder, AnyNumberOfRoundsUsesFourPlaces) {
 }
 
 /// Leaves out what the host asks the GPU, after so many exchanges. Then reduces again.
-void reduce_without_queries(int exchanges) {
+void reduce_without_queries(int exchanges, DType sent_as = DType::float32) {
   const Mutation mutation;
-  World world(3, kOneRound);
+  World world(3, kOneRound, Exchange::awaits_all, sent_as);
   world.start();
   world.run_to(exchanges);
   mutation.begin("cuEventQuery=0");
@@ -234,9 +238,9 @@ TEST_F(GpuIpcOrder, TheHostSeesThatPlacesArePackedReducedAndRead) {
 }
 
 /// A result that is used before the host has seen that it is there.
-void use_too_early() {
+void use_too_early(DType sent_as = DType::float32) {
   const Mutation mutation;
-  World world(3, kOneRound);
+  World world(3, kOneRound, Exchange::awaits_all, sent_as);
   world.start();
   world.run_to(2);
   mutation.begin("cuEventQuery=0");
@@ -267,9 +271,9 @@ TEST_F(GpuIpcOrder, APlaceIsPackedAgainWhenAllHaveReadIt) {
 }
 
 /// One rank, behind a producer.
-void reduce_without_waits(const std::string& fails) {
+void reduce_without_waits(const std::string& fails, DType sent_as = DType::float32) {
   const Mutation mutation;
-  World world(1, 10);
+  World world(1, 10, Exchange::awaits_all, sent_as);
   mutation.begin(fails);
   world.start();
   world.finish();
@@ -279,6 +283,24 @@ TEST_F(GpuIpcOrder, PackingWaitsForTheTensors) {
   reduce_without_waits("");
   EXPECT_DEATH(reduce_without_waits("cuStreamWaitEvent=0"),
                "hvd_copy on stream .* reads memory that fill on stream");
+}
+
+TEST_F(GpuIpcOrder, TheSameHoldsForTensorsThatAreConverted) {
+  const DType half = DType::float16;
+  World world(3, kOneRound, Exchange::awaits_all, half);
+  world.start();
+  world.finish();
+  world.check();
+  EXPECT_DEATH(reduce_without_waits("cuStreamWaitEvent=0", half),
+               "hvd_scale_f32_f16 on stream .* reads memory that fill on stream");
+  EXPECT_DEATH(reduce_without_queries(0, half),
+               "hvd_reduce_f16 on stream .* reads memory that hvd_scale_f32_f16 on stream");
+  EXPECT_DEATH(reduce_without_queries(1, half),
+               "hvd_scale_f16_f32 on stream .* reads memory that hvd_reduce_f16 on stream");
+  EXPECT_DEATH(reduce_without_queries(2, half),
+               "hvd_scale_f32_f16 on stream .* writes memory that hvd_.* on stream .* reads");
+  EXPECT_DEATH(use_too_early(half),
+               "read on stream .* reads memory that hvd_scale_f16_f32 on stream .* writes");
 }
 
 /// Rank 0 does everything before rank 1 begins.

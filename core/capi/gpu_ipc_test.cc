@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "core/capi/gpu_testing.h"
@@ -53,6 +54,24 @@ TEST_F(GpuIpc, RanksWithoutNcclReadEachOthersMemory) {
   EXPECT_THAT(warnings_of(options, Mover::ipc), HasSubstr("moved without NCCL, which is slower"));
 }
 
+TEST_F(GpuIpc, MemoryOfAFrameworkIsNotShared) {
+  gpu_job(2, test::with_ipc(), [](GpuRank& rank) {
+    const device::DeviceMemory memory(rank.context(), 1000 * sizeof(float));
+    device::test::stand_in<decltype(fake_cuda_keep_private)>("fake_cuda_keep_private")(
+        memory.address());
+    EXPECT_THAT(device::test::error_of([&] { memory.share(); }),
+                HasSubstr("cuIpcGetMemHandle: CUDA_ERROR_INVALID_VALUE"));
+    auto* const data = static_cast<float*>(device::test::pointer(memory.address()));
+    rank.framework().queue("fill", {{data, 1000 * sizeof(float), true}},
+                           [=] { std::fill_n(data, 1000, 1.0f); });
+    GpuRequest request(HVD_ALLREDUCE, "x");
+    request.add(rank, data, data, HVD_FLOAT32, {1000});
+    EXPECT_EQ(rank.finish(rank.submit(request.request)), "");
+    EXPECT_THAT(rank.read(data, 1000), Each(2.0f));
+    EXPECT_EQ(batches_by(rank, Mover::ipc), 1u);
+  });
+}
+
 TEST_F(GpuIpc, HostMemoryCanBeChosen) {
   GpuJobOptions options = test::with_ipc();
   options.nccl.choice = GpuOperationsChoice::host;
@@ -74,6 +93,20 @@ TEST_F(GpuIpc, ARankWithoutMemoryToShareIsNamed) {
   const std::string logged = warnings_of(test::with_ipc(kSizeOfNoOtherJob), Mover::staged);
   EXPECT_THAT(logged, ::testing::ContainsRegex("rank [01] has no memory to share: "
                                                "cuIpcGetMemHandle: CUDA_ERROR_INVALID_VALUE"));
+}
+
+/// The ranks meet, and take for done what their GPUs have not done.
+void meet_without_queries() {
+  const test::Mutation mutation;
+  gpu_job(2, test::with_ipc(), [&](GpuRank& rank) {
+    if (rank.rank() == 0) mutation.begin("cuEventQuery=0");
+    sum(rank, 10);
+  });
+}
+
+TEST_F(GpuIpc, RanksReadEachOthersStampsWhenTheyAreStored) {
+  EXPECT_DEATH(meet_without_queries(),
+               "cuMemcpyAsync on stream .* reads memory that cuMemcpyAsync on stream .* writes");
 }
 
 TEST_F(GpuIpc, ScaledReductionsOfJoinedRanksAreRight) {

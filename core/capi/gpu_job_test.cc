@@ -261,8 +261,9 @@ TEST_F(GpuJobs, ACommunicatorThatDoesNotConnectEndsTheJobAfterTheDeadline) {
 
 // ---- every wait is needed: one is left out, and the stand-in aborts
 
-/// One allreduce of one rank, behind a producer and before a consumer.
-void reduce_once(GpuOperationsChoice choice, const std::string& fails) {
+/// One allreduce of one rank, behind a producer and before a consumer. `sent_as`: see hvd_request.
+void reduce_once(GpuOperationsChoice choice, const std::string& fails,
+                 const hvd_dtype* sent_as = nullptr) {
   const test::Mutation mutation;
   gpu_job(1, test::with(choice), [&](GpuRank& rank) {
     if (!fails.empty()) {  // else no wait is needed where the host has seen the end
@@ -273,6 +274,7 @@ void reduce_once(GpuOperationsChoice choice, const std::string& fails) {
     mutation.begin(fails);
     GpuRequest request = sum(rank, "x", x);
     request.add(rank, y.data(), y.data(), HVD_FLOAT32, {1});
+    request.request.sent_as = sent_as;
     const auto done = rank.submit(request.request);
     EXPECT_EQ(rank.finish(done), "");
     await([&] { return done->result->reached(); });  // does not replace a wait for an event
@@ -295,6 +297,22 @@ TEST_F(GpuJobs, EveryWaitIsNeeded) {
   // Copies from and to the GPU are on two streams; between them, the host waits for an event.
   EXPECT_DEATH(reduce_once(GpuOperationsChoice::host, "cuEventRecord=0@2"),
                "cuMemcpyAsync on stream .* memory that cuMemcpyAsync on stream");
+}
+
+TEST_F(GpuJobs, EveryWaitIsNeededForTensorsThatAreConverted) {
+  const hvd_dtype half = HVD_FLOAT16;
+  for (const auto choice : {GpuOperationsChoice::nccl, GpuOperationsChoice::host}) {
+    reduce_once(choice, "", &half);
+    EXPECT_DEATH(reduce_once(choice, "cuStreamWaitEvent=0", &half),
+                 "hvd_scale_f32_f16 on stream .* reads memory that fill on stream");
+    EXPECT_DEATH(reduce_once(choice, "cuStreamWaitEvent=0@2", &half),
+                 "read on stream .* reads memory that hvd_scale_f16_f32 on stream");
+    EXPECT_DEATH(reduce_once(choice, "cuEventRecord=0", &half),
+                 "hvd_scale_f32_f16 on stream .* reads memory that fill on stream");
+  }
+  // The kernel writes the pinned memory that the next one reads on the other stream.
+  EXPECT_DEATH(reduce_once(GpuOperationsChoice::host, "cuEventRecord=0@2", &half),
+               "hvd_scale_f16_f32 on stream .* memory that hvd_scale_f32_f16 on stream");
 }
 
 // ---- communicators

@@ -176,6 +176,22 @@ TEST_F(GpuLevels, NcclReducesWithinHostsAndTheHostBackendAcrossThem) {
   }
 }
 
+/// A sum in levels, without the waits for events from the `first` on.
+void sum_in_levels_without_waits(const std::string& first) {
+  Hosts hosts(options_in_levels(256, 128));
+  const Tensors tensors = tensors_of(hosts, {200});
+  hosts.run(batches_of(tensors, kSum));
+  const device::test::Variable left_out("FAKE_CUDA_FAIL", "cuStreamWaitEvent=0@" + first);
+  hosts.run(batches_of(tensors, kSum));
+}
+
+TEST_F(GpuLevels, AShareIsCopiedToTheHostBehindTheScatter) {
+  sum_in_levels_without_waits("1000");
+  EXPECT_DEATH(
+      sum_in_levels_without_waits("5"),  // the first ones are for the tensors of four ranks
+      "cuMemcpyAsync on stream .* reads memory that (hvd_copy|ncclReduceScatter) on stream");
+}
+
 TEST_F(GpuLevels, ARankThatHasJoinedTakesItsShare) {
   Hosts hosts(options_in_levels(1024, 256));
   const Tensors tensors = tensors_of(hosts, {500, 3});

@@ -29,6 +29,9 @@ void fake_cuda_fail(const char* list);
 /// From now on only events order the stream behind other streams, not what the host has seen to be
 /// done. So a wait that is left out is found however late work is queued.
 void fake_cuda_ignore_host(hvd::device::StreamHandle stream);
+/// The memory that begins there cannot be given to other processes, as that which torch allocates
+/// with `expandable_segments`.
+void fake_cuda_keep_private(hvd::device::DevicePointer address);
 /// +1: a collective is queued on the device of the stream, so no memory may be freed; -1: no more.
 /// The latter on any thread.
 void fake_cuda_collective(int gpu, int change);

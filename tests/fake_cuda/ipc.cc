@@ -100,11 +100,17 @@ FAKE_EXPORT Result cuIpcGetMemHandle(IpcHandle* handle, DevicePointer address) {
   const fake::Block* const block = fake::block_of(reinterpret_cast<void*>(address));
   if (block == nullptr || block->kind != fake::Block::Kind::device || block->begin != address)
     return kInvalidValue;
+  if (block->is_private) return kInvalidValue;
   const fake::Arena& arena = fake::current_context()->arena;
   *handle = fake::handle_of({fake::kMemoryMagic, ::getpid(), arena.file(),
                              arena.offset_of(reinterpret_cast<void*>(address)), block->bytes,
                              fake::current_context()->gpu});
   return kSuccess;
+}
+
+FAKE_EXPORT void fake_cuda_keep_private(DevicePointer address) {
+  const std::lock_guard lock(state().mutex);
+  fake::block_of(reinterpret_cast<void*>(address))->is_private = true;
 }
 
 FAKE_EXPORT Result cuIpcOpenMemHandle_v2(DevicePointer* address, IpcHandle handle, unsigned flags) {

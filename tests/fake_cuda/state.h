@@ -72,6 +72,7 @@ struct Block {
   size_t bytes = 0;
   int gpu = 0;
   AccessLog log{};
+  bool is_private = false;  ///< see fake_cuda_keep_private()
   size_t mapped_bytes = 0;  ///< imported
 };
 
