@@ -1,4 +1,5 @@
-"""Measures operations on GPU tensors with one process, beside plain torch on the same GPU.
+"""Measures operations on GPU tensors with one process, beside plain torch on the same GPU, and the
+copy kernels beside copies of the driver.
 
 ./dev gpu runs it, after the tests. With one process nothing is sent between GPUs: what is measured
 is the time that the host spends, and what a training step gains or loses. The way through the
@@ -12,12 +13,18 @@ import datetime
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parents[1] / "examples" / "pytorch"))
+
+import gpu_kernels
 import torch
+from synthetic_benchmark import resnet
 from torch import nn
 
 import horovod.torch as hvd
@@ -36,6 +43,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=30, help="timed steps of each network")
     parser.add_argument("--width", type=int, default=768, help="of the transformer; 768: 100 M")
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--network", default="resnet50", help="of examples/pytorch")
+    parser.add_argument("--no-network", action="store_true", help="leave it out")
+    parser.add_argument("--images", type=int, default=32, help="of a step of the network")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--copied-mib", type=int, default=64, help="that the copy kernels copy")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     return parser.parse_args()
 
@@ -60,6 +72,18 @@ class Bench:
             self.synchronize()
         return statistics.median(times[10:]) * 1e6
 
+    def gb_per_s(self, work: Callable[[], None], size: int) -> float:
+        """Returns how fast work on the device copies `size` bytes; a round repeats it ten times."""
+        times = []
+        for _ in range(max(3, self._rounds // 10)):
+            self.synchronize()
+            begin = time.perf_counter()
+            for _ in range(10):
+                work()
+            self.synchronize()
+            times.append((time.perf_counter() - begin) / 10)
+        return size / statistics.median(times[1:]) / 1e9
+
     def step_ms(self, step: Callable[[], None], count: int) -> float:
         """Returns the time of a step, with the device; the median of five rounds."""
         times = []
@@ -71,6 +95,19 @@ class Bench:
             self.synchronize()
             times.append((time.perf_counter() - begin) / count)
         return statistics.median(times) * 1e3
+
+
+def copies(bench: Bench, size: int) -> Rows:
+    """On the device, and between it and pinned memory of the host."""
+    rows = gpu_kernels.rows(bench.device, bench.gb_per_s, size)
+    on_device = torch.zeros(size, dtype=torch.uint8, device=bench.device)
+    on_host = torch.zeros(size, dtype=torch.uint8, pin_memory=bench.device.type == "cuda")
+    to_host = bench.gb_per_s(lambda: on_host.copy_(on_device, non_blocking=True), size)
+    to_device = bench.gb_per_s(lambda: on_device.copy_(on_host, non_blocking=True), size)
+    return rows | {
+        "copy to pinned memory, GB/s": to_host,
+        "copy from pinned memory, GB/s": to_device,
+    }
 
 
 def calls(bench: Bench) -> Rows:
@@ -111,35 +148,50 @@ class Transformer(nn.Module):
         return self.last(self.blocks(self.words(tokens)))
 
 
-def steps(bench: Bench, layers: int, width: int, count: int) -> Rows:
-    """Training steps of a transformer: alone, under DistributedDataParallel, with our optimizer."""
-    tokens = torch.randint(20000, (8, 256)).to(bench.device)
+def steps(
+    bench: Bench, name: str, make: Callable[[], nn.Module], inputs: torch.Tensor, count: int
+) -> Rows:
+    """Training steps of a model: alone, under DistributedDataParallel, with our optimizer."""
 
     def step_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
         def step() -> None:
             optimizer.zero_grad()
-            model(tokens).float().pow(2).mean().backward()
+            model(inputs).float().pow(2).mean().backward()
             optimizer.step()
 
         return step
 
     def made() -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
-        model = Transformer(layers, width).to(bench.device)
+        model = make().to(bench.device)
         return model, torch.optim.SGD(model.parameters(), lr=1e-3)
 
-    ways: dict[str, Callable[[], None]] = {"plain step, ms": step_of(*made())}
+    ways: dict[str, Callable[[], None]] = {f"{name}: plain step, ms": step_of(*made())}
     model, optimizer = made()
-    ways["step with DistributedOptimizer, ms"] = step_of(
-        model, hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    named = [(f"{name}.{path}", one) for path, one in model.named_parameters()]
+    ways[f"{name}: step with DistributedOptimizer, ms"] = step_of(
+        model, hvd.DistributedOptimizer(optimizer, named)
     )
     if torch.distributed.is_initialized():
         model, optimizer = made()
         parallel = nn.parallel.DistributedDataParallel(model)
-        ways["step with DistributedDataParallel, ms"] = step_of(parallel, optimizer)
+        ways[f"{name}: step with DistributedDataParallel, ms"] = step_of(parallel, optimizer)
     for step in ways.values():
         step()
     return {name: bench.step_ms(step, count) for name, step in ways.items()}
+
+
+def all_steps(bench: Bench, arguments: argparse.Namespace) -> Rows:
+    tokens = torch.randint(20000, (8, 256)).to(bench.device)
+    network, count = arguments.network, arguments.steps
+    rows = steps(
+        bench, "GPT", lambda: Transformer(arguments.layers, arguments.width), tokens, count
+    )
+    if arguments.no_network:
+        return rows
+    size = (arguments.images, 3, arguments.image_size, arguments.image_size)
+    images = torch.randn(size).to(bench.device)
+    return rows | steps(bench, network, lambda: resnet(network), images, count)
 
 
 def start_peer(device: torch.device) -> None:
@@ -157,8 +209,7 @@ def main() -> None:
     hvd.init()
     bench = Bench(arguments.device, arguments.rounds)
     start_peer(bench.device)
-    rows = calls(bench)
-    rows |= steps(bench, arguments.layers, arguments.width, arguments.steps)
+    rows = copies(bench, arguments.copied_mib << 20) | calls(bench) | all_steps(bench, arguments)
     is_cuda = bench.device.type == "cuda"
     result = {
         "date": datetime.date.today().isoformat(),

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from gpu_ranks import ENVIRONMENT, HERE, needs_stand_ins
+from rank_jobs import launcher
 
 from devtool import gpu
 from devtool.paths import ROOT
@@ -57,20 +59,92 @@ runpy.run_path("bench/gpu.py", run_name="__main__")
 """
 
 
+def stand_in_environment() -> dict[str, str]:
+    paths = os.pathsep.join(str(folder) for folder in (HERE, ROOT / "tools", ROOT / "bench"))
+    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": paths, "FAKE_CUDA_DELAY_US": "0"}
+
+
 @needs_stand_ins
 def test_measurements_write_a_row_per_figure(tmp_path: Path) -> None:
-    paths = os.pathsep.join(str(folder) for folder in (HERE, ROOT / "tools"))
     small = ["--rounds", "2", "--steps", "1", "--width", "64", "--layers", "1"]
+    small += ["--no-network", "--copied-mib", "2"]  # the stand-in device has no convolutions
     arguments = ["--device", "standin", *small, "--json", str(tmp_path / "gpu.json")]
     command = [sys.executable, "-c", BENCH, *arguments]
-    env = {**os.environ, **ENVIRONMENT, "PYTHONPATH": paths, "FAKE_CUDA_DELAY_US": "0"}
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=stand_in_environment()
+    )
     assert ended.returncode == 0, ended.stderr
     result = json.loads((tmp_path / "gpu.json").read_text())
     assert result["device"] == "standin" and result["date"]
     assert [name for name, value in result["rows"].items() if value > 0] == [
+        "load of the copy kernels, ms",
+        "copy by the driver, GB/s",
+        *(f"copy kernel, pieces of {size}, GB/s" for size in ("4 KiB", "64 KiB", "1 MiB")),
+        *(f"scale kernel, {t}, 1 MiB, GB/s" for t in ("float32", "float16", "bfloat16")),
+        "scale kernel, float32 unaligned, 1 MiB, GB/s",
+        "copy to pinned memory, GB/s",
+        "copy from pinned memory, GB/s",
         "allreduce_async_ and synchronize, 4 B, us",
         "bundle of 160 gradients, us per gradient",
-        "plain step, ms",
-        "step with DistributedOptimizer, ms",
+        "GPT: plain step, ms",
+        "GPT: step with DistributedOptimizer, ms",
     ]
+
+
+PAIR = BENCH.replace("gpu.py", "gpu_pair.py")
+
+
+@needs_stand_ins
+def test_two_ranks_are_measured_by_the_way_that_they_take(tmp_path: Path) -> None:
+    small = ["--device", "standin", "--rounds", "2", "--largest", str(1 << 16)]
+    file = tmp_path / "pair.json"
+    command = [str(launcher()), "-np", "2", sys.executable, "-c", PAIR, *small, "--json", str(file)]
+    one_gpu = {**stand_in_environment(), "FAKE_CUDA_DEVICES": "1"}
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=one_gpu)
+    assert ended.returncode == 0, ended.stderr
+    rows = json.loads(file.read_text())
+    assert [name for name, value in rows.items() if value > 0] == [
+        "first allreduce of 2 ranks, ms",
+        "2 ranks, ipc: allreduce of 4 B, us",
+        "2 ranks, ipc: allreduce of 64 KiB, us",
+    ]
+
+
+def test_rows_of_two_ranks_come_behind_those_of_one(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps({"device": "H100", "rows": {"a": 1.0}}))
+    gpu.add_rows(file, {"b": 2.0, "a": 3.0})
+    assert json.loads(file.read_text()) == {"device": "H100", "rows": {"a": 1.0, "b": 2.0}}
+
+
+def test_a_part_that_hangs_is_ended_and_named() -> None:
+    parts = gpu.Parts(time.monotonic() + 0.5)
+    sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    assert not parts.run(gpu.Part("the first", sleep, {}))
+    assert not parts.run(gpu.Part("the second", sleep, {}))
+    assert not gpu.Parts(time.monotonic() + 100).run(gpu.Part("x", ["false"], {}))
+    assert [one.partition(" after")[0] for one in parts.missing] == [
+        "the first: ended",
+        "the second: no time was left",
+    ]
+
+
+def test_parts_run_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One rank, then two ranks in three ways, of which one fails."""
+    commands: list[list[str]] = []
+
+    def run(seconds: float, command: list[str], env: dict[str, str]) -> int:
+        commands.append(command)
+        file = Path(command[command.index("--json") + 1])
+        is_pair = "gpu_pair.py" in " ".join(command)
+        rows = {f"row {len(commands)}": 1.0}
+        file.write_text(json.dumps(rows if is_pair else {"rows": rows}))
+        return 1 if "HOROVOD_GPU_OPERATIONS" in env else 0
+
+    monkeypatch.setattr(gpu, "show_for", run)
+    monkeypatch.setattr(gpu, "PAIR_RESULTS", tmp_path / "pair.json")
+    parts, results = gpu.Parts(time.monotonic() + 100), tmp_path / "gpu.json"
+    gpu.measure(sys.executable, results, parts)
+    assert parts.missing == ["two ranks HOROVOD_GPU_OPERATIONS=host: exit code 1"]
+    assert list(json.loads(results.read_text())["rows"]) == ["row 1", "row 2", "row 4"]
+    assert [Path(one[0]).name for one in commands[1:]] == ["horovodrun"] * 3

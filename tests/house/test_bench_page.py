@@ -233,8 +233,41 @@ def test_figures_of_gpus_are_shown_with_device_and_date(tmp_path: Path) -> None:
     (tmp_path / "gpu").mkdir()
     (tmp_path / "gpu" / "h100.json").write_text(json.dumps(result))
     text = gpus.section(tmp_path / "gpu")
-    assert "H100, one process, torch 2.11, 2026-01-02." in text
+    assert "H100, torch 2.11, 2026-01-02." in text
     assert "plain step, ms" in text and "12.3" in text and "Not measured" not in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ({"copy kernel, pieces of 1 MiB, GB/s": 85.0}, ""),
+        (
+            {"copy kernel, pieces of 1 MiB, GB/s": 86.0, "copy by the driver, GB/s": 100.0},
+            "at least 85.00 (0.85 x copy by the driver): met",
+        ),
+        (
+            {"copy kernel, pieces of 1 MiB, GB/s": 84.0, "copy by the driver, GB/s": 100.0},
+            "at least 85.00 (0.85 x copy by the driver): missed",
+        ),
+        ({"bundle of 160 gradients, us per gradient": 0.9}, "at most 1.00: met"),
+        ({"bundle of 160 gradients, us per gradient": 1.1}, "at most 1.00: missed"),
+        (
+            {
+                "GPT: step with DistributedOptimizer, ms": 103.0,
+                "GPT: plain step, ms": 100.0,
+                "GPT: step with DistributedDataParallel, ms": 104.0,
+            },
+            "at most 102.00 (1.02 x GPT: plain step): missed; "
+            "at most 104.00 (1 x GPT: step with DistributedDataParallel): met",
+        ),
+    ],
+)
+def test_figures_of_gpus_are_compared_with_their_goals(
+    rows: dict[str, float], expected: str
+) -> None:
+    text = gpus.shown({"device": "H100", "torch": "2.11", "date": "2026-01-02", "rows": rows})
+    (line,) = [one for one in text.splitlines() if one.startswith(f"| {next(iter(rows))}")]
+    assert line.split("|")[3].strip() == expected
 
 
 def test_the_committed_report_is_one_page_with_three_pictures() -> None:

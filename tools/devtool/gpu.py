@@ -1,4 +1,7 @@
-"""`./dev gpu`: builds, tests and measures on a machine with an NVIDIA GPU."""
+"""`./dev gpu`: builds, tests and measures on a machine with an NVIDIA GPU, in ten minutes.
+
+A part that takes too long is ended and named, and the others still run.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,29 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from devtool import wheel
 from devtool.paths import BUILD, ROOT
-from devtool.process import Failed, must, say, show
+from devtool.process import Failed, must, say, show_for
 
 #: The package for the Python of the user.
 SITE = BUILD / "gpu" / "packages"
 RESULTS = BUILD / "gpu" / "gpu.json"
+PAIR_RESULTS = BUILD / "gpu" / "pair.json"
+#: For the suite and the measurements together. Machines are often lent for ten minutes per call.
+BUDGET_S = 570.0
+#: Of the suite and of each measurement.
+PART_S = 240.0
+#: How two ranks are measured. On one GPU the first takes CUDA IPC, and the last needs NCCL 2.30.
+PAIRS: tuple[Mapping[str, str], ...] = (
+    {},
+    {"HOROVOD_GPU_OPERATIONS": "host"},
+    {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
+)
 #: Prints what the driver of this machine says. Needs no package.
 REPORT = ROOT / "python" / "horovod" / "common" / "_gpus.py"
 #: Prints whether the torch of an interpreter can use the GPU, or why not.
@@ -66,10 +82,43 @@ def main(arguments: Sequence[str]) -> int:
     if why := why_not_torch(options.python):
         say(f"./dev gpu: needs --python PYTHON, whose torch can use the GPU: {why}")
         return 1
+    begin = time.monotonic()
     install(options.python, options.wheel or built_wheel(options.python))
-    failed = run_suite(options.python)
-    measured = measure(options.python, options.json)
-    return 1 if failed or measured else 0
+    parts = Parts(begin + BUDGET_S)
+    parts.run(suite(options.python))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    measure(options.python, options.json, parts)
+    for one in parts.missing:
+        say(f"./dev gpu: {one}")
+    return 1 if parts.missing else 0
+
+
+class Part(NamedTuple):
+    title: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+class Parts:
+    """Runs parts until a deadline. `missing`: why some have no result."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self.missing: list[str] = []
+
+    def run(self, part: Part) -> bool:
+        seconds = min(PART_S, self._deadline - time.monotonic())
+        if seconds <= 0:
+            self.missing.append(f"{part.title}: no time was left")
+            return False
+        try:
+            code = show_for(seconds, part.command, part.environment)
+        except subprocess.TimeoutExpired:
+            self.missing.append(f"{part.title}: ended after {seconds:.0f} s")
+            return False
+        if code != 0:
+            self.missing.append(f"{part.title}: exit code {code}")
+        return code == 0
 
 
 def built_wheel(python: str) -> Path:
@@ -95,14 +144,31 @@ def environment() -> dict[str, str]:
     return {"PYTHONPATH": path, "HOROVODRUN": str(SITE / "bin" / "horovodrun")}
 
 
-def run_suite(python: str) -> int:
-    """Runs the tests of tests/gpu on the real device: one rank, or several that share it."""
+def suite(python: str) -> Part:
+    """The tests of tests/gpu on the real device: one rank, or several that share it."""
     where = ["tests/gpu/test_gpu_operations.py", "tests/gpu/test_gpu_training.py"]
     command = [python, "-m", "pytest", "-p", "no:cacheprovider", *where]
-    return show(command, {**environment(), "HVD_TEST_DEVICE": "cuda"})
+    return Part("the suite gpu", command, {**environment(), "HVD_TEST_DEVICE": "cuda"})
 
 
-def measure(python: str, results: Path) -> int:
-    results.parent.mkdir(parents=True, exist_ok=True)
-    command = [python, str(ROOT / "bench" / "gpu.py"), "--json", str(results)]
-    return show(command, environment())
+def measure(python: str, results: Path, parts: Parts) -> None:
+    """Measures one rank, then two in several ways, and stores all rows in one file."""
+    results.unlink(missing_ok=True)
+    one = [python, str(ROOT / "bench" / "gpu.py"), "--json", str(results)]
+    if not parts.run(Part("one rank", one, environment())):
+        return
+    for variables in PAIRS:
+        PAIR_RESULTS.unlink(missing_ok=True)
+        launched = [environment()["HOROVODRUN"], "-np", "2", python]
+        two = [*launched, str(ROOT / "bench" / "gpu_pair.py"), "--json", str(PAIR_RESULTS)]
+        title = " ".join(["two ranks", *(f"{name}={value}" for name, value in variables.items())])
+        if parts.run(Part(title, two, {**environment(), **variables})):
+            add_rows(results, json.loads(PAIR_RESULTS.read_text()))
+
+
+def add_rows(results: Path, rows: Mapping[str, float]) -> None:
+    """Adds rows to a file with results. A row that is there stays: several ways of two ranks may
+    become one."""
+    found: dict[str, Any] = json.loads(results.read_text())
+    found["rows"] = found["rows"] | {k: v for k, v in rows.items() if k not in found["rows"]}
+    results.write_text(json.dumps(found, indent=1))

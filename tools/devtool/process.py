@@ -154,6 +154,17 @@ def show(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     return subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}).returncode
 
 
+def show_for(seconds: float, command: Sequence[str], env: Mapping[str, str]) -> int:
+    """As show(). After so many seconds, ends the command with its children, and raises
+    subprocess.TimeoutExpired."""
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **env}, start_new_session=True)
+    try:
+        return process.wait(seconds)
+    except BaseException:
+        end_session(process)
+        raise
+
+
 def step(title: str, work: Callable[[], str]) -> None:
     """Prints one line: the title, the result of `work`, and the seconds it took."""
     begin = time.monotonic()
