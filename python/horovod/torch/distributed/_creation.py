@@ -1,24 +1,15 @@
-"""Creates process groups: finds or starts the job, and chooses how operations of a group run."""
+"""Creates process groups: finds or starts the job."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from horovod.common import front
 from horovod.common._extension import core
 from horovod.common._job import Job
-from horovod.common.process_sets import global_process_set, registered_set
-from horovod.torch.distributed._lane import Lane
 from horovod.torch.distributed._launch import launcher_of_all
-from horovod.torch.distributed._meeting import Meetings
-from horovod.torch.distributed._messages import Messages
-from horovod.torch.distributed._negotiated import Negotiated
-from horovod.torch.distributed._ordered import Ordered
+from horovod.torch.distributed._members import meet_members
 from horovod.torch.distributed._process_group import ProcessGroupHorovod
-
-#: How many groups this process has created, by generation, name and ranks.
-_created: Counter[tuple[Any, ...]] = Counter()
 
 
 def create(options: Any) -> ProcessGroupHorovod:
@@ -32,32 +23,15 @@ def create(options: Any) -> ProcessGroupHorovod:
     if has_started:
         _start(options)
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
-    _check_ranks(ranks, options)
-    name = _short(options.group_id)
-    world = core.world()
-    meetings = Meetings(
-        options.store, world.rank, ranks, options.timeout, _life(world.generation, name, ranks)
-    )
-    lane = _lane(name, meetings)
+    _check_rank(ranks[options.group_rank])
+    members = meet_members(options.store, ranks, options.timeout, options.group_id)
 
     def on_shutdown() -> None:
-        lane.close()
+        members.lane.close()
         if has_started:
             front.shutdown()
 
-    rank = options.group_rank
-    messages = Messages(name, rank, meetings)
-    return ProcessGroupHorovod(
-        rank, options.group_size, options.group_id, lane, meetings, messages, on_shutdown
-    )
-
-
-def _life(generation: int, name: str, ranks: list[int]) -> str:
-    """Returns what distinguishes this group from earlier ones in the same store, which may outlive
-    the job. All members have created the group equally often."""
-    key = (generation, name, tuple(ranks))
-    _created[key] += 1
-    return f"{generation}.{_created[key]}"
+    return ProcessGroupHorovod(members, on_shutdown)
 
 
 def _start(options: Any) -> None:
@@ -76,33 +50,11 @@ def _start(options: Any) -> None:
     front.init(Job(rendezvous, rank=options.group_rank, size=options.group_size))
 
 
-def _check_ranks(ranks: list[int], options: Any) -> None:
+def _check_rank(rank: int) -> None:
     world = core.world()
-    own = ranks[options.group_rank]
-    if own != world.rank or max(ranks) >= world.size:
+    if rank != world.rank:
         raise ValueError(
-            f"rank {own} of torch.distributed is rank {world.rank} of {world.size} of the job: the "
-            "numbers must be equal; leave RANK and WORLD_SIZE to the launcher, and call hvd.init() "
-            "without comm"
+            f"rank {rank} of torch.distributed is rank {world.rank} of {world.size} of the job: "
+            "the numbers must be equal; leave RANK and WORLD_SIZE to the launcher, and call "
+            "hvd.init() without comm"
         )
-    if ranks != sorted(ranks):
-        raise ValueError(
-            f"the backend hvd needs groups in ascending order of ranks, got {ranks}; leave "
-            "sort_ranks of new_group at True"
-        )
-
-
-def _lane(name: str, meetings: Meetings) -> Lane:
-    ranks = meetings.ranks
-    if len(ranks) == core.world().size:
-        return Negotiated(name, global_process_set, meetings)
-    process_set = registered_set(ranks)
-    if process_set is not None:
-        return Negotiated(name, process_set, meetings)
-    meetings.meet("group", f"new_group({ranks})")
-    return Ordered(name, ranks)
-
-
-def _short(group_id: str) -> str:
-    """Returns the name of a group for messages. torch calls the world "0" or "default_pg"."""
-    return str(group_id).removeprefix("default_pg").strip("/") or "0"
