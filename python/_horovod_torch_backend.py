@@ -1,4 +1,4 @@
-"""Makes the backend "hvd" of torch.distributed known.
+"""Makes the backend "hvd" of torch.distributed and the strategy "horovod" of Lightning known.
 
 `register` is the entry point of the group `torch.backends`, which torch calls at the end of `import
 torch`. This module imports nothing of the package, and is not in it: an error here, or a folder
@@ -9,11 +9,19 @@ script creates its first process group.
 from __future__ import annotations
 
 import importlib
+import importlib.abc
+import importlib.machinery
 import sys
 import warnings
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 NAME = "hvd"
+STRATEGY = "horovod"
+
+#: The modules of Lightning, under its two names, that have a registry of strategies.
+_REGISTRIES = ("lightning.pytorch.strategies", "pytorch_lightning.strategies")
 
 
 class _Asked:
@@ -38,9 +46,55 @@ def register() -> None:
         if NAME not in backend.backend_list:
             setattr(backend, NAME.upper(), _Asked())
             backend.backend_list.append(NAME)
+            sys.meta_path.insert(0, _Lightning())
     except Exception as error:
         warnings.warn(f"the backend hvd of torch.distributed is missing: {error!r}", stacklevel=2)
 
 
 def _create(options: Any, _backend_options: Any = None) -> Any:
     return importlib.import_module("horovod.torch.distributed").create(options)
+
+
+class _Lightning(importlib.abc.MetaPathFinder):
+    """Adds the strategy when the registry of Lightning is imported. Lightning has entry points for
+    callbacks only, and loads them when it has chosen the strategy."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in _REGISTRIES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads a registry as `loader` does, which the module has afterwards, and adds the strategy."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        try:
+            add_strategy(module)
+        except Exception as error:
+            warnings.warn(f"the strategy horovod of Lightning is missing: {error!r}", stacklevel=2)
+
+
+def add_strategy(registry: ModuleType) -> None:
+    """`registry`: a module of Lightning that has a StrategyRegistry. The package is imported when a
+    script asks for the strategy."""
+    package = registry.__name__.rpartition(".")[0]
+
+    def make(**options: Any) -> Any:
+        return importlib.import_module("horovod.torch.lightning").strategy_for(package)(**options)
+
+    registry.StrategyRegistry.register(STRATEGY, make, description="horovod.torch", override=True)

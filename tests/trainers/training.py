@@ -3,6 +3,7 @@ does not know hvd, and tells the loss and the parameters."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from rank_jobs import begin_telling, tell
 from torch.utils.data import DataLoader, Dataset
 
+RECIPES = Path(__file__).parents[2] / "docs/from_ddp.md"
 STEPS = 4
 BATCH = 4
 
@@ -50,9 +52,20 @@ class Model(torch.nn.Module):
         return {"loss": torch.nn.functional.mse_loss(self.layers(x), y)}
 
 
-def by_lightning(backend: str) -> Trained:
+def run_recipe(heading: str, *changes: tuple[str, str], **names: Any) -> dict[str, Any]:
+    """Runs the code below a heading of the documentation, with `names` and some words changed.
+    Returns the names that there are afterwards."""
+    section = RECIPES.read_text().split(f"### {heading}\n")[1]
+    code = section.split("```python\n")[1].split("```")[0]
+    for old, new in changes:
+        assert old in code
+        code = code.replace(old, new)
+    exec(code, names)
+    return names
+
+
+def module_of(optimizer: Callable[..., torch.optim.Optimizer]) -> Any:
     import lightning
-    from lightning.pytorch.strategies import DDPStrategy
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
@@ -65,12 +78,19 @@ def by_lightning(backend: str) -> Trained:
             self.last = float(loss)
             return loss
 
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters(), lr=0.1)
+        def configure_optimizers(self) -> Any:
+            made = optimizer(self.parameters(), lr=0.1)
+            return [made], [torch.optim.lr_scheduler.ConstantLR(made, 0.5, 2)]
 
-    module = Module()
+    return Module()
+
+
+def fit(strategy: Any, **options: Any) -> Trained:
+    import lightning
+
+    module = module_of(torch.optim.SGD)
     trainer = lightning.Trainer(
-        strategy=DDPStrategy(process_group_backend=backend),
+        strategy=strategy,
         accelerator="cpu",
         devices=2,
         max_epochs=1,
@@ -78,24 +98,73 @@ def by_lightning(backend: str) -> Trained:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        **options,
     )
     trainer.fit(module, DataLoader(Points(), batch_size=BATCH))
     return module.last, module.model
 
 
-def by_accelerate(backend: str) -> Trained:
-    from accelerate import Accelerator
+def by_lightning(backend: str) -> Trained:
+    from lightning.pytorch.strategies import DDPStrategy
 
-    dist.init_process_group(backend)
-    accelerator = Accelerator(cpu=True)
-    assert accelerator.num_processes == 2
-    plain = Model()
+    return fit(DDPStrategy(process_group_backend=backend))
+
+
+def by_name(backend: str) -> Trained:
+    """With Lightning's own strategy for gloo."""
+    import lightning
+
+    module = module_of(torch.optim.SGD)
     loader = DataLoader(Points(), batch_size=BATCH)
-    model, optimizer, loader = accelerator.prepare(
-        plain, torch.optim.SGD(plain.parameters(), lr=0.1), loader
+    changes = [] if backend == "hvd" else [('"horovod"', '"ddp"')]
+    run_recipe("Lightning", *changes, lightning=lightning, module=module, loader=loader)
+    return module.last, module.model
+
+
+def in_parts(backend: str) -> Trained:
+    """Two batches per step, and clipped gradients."""
+    strategy = "horovod" if backend == "hvd" else "ddp"
+    return fit(strategy, accumulate_grad_batches=2, gradient_clip_val=0.3)
+
+
+def with_options(backend: str) -> Trained:
+    """Options of DistributedOptimizer. Gloo: what they do for these ranks."""
+    if backend == "gloo":
+        return fit("ddp")
+    import horovod.torch as hvd
+    from horovod.torch.lightning import HorovodStrategy
+
+    hvd.init()
+    every = hvd.add_process_set([0, 1])
+    strategy = HorovodStrategy(compression=hvd.Compression.fp16, process_set=every)
+    return fit(strategy)
+
+
+def by_adasum(backend: str) -> Trained:
+    import horovod.torch as hvd
+    from horovod.torch.lightning import HorovodStrategy
+
+    assert backend == "hvd"
+    return fit(HorovodStrategy(op=hvd.Adasum))
+
+
+def by_accelerate(backend: str) -> Trained:
+    import accelerate
+
+    plain = Model()
+    made = run_recipe(
+        "Accelerate",
+        ('"hvd"', repr(backend)),
+        torch=torch,
+        accelerate=accelerate,
+        model=plain,
+        optimizer=torch.optim.SGD(plain.parameters(), lr=0.1),
+        loader=DataLoader(Points(), batch_size=BATCH),
     )
+    accelerator, model, optimizer = (made[n] for n in ("accelerator", "model", "optimizer"))
+    assert accelerator.num_processes == 2
     loss = torch.zeros(())
-    for batch in loader:
+    for batch in made["loader"]:
         optimizer.zero_grad()
         loss = model(**batch)["loss"]
         accelerator.backward(loss)
@@ -106,30 +175,41 @@ def by_accelerate(backend: str) -> Trained:
 
 
 def by_transformers(backend: str) -> Trained:
-    from transformers import Trainer, TrainingArguments
+    import transformers
 
-    dist.init_process_group(backend)
-    arguments: Any = TrainingArguments(
-        output_dir=sys.argv[1],
-        use_cpu=True,
-        max_steps=STEPS,
-        per_device_train_batch_size=BATCH,
-        learning_rate=0.05,
-        logging_steps=STEPS,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        label_names=["y"],
-        remove_unused_columns=False,
-    )
-    assert arguments.world_size == 2
+    options = {
+        "output_dir": sys.argv[1],
+        "max_steps": STEPS,
+        "per_device_train_batch_size": BATCH,
+        "learning_rate": 0.05,
+        "logging_steps": STEPS,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "label_names": ["y"],
+        "remove_unused_columns": False,
+    }
     model = Model()
-    ended = Trainer(model=model, args=arguments, train_dataset=Points()).train()
+    made = run_recipe(
+        "Transformers",
+        ('"hvd"', repr(backend)),
+        torch=torch,
+        transformers=transformers,
+        options=options,
+        model=model,
+        data=Points(),
+    )
+    assert made["arguments"].world_size == 2
+    ended = made["trainer"].train()
     return float(ended.training_loss), model
 
 
 TRAINERS: dict[str, Callable[[str], Trained]] = {
     "lightning": by_lightning,
+    "lightning-by-name": by_name,
+    "lightning-in-parts": in_parts,
+    "lightning-with-options": with_options,
+    "lightning-adasum": by_adasum,
     "accelerate": by_accelerate,
     "transformers": by_transformers,
 }
@@ -137,6 +217,7 @@ TRAINERS: dict[str, Callable[[str], Trained]] = {
 
 def main(folder: str, trainer: str, backend: str) -> None:
     begin_telling(folder)
+    os.chdir(folder)  # trainers write logs here
     loss, model = TRAINERS[trainer](backend)
     assert dist.get_backend() == backend
     parameters = torch.cat([each.detach().flatten() for each in model.parameters()])
