@@ -8,6 +8,7 @@ from the first step until the mean loss of the ranks over the last steps is low 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -82,10 +83,11 @@ def ddp(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
     return stepper(DistributedDataParallel(model), optimizer)
 
 
-def ddp_views(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
+def ddp_views(model: Any, optimizer: Any, group: Any = None) -> Callable[[Any, Any], Any]:
     from torch.nn.parallel import DistributedDataParallel
 
-    return stepper(DistributedDataParallel(model, gradient_as_bucket_view=True), optimizer)
+    wrapped = DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
+    return stepper(wrapped, optimizer)
 
 
 def stepper(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
@@ -107,7 +109,13 @@ def works(np: int, loss: float) -> list[Work]:
 
 def work(arguments: Any) -> None:
     ranks = Ranks(arguments.worker, arguments.peers)
-    wraps = {"ours": ours, "DDP": ddp, "DDP, views": ddp_views}
+    under_ddp = functools.partial(ddp_views, group=ranks.group_of_ours())
+    wraps = {
+        "ours": ours,
+        "DDP": ddp,
+        "DDP, views": ddp_views,
+        "ours, under DDP, views": under_ddp,
+    }
     runs = {name: Training(ranks, arguments.loss, wrap) for name, wrap in wraps.items()}
     (work,) = works(ranks.size, arguments.loss)
     task = Task(

@@ -23,12 +23,19 @@ SECTIONS = {
         "Gradients of a step, from torch",
         "`gradients`: tensors that already exist, from the first call to the last result. "
         "`backward`: a backward pass that only writes gradients, with `DistributedOptimizer`, "
-        "compared with `DistributedDataParallel`. The bound is this pass without any reduction.",
+        "compared with `DistributedDataParallel` on Gloo, and on the backend `hvd`. The bound is "
+        "this pass without any reduction.",
     ),
     "train": Section(
         TRAINING,
         "Training to the same loss",
         "A small network on Fashion-MNIST; all contestants take the same steps.",
+    ),
+    "distributed": Section(
+        TRAINING,
+        "Collectives of torch.distributed",
+        "The same functions by the backend `hvd` and by Gloo, blocking and with `async_op`. The "
+        "size is the larger buffer of a rank.",
     ),
     "overhead": Section(
         TRAINING,

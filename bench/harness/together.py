@@ -60,6 +60,15 @@ class Ranks:
         gloo.init_process_group("gloo", where, rank=hvd.rank(), world_size=hvd.size())
         self.rank, self.size = hvd.rank(), hvd.size()
         self.asked = asked
+        self._group_of_ours: object = None
+
+    def group_of_ours(self) -> object:
+        """Returns a process group of torch.distributed that runs on this project. Collective."""
+        import torch.distributed as distributed
+
+        if self._group_of_ours is None:
+            self._group_of_ours = distributed.new_group(backend="hvd")
+        return self._group_of_ours
 
     def has(self, name: str) -> bool:
         """Returns whether a contestant takes part. Ours always do."""

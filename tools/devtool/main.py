@@ -24,6 +24,7 @@ usage: ./dev COMMAND
   bench collectives       allgather, broadcast, alltoall, reducescatter
   bench net               allreduce between network namespaces with one link each
   bench step              gradients of whole networks from torch, compared with DDP
+  bench distributed       collectives of torch.distributed, compared with Gloo
   bench train             training to the same loss, compared with DDP
   bench overhead          cost of the optimizer with one process, and of the smallest allreduce
   bench start             start-up time and memory of horovodrun, mpirun and torchrun

@@ -1,0 +1,177 @@
+"""Runs the generic tests of torch.distributed, which are part of torch, over the backend "hvd".
+
+    .venv/bin/python tools/torch_suite.py [--np 2] [--tests NAME ...] [--verbose]
+
+All tests run in one job, in processes that go on. If a test ends or blocks the job, a new one goes
+on with the next test. Prints how many passed, were skipped and failed, with the reasons. Needs
+expecttest in the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+#: A test that takes longer is counted as failed.
+SECONDS_OF_TEST = 60
+#: These wait for timeouts of minutes, or end the process group of all tests.
+LEFT_OUT = (
+    "test_barrier_timeout",
+    "test_monitored_barrier",
+    "test_send_recv_any_source",
+    "test_verify_model_across_rank",
+    "test_ddp_has_finalized",
+    "test_nccl",
+)
+PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
+
+
+# ---- in each rank ------------------------------------------------------------------------------
+
+
+def cases() -> Any:
+    """Returns the class of the tests, as torch's own scripts make it."""
+    os.environ.setdefault("BACKEND", "hvd")
+    from torch.testing._internal.common_utils import TestCase
+    from torch.testing._internal.distributed import distributed_test as suite
+
+    class Own(TestCase, suite.DistributedTest._DistTestBase):  # type: ignore[misc]
+        rank = property(lambda self: int(os.environ["RANK"]))
+        world_size = property(lambda self: int(os.environ["WORLD_SIZE"]))
+
+        def _barrier(self, *args: Any, **kwargs: Any) -> None:
+            import torch.distributed as dist
+
+            dist.barrier()
+
+    return Own
+
+
+def names() -> list[str]:
+    return [name for name in dir(cases()) if name.startswith("test_")]
+
+
+def outcome_of(case: Any) -> tuple[str, str]:
+    """Runs one test. torch skips some of them by ending the process."""
+    result = unittest.TestResult()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            case.run(result)
+    except SystemExit as ended:
+        return SKIPPED, reason_of_exit(ended.code)
+    if result.skipped:
+        return SKIPPED, result.skipped[0][1]
+    if result.wasSuccessful():
+        return PASSED, ""
+    return FAILED, [*result.errors, *result.failures][0][1].strip().splitlines()[-1]
+
+
+def reason_of_exit(code: Any) -> str:
+    from torch.testing._internal.common_distributed import TEST_SKIPS
+
+    found = [skip.message for skip in TEST_SKIPS.values() if skip.exit_code == code]
+    return found[0] if found else f"exit code {code}"
+
+
+def work(folder: Path, asked: Sequence[str]) -> None:
+    import torch.distributed as dist
+
+    own = cases()
+    dist.init_process_group("hvd")
+    os.environ["TEMP_DIR"] = str(folder)
+    for part in ("test_dir", "barrier"):
+        (folder / part).mkdir(exist_ok=True)
+    with open(folder / f"rank{dist.get_rank()}", "a", buffering=1) as log:
+        for name in asked:
+            log.write(f"{name}\n")
+            signal.alarm(SECONDS_OF_TEST)  # ends this process, and so the job
+            dist.barrier()
+            kind, reason = outcome_of(own(name))
+            log.write(f"\t{kind}\t{reason}\n")
+    signal.alarm(0)
+    dist.destroy_process_group()
+
+
+# ---- the tool ----------------------------------------------------------------------------------
+
+Outcomes = dict[str, tuple[str, str]]
+
+
+def told(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Yields the tests that ranks have begun, with outcome and reason; without, if they did not
+    end."""
+    for log in sorted(folder.glob("rank*")):
+        name = ""
+        for line in log.read_text().splitlines():
+            if line.startswith("\t"):
+                kind, reason = line[1:].split("\t")
+                yield name, kind, reason
+                name = ""
+            else:
+                name = line
+        if name:
+            yield name, FAILED, "the job ended in this test"
+
+
+def worst(outcomes: Outcomes, name: str, kind: str, reason: str) -> None:
+    order = (PASSED, SKIPPED, FAILED)
+    if name not in outcomes or order.index(kind) > order.index(outcomes[name][0]):
+        outcomes[name] = kind, reason
+
+
+def run_all(asked: list[str], np: int) -> Outcomes:
+    outcomes: Outcomes = {}
+    launcher = Path(sys.executable).parent / "horovodrun"
+    while left := [name for name in asked if name not in outcomes]:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [str(launcher), "-np", str(np), sys.executable, __file__, "--worker", folder]
+            subprocess.run([*command, "--tests", *left], capture_output=True)
+            found = list(told(Path(folder)))
+        for each in found:
+            worst(outcomes, *each)
+        if not found:
+            outcomes[left[0]] = FAILED, "the job did not start"
+    return outcomes
+
+
+def show(outcomes: Outcomes, left_out: Sequence[str], verbose: bool) -> None:
+    counts = collections.Counter(kind for kind, _ in outcomes.values())
+    print(", ".join(f"{counts[kind]} {kind}" for kind in (PASSED, SKIPPED, FAILED)), end="")
+    print(f", {len(left_out)} left out, of {len(outcomes) + len(left_out)}")
+    for shown in [FAILED, SKIPPED] if verbose else [FAILED]:
+        for name, (kind, reason) in sorted(outcomes.items()):
+            if kind == shown:
+                print(f"{kind}: {name}: {reason}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--np", type=int, default=2)
+    parser.add_argument("--tests", nargs="*", help="only these")
+    parser.add_argument("--verbose", action="store_true", help="also why tests were skipped")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        return work(arguments.worker, arguments.tests)
+    os.environ["WORLD_SIZE"] = str(arguments.np)  # torch decides by it which tests it skips
+    asked = arguments.tests or names()
+    left_out = [name for name in asked if name.startswith(LEFT_OUT) and not arguments.tests]
+    show(
+        run_all([n for n in asked if n not in left_out], arguments.np), left_out, arguments.verbose
+    )
+    return None
+
+
+if __name__ == "__main__":
+    main()
