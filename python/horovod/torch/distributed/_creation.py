@@ -1,4 +1,4 @@
-"""Creates process groups: finds or starts the job."""
+"""Creates process groups: finds or starts the job, and chooses the class that torch needs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 from horovod.common import front
 from horovod.common._extension import core
 from horovod.common._job import Job
+from horovod.torch.distributed._backend import BackendHorovod, can_be_subclassed
 from horovod.torch.distributed._launch import launcher_of_all
 from horovod.torch.distributed._members import meet_members
 from horovod.torch.distributed._process_group import ProcessGroupHorovod
 
 
-def create(options: Any) -> ProcessGroupHorovod:
-    """Returns the group of `options`, the `_DistributedBackendOptions` of torch. Collective over
-    the members of the group.
+def create(options: Any) -> ProcessGroupHorovod | BackendHorovod:
+    """Returns the group of `options`, the `_DistributedBackendOptions` of torch, or a backend for
+    it. Collective over the members of the group.
 
     Raises: ValueError if the ranks of torch are not those of the job.
     """
@@ -31,7 +32,8 @@ def create(options: Any) -> ProcessGroupHorovod:
         if has_started:
             front.shutdown()
 
-    return ProcessGroupHorovod(members, on_shutdown)
+    made = BackendHorovod if can_be_subclassed() else ProcessGroupHorovod
+    return made(members, on_shutdown)
 
 
 def _start(options: Any) -> None:

@@ -19,8 +19,8 @@ def check_device(tensor: torch.Tensor, doing: str) -> None:
         where = tensor.device if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise ValueError(
             f"{doing}: the backend hvd moves tensors in host memory, this one is on {where}; copy "
-            "it by cpu(), or use a backend for this device (with this version of torch, hvd cannot "
-            "be one of several backends of a process group)"
+            "it by cpu(), or use another backend for this device: with torch 2.14 and later, "
+            'init_process_group("cpu:hvd,cuda:nccl")'
         )
     if tensor.layout is not torch.strided:
         check(tensor, doing)
