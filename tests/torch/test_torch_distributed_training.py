@@ -102,6 +102,23 @@ def test_hooks_and_rounds_of_ddp_work() -> None:
         assert bool((every == every[0]).all())
 
 
+@on_ranks(2)
+def test_debug_levels_of_torch_name_parameters_without_gradients() -> None:
+    for level in (dist.DebugLevel.INFO, dist.DebugLevel.DETAIL):
+        both()
+        dist.set_debug_level(level)
+        try:
+            train(DistributedDataParallel(model()))
+            layers = torch.nn.ModuleDict({"used": model(), "unused": torch.nn.Linear(1, 1)})
+            layers.forward = layers["used"].forward
+            wrapped = DistributedDataParallel(layers)
+            wrapped(batch(0)).square().mean().backward()
+            with pytest.raises(RuntimeError, match=r"did not receive grad .*unused\.weight"):
+                wrapped(batch(1))
+        finally:
+            dist.set_debug_level(dist.DebugLevel.OFF)
+
+
 @on_ranks(2, 3)
 def test_ranks_with_less_data_join() -> None:
     from torch.distributed.algorithms.join import Join

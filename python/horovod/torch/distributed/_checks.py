@@ -1,4 +1,5 @@
-"""What a call must fulfil on its own rank, before it is submitted. All raise ValueError."""
+"""What a call must fulfil on its own rank, before it is submitted (ValueError), and the sizes that
+it has received, afterwards."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from typing import Any
 
 import torch
 
+from horovod.common._extension import core
+from horovod.common.exceptions import HorovodMismatchError
 from horovod.torch._submission import DTYPES
 from horovod.torch.distributed import _memory
 from horovod.torch.distributed._reductions import op_of
@@ -75,3 +78,15 @@ def only_tensor(tensors: Tensors, doing: str) -> torch.Tensor:
         raise ValueError(f"{doing}: a message is one tensor, got {len(tensors)}")
     _memory.check_device(tensors[0], doing)
     return tensors[0]
+
+
+def check_received(
+    ranks: Sequence[int], expected: Sequence[int], found: Sequence[int], unit: str
+) -> None:
+    """Raises HorovodMismatchError unless each of `ranks` has sent what this rank expects of it."""
+    for rank, wanted, sent in zip(ranks, expected, found, strict=True):
+        if wanted != sent:
+            raise HorovodMismatchError(
+                f"rank {core.world().rank} expects {wanted} {unit} from rank {rank}, which has "
+                f"sent {sent}; what one rank sends must have the size that the other one receives"
+            )

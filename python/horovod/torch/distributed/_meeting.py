@@ -3,13 +3,15 @@ who is missing."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 from horovod.common._extension import core
+from horovod.common.exceptions import HorovodMismatchError
 from horovod.torch.distributed._deadline import Deadline
 from horovod.torch.distributed._errors import DistributedError, as_of_torch
 
@@ -36,6 +38,7 @@ class Meetings:
         self._store = store
         self.timeout = timeout
         self._life = life
+        self._compared = 0  # the number of the latest comparison
 
     def seconds(self) -> float:
         """Returns the timeout."""
@@ -55,9 +58,33 @@ class Meetings:
         them that come later; one that names the lost rank, if the job ends.
         """
         limit = self.timeout if timeout is None else timeout
-        place = f"horovod/{self._life}/{key}"
+        with self._errors_of_store(doing):
+            self._meet(self._place(key), doing, list(self.ranks if ranks is None else ranks), limit)
+
+    def compare(self, call: str) -> None:
+        """As `meet` of all ranks, which compare their calls in the same order. Raises
+        HorovodMismatchError, on all ranks, if they describe this `call` differently."""
+        last, self._compared = self._compared, self._compared + 1
+        place = self._place(f"call/{self._compared}")
+        with self._errors_of_store(call):
+            self._meet(place, call, list(self.ranks), self.timeout, call.encode())
+            calls = [self._store.get(f"{place}/{rank}").decode() for rank in self.ranks]
+            self._store.delete_key(f"{self._place(f'call/{last}')}/{self.rank}")  # all have read it
+        for rank, other in zip(self.ranks, calls, strict=True):
+            if other != calls[0]:
+                raise HorovodMismatchError(
+                    f"ranks of a group of {len(calls)} call different operations: rank "
+                    f"{self.ranks[0]} {calls[0]}, rank {rank} {other}; all ranks of a group must "
+                    "make the same calls in the same order"
+                )
+
+    def _place(self, key: str) -> str:
+        return f"horovod/{self._life}/{key}"
+
+    @contextlib.contextmanager
+    def _errors_of_store(self, doing: str) -> Iterator[None]:
         try:
-            self._meet(place, doing, list(self.ranks if ranks is None else ranks), limit)
+            yield
         except DistributedError:
             raise
         except RuntimeError as error:
@@ -67,8 +94,10 @@ class Meetings:
                 "at the process that serves it, which is rank 0 or torchrun"
             ) from error
 
-    def _meet(self, place: str, doing: str, missing: list[int], limit: timedelta) -> None:
-        self._store.set(f"{place}/{self.rank}", b"1")
+    def _meet(
+        self, place: str, doing: str, missing: list[int], limit: timedelta, told: bytes = b"1"
+    ) -> None:
+        self._store.set(f"{place}/{self.rank}", told)
         deadline = Deadline(limit.total_seconds())
         pause = _FIRST_PAUSE_SECONDS
         while missing := [rank for rank in missing if not self._has_come(place, rank)]:

@@ -99,7 +99,7 @@ def _lane(name: str, meetings: Meetings) -> Lane:
     if process_set is not None:
         return Negotiated(name, process_set, meetings)
     meetings.meet("group", f"new_group({ranks})")
-    return Ordered(name, ranks)
+    return Ordered(name, meetings)
 
 
 def _short(group_id: str) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from horovod.common._extension import core
-from horovod.common.exceptions import HorovodInternalError, HorovodMismatchError
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from horovod.torch._submission import start, synchronize
+from horovod.torch.distributed._checks import check_received
 from horovod.torch.distributed._errors import as_of_torch
 from horovod.torch.distributed._future import Names
 from horovod.torch.distributed._meeting import Meetings
@@ -106,21 +107,12 @@ class Negotiated:
         is_async: bool,
     ) -> Pending:
         def store(outputs: Sequence[torch.Tensor]) -> None:
-            self._check_received(received, outputs[1].tolist(), unit)
+            check_received(self._ranks, received, outputs[1].tolist(), unit)
             target.copy_(outputs[0].view(target.shape))
 
         unit = "elements" if source.dim() == 1 else "rows"
         types = [source.dtype, torch.int32]
         return self._start(core.ALLTOALL, [source], [], types, store, splits=sent)
-
-    def _check_received(self, expected: list[int], found: list[int], unit: str) -> None:
-        for rank, wanted, sent in zip(self._ranks, expected, found, strict=True):
-            if wanted != sent:
-                raise HorovodMismatchError(
-                    f"rank {core.world().rank} expects {wanted} {unit} from rank {rank}, which has "
-                    f"sent {sent}; what one rank sends must have the size that the other one "
-                    "receives"
-                )
 
     def barrier(self, is_async: bool) -> Pending:
         return self._start(core.BARRIER, [], [])
