@@ -86,10 +86,11 @@ class World {
     EXPECT_EQ(reduction.to % 16, 0u);
     EXPECT_EQ(reduction.from % 16, 0u);
     EXPECT_LE(std::max(reduction.from, reduction.to) + reduction.bytes, place_bytes_);
-    for (size_t at = 0; at < reduction.bytes; at += sizeof(int32_t)) {
-      int32_t sum = 0;
+    // Unsigned: what lies between the pieces is added too, and overflows.
+    for (size_t at = 0; at < reduction.bytes; at += sizeof(uint32_t)) {
+      uint32_t sum = 0;
       for (const Rank& from : ranks_) {
-        int32_t value = 0;
+        uint32_t value = 0;
         std::memcpy(&value, &from.place.at(reduction.from + at), sizeof(value));
         sum += value;
       }
