@@ -21,7 +21,6 @@ import weakref
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from horovod.common._elastic_handlers import SAMPLERS, HandledState, StateHandler
@@ -32,6 +31,7 @@ from horovod.common.elastic_batches import ElasticBatchSampler, ElasticStream
 from horovod.common.elastic_sampler import ElasticSampler
 from horovod.common.front import rank
 from horovod.jax import _internals
+from horovod.jax._keys import as_before, as_integers
 from horovod.jax.functions import broadcast_parameters
 
 __all__ = ["ElasticBatchSampler", "ElasticSampler", "ElasticStream", "JaxState", "run"]
@@ -112,28 +112,17 @@ def _copied(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
-def _is_key(leaf: Any) -> bool:
-    """Whether it is a key of random numbers, an array of another type."""
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _wrapped(data: Any, like: Any) -> Any:
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like))
-
-
 def _on_host(leaf: Any) -> Any:
     """What is written to the state folder. Leaves that are neither arrays nor plain are not."""
     if isinstance(leaf, jax.Array):
-        return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        return np.asarray(as_integers(leaf))
     return leaf if isinstance(leaf, _PLAIN) else None
 
 
 def _placed(stored: Any, like: Any) -> Any:
     """A leaf of the state folder, as `like` is."""
-    if _is_key(like):
-        return _wrapped(jnp.asarray(stored), like)
     if isinstance(like, jax.Array):
-        return jax.device_put(stored, like.sharding)
+        return as_before(jax.device_put(stored, as_integers(like).sharding), like)
     return stored if isinstance(like, _PLAIN) else like
 
 

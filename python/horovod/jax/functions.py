@@ -10,6 +10,7 @@ import numpy as np
 
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.jax._keys import as_before, as_integers
 from horovod.jax._operations import Tree, allreduce, broadcast
 
 
@@ -27,18 +28,10 @@ def broadcast_parameters(
     """
     leaves, structure = jax.tree.flatten(params)
     places = [place for place, leaf in enumerate(leaves) if _is_array(leaf)]
-    keys = {place for place in places if jnp.issubdtype(leaves[place].dtype, jax.dtypes.prng_key)}
-    sent = [
-        jax.random.key_data(leaves[place]) if place in keys else leaves[place] for place in places
-    ]
+    sent = [as_integers(leaves[place]) for place in places]
     received = broadcast(sent, root_rank, name or "broadcast_parameters", process_set=process_set)
     for place, array in zip(places, received, strict=True):
-        own = leaves[place]
-        leaves[place] = (
-            jax.random.wrap_key_data(array, impl=jax.random.key_impl(own))
-            if place in keys
-            else array
-        )
+        leaves[place] = as_before(array, leaves[place])
     return jax.tree.unflatten(structure, leaves)
 
 
