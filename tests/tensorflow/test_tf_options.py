@@ -247,8 +247,8 @@ def gradient_of_step(step: int, average_passes: bool) -> Any:
     return (summed / PASSES if average_passes else summed).astype(np.float32)
 
 
-def steps_of_v1(optimizer: Any, gradients: Any) -> list[Any]:
-    """The weights after each gradient."""
+def steps_of_v1(optimizer: Any, gradients: Any, passes: int = 1) -> list[Any]:
+    """The weights after each gradient. `passes`: how many make one; these optimizers count none."""
     with tf.Graph().as_default(), v1.Session() as session:
         weight = v1.get_variable("w", initializer=tf.ones([3]), use_resource=True)
         wanted = v1.placeholder(tf.float32, [3])
@@ -261,11 +261,13 @@ def steps_of_v1(optimizer: Any, gradients: Any) -> list[Any]:
     return found
 
 
-def steps_of_keras(optimizer: Any, gradients: Any) -> list[Any]:
-    """The weights after each gradient."""
+def steps_of_keras(optimizer: Any, gradients: Any, passes: int = 1) -> list[Any]:
+    """The weights after each gradient. `passes`: how many make one; Keras 2 counts them."""
     weight = tf.Variable(tf.ones([3]))
     found = []
     for one in gradients:
+        if isinstance(optimizer.iterations, tf.Variable):  # Adam reads them
+            optimizer.iterations.assign_add(passes - 1)
         optimizer.apply_gradients([(tf.constant(one), weight)])
         found.append(weight.numpy())
     return found
@@ -277,7 +279,8 @@ def test_passes_make_the_step_of_their_sum_or_average() -> None:
     for kinds, steps in ((V1, steps_of_v1), (KERAS, steps_of_keras)):
         for name, make in kinds.items():
             for average in (False, True):
-                wanted = steps(make(), [gradient_of_step(step, average) for step in range(count)])
+                summed = [gradient_of_step(step, average) for step in range(count)]
+                wanted = steps(make(), summed, PASSES)
                 wrapped = hvd.DistributedOptimizer(
                     make(), backward_passes_per_step=PASSES, average_aggregated_gradients=average
                 )
