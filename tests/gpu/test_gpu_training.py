@@ -74,6 +74,17 @@ def test_the_optimizer_with_its_options() -> None:
 
 
 @on_ranks(*SEVERAL)
+def test_a_backward_pass_does_not_read_gradients_that_are_being_reduced() -> None:
+    model = network().to(NAME)
+    optimizer = wrapped(model, "one by one")
+    for parameter in model.parameters():
+        parameter.sum().backward()
+    optimizer.synchronize()
+    for parameter in model.parameters():
+        assert parameter.grad is not None and bool((parameter.grad == 1).all())
+
+
+@on_ranks(*SEVERAL)
 def test_gradients_of_a_bundle_are_submitted_by_one_call() -> None:
     gradients: list[Any] = [
         torch.ones(3, device=NAME),

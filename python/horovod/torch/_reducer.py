@@ -195,10 +195,10 @@ class Reducer(Passes):
     def on_end_of_backward(self) -> None:
         """Called by autograd. Sends the noted gradients, since this pass may not have reached all
         parameters."""
-        super().on_end_of_backward()
         with self._ending_after_errors():
             self._take_noted()
             self._send()
+        super().on_end_of_backward()  # notes versions of gradients, which sending has changed
 
     def reduce(self) -> None:
         """Ends the round. Sends the remaining gradients (zeros for missing ones) and waits for
