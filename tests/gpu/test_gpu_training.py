@@ -13,6 +13,7 @@ from gpu_ranks import needs_stand_ins, on_ranks, run_job, tell
 from stand_in_device import NAME, announce, driver, load, stream_of
 
 import horovod.torch as hvd
+from horovod.common._extension import core
 from horovod.common.exceptions import HorovodInternalError, HorovodMismatchError
 from horovod.torch._allreduce import allreduce_all_async_
 
@@ -67,10 +68,30 @@ def test_the_optimizer_trains_as_on_the_host() -> None:
 @on_ranks(*SEVERAL)
 def test_the_optimizer_with_its_options() -> None:
     on_both("fp16", compression=hvd.Compression.fp16)
+    on_both("bf16", compression=hvd.Compression.bf16)
+    on_both("fp16.groups", compression=hvd.Compression.fp16, num_groups=2)
     on_both("groups", num_groups=2)
     on_both("sum", op=hvd.Sum)
     on_both("adasum", op=hvd.Adasum)
     on_both("factor", gradient_predivide_factor=2.0)
+
+
+@on_ranks(*SEVERAL)
+def test_the_runtime_converts_gradients_where_it_packs_them() -> None:
+    def refuse(tensor: torch.Tensor) -> Any:
+        raise AssertionError(f"a copy of {tuple(tensor.shape)} is converted by torch")
+
+    model = network().to(NAME)
+    optimizer = wrapped(model, "converted", compression=hvd.Compression.bf16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hvd.Compression.bf16, "compress", staticmethod(refuse))
+        train(model, optimizer, NAME, steps=1)
+    model.zero_grad()
+    for parameter in model.parameters():  # 1 + 2^-9 needs more bits than bfloat16 has
+        (parameter * (1 + 2**-9)).sum().backward()
+    optimizer.synchronize()
+    for parameter in model.parameters():
+        assert parameter.grad is not None and bool((parameter.grad == 1).all())
 
 
 @on_ranks(*SEVERAL)
@@ -82,6 +103,18 @@ def test_a_backward_pass_does_not_read_gradients_that_are_being_reduced() -> Non
     optimizer.synchronize()
     for parameter in model.parameters():
         assert parameter.grad is not None and bool((parameter.grad == 1).all())
+
+
+@on_ranks(2)
+def test_ranks_that_convert_by_themselves_reduce_with_the_runtime() -> None:
+    converts = hvd.rank() == 1
+    gradient = torch.full((5,), 2049.0, device=NAME)
+    wire = gradient if converts else gradient.half()
+    sent_as = core.DTYPES["float16"] if converts else None
+    batch = allreduce_all_async_(["allreduce.mixed"], [wire], hvd.Sum, sent_as=sent_as)
+    assert batch is not None
+    batch.finish()
+    assert wire.tolist() == [4096] * 5
 
 
 @on_ranks(*SEVERAL)
@@ -327,6 +360,24 @@ def test_the_host_waits_where_it_is_told_to() -> None:
     made = hvd.synchronize(handle)
     with torch.Stream(NAME):  # needs no wait: the result is there
         assert made.tolist() == [2, 2, 2]
+
+
+@on_ranks(2, 4, FAKE_CUDA_DEVICES="1")
+def test_processes_on_one_gpu_read_each_others_memory() -> None:
+    before = core.counters()["batches.ipc"]
+    on_both("ipc")
+    on_both("ipc.fp16", compression=hvd.Compression.fp16)
+    rank, size = hvd.rank(), hvd.size()
+    gathered = hvd.allgather(torch.full((rank + 1,), rank, device=NAME))
+    assert gathered.tolist() == [r for r in range(size) for _ in range(r + 1)]
+    assert hvd.broadcast(torch.full((2,), rank, device=NAME), 1).tolist() == [1, 1]
+    assert hvd.alltoall(torch.arange(float(size)).to(NAME)).tolist() == [rank] * size
+    rows = hvd.reducescatter(torch.ones(size, 2, device=NAME), op=hvd.Sum)
+    assert rows.tolist() == [[size, size]]
+    large = torch.ones(5_000_000, device=NAME)
+    assert bool((hvd.allreduce(large, op=hvd.Sum).cpu() == size).all())
+    assert core.counters()["batches.ipc"] >= before + 5
+    assert core.counters()["batches.staged"] == 0
 
 
 @on_ranks(2, HOROVOD_GPU_OPERATIONS="host")

@@ -27,9 +27,12 @@ def operation(
     process_set: int = 0,
     receiver: int = 0,
     timeout: float = 0.0,
+    sent_as: int | None = None,
 ) -> Any:
     """The `core.Operation` of these arguments, which are plain numbers of Python."""
-    return core.Operation(kind, op, prescale, postscale, root, process_set, None, receiver, timeout)
+    return core.Operation(
+        kind, op, prescale, postscale, root, process_set, None, receiver, timeout, sent_as
+    )
 
 
 def rows_of(rows: int, rank: int, size: int) -> int:

@@ -77,17 +77,21 @@ def allreduce_all_async_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    sent_as: int | None = None,
 ) -> Batch | None:
     """Queues several in-place operations in one step. Returns None and queues nothing for other
     ops.
 
     `names`: in full, with the label in front. `tensors`: for each name a tensor or a list of
     tensors. Cheaper than as many calls of allreduce_async_: ranks agree on all of them at once.
+    `sent_as`: as what the runtime sends float32 tensors in device memory.
     """
     if op not in _USUAL_OPS:
         return None
     set_id = 0 if process_set is global_process_set else process_set_id(process_set)
-    how = operation(core.ALLREDUCE, op, prescale_factor, postscale_factor, 0, set_id)
+    how = operation(
+        core.ALLREDUCE, op, prescale_factor, postscale_factor, 0, set_id, sent_as=sent_as
+    )
     natives = core.submit_tensors(how, names, tensors, tensors, READER)
     if natives is None and (sent := described_all(tensors)) is not None:
         natives = core.submit_tensors(how, names, sent, sent, None)

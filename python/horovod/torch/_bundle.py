@@ -15,13 +15,43 @@ from horovod.common._reductions import check_ranks
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch._agreement import Agreement
 from horovod.torch._allreduce import allreduce_all_async_, check_reducible
+from horovod.torch._devices import DEVICES
 from horovod.torch._passes import Parameter, finish_all
-from horovod.torch._submission import READER, Batch, Handle, poll, start, synchronize, writable
+from horovod.torch._submission import (
+    DTYPES,
+    READER,
+    Batch,
+    Handle,
+    poll,
+    start,
+    synchronize,
+    writable,
+)
 from horovod.torch._under_way import Sent
+from horovod.torch.compression import BF16Compressor, Compression, FP16Compressor
 
 #: A bundle of this size is sent immediately. With smaller bundles the progress thread wakes too
 #: often. A larger last bundle, which no backward pass overlaps, delays the end of backward.
 BUNDLE_BYTES = 1 << 20
+
+
+#: As what the runtime sends float32 in device memory: it converts where it packs and unpacks.
+_SENT_AS = {FP16Compressor: DTYPES[torch.float16], BF16Compressor: DTYPES[torch.bfloat16]}
+
+
+def sent_as(how: How) -> int | None:
+    """Returns the number of the dtype to which the runtime converts gradients, if it can."""
+    return _SENT_AS.get(how.compression)
+
+
+def lies_as_sent(how: How, gradients: Sequence[torch.Tensor]) -> bool:
+    """Returns whether the runtime takes dense gradients as they are, so that nothing in Python
+    compresses them."""
+    if how.compression is Compression.none:
+        return True
+    return sent_as(how) is not None and all(
+        [g.dtype is torch.float32 and g.device.type in DEVICES for g in gradients]
+    )
 
 
 class Packed(NamedTuple):
@@ -45,6 +75,7 @@ def allreduce_together_async_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
+    sent_as: int | None = None,
 ) -> Handle:
     """Queues one operation in place on one or several tensors; `full_name` includes the label.
 
@@ -66,6 +97,7 @@ def allreduce_together_async_(
         prescale=prescale_factor,
         postscale=postscale_factor,
         process_set=process_set,
+        sent_as=sent_as,
     )
 
 
@@ -153,7 +185,7 @@ class Bundle(Sent):
         if versions != self._versions:  # send, since other ranks wait; raise at the end
             triples = zip(self.parameters, versions, self._versions, strict=True)
             self._changed = [parameter for parameter, now, then in triples if now != then]
-        how = self._how.operation()
+        how = {**self._how.operation(), "sent_as": sent_as(self._how)}
         self._addresses = core.addresses(READER, self._wires)
         try:
             self._batch = allreduce_all_async_(self.names, self._wires_and_mark(), **how)

@@ -21,6 +21,7 @@ from horovod.torch._bundle import (
     Bundle,
     Packed,
     changed,
+    lies_as_sent,
     operation_name,
 )
 from horovod.torch._passes import Parameter, Passes, finish_all
@@ -28,7 +29,6 @@ from horovod.torch._sparse_gradient import SentSparse, sparse_names
 from horovod.torch._submission import readable
 from horovod.torch._under_way import wait_for_names
 from horovod.torch._unfinished import leave_unfinished
-from horovod.torch.compression import Compression
 
 
 class _Unit:
@@ -304,7 +304,7 @@ class Reducer(Passes):
             return
         indices, gradients, versions, are_plain = self._notes.take()
         self._streams.join()
-        if not are_plain or self._has_groups or self.how.compression is not Compression.none:
+        if not are_plain or self._has_groups or not lies_as_sent(self.how, gradients):
             self._take_by_unit(indices, gradients, versions)
             return
         units = [self._unit_of[index] for index in indices]
@@ -336,12 +336,13 @@ class Reducer(Passes):
         self._taken_count += 1
 
     def _take_as_it_lies(self, unit: _Unit) -> bool:
-        """Takes dense, uncompressed gradients. Returns False and does nothing for other kinds."""
-        if self.how.compression is not Compression.none:
-            return False
+        """Takes dense gradients that Python need not compress. Returns False and does nothing for
+        other kinds."""
         gradients = [parameter.grad for parameter in unit.members]
         dense = [g for g in gradients if g is not None and g.layout is torch.strided]
         if len(dense) < len(gradients) or not all([_is_as_it_lies(g) for g in dense]):
+            return False
+        if not lies_as_sent(self.how, dense):
             return False
         self._bundle.add(unit.full_name, unit.members, dense)
         return True

@@ -254,6 +254,7 @@ def start(
     splits: list[int] | None = None,
     receiver: int = NO_RECEIVER,
     timeout: float = 0.0,
+    sent_as: int | None = None,
 ) -> Handle:
     """Queues an operation on checked, contiguous tensors. The engine keeps them alive until it
     ends.
@@ -269,7 +270,7 @@ def start(
         postscale = factor(label, "postscale_factor", postscale)
 
     how = (
-        operation(kind, op, prescale, postscale, root, set_id, receiver, timeout)
+        operation(kind, op, prescale, postscale, root, set_id, receiver, timeout, sent_as)
         if splits is None
         else core.Operation(kind, process_set=set_id, splits=splits, timeout=timeout)
     )
