@@ -15,7 +15,7 @@ import torch.distributed
 
 from horovod.common import front
 from horovod.common.basics import Average, Sum
-from horovod.torch.distributed import _memory
+from horovod.torch.distributed import _memory, _sparse
 from horovod.torch.distributed._checks import (
     check_parts,
     check_same_dtype,
@@ -60,6 +60,8 @@ class Operations:
     # ---- reductions
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        if len(tensors) == 1 and tensors[0].layout is torch.sparse_coo:
+            return self._sum_sparse("all_reduce", tensors[0], opts)
         return self._allreduce("all_reduce", tensors, tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
@@ -90,6 +92,23 @@ class Operations:
             parts.append(self._lane.allreduce(flats, results, op, is_async))
             finishes.append(_restoring(results, writes))
         return self._work(parts, finishes, list(targets))
+
+    def _sum_sparse(self, doing: str, tensor: torch.Tensor, opts: Any) -> Work:
+        """Ranks tell how many values they have before the call returns."""
+        _sparse.check(tensor, _reduction_in(opts), doing)
+        own = tensor.detach().coalesce()
+        forms = [_sparse.Form.read(n) for n in self._gather_now(_sparse.Form.of(own).numbers())]
+        _sparse.check_same(forms, self._members.ranks, doing)
+        parts = _sparse.padded(own, max(form.values for form in forms))
+        moved = [_sparse.gathered(part, self._size) for part in parts]
+        pending = [self._lane.allgather(*pair, _is_async(opts)) for pair in moved]
+
+        def finish() -> None:
+            (_, indices), (_, values) = moved
+            with torch.no_grad():  # a detached one would get parts of its own
+                tensor.copy_(_sparse.summed(forms, indices, values, parts[1]))
+
+        return self._work(pending, [finish], [tensor])
 
     def _fold(
         self, reduction: Any, source: torch.Tensor, target: torch.Tensor, is_async: bool
