@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1] / "examples" / "pytorch"))
 
 import gpu_kernels
+import gpu_nccl
 import torch
 from synthetic_benchmark import resnet
 from torch import nn
@@ -209,7 +210,10 @@ def main() -> None:
     hvd.init()
     bench = Bench(arguments.device, arguments.rounds)
     start_peer(bench.device)
-    rows = copies(bench, arguments.copied_mib << 20) | calls(bench) | all_steps(bench, arguments)
+    rows = copies(bench, arguments.copied_mib << 20) | calls(bench)
+    if gpu_nccl.has_library():
+        rows |= gpu_nccl.rows(torch.ones(1, device=bench.device).device, bench)
+    rows |= all_steps(bench, arguments)
     is_cuda = bench.device.type == "cuda"
     result = {
         "date": datetime.date.today().isoformat(),

@@ -10,12 +10,17 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import gpu_nccl
 import torch
+from gpu_kernels import Kernels
 
 import horovod.torch as hvd
 from horovod.common._extension import core
@@ -71,6 +76,33 @@ def measure(device: torch.device, rounds: int, largest: int) -> dict[str, float]
     return rows
 
 
+def measure_nccl(device: torch.device, rounds: int, largest: int) -> dict[str, float]:
+    """The same by plain NCCL, and groups of its calls. Empty if NCCL refuses both ranks."""
+    kernels = Kernels(device)
+    unique_id = hvd.broadcast_object(gpu_nccl.new_id() if hvd.rank() == 0 else None, 0)
+    try:
+        nccl = gpu_nccl.Nccl(kernels, hvd.size(), hvd.rank(), unique_id)
+    except RuntimeError as error:  # on both ranks
+        print(error, flush=True)
+        kernels.close()
+        return {}
+    rows = {"2 ranks: init of a communicator of NCCL, ms": nccl.init_ms}
+    for text, size in SIZES:
+        if size <= largest:
+            count = rounds if size <= 1 << 20 else max(1, rounds // 5)
+            tensor = torch.zeros(size // 4, device=device)
+            us = median_us(nccl.allreduce, count, tensor)
+            rows[f"2 ranks, plain NCCL: allreduce of {text}, us"] = us
+
+    def us_of(call: Callable[[], None]) -> float:
+        return median_us(lambda _: call(), rounds // 5 or 1, torch.zeros(1, device=device))
+
+    rows |= dict(gpu_nccl.batch_rows(kernels, nccl, us_of, "2 ranks"))
+    nccl.close()
+    kernels.close()
+    return rows
+
+
 def start_peer(device: torch.device) -> None:
     """torch.distributed, if each rank has a GPU."""
     if device.type != "cuda" or torch.cuda.device_count() < hvd.size():
@@ -91,6 +123,8 @@ def main() -> None:
     hvd.allreduce(torch.zeros(1, device=device), name="first")
     rows = {"first allreduce of 2 ranks, ms": (time.perf_counter() - begin) * 1e3}
     rows |= measure(device, arguments.rounds, arguments.largest)
+    if core.counters()["batches.nccl"] > 0:
+        rows |= measure_nccl(device, arguments.rounds, arguments.largest)
     if hvd.rank() == 0:
         for name, value in rows.items():
             print(f"{name:<52}{value:10.2f}")

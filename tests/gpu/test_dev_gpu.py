@@ -64,6 +64,12 @@ def stand_in_environment() -> dict[str, str]:
     return {**os.environ, **ENVIRONMENT, "PYTHONPATH": paths, "FAKE_CUDA_DELAY_US": "0"}
 
 
+def batches(ranks: str) -> list[str]:
+    sizes = ("16 of 4 KiB", "160 of 4 KiB", "160 of 64 KiB", "16 of 1 MiB")
+    ways = ("a group of ncclAllReduce", "packed, ncclAllReduce, unpacked")
+    return [f"{ranks}: {size}, {way}, us" for size in sizes for way in ways]
+
+
 @needs_stand_ins
 def test_measurements_write_a_row_per_figure(tmp_path: Path) -> None:
     small = ["--rounds", "2", "--steps", "1", "--width", "64", "--layers", "1"]
@@ -78,6 +84,7 @@ def test_measurements_write_a_row_per_figure(tmp_path: Path) -> None:
     assert result["device"] == "standin" and result["date"]
     assert [name for name, value in result["rows"].items() if value > 0] == [
         "load of the copy kernels, ms",
+        "load of the copy kernels again, ms",
         "copy by the driver, GB/s",
         *(f"copy kernel, pieces of {size}, GB/s" for size in ("4 KiB", "64 KiB", "1 MiB")),
         *(f"scale kernel, {t}, 1 MiB, GB/s" for t in ("float32", "float16", "bfloat16")),
@@ -86,6 +93,9 @@ def test_measurements_write_a_row_per_figure(tmp_path: Path) -> None:
         "copy from pinned memory, GB/s",
         "allreduce_async_ and synchronize, 4 B, us",
         "bundle of 160 gradients, us per gradient",
+        "init of a communicator of NCCL, ms",
+        "ncclAllReduce, 4 B, us",
+        *batches("1 rank"),
         "GPT: plain step, ms",
         "GPT: step with DistributedOptimizer, ms",
     ]
@@ -110,6 +120,38 @@ def test_two_ranks_are_measured_by_the_way_that_they_take(tmp_path: Path) -> Non
     ]
 
 
+@needs_stand_ins
+def test_two_ranks_with_nccl_are_measured_beside_plain_calls(tmp_path: Path) -> None:
+    small = ["--device", "standin", "--rounds", "2", "--largest", "4"]
+    file = tmp_path / "pair.json"
+    command = [str(launcher()), "-np", "2", sys.executable, "-c", PAIR, *small, "--json", str(file)]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=stand_in_environment()
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert [name for name, value in json.loads(file.read_text()).items() if value > 0] == [
+        "first allreduce of 2 ranks, ms",
+        "2 ranks, nccl: allreduce of 4 B, us",
+        "2 ranks: init of a communicator of NCCL, ms",
+        "2 ranks, plain NCCL: allreduce of 4 B, us",
+        *batches("2 ranks"),
+    ]
+
+
+FAULT = BENCH.replace("gpu.py", "gpu_fault.py")
+
+
+@needs_stand_ins
+def test_the_time_to_the_error_of_a_killed_rank_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "fault.json"
+    command = [sys.executable, "-c", FAULT, "--device", "standin", "--json", str(file)]
+    env = {**stand_in_environment(), "HOROVODRUN": str(launcher())}
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
+    assert ended.returncode == 0, ended.stderr
+    assert "rank 1" in ended.stdout
+    assert json.loads(file.read_text())["2 ranks: kill -9 to the error, ms"] > 0
+
+
 def test_rows_of_two_ranks_come_behind_those_of_one(tmp_path: Path) -> None:
     file = tmp_path / "gpu.json"
     file.write_text(json.dumps({"device": "H100", "rows": {"a": 1.0}}))
@@ -130,13 +172,13 @@ def test_a_part_that_hangs_is_ended_and_named() -> None:
 
 
 def test_parts_run_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One rank, then two ranks in three ways, of which one fails."""
+    """One rank, two ranks in three ways, of which one fails, and the loss of a rank."""
     commands: list[list[str]] = []
 
     def run(seconds: float, command: list[str], env: dict[str, str]) -> int:
         commands.append(command)
         file = Path(command[command.index("--json") + 1])
-        is_pair = "gpu_pair.py" in " ".join(command)
+        is_pair = "gpu.py" not in " ".join(command)
         rows = {f"row {len(commands)}": 1.0}
         file.write_text(json.dumps(rows if is_pair else {"rows": rows}))
         return 1 if "HOROVOD_GPU_OPERATIONS" in env else 0
@@ -146,5 +188,28 @@ def test_parts_run_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path
     parts, results = gpu.Parts(time.monotonic() + 100), tmp_path / "gpu.json"
     gpu.measure(sys.executable, results, parts)
     assert parts.missing == ["two ranks HOROVOD_GPU_OPERATIONS=host: exit code 1"]
-    assert list(json.loads(results.read_text())["rows"]) == ["row 1", "row 2", "row 4"]
-    assert [Path(one[0]).name for one in commands[1:]] == ["horovodrun"] * 3
+    assert list(json.loads(results.read_text())["rows"]) == ["row 1", "row 2", "row 4", "row 5"]
+    assert [Path(one[0]).name for one in commands[1:4]] == ["horovodrun"] * 3
+
+
+def test_accesses_are_checked_where_the_tool_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(seconds: float, command: list[str], env: dict[str, str]) -> int:
+        commands.append(command)
+        return 9 if "racecheck" in command else 0
+
+    monkeypatch.setattr(gpu, "show_for", run)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    parts = gpu.Parts(time.monotonic() + 100)
+    gpu.check_accesses(sys.executable, parts)
+    assert not commands and not parts.missing
+    (tmp_path / gpu.SANITIZER).touch(0o755)
+    gpu.check_accesses(sys.executable, parts)
+    assert [one[:3] for one in commands] == [
+        [gpu.SANITIZER, "--tool", "memcheck"],
+        [gpu.SANITIZER, "--tool", "racecheck"],
+    ]
+    assert parts.missing == ["compute-sanitizer racecheck: exit code 9"]

@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +35,11 @@ PAIRS: tuple[Mapping[str, str], ...] = (
     {"HOROVOD_GPU_OPERATIONS": "host"},
     {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
 )
+#: Looks for wrong accesses of kernels; comes with the CUDA toolkit.
+SANITIZER = "compute-sanitizer"
+SANITIZER_TOOLS = ("memcheck", "racecheck")
+#: A short run of bench/gpu.py, which launches every kernel.
+SHORT = ("--rounds", "2", "--steps", "1", "--width", "64", "--layers", "1", "--no-network")
 #: Prints what the driver of this machine says. Needs no package.
 REPORT = ROOT / "python" / "horovod" / "common" / "_gpus.py"
 #: Prints whether the torch of an interpreter can use the GPU, or why not.
@@ -88,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     parts.run(suite(options.python))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     measure(options.python, options.json, parts)
+    check_accesses(options.python, parts)
     for one in parts.missing:
         say(f"./dev gpu: {one}")
     return 1 if parts.missing else 0
@@ -155,8 +163,9 @@ def measure(python: str, results: Path, parts: Parts) -> None:
     """Measures one rank, then two in several ways, and stores all rows in one file."""
     results.unlink(missing_ok=True)
     one = [python, str(ROOT / "bench" / "gpu.py"), "--json", str(results)]
-    if not parts.run(Part("one rank", one, environment())):
-        return
+    with tempfile.TemporaryDirectory() as empty:  # so that the driver compiles the kernels
+        if not parts.run(Part("one rank", one, {**environment(), "CUDA_CACHE_PATH": empty})):
+            return
     for variables in PAIRS:
         PAIR_RESULTS.unlink(missing_ok=True)
         launched = [environment()["HOROVODRUN"], "-np", "2", python]
@@ -164,6 +173,21 @@ def measure(python: str, results: Path, parts: Parts) -> None:
         title = " ".join(["two ranks", *(f"{name}={value}" for name, value in variables.items())])
         if parts.run(Part(title, two, {**environment(), **variables})):
             add_rows(results, json.loads(PAIR_RESULTS.read_text()))
+    PAIR_RESULTS.unlink(missing_ok=True)
+    fault = [python, str(ROOT / "bench" / "gpu_fault.py"), "--json", str(PAIR_RESULTS)]
+    if parts.run(Part("the loss of a rank", fault, environment())):
+        add_rows(results, json.loads(PAIR_RESULTS.read_text()))
+
+
+def check_accesses(python: str, parts: Parts) -> None:
+    """Runs a short measurement under the sanitizer, if this machine has it."""
+    if shutil.which(SANITIZER) is None:
+        say(f"./dev gpu: no {SANITIZER} on PATH, which checks the accesses of the kernels")
+        return
+    for tool in SANITIZER_TOOLS:
+        checked = [SANITIZER, "--tool", tool, "--error-exitcode", "9", python]
+        command = [*checked, str(ROOT / "bench" / "gpu.py"), *SHORT, "--copied-mib", "4"]
+        parts.run(Part(f"{SANITIZER} {tool}", command, environment()))
 
 
 def add_rows(results: Path, rows: Mapping[str, float]) -> None:
