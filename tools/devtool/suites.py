@@ -33,6 +33,8 @@ LAUNCHER_TESTS = tuple(
     f"tests/launch/test_{name}.py"
     for name in ("launch_signals", "launch_ending", "launch_output", "host_tree")
 )
+#: The files of tests/gpu that run beside the others, and about as long.
+GPU_HALF = tuple(f"tests/gpu/test_{name}.py" for name in ("gpu_training", "gpu_operations"))
 FUZZ_TARGETS = ("agent", "agreement", "frames", "handshake", "rendezvous", "store")
 
 
@@ -304,17 +306,25 @@ class Wanted:
     def gpu(self) -> Suite:
         """What runs on the stand-ins: test programs, and Python."""
         programs = self.compiled("gpu", "", "release", {}, ON_STAND_INS)
-        scripts = self.folder("gpu", "")
+        every = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("tests/gpu/test_*.py"))
+        chosen = self.parts("gpu", every)
+        half = [file for file in chosen if file in GPU_HALF]
+        rest = [file for file in chosen if file not in GPU_HALF]
+        wanted = [] if programs.empty else [programs.run]
+        for name, files in (("gpu", rest), ("gpu-training", half)):
+            if files:
+                wanted.append(
+                    functools.partial(python, name, files, self.deadline_s, self.everything)
+                )
 
         def run() -> Count:
             count = Count()
-            for one in (programs, scripts):
-                if not one.empty:
-                    count.add(one.run())
+            with side_by_side(cores()) as several:
+                for one in [several.submit(part) for part in wanted]:
+                    count.add(one.result())
             return count
 
-        empty = programs.empty and scripts.empty
-        return Suite("gpu", "GPUs and NCCL, on stand-ins", "gpu", run, empty=empty)
+        return Suite("gpu", "GPUs and NCCL, on stand-ins", "gpu", run, empty=not wanted)
 
     def launcher_asan(self) -> Suite:
         chosen = self.parts("launch", LAUNCHER_TESTS)
