@@ -15,6 +15,7 @@
 
 #include "horovod/horovod.h"
 #include "python/arguments.h"
+#include "python/dump.h"
 #include "python/elastic.h"
 #include "python/errors.h"
 #include "python/gil.h"
@@ -346,6 +347,7 @@ NB_MODULE(_core, m) {
   m.doc() = "The runtime of Horovod; see _core.pyi.";
   hvd::python::add_numbers(m);
   hvd::python::add_elastic(m);
+  hvd::python::add_dump(m);
   m.attr("DTYPES") = dtypes();
 
   nb::class_<hvd_world>(m, "World")

@@ -69,6 +69,8 @@ struct Knobs {
   bool stall_check_disable = false;
   std::chrono::seconds stall_check{60};
   std::chrono::seconds stall_shutdown{0};  ///< 0: never
+  // Dumps.
+  int64_t dump_signal = 59;  ///< 0: none
   // The timeline.
   std::string timeline;  ///< empty: none; "DYNAMIC": started by the user
   bool timeline_mark_cycles = false;

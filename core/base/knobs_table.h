@@ -234,6 +234,12 @@ inline constexpr KnobRow kKnobRows[] = {
      .max = 30 * kDayInSeconds,
      .help = "Waiting time of an operation after which the job is shut down; 0: never. Rank 0's "
              "value counts."},
+    // ---- Dumps ----
+    {.field = &Knobs::dump_signal,
+     .env = "HOROVOD_DUMP_SIGNAL",
+     .max = 64,
+     .help = "Signal by which horovodrun --dump asks a rank what it waits for. A signal that has a "
+             "handler is left alone, and 0 is none: then the rank does not answer."},
     // ---- The timeline ----
     {.field = &Knobs::timeline,
      .env = "HOROVOD_TIMELINE",

@@ -398,6 +398,19 @@ hvd_status hvd_counters(hvd_counter* counters, int32_t* count) {
   });
 }
 
+hvd_status hvd_prepare_dump(int32_t* signal, int32_t* descriptor) {
+  return guarded([&] {
+    const hvd::Knobs knobs = hvd::knobs_from(hvd::process_environment());
+    const auto* board = hvd::RankBoard::of_this_process(static_cast<int>(knobs.dump_signal));
+    *signal = board == nullptr ? 0 : board->signal();
+    *descriptor = board == nullptr ? -1 : board->stack_fd();
+  });
+}
+
+void hvd_count_step(void) {
+  if (hvd::RankBoard* const board = hvd::RankBoard::here()) board->count_step();
+}
+
 void hvd_free(hvd_handle handle) { process().handles.remove(handle); }
 
 hvd_status hvd_group_create(hvd_rank_list ranks, hvd_group** group) {

@@ -131,6 +131,13 @@ hvd_world world_of(const Wiring& wiring) {
           wiring.generation};
 }
 
+/// From here on others may ask where this process is, also while it looks for the other ranks.
+RankBoard* board_of_this_process(const Knobs& knobs) {
+  RankBoard* const board = RankBoard::of_this_process(static_cast<int>(knobs.dump_signal));
+  if (board != nullptr) board->arm();
+  return board;
+}
+
 Knobs knobs_for(const Environment& environment, const StartOptions& options) {
   Knobs knobs = knobs_from(environment);
   knobs.dynamic_process_sets |= options.dynamic_process_sets;
@@ -144,7 +151,9 @@ Context::Context(const Environment& environment, uint32_t inits, const StartOpti
 
 Context::Context(const Environment& environment, uint32_t inits, const StartOptions& options,
                  Identity identity)
-    : lock_(identity), knobs_(knobs_for(environment, options)) {
+    : lock_(identity),
+      knobs_(knobs_for(environment, options)),
+      board_(board_of_this_process(knobs_)) {
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
   warn_of_overruled_choice(knobs_, identity);
@@ -165,7 +174,8 @@ Context::Context(const Environment& environment, uint32_t inits, const StartOpti
   };
   auto told = [this](const Ending& ending, bool interrupts) { tell(ending, interrupts); };
   progress_ = std::make_unique<ProgressThread>(
-      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, make_backends, &observer_),
+      std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, make_backends, &observer_,
+                               board_),
       driving);
   for (const std::vector<int>& ranks : options.process_sets)
     change_sets(OperationKind::add_process_set, ranks, 0);

@@ -66,7 +66,7 @@ Ending ending_of(const Action& action) {
 }  // namespace
 
 Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
-               const MakeBackends& make_backends, Observer* observer)
+               const MakeBackends& make_backends, Observer* observer, RankBoard* board)
     : wiring_(std::move(wiring)),
       knobs_(knobs),
       clock_(clock),
@@ -76,10 +76,12 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
       connections_(wiring_, channel_sets()),
       events_(observer, counters_, clock, wiring_.identity.rank),
       stall_watch_(control_, events_, knobs_, clock, wiring_.identity.rank),
+      self_report_(board, clock),
       sets_(wiring_.identity.size),
       runner_(backends_, events_) {
   add_group(kWorldGroup, sets_.find(ProcessSets::kWorldId)->ranks);
   connections_.watch_sockets();
+  if (board != nullptr) board->set_doorbell(wiring_.waiter->doorbell_fd());
 }
 
 Engine::~Engine() { HVD_ASSERT(finished()); }
@@ -97,6 +99,7 @@ bool Engine::busy() const {
 
 bool Engine::turn() {
   if (state_ == State::finished) return false;
+  if (self_report_.is_asked()) report_state();
   bool moved = notice_ready();
   if (state_ == State::closing) return close() || moved;
   moved |= take_submissions();
@@ -151,6 +154,7 @@ void Engine::submit_shutdown() {
 bool Engine::take_submissions() {
   if (taken_.empty()) inbox_.drain(taken_);  // otherwise an error has interrupted the last call
   const bool any = !taken_.empty();
+  if (any) self_report_.begin_turn();
   while (accepted_ < taken_.size()) accept(taken_[accepted_]);
   taken_.clear();
   accepted_ = 0;
@@ -167,6 +171,7 @@ void Engine::accept(Request& request) {
   const auto place = requests_.try_emplace(requests_.end(), tag, std::move(request));
   ++accepted_;
   Request& kept = place->second;
+  self_report_.accepted(kept);
   const Submitted result = announce(kept, tag);
   if (result == Submitted::accepted) {
     stall_watch_.accepted(kept);
@@ -223,6 +228,7 @@ void Engine::finish_waiting(uint64_t tag, Outcome outcome) {
 
 void Engine::enqueue(Action& action) {
   Runner::Job job{.group = action.group};
+  self_report_.batch_agreed();
   const Signature& agreed = action.bound.front().signature;
   if (moves_tensors(agreed.operation.kind)) job.batch.emplace(make_batch(action));
   if (agreed.operation.kind == OperationKind::message) {
@@ -340,11 +346,23 @@ void Engine::complete_launched() {
 
 void Engine::finish(Request& request, Outcome outcome) {
   events_.done(request, outcome.code == Code::ok);
+  if (outcome.code != Code::ok) self_report_.failed(outcome.text);
   if (request.release) request.release();
   const bool is_launched = std::exchange(request.is_launched, false);
   if (!is_launched) names_.remove(std::span(&request, 1));  // first: `ended` may submit it again
   if (request.ended) request.ended(outcome);
   if (!is_launched) std::exchange(request.completion, nullptr)->handle.complete(std::move(outcome));
+}
+
+void Engine::report_state() {
+  const bool has_joined =
+      std::ranges::any_of(requests_, [](const auto& entry) { return entry.second.joins(); });
+  self_report_.tell({.rank = wiring_.identity.rank,
+                     .size = wiring_.identity.size,
+                     .generation = wiring_.generation,
+                     .has_ended = ending_.has_value(),
+                     .has_joined = has_joined},
+                    requests_, runner_, sets_);
 }
 
 std::optional<TimePoint> Engine::deadline() const {

@@ -24,6 +24,7 @@
 #include "core/engine/process_sets.h"
 #include "core/engine/request.h"
 #include "core/engine/runner.h"
+#include "core/engine/self_report.h"
 #include "core/engine/stall_watch.h"
 
 namespace hvd {
@@ -53,9 +54,11 @@ class Engine {
   /// flight. Must not throw.
   using Told = std::function<void(const Ending&, bool interrupts)>;
 
-  /// Calls `make_backends` at once. `observer` may be nullptr; must outlive the Engine.
+  /// Calls `make_backends` at once. `observer` and `board` may be nullptr; they must outlive the
+  /// Engine.
   Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
-         const MakeBackends& make_backends, Observer* observer = nullptr);
+         const MakeBackends& make_backends, Observer* observer = nullptr,
+         RankBoard* board = nullptr);
   /// Requires finished().
   ~Engine();
 
@@ -123,6 +126,7 @@ class Engine {
   void add_set(Action& action);
   void remove_set(const Action& action);
   void finish_waiting(uint64_t tag, Outcome outcome);
+  void report_state();
   bool run_batches();
   void complete_launched();
   void finish(Request& request, Outcome outcome);
@@ -149,6 +153,7 @@ class Engine {
   Counters counters_;
   EventSource events_;
   StallWatch stall_watch_;
+  SelfReport self_report_;
   ProcessSets sets_;
   Runner runner_;
   Requests requests_;  ///< by tag, from acceptance to agreement

@@ -77,6 +77,7 @@ struct Request {
   /// How long it waits for other ranks; 0: without limit. Then the job ends.
   std::chrono::milliseconds timeout{0};
   std::optional<TimePoint> expires{};  ///< from acceptance, if it has a timeout
+  TimePoint submitted{};               ///< when the engine accepted it
   bool has_handle = true;  ///< a thread may wait for it and drive; if not, the engine thread drives
   bool ends_job = false;   ///< a request to end the job, not an operation
   bool is_launched = false;  ///< its Handle is complete, but work of it is queued on a device

@@ -397,6 +397,15 @@ typedef struct {
  * block. */
 HVD_API hvd_status hvd_counters(hvd_counter* counters, int32_t* count);
 
+/* For `horovodrun --dump`, which shows where the main thread of each rank is. Stores the signal by
+ * which it asks, and a descriptor. A handler of this signal, set between this call and hvd_init,
+ * writes the stack of the main thread to the descriptor. The runtime calls it on the main thread,
+ * and shows at most 1 MiB. The signal is 0 if the process cannot be asked: HOROVOD_DUMP_SIGNAL is
+ * 0, or another handler has the signal. Does not block. */
+HVD_API hvd_status hvd_prepare_dump(int32_t* signal, int32_t* descriptor);
+/* Counts a step of the training, for `horovodrun --dump`. */
+HVD_API void hvd_count_step(void);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

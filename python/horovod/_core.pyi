@@ -56,6 +56,16 @@ def init(
     the process has loaded one by then or HOROVOD_NCCL_LIBRARY names one; "": the loader's default.
     """
 
+def prepare_dump() -> tuple[int, int]:
+    """Returns the signal by which horovodrun --dump asks (0: it cannot), and the descriptor for
+    stacks."""
+
+def take_stack_handler(signal: int, descriptor: int) -> None:
+    """The present handler of `signal` writes the stack of its thread to `descriptor`."""
+
+def count_step() -> None:
+    """Counts a step of the training, for horovodrun --dump."""
+
 def shutdown() -> None: ...
 def is_elastic() -> bool:
     """Returns whether this process belongs to an elastic job."""

@@ -29,7 +29,7 @@ def resident():
     return {w[0][:-1]: int(w[1]) * 1024 for w in words if w[0] in ("RssAnon:", "RssFile:")}
 
 def staging():
-    lines = [line.split()[0] for line in open("/proc/self/maps") if "memfd:" in line]
+    lines = [line.split()[0] for line in open("/proc/self/maps") if "memfd:horovod-segment" in line]
     return sum(int(end, 16) - int(begin, 16) for begin, end in (x.split("-") for x in lines))
 
 def grown():

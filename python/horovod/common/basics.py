@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from horovod.common import _gpus, _unnamed, elastic_job, util
+from horovod.common import _gpus, _stack, _unnamed, elastic_job, util
 from horovod.common._communicators import by_communicator, static_sets
 from horovod.common._extension import core
 from horovod.common._job import job_of
@@ -156,6 +156,7 @@ class HorovodBasics:
             return  # other ranks may not have called init, so do not communicate
         static = static_sets(given, job.communicator)
         before = core.world().generation if core.is_initialized() else None
+        _stack.prepare()
         try:
             core.init(
                 static.sets,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from horovod.common._arguments import check_passes
+from horovod.common._extension import core
 from horovod.common._gradients import How
 from horovod.common.process_sets import global_process_set
 from horovod.torch._passes import Parameter, Passes, can_be_trained
@@ -75,6 +76,7 @@ class Wrapped(_Base):
         else:
             result = super().step(closure, *arguments, **options)
         if not _is_compiling():
+            core.count_step()
             _tell_scheduler_of(self._terms.original)
         return result
 

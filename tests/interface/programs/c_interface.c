@@ -1,6 +1,7 @@
 /* Every function of the C interface, called from C99. The first argument names the case; the exit
  * code is 0 when all it expects holds on this rank. */
 #include <horovod/horovod.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -558,6 +559,22 @@ static void group_calls(hvd_group* group) {
   EXPECT(hvd_group_run(group, &request) == HVD_INVALID_ARGUMENT);
 }
 
+static void write_stack(int number) {
+  (void)number; /* a language with a stack of its own writes it */
+}
+
+static void dumps(void) {
+  int32_t number = -1, descriptor = -1;
+  EXPECT(hvd_prepare_dump(&number, &descriptor) == HVD_OK);
+  EXPECT(number > 0 && descriptor >= 0);
+  signal(number, write_stack);
+  start();
+  hvd_count_step();
+  raise(number);
+  end_together();
+  EXPECT(hvd_prepare_dump(&number, &descriptor) == HVD_OK && number > 0);
+}
+
 static void groups(void) {
   const int32_t rank = start(), size = size_of_job();
   const hvd_rank_list everybody = {NULL, 0};
@@ -604,6 +621,7 @@ int main(int argc, char** argv) {
       {"several_at_once", several_at_once},
       {"timeline", timeline},
       {"count_operations", count_operations},
+      {"dumps", dumps},
       {"groups", groups},
   };
   for (size_t i = 0; argc > 1 && i < sizeof cases / sizeof *cases; ++i) {
