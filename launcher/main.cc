@@ -11,6 +11,7 @@
 #include "core/base/version.h"
 #include "launcher/check_build.h"
 #include "launcher/discovery.h"
+#include "launcher/dump.h"
 #include "launcher/launch.h"
 #include "launcher/machine.h"
 #include "launcher/options/command_line.h"
@@ -124,6 +125,8 @@ int main_or_explain(const std::vector<std::string>& arguments) try {
       return print(text_of(options));
     case Options::Mode::doctor:
       return examine(options);
+    case Options::Mode::dump:
+      return run_dump(options);
     case Options::Mode::run:
       return run(std::move(options));
   }

@@ -49,6 +49,11 @@ void choose_mode(Options& options, const Given&) {
   options.mode = std::max(options.mode, Mode);
 }
 
+void choose_json(Options& options, const Given& given) {
+  choose_mode<Options::Mode::dump>(options, given);
+  options.dump_as_json = true;
+}
+
 void set_interfaces(Options& options, const Given& given) {
   options.interfaces.clear();
   for (const std::string_view name : items(given.text())) options.interfaces.emplace_back(name);
@@ -179,6 +184,18 @@ constexpr Flag kOwnFlags[] = {
      .value_count = 0,
      .help = "Check this host, or all hosts of -H, print problems with their remedies, and exit.",
      .take = choose_mode<Options::Mode::doctor>},
+    {.names = "--dump",
+     .kind = FlagKind::toggle,
+     .value_count = 0,
+     .help = "Print what each rank of a running job waits for and where its main thread is, and "
+             "exit. The first line states the cause of a hang. The process id of its horovodrun "
+             "may follow: horovodrun --dump 4711. It is needed if several jobs run on this host.",
+     .take = choose_mode<Options::Mode::dump>},
+    {.names = "--dump-json",
+     .kind = FlagKind::toggle,
+     .value_count = 0,
+     .help = "The same as JSON.",
+     .take = choose_json},
     {.names = "-v,--version",
      .kind = FlagKind::toggle,
      .value_count = 0,

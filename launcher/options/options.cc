@@ -93,7 +93,7 @@ Options options_of(const CommandLine& line) {
   Options options;
   options.mode = line.mode();
   options.verbose = line.last("verbose") != nullptr;
-  if (options.mode > Options::Mode::doctor) return options;  // the other modes ignore all else
+  if (options.mode > Options::Mode::dump) return options;  // the other modes ignore all else
   options.command = line.command;
   for (const Given& given : line.given) {
     check_numbers(given);

@@ -17,7 +17,7 @@ namespace hvd::launcher {
 struct CommandLine;
 
 struct Options {
-  enum class Mode : uint8_t { run, doctor, check_build, version, help };
+  enum class Mode : uint8_t { run, doctor, dump, check_build, version, help };
   Mode mode = Mode::run;
 
   /// The launcher that starts the ranks. HOROVOD_CONTROLLER may choose it as well (in `knobs` if a
@@ -44,6 +44,7 @@ struct Options {
   std::vector<std::string> interfaces;
   bool prefix_timestamp = false;
   bool verbose = false;
+  bool dump_as_json = false;
   bool no_infiniband = false;
   /// Set if another program started horovodrun as its own part: it holds the job's key too (in the
   /// file with this descriptor), and the job ends with it.

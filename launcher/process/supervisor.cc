@@ -30,7 +30,7 @@ Supervisor::Supervisor(const SupervisorSetup& setup) {
   if (pid_ == 0) {
     setsid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    prctl(PR_SET_NAME, "hvd-supervisor");
+    prctl(PR_SET_NAME, kSupervisorName);
     run_supervisor(setup, theirs.get());
   }
 }

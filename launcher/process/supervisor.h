@@ -21,6 +21,9 @@
 
 namespace hvd::launcher {
 
+/// The name of its process, as /proc/<pid>/comm shows it.
+inline constexpr const char* kSupervisorName = "hvd-supervisor";
+
 struct SupervisorSetup {
   ProcessDefaults defaults;
   std::string keeper;  ///< name of the socket that gives the key to the workers

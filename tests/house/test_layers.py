@@ -31,6 +31,7 @@ LAUNCHER_STANDS_ON = {
     "elastic": ["worker"],
     "driver": ["elastic"],
     "process": ["options"],
+    "dump": ["process"],
     "local": ["process", "stream", "driver"],
     "remote": ["local"],
     "through": ["process", "driver"],

@@ -1,0 +1,243 @@
+#include "launcher/dump/collect.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/transport/rank_board.h"
+#include "launcher/dump/proc.h"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kLookMilliseconds = 1;
+constexpr int kThreadLooks = 100;  // at most, while other threads of a rank are asked
+constexpr int kStateLooks = 5;
+constexpr size_t kMaxStackBytes = 1 * MiB;
+constexpr size_t kMaxSourceBytes = 500;
+
+/// The board of a process, mapped for reading.
+class BoardView {
+ public:
+  explicit BoardView(const std::string& path) {
+    const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) return;
+    void* const mapped = mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (mapped != MAP_FAILED) header_ = static_cast<const BoardHeader*>(mapped);
+  }
+  ~BoardView() {
+    if (header_ != nullptr) munmap(const_cast<BoardHeader*>(header_), kBoardBytes);
+  }
+  BoardView(BoardView&& other) noexcept : header_(std::exchange(other.header_, nullptr)) {}
+  BoardView& operator=(BoardView&&) = delete;
+
+  bool is_of(pid_t process) const {
+    return header_ != nullptr && header_->magic == kBoardMagic && header_->process == process;
+  }
+  const BoardHeader& header() const { return *header_; }
+  ConstBytes state() const {
+    const auto* const begin = reinterpret_cast<const std::byte*>(header_ + 1);
+    const size_t room = kBoardBytes - sizeof(BoardHeader);
+    return {begin, std::min<size_t>(header_->bytes, room)};
+  }
+
+ private:
+  const BoardHeader* header_ = nullptr;
+};
+
+/// A worker that is being asked.
+struct Asked {
+  RankReport report{};
+  std::optional<BoardView> board{};
+  std::string stack_file{};
+  uint32_t asked = 0, noticed = 0;  ///< of the board, before
+  bool is_sent = false;
+
+  bool has_stack() const {
+    const uint32_t now = board->header().asked;
+    return now != asked && board->header().stacked == now;
+  }
+  bool has_state() const {
+    const uint32_t now = board->header().noticed;
+    return now != noticed && board->header().told == now;
+  }
+  bool is_done() const { return !is_sent || (has_stack() && has_state()); }
+};
+
+int number_in(const Environment& environment, std::string_view name, int otherwise) {
+  const auto found = environment.find(name);
+  if (found == environment.end()) return otherwise;
+  int number = otherwise;
+  std::from_chars(found->second.data(), found->second.data() + found->second.size(), number);
+  return number;
+}
+
+/// A thread that waits for the GIL or in a loop wakes up for moments.
+char settled_state(pid_t process) {
+  char state = state_of(process);
+  for (int looks = 0; state == 'R' && looks < kStateLooks; ++looks) {
+    poll(nullptr, 0, kLookMilliseconds);
+    state = state_of(process);
+  }
+  return state;
+}
+
+/// Finds the process that is the rank: it or one below it has the board.
+void find_board(Asked& one, pid_t worker, const ProcessParents& all) {
+  one.report.process = worker;
+  for (const pid_t process : tree_of(worker, all)) {
+    const auto path = open_file(process, kBoardFile);
+    if (!path) continue;
+    BoardView view(*path);
+    if (!view.is_of(process)) continue;
+    one.board.emplace(std::move(view));
+    one.stack_file = open_file(process, kStackFile).value_or("");
+    one.report.process = process;
+    one.report.has_board = true;
+    break;
+  }
+  if (all.contains(one.report.process)) one.report.run_state = settled_state(one.report.process);
+}
+
+Asked asked(pid_t worker, const ProcessParents& all) {
+  Asked one;
+  const Environment environment = environment_of(worker);
+  one.report.rank = number_in(environment, "HOROVOD_RANK", -1);
+  if (const auto host = environment.find("HOROVOD_HOSTNAME"); host != environment.end())
+    one.report.host = host->second;
+  find_board(one, worker, all);
+  one.report.kernel = kernel_place(one.report.process);
+  return one;
+}
+
+/// To the main thread. A stopped process would take the signal when it continues.
+void send(Asked& one) {
+  if (!one.board || one.report.is_stopped()) return;
+  const pid_t process = one.report.process;
+  one.asked = one.board->header().asked;
+  one.noticed = one.board->header().noticed;
+  const int signal = one.board->header().signal;
+  if (handles_signal(process, signal))
+    one.is_sent = syscall(SYS_tgkill, process, process, signal) == 0;
+}
+
+/// If its main thread does not take the signal, any other one may: its engine then tells its state.
+void send_to_any_thread(const Asked& one) {
+  const pid_t process = one.report.process;
+  const int signal = one.is_sent ? one.board->header().signal.load() : 0;
+  if (signal == 0 || one.board->header().noticed != one.noticed) return;
+  if (handles_signal(process, signal)) kill(process, signal);
+}
+
+void await(const std::vector<Asked>& all, milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (std::chrono::steady_clock::now() < until &&
+         !std::ranges::all_of(all, [](const Asked& one) { return one.is_done(); }))
+    poll(nullptr, 0, kLookMilliseconds);
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxStackBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+/// The text of a line of a source file that this host can read.
+std::string source_line(const std::string& path, int number) {
+  std::ifstream file(path);
+  std::string line;
+  for (int i = 0; i < number; ++i)
+    if (!std::getline(file, line)) return "";
+  const size_t begin = line.find_first_not_of(" \t");
+  return begin == std::string::npos ? "" : line.substr(begin, kMaxSourceBytes);
+}
+
+void add_sources(std::vector<Frame>& stack, pid_t process) {
+  const std::string folder = "/proc/" + std::to_string(process) + "/cwd/";
+  for (Frame& frame : stack) {
+    if (frame.file.starts_with('<')) continue;
+    frame.source =
+        source_line(frame.file.starts_with('/') ? frame.file : folder + frame.file, frame.line);
+  }
+}
+
+void read_stacks(Asked& one) {
+  for (WrittenStack& written : parse_stacks(file_text(one.stack_file))) {
+    add_sources(written.frames, one.report.process);
+    if (written.is_main) {
+      one.report.holds_gil = written.holds_gil;
+      one.report.stack = std::move(written.frames);
+    } else if (written.holds_gil) {
+      one.report.gil_holder = std::move(written.frames);
+    }
+  }
+}
+
+/// A thread that sleeps and holds the GIL blocks all Python code. Asks the others one by one, since
+/// they append to one file.
+void look_for_gil_holder(const Asked& one) {
+  if (!one.is_sent || !one.has_stack() || one.report.run_state == 'R') return;
+  const pid_t process = one.report.process;
+  const int signal = one.board->header().signal;
+  int looks = kThreadLooks;
+  for (const pid_t thread : sleeping_threads(process, signal)) {
+    const uint32_t before = one.board->header().others;
+    if (!handles_signal(process, signal) || syscall(SYS_tgkill, process, thread, signal) != 0)
+      continue;
+    while (one.board->header().others == before && looks-- > 0) poll(nullptr, 0, kLookMilliseconds);
+  }
+}
+
+/// A process that writes while it is read leaves nothing to read.
+void read_state(Asked& one) try {
+  one.report.state = read_board_state(one.board->state());
+  one.report.rank = one.report.state->rank;
+} catch (const Error&) {
+  one.report.state.reset();
+}
+
+void read_answers(Asked& one) {
+  if (!one.is_sent) return;
+  one.report.answers = one.has_stack();
+  if (one.report.answers) read_stacks(one);
+  if (one.has_state() && one.board->header().bytes > 0) read_state(one);
+}
+
+}  // namespace
+
+std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience) {
+  const auto processes = all_processes();
+  std::vector<Asked> all;
+  for (const pid_t worker : children_of(supervisor, processes)) {
+    all.push_back(asked(worker, processes));
+    if (all.back().report.rank < 0 && !all.back().board) all.pop_back();  // an orphan of a worker
+  }
+  for (Asked& one : all) send(one);
+  await(all, patience / 2);
+  for (const Asked& one : all) send_to_any_thread(one);
+  await(all, patience / 2);
+  for (const Asked& one : all) look_for_gil_holder(one);
+  std::vector<RankReport> reports;
+  for (Asked& one : all) {
+    read_answers(one);
+    reports.push_back(std::move(one.report));
+  }
+  std::ranges::sort(reports, {}, &RankReport::rank);
+  return reports;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,22 @@
+// Asks the ranks below a supervisor on this host where they are: reads /proc, sends each rank the
+// signal of its board (core/transport/rank_board.h), and reads what it writes. Needs the rights of
+// the user who owns the processes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <vector>
+
+#include "launcher/dump/rank_report.h"
+
+namespace hvd::launcher {
+
+/// How long ranks may take to answer. A main thread that is not blocked answers in a millisecond.
+inline constexpr std::chrono::milliseconds kAnswerTime{800};
+
+/// Returns one report per worker of the supervisor, ascending by rank. Blocks for at most about
+/// `patience`. A signal is sent only to a process that handles it.
+std::vector<RankReport> collect_below(pid_t supervisor, std::chrono::milliseconds patience);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,184 @@
+#include "launcher/dump/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/dump/render.h"
+
+namespace hvd::launcher {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+PendingOperation waiting(const std::string& name, std::chrono::milliseconds age = 12s) {
+  return {.name = name, .what = "allreduce float32 [4]", .age = age};
+}
+
+RankReport rank(int number, std::vector<PendingOperation> pending = {}) {
+  return {.rank = number,
+          .process = 100 + number,
+          .run_state = 'S',
+          .has_board = true,
+          .answers = true,
+          .state = BoardState{.rank = number, .size = 4, .pending = std::move(pending)}};
+}
+
+/// Ranks 0 to 2 wait for an operation that rank 3 has not submitted.
+std::vector<RankReport> awaited(RankReport missing) {
+  std::vector<RankReport> reports;
+  for (int number = 0; number < 3; ++number)
+    reports.push_back(rank(number, {waiting("grad.fc.weight")}));
+  missing.rank = 3;
+  reports.push_back(std::move(missing));
+  return reports;
+}
+
+RankReport at(std::vector<Frame> stack) {
+  RankReport report = rank(3);
+  report.stack = std::move(stack);
+  return report;
+}
+
+constexpr const char* kAwaited =
+    "rank 3 has not submitted grad.fc.weight, which ranks 0-2 have awaited for 12 s; ";
+
+TEST(Explain, NamesRankOperationTimeAndPlace) {
+  const Cause cause = explain(awaited(at({{"/job/data_loader.py", 88, "next_batch", ""}})));
+  EXPECT_EQ(cause.text,
+            std::string(kAwaited) + "its main thread is at data_loader.py:88 in next_batch");
+  EXPECT_EQ(cause.kind, HangClass::data);
+  EXPECT_EQ(cause.operation, "grad.fc.weight");
+  EXPECT_THAT(cause.ranks, ElementsAre(3));
+}
+
+TEST(Explain, SaysThatAProcessIsStopped) {
+  RankReport stopped = rank(3);
+  stopped.run_state = 'T';
+  stopped.state.reset();
+  stopped.answers = false;
+  const Cause cause = explain(awaited(stopped));
+  EXPECT_EQ(cause.kind, HangClass::stopped);
+  EXPECT_EQ(cause.text,
+            std::string(kAwaited) + "its process 103 is stopped, by SIGSTOP or a debugger");
+}
+
+TEST(Explain, SaysWhatARankWaitsForInstead) {
+  const Cause cause = explain(awaited(rank(3, {waiting("grad.fc.bias")})));
+  EXPECT_EQ(cause.kind, HangClass::order);
+  EXPECT_THAT(cause.text,
+              StartsWith(std::string(kAwaited) + "it waits for grad.fc.bias instead; "));
+}
+
+TEST(Explain, SaysThatTheGilIsHeldInABlockedCall) {
+  RankReport report = at({{"/job/train.py", 30, "step", "libc.sleep(60)"}});
+  report.holds_gil = true;
+  EXPECT_EQ(explain(awaited(report)).kind, HangClass::gil);
+  EXPECT_THAT(explain(awaited(report)).text, HasSubstr("holds the GIL, at train.py:30 in step"));
+  report.run_state = 'R';  // it computes
+  EXPECT_EQ(explain(awaited(report)).kind, HangClass::busy);
+  report.gil_holder = {{"/job/other.py", 7, "loop", ""}};
+  EXPECT_THAT(explain(awaited(report)).text,
+              HasSubstr("another thread is blocked in C code and holds the GIL, at other.py:7"));
+}
+
+TEST(Explain, KnowsLocksFilesAndFailures) {
+  EXPECT_EQ(explain(awaited(at({{"/job/train.py", 30, "step", "with lock:"}}))).kind,
+            HangClass::lock);
+  RankReport reading = at({{"/job/train.py", 30, "step", "file.readline()"}});
+  reading.kernel = "read of /data/fifo";
+  EXPECT_EQ(explain(awaited(reading)).kind, HangClass::io);
+  EXPECT_THAT(explain(awaited(reading)).text,
+              HasSubstr("its main thread waits in read of /data/fifo, at train.py:30 in step"));
+  RankReport failed = at({{"/job/train.py", 30, "step", "time.sleep(9)"}});
+  failed.state->last_failure = "shapes differ";
+  failed.state->since_failure = 15s;
+  EXPECT_EQ(explain(awaited(failed)).kind, HangClass::failed);
+  EXPECT_EQ(explain(awaited(at({{"/job/train.py", 30, "step", "time.sleep(9)"}}))).kind,
+            HangClass::elsewhere);
+}
+
+TEST(Explain, SaysThatAMainThreadDoesNotTakeSignals) {
+  RankReport report = rank(3);
+  report.answers = false;
+  report.run_state = 'D';
+  EXPECT_EQ(explain(awaited(report)).kind, HangClass::no_answer);
+  report.kernel = "rpc_wait_bit_killable";
+  EXPECT_EQ(explain(awaited(report)).kind, HangClass::io);
+}
+
+TEST(Explain, BlamesTheFewAndNotTheMany) {
+  std::vector<RankReport> reports;
+  for (int number = 0; number < 3; ++number) reports.push_back(rank(number, {waiting("a", 11s)}));
+  reports.push_back(rank(3, {waiting("b", 12s)}));
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(3));
+  EXPECT_EQ(explain(reports).operation, "a");
+}
+
+TEST(Explain, DoesNotBlameRanksThatTakeNoPart) {
+  std::vector<RankReport> reports{rank(0), rank(1), rank(2), rank(3)};
+  PendingOperation one = waiting("set");
+  one.between = {1, 2};
+  reports[1].state->pending = {one};
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(2));
+  reports[1].state->pending = {waiting("all")};
+  reports[0].state->has_joined = true;
+  reports[3].state->has_joined = true;
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(2));
+}
+
+TEST(Explain, NamesRanksThatHaveNotStarted) {
+  std::vector<RankReport> reports{rank(0), rank(1)};
+  for (RankReport& report : reports) report.state.reset();
+  reports[1].has_board = reports[1].answers = false;
+  EXPECT_EQ(explain(reports).text, "rank 1 has not called hvd.init(), in which rank 0 waits");
+  EXPECT_EQ(explain(reports).kind, HangClass::start);
+}
+
+TEST(Explain, NamesAStoppedRankDuringATransfer) {
+  std::vector<RankReport> reports = awaited(rank(3));
+  for (int number = 0; number < 3; ++number)
+    reports[static_cast<size_t>(number)].state->pending[0].is_agreed = true;
+  reports[3].state.reset();
+  reports[3].run_state = 'T';
+  const Cause cause = explain(reports);
+  EXPECT_EQ(cause.kind, HangClass::stopped);
+  EXPECT_THAT(cause.ranks, ElementsAre(3));
+  EXPECT_THAT(cause.text, HasSubstr("has not ended on ranks 0-2 for 12 s; rank 3: its process"));
+}
+
+TEST(Explain, FindsNothingInAHealthyJob) {
+  std::vector<RankReport> reports{rank(0, {waiting("a", 20ms)}), rank(1)};
+  EXPECT_EQ(explain(reports).kind, HangClass::none);
+  EXPECT_EQ(explain(reports).text, "no rank has waited for another one for 1.0 s or longer");
+  EXPECT_EQ(explain({}).text, "no rank has told what it waits for");
+}
+
+TEST(Dump, BeginsWithTheCauseAndShowsEveryRank) {
+  const auto reports = awaited(at({{"/job/train.py", 30, "step", "with lock:"}}));
+  const std::string text = dump_text(reports, {"host b did not answer"});
+  EXPECT_THAT(text, StartsWith(explain(reports).text + "\nhost b did not answer\n"));
+  for (const char* part :
+       {"grad.fc.weight (allreduce float32 [4]), 12 s: submitted by ranks 0-2, not by rank 3\n",
+        "\nRank 0, process 100\n",
+        "    File \"/job/train.py\", line 30, in step\n      with lock:\n"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const auto json = nlohmann::json::parse(dump_json(reports, {}));
+  EXPECT_EQ(json["cause"]["class"], "lock");
+  EXPECT_EQ(json["ranks"].size(), 4u);
+  EXPECT_EQ(json["operations"][0]["missing"], std::vector<int>{3});
+}
+
+TEST(RanksText, JoinsNeighbours) {
+  EXPECT_EQ(ranks_text({3}), "rank 3");
+  EXPECT_EQ(ranks_text({5, 0, 1, 2}), "ranks 0-2, 5");
+  EXPECT_EQ(ranks_text({0, 1}), "ranks 0, 1");
+}
+
+}  // namespace
+}  // namespace hvd::launcher

@@ -1,0 +1,24 @@
+// Finds the jobs of this user on this host.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hvd::launcher {
+
+struct RunningJob {
+  pid_t launcher = 0;
+  std::vector<pid_t> supervisors{};  ///< of its ranks on this host
+  std::string command{};             ///< the command line of the launcher
+};
+
+/// Those that horovodrun has started on this host, by the number of the launcher.
+std::vector<RunningJob> running_jobs();
+/// Returns the one whose launcher has this number. Throws Error{invalid_argument} if there is none;
+/// without a number, also if there are several, listing them.
+RunningJob find_job(std::optional<pid_t> launcher);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,166 @@
+#include "launcher/dump/rank_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+namespace hvd::launcher {
+namespace {
+
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
+milliseconds time_of(const Json& json) {
+  return milliseconds(static_cast<int64_t>(json.get<double>() * 1e3 + 0.5));
+}
+
+/// Parses `  File "<file>", line <line> in <function>`.
+std::optional<Frame> parse_frame(std::string_view line) {
+  constexpr std::string_view kFile = "  File \"", kLine = "\", line ", kFunction = " in ";
+  const size_t line_at = line.rfind(kLine);
+  if (!line.starts_with(kFile) || line_at == std::string_view::npos) return std::nullopt;
+  Frame frame{.file = std::string(line.substr(kFile.size(), line_at - kFile.size()))};
+  std::string_view rest = line.substr(line_at + kLine.size());
+  std::from_chars(rest.data(), rest.data() + rest.size(), frame.line);
+  const size_t function_at = rest.find(kFunction);
+  if (function_at != std::string_view::npos)
+    frame.function = rest.substr(function_at + kFunction.size());
+  return frame;
+}
+
+bool is_of_library(const std::string& file) {
+  return file.starts_with('<') || file.find("/site-packages/") != std::string::npos ||
+         file.find("/dist-packages/") != std::string::npos ||
+         file.find("/lib/python3") != std::string::npos;
+}
+
+Json json_of(const std::vector<Frame>& stack) {
+  Json json = Json::array();
+  for (const Frame& frame : stack)
+    json.push_back({{"file", frame.file},
+                    {"line", frame.line},
+                    {"function", frame.function},
+                    {"source", frame.source}});
+  return json;
+}
+
+std::vector<Frame> stack_of(const Json& json) {
+  std::vector<Frame> stack;
+  for (const Json& frame : json)
+    stack.push_back({frame.at("file"), frame.at("line"), frame.at("function"), frame.at("source")});
+  return stack;
+}
+
+Json json_of(const PendingOperation& one) {
+  return {{"name", one.name},
+          {"what", one.what},
+          {"ranks", one.between},
+          {"seconds", seconds(one.age)},
+          {"agreed", one.is_agreed}};
+}
+
+PendingOperation pending_of(const Json& json) {
+  return {.name = json.at("name"),
+          .what = json.at("what"),
+          .between = json.at("ranks").get<std::vector<int32_t>>(),
+          .age = time_of(json.at("seconds")),
+          .is_agreed = json.at("agreed")};
+}
+
+Json json_of(const BoardState& state) {
+  Json pending = Json::array(), last = Json::array();
+  for (const PendingOperation& one : state.pending) pending.push_back(json_of(one));
+  for (const PastOperation& one : state.last)
+    last.push_back({{"name", one.name}, {"what", one.what}, {"seconds", seconds(one.age)}});
+  return {{"rank", state.rank},
+          {"size", state.size},
+          {"generation", state.generation},
+          {"step", state.step},
+          {"batches", state.batches},
+          {"joined", state.has_joined},
+          {"ended", state.has_ended},
+          {"pending", std::move(pending)},
+          {"more_pending", state.more_pending},
+          {"submitted_last", std::move(last)},
+          {"last_failure", state.last_failure},
+          {"since_failure", seconds(state.since_failure)}};
+}
+
+BoardState state_of(const Json& json) {
+  BoardState state{.rank = json.at("rank"),
+                   .size = json.at("size"),
+                   .generation = json.at("generation"),
+                   .step = json.at("step"),
+                   .batches = json.at("batches"),
+                   .has_joined = json.at("joined"),
+                   .has_ended = json.at("ended")};
+  for (const Json& one : json.at("pending")) state.pending.push_back(pending_of(one));
+  state.more_pending = json.at("more_pending");
+  for (const Json& one : json.at("submitted_last"))
+    state.last.push_back({one.at("name"), one.at("what"), time_of(one.at("seconds"))});
+  state.last_failure = json.at("last_failure");
+  state.since_failure = time_of(json.at("since_failure"));
+  return state;
+}
+
+}  // namespace
+
+std::vector<WrittenStack> parse_stacks(std::string_view text) {
+  std::vector<WrittenStack> found;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.starts_with("main gil ") || line.starts_with("other gil "))
+      found.push_back({.is_main = line.starts_with('m'), .holds_gil = line.ends_with('1')});
+    if (auto frame = parse_frame(line); frame && !found.empty())
+      found.back().frames.push_back(*std::move(frame));
+  }
+  return found;
+}
+
+const Frame* place_in(const std::vector<Frame>& stack) {
+  if (stack.empty()) return nullptr;
+  const auto own =
+      std::ranges::find_if(stack, [](const Frame& frame) { return !is_of_library(frame.file); });
+  return own == stack.end() ? &stack.front() : &*own;
+}
+
+std::string to_text(const Frame& frame) {
+  const std::string name = frame.file.substr(frame.file.rfind('/') + 1);
+  return fmt::format("{}:{} in {}", name, frame.line, frame.function);
+}
+
+Json to_json(const RankReport& report) {
+  return {{"rank", report.rank},
+          {"host", report.host},
+          {"process", report.process},
+          {"run_state", std::string(1, report.run_state)},
+          {"kernel", report.kernel},
+          {"initialized", report.has_board},
+          {"answers", report.answers},
+          {"holds_gil", report.holds_gil},
+          {"state", report.state ? json_of(*report.state) : Json(nullptr)},
+          {"stack", json_of(report.stack)},
+          {"gil_holder", json_of(report.gil_holder)}};
+}
+
+RankReport report_from_json(const Json& json) {
+  RankReport report{.rank = json.at("rank"),
+                    .host = json.at("host"),
+                    .process = json.at("process"),
+                    .run_state = json.at("run_state").get<std::string>().at(0),
+                    .kernel = json.at("kernel"),
+                    .has_board = json.at("initialized"),
+                    .answers = json.at("answers"),
+                    .holds_gil = json.at("holds_gil")};
+  if (!json.at("state").is_null()) report.state = state_of(json.at("state"));
+  report.stack = stack_of(json.at("stack"));
+  report.gil_holder = stack_of(json.at("gil_holder"));
+  return report;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,61 @@
+// What is known of one rank of a job: what its process told, and what the kernel shows of it. The
+// ranks of another host are sent as JSON. Values; pure.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/transport/board_state.h"
+
+namespace hvd::launcher {
+
+struct Frame {
+  std::string file{};
+  int line = 0;
+  std::string function{};
+  std::string source{};  ///< the text of the line; empty: not known
+  bool operator==(const Frame&) const = default;
+};
+
+struct RankReport {
+  int rank = -1;
+  std::string host{};
+  int process = 0;       ///< 0: it has ended
+  char run_state = '?';  ///< of its main thread, as in /proc/<pid>/stat
+  /// What its main thread waits for in the kernel, for example "read of /data/x" or "nfs_wait";
+  /// empty: nothing is known.
+  std::string kernel{};
+  bool has_board = false;           ///< it has called hvd.init()
+  bool answers = false;             ///< its main thread has taken the signal
+  bool holds_gil = false;           ///< its main thread, when it took the signal
+  std::vector<Frame> gil_holder{};  ///< of another thread that is blocked and holds the GIL
+  std::optional<BoardState> state{};
+  std::vector<Frame> stack{};  ///< of its main thread, the innermost frame first
+  bool operator==(const RankReport&) const = default;
+
+  bool is_stopped() const { return run_state == 'T' || run_state == 't'; }
+};
+
+/// The stack that a thread has written to the stack file of its process.
+struct WrittenStack {
+  bool is_main = false;
+  bool holds_gil = false;
+  std::vector<Frame> frames{};
+};
+/// Those in the file.
+std::vector<WrittenStack> parse_stacks(std::string_view text);
+
+/// Returns the frame to name first: the innermost one that is neither of Python's library nor of an
+/// installed package. nullptr if there are no frames.
+const Frame* place_in(const std::vector<Frame>& stack);
+/// "train.py:30 in step".
+std::string to_text(const Frame& frame);
+
+nlohmann::json to_json(const RankReport& report);
+/// Throws an exception of nlohmann::json if malformed.
+RankReport report_from_json(const nlohmann::json& json);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,97 @@
+#include "launcher/dump/rank_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/dump/proc.h"
+
+namespace hvd::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr const char* kWritten =
+    "main gil 1\n"
+    "Current thread 0x00007f0000000000 (most recent call first):\n"
+    "  File \"/usr/lib/python3.11/threading.py\", line 320 in wait\n"
+    "  File \"/home/a b/data, line 3 in x.py\", line 88 in next_batch\n"
+    "  File \"train.py\", line 5 in <module>\n";
+
+TEST(WrittenStack, IsParsedFromWhatFaulthandlerWrites) {
+  const std::vector<WrittenStack> all = parse_stacks(kWritten);
+  ASSERT_EQ(all.size(), 1u);
+  const WrittenStack& written = all.front();
+  EXPECT_TRUE(written.is_main);
+  EXPECT_TRUE(written.holds_gil);
+  EXPECT_THAT(written.frames,
+              ElementsAre(Frame{"/usr/lib/python3.11/threading.py", 320, "wait", ""},
+                          Frame{"/home/a b/data, line 3 in x.py", 88, "next_batch", ""},
+                          Frame{"train.py", 5, "<module>", ""}));
+}
+
+TEST(WrittenStack, OfAnotherThreadFollows) {
+  const auto all =
+      parse_stacks(std::string(kWritten) + "other gil 0\n  File \"a.py\", line 1 in f\n");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_FALSE(all[1].is_main);
+  EXPECT_FALSE(all[1].holds_gil);
+  EXPECT_THAT(all[1].frames, ElementsAre(Frame{"a.py", 1, "f", ""}));
+}
+
+TEST(WrittenStack, OfNothingIsNone) {
+  EXPECT_TRUE(parse_stacks("").empty());
+  EXPECT_TRUE(parse_stacks("  File \"a.py\", line 1 in f\n").empty());
+}
+
+TEST(Place, IsTheInnermostFrameOfTheUser) {
+  std::vector<Frame> stack = parse_stacks(kWritten).front().frames;
+  ASSERT_NE(place_in(stack), nullptr);
+  EXPECT_EQ(to_text(*place_in(stack)), "data, line 3 in x.py:88 in next_batch");
+  stack.resize(1);
+  EXPECT_EQ(place_in(stack)->function, "wait");
+  stack.clear();
+  EXPECT_EQ(place_in(stack), nullptr);
+}
+
+TEST(RankReport, SurvivesJson) {
+  const RankReport report{
+      .rank = 3,
+      .host = "a",
+      .process = 4711,
+      .run_state = 'T',
+      .kernel = "read of /data",
+      .has_board = true,
+      .answers = true,
+      .holds_gil = true,
+      .gil_holder = parse_stacks(kWritten).front().frames,
+      .state = BoardState{.rank = 3,
+                          .size = 4,
+                          .generation = 2,
+                          .step = 7,
+                          .batches = 9,
+                          .pending = {{"x", "allreduce", {1, 3}, std::chrono::milliseconds(1234)}},
+                          .more_pending = 1,
+                          .last = {{"y", "barrier", std::chrono::milliseconds(5)}},
+                          .last_failure = "why",
+                          .since_failure = std::chrono::milliseconds(77)},
+      .stack = parse_stacks(kWritten).front().frames};
+  EXPECT_EQ(report_from_json(nlohmann::json::parse(to_json(report).dump())), report);
+  EXPECT_EQ(report_from_json(to_json(RankReport{})), RankReport{});
+}
+
+TEST(BlockedCall, NamesTheDescriptorOfAReadOrWrite) {
+  const auto call = parse_syscall(std::to_string(SYS_read) + " 0x3 0x7fb7 0x20000 0x0 0x7ff 0x7f");
+  ASSERT_TRUE(call);
+  EXPECT_EQ(call->name, "read");
+  EXPECT_EQ(call->descriptor, 3);
+  EXPECT_EQ(parse_syscall(std::to_string(SYS_openat) + " 0xffffff9c 0x1")->descriptor, -1);
+  EXPECT_FALSE(parse_syscall(std::to_string(SYS_futex) + " 0x3 0x1"));
+  EXPECT_FALSE(parse_syscall("running"));
+  EXPECT_FALSE(parse_syscall(""));
+}
+
+}  // namespace
+}  // namespace hvd::launcher

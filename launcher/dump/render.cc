@@ -1,0 +1,123 @@
+#include "launcher/dump/render.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace hvd::launcher {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kOperationsShown = 20;
+constexpr size_t kPendingShown = 10;
+
+std::string operation_lines(const std::vector<Waited>& operations) {
+  if (operations.empty()) return "";
+  std::string text = "\nPending operations:\n";
+  for (const Waited& one : operations) {
+    if (&one == operations.data() + kOperationsShown)
+      return text + fmt::format("  and {} more\n", operations.size() - kOperationsShown);
+    text += fmt::format("  {} ({}), {}: ", one.name, one.what, time_text(one.age));
+    text += one.missing.empty() ? fmt::format("in progress on {}\n", ranks_text(one.submitted))
+                                : fmt::format("submitted by {}, not by {}\n",
+                                              ranks_text(one.submitted), ranks_text(one.missing));
+  }
+  return text;
+}
+
+std::string state_lines(const BoardState& state) {
+  std::string text = fmt::format("  generation {}, step {}, {} batches{}{}\n", state.generation,
+                                 state.step, state.batches, state.has_joined ? ", joined" : "",
+                                 state.has_ended ? ", the job has ended here" : "");
+  for (size_t i = 0; i < std::min(state.pending.size(), kPendingShown); ++i) {
+    const PendingOperation& one = state.pending[i];
+    text += fmt::format("  pending: {} ({}), {}{}\n", one.name, one.what, time_text(one.age),
+                        one.is_agreed ? ", in progress" : "");
+  }
+  const size_t more = state.pending.size() - std::min(state.pending.size(), kPendingShown);
+  if (more + state.more_pending > 0)
+    text += fmt::format("  and {} more pending\n", more + state.more_pending);
+  std::string last;
+  for (const PastOperation& one : state.last)
+    last += fmt::format("{}{} ({}) {} ago", last.empty() ? "" : ", ", one.name, one.what,
+                        time_text(one.age));
+  text += last.empty() ? "  nothing was submitted\n" : fmt::format("  submitted last: {}\n", last);
+  if (!state.last_failure.empty())
+    text +=
+        fmt::format("  failed {} ago: {}\n", time_text(state.since_failure), state.last_failure);
+  return text;
+}
+
+std::string process_text(const RankReport& report) {
+  if (report.process == 0) return "its process has ended";
+  std::string text = fmt::format("process {}", report.process);
+  if (report.is_stopped()) return text + ", stopped";
+  if (!report.has_board) return text + ", has not called hvd.init()";
+  if (!report.answers)
+    return text +
+           fmt::format(", its main thread does not take signals (state {})", report.run_state);
+  return text;
+}
+
+std::string frame_lines(std::string_view thread, const std::vector<Frame>& stack) {
+  if (stack.empty()) return "";
+  std::string text = fmt::format("  {} (most recent call first):\n", thread);
+  for (const Frame& frame : stack) {
+    text +=
+        fmt::format("    File \"{}\", line {}, in {}\n", frame.file, frame.line, frame.function);
+    if (!frame.source.empty()) text += fmt::format("      {}\n", frame.source);
+  }
+  return text;
+}
+
+std::string stack_lines(const RankReport& report) {
+  std::string text;
+  if (!report.kernel.empty()) text += fmt::format("  its main thread waits in {}\n", report.kernel);
+  if (report.holds_gil) text += "  its main thread holds the GIL\n";
+  text += frame_lines("main thread", report.stack);
+  return text + frame_lines("another thread, which holds the GIL", report.gil_holder);
+}
+
+std::string rank_lines(const RankReport& report) {
+  const std::string on = report.host.empty() ? "" : fmt::format(" on {}", report.host);
+  std::string text = fmt::format("\nRank {}{}, {}\n", report.rank, on, process_text(report));
+  if (report.state) text += state_lines(*report.state);
+  return text + stack_lines(report);
+}
+
+}  // namespace
+
+std::string dump_text(const std::vector<RankReport>& reports,
+                      const std::vector<std::string>& remarks) {
+  std::string text = explain(reports).text + "\n";
+  for (const std::string& remark : remarks) text += remark + "\n";
+  text += operation_lines(waited_for(reports));
+  for (const RankReport& report : reports) text += rank_lines(report);
+  return text;
+}
+
+std::string dump_json(const std::vector<RankReport>& reports,
+                      const std::vector<std::string>& remarks) {
+  const Cause cause = explain(reports);
+  Json operations = Json::array(), ranks = Json::array();
+  for (const Waited& one : waited_for(reports))
+    operations.push_back({{"name", one.name},
+                          {"what", one.what},
+                          {"seconds", static_cast<double>(one.age.count()) / 1e3},
+                          {"submitted", one.submitted},
+                          {"missing", one.missing}});
+  for (const RankReport& report : reports) ranks.push_back(to_json(report));
+  const Json all = {{"cause",
+                     {{"text", cause.text},
+                      {"class", name_of(cause.kind)},
+                      {"operation", cause.operation},
+                      {"ranks", cause.ranks}}},
+                    {"operations", std::move(operations)},
+                    {"ranks", std::move(ranks)},
+                    {"remarks", remarks}};
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hvd::launcher
