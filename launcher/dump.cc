@@ -1,16 +1,27 @@
 #include "launcher/dump.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <charconv>
+#include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/transport/socket.h"
 #include "launcher/dump/collect.h"
+#include "launcher/dump/gathered.h"
 #include "launcher/dump/jobs.h"
+#include "launcher/dump/proc.h"
 #include "launcher/dump/render.h"
 #include "launcher/print.h"
 
 namespace hvd::launcher {
 namespace {
+
+/// How long a launcher may take: longer than it waits for the agents of other hosts.
+constexpr std::chrono::seconds kLauncherTime{6};
 
 std::optional<pid_t> process_in(const Options& options) {
   if (options.command.empty()) return std::nullopt;
@@ -23,15 +34,51 @@ std::optional<pid_t> process_in(const Options& options) {
   return number;
 }
 
+/// The number of the file in the launcher with the dump of all hosts. None if it does not answer.
+std::optional<int> ask(pid_t launcher) {
+  if (state_of(launcher) == 'T') return std::nullopt;
+  const TimePoint deadline = std::chrono::steady_clock::now() + kLauncherTime;
+  const FileDescriptor socket = try_connect_unix(dump_socket_of(launcher), deadline);
+  if (!socket) return std::nullopt;
+  const auto peer = peer_at(socket);
+  if (!peer || peer->process != launcher || !wait_until_ready(socket.get(), POLLIN, deadline))
+    return std::nullopt;
+  char text[16] = {};
+  if (read(socket.get(), text, sizeof text - 1) <= 0) return std::nullopt;
+  int number = -1;
+  std::from_chars(text, text + sizeof text, number);
+  return number;
+}
+
+std::optional<Gathered> gathered_by(pid_t launcher) {
+  const auto number = ask(launcher);
+  if (!number) return std::nullopt;
+  std::ifstream file("/proc/" + std::to_string(launcher) + "/fd/" + std::to_string(*number),
+                     std::ios::binary);
+  return read_gathered(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+/// For a launcher that does not answer, because it is stopped for example.
+Gathered gathered_here(const RunningJob& job) {
+  Gathered all;
+  for (const pid_t supervisor : job.supervisors)
+    for (RankReport& report : collect_below(supervisor, kAnswerTime))
+      all.reports.push_back(std::move(report));
+  all.remarks.push_back("horovodrun (process " + std::to_string(job.launcher) +
+                        ") does not answer: only ranks on this host are shown");
+  return all;
+}
+
 }  // namespace
 
 int run_dump(const Options& options) {
   const RunningJob job = find_job(process_in(options));
-  std::vector<RankReport> reports;
-  for (const pid_t supervisor : job.supervisors)
-    for (RankReport& report : collect_below(supervisor, kAnswerTime))
-      reports.push_back(std::move(report));
-  return print(options.dump_as_json ? dump_json(reports, {}) : dump_text(reports, {}));
+  const auto answer = gathered_by(job.launcher);
+  const Gathered all = answer ? *answer : gathered_here(job);
+  return print(options.dump_as_json ? dump_json(all.reports, all.remarks)
+                                    : dump_text(all.reports, all.remarks));
 }
+
+int run_dump_here(int supervisor) { return print(to_text(collect_below(supervisor, kAnswerTime))); }
 
 }  // namespace hvd::launcher

@@ -9,4 +9,8 @@ namespace hvd::launcher {
 /// Error{invalid_argument} if there is no such job.
 int run_dump(const Options& options);
 
+/// Prints what the ranks below a supervisor of this host tell, for the launcher or agent that has
+/// started it.
+int run_dump_here(int supervisor);
+
 }  // namespace hvd::launcher

@@ -15,6 +15,7 @@
 #include "launcher/driver/driver.h"
 #include "launcher/driver/last_word.h"
 #include "launcher/driver/report.h"
+#include "launcher/dump_part.h"
 #include "launcher/elastic_part.h"
 #include "launcher/launch_events.h"
 #include "launcher/links.h"
@@ -68,6 +69,7 @@ class Launch {
   std::vector<Event> take_signals();
   void pass_on(int signal);
   void suspend();
+  void show_dump();
   std::vector<Chunk> take_news(std::vector<Event>& events);
   Event translated(const HostEvent& event);
   WorkerExited not_started(const WorkerNotStarted& event);
@@ -109,6 +111,7 @@ class Launch {
   LaunchEvents events_;
   std::optional<Links> links_;
   std::optional<ElasticPart> elastic_;
+  std::optional<DumpPart> dump_;      ///< once ranks are started
   std::optional<InputSource> input_;  ///< while a rank 0 on another host reads it
   std::set<std::string> told_;        ///< keys of last messages that were processed
   bool output_paused_ = false;
@@ -237,6 +240,8 @@ void Launch::start_all(const std::string& store_host) {
   const Address store{store_host, store_->port()};
   links_->start_workers(assignment_.workers(), store);
   ranks_started_ = true;
+  dump_.emplace(job_, assignment_, *links_, output_);
+  if (dump_->fd() >= 0) events_.watch_always(dump_->fd());
   if (job_.elastic) {
     elastic_.emplace(job_, *store_, *links_, output_, events_, store, defaults_);
     perform(driver_.on(now(), {elastic::TimePassed{}}));
@@ -272,6 +277,7 @@ void Launch::turn() {
   };
   no_later(output_.deadline());
   if (elastic_) no_later(elastic_->deadline());
+  no_later(dump_->deadline());
   wait_for_something(until);
   std::vector<Event> events;
   const std::vector<Chunk> chunks = take_news(events);
@@ -285,6 +291,8 @@ void Launch::turn() {
     if (const auto found = elastic_->look_for_hosts(now())) events.emplace_back(*found);
   perform(driver_.on(now(), std::move(events)));
   show(chunks, exited, false);
+  dump_->take_visitors(now());
+  dump_->step(now());
   output_.pass(now());
   output_.console(Stream::out).pump();
   output_.console(Stream::err).pump();
@@ -304,6 +312,8 @@ std::vector<Event> Launch::take_signals() {
       pass_on(signal);
     } else if (signal == SIGTSTP) {
       suspend();
+    } else if (signal == SIGQUIT) {
+      show_dump();
     } else {
       events.emplace_back(Interrupted{signal});
     }
@@ -330,11 +340,18 @@ void Launch::suspend() {
   links_->signal_all(SIGCONT);
 }
 
+/// Ctrl-\ shows what the ranks wait for, and the job goes on.
+void Launch::show_dump() {
+  if (dump_) return dump_->show(now());
+  output_.say("SIGQUIT is ignored: no rank has been started yet");
+}
+
 std::vector<Chunk> Launch::take_news(std::vector<Event>& events) {
   std::vector<Chunk> chunks;
   for (const size_t index : events_.moved_links()) {
     HostNews news;
     (*links_)[index].take(news);
+    if (dump_) dump_->take(news.dumps);
     for (Chunk& chunk : news.output) chunks.push_back(std::move(chunk));
     for (const HostEvent& event : news.events) {
       events.push_back(translated(event));

@@ -137,6 +137,12 @@ void Links::signal_all(int signal) {
   for (const auto& link : links_) link->signal_all(signal);
 }
 
+std::set<int> Links::ask_for_dumps() {
+  std::set<int> hosts;
+  for (const auto& link : links_) link->ask_for_dumps(hosts);
+  return hosts;
+}
+
 void Links::pause_output(bool paused) {
   for (const auto& link : links_) link->pause_output(paused);
 }

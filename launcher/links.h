@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,8 @@ class Links {
   void no_more_workers();
   void signal(const WorkerId& worker, int signal);
   void signal_all(int signal);
+  /// Returns the hosts of which a HostDump will follow.
+  std::set<int> ask_for_dumps();
   void pause_output(bool paused);
 
  private:

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"
@@ -115,6 +116,8 @@ int main_or_explain(const std::vector<std::string>& arguments) try {
          "no command was given; start processes like this: horovodrun -np 2 python train.py; "
          "horovodrun --help lists the flags");
   if (arguments == std::vector<std::string>{"--agent"}) return run_agent();  // not for users
+  if (arguments.size() == 2 && arguments.front() == "--dump-host")  // for launchers and agents
+    return run_dump_here(std::stoi(arguments.back()));
   if (arguments.front() == "--parse-args")
     return print(answer({arguments.begin() + 1, arguments.end()}));
   Options options = parse_options(arguments);

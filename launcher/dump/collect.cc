@@ -76,11 +76,15 @@ struct Asked {
   bool is_done() const { return !is_sent || (has_stack() && has_state()); }
 };
 
-int number_in(const Environment& environment, std::string_view name, int otherwise) {
+std::string text_in(const Environment& environment, std::string_view name) {
   const auto found = environment.find(name);
-  if (found == environment.end()) return otherwise;
+  return found == environment.end() ? std::string() : found->second;
+}
+
+int number_in(const Environment& environment, std::string_view name, int otherwise) {
+  const std::string text = text_in(environment, name);
   int number = otherwise;
-  std::from_chars(found->second.data(), found->second.data() + found->second.size(), number);
+  std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
 }
 
@@ -115,8 +119,8 @@ Asked asked(pid_t worker, const ProcessParents& all) {
   Asked one;
   const Environment environment = environment_of(worker);
   one.report.rank = number_in(environment, "HOROVOD_RANK", -1);
-  if (const auto host = environment.find("HOROVOD_HOSTNAME"); host != environment.end())
-    one.report.host = host->second;
+  one.report.host = text_in(environment, "HOROVOD_HOSTNAME");
+  one.report.worker = text_in(environment, "HOROVOD_WORKER");
   find_board(one, worker, all);
   one.report.kernel = kernel_place(one.report.process);
   return one;
@@ -224,7 +228,8 @@ std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience) {
   std::vector<Asked> all;
   for (const pid_t worker : children_of(supervisor, processes)) {
     all.push_back(asked(worker, processes));
-    if (all.back().report.rank < 0 && !all.back().board) all.pop_back();  // an orphan of a worker
+    const RankReport& report = all.back().report;
+    if (report.rank < 0 && report.worker.empty() && !all.back().board) all.pop_back();  // an orphan
   }
   for (Asked& one : all) send(one);
   await(all, patience / 2);

@@ -3,9 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
 #include <string_view>
 
 #include "core/base/error.h"
+#include "launcher/dump/gathered.h"
 #include "launcher/dump/proc.h"
 #include "launcher/process/supervisor.h"
 
@@ -26,9 +30,28 @@ std::string command_text(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
+std::vector<pid_t> launchers_in(std::string_view sockets) {
+  std::vector<pid_t> launchers;
+  for (size_t at = sockets.find(kDumpSocket); at != sockets.npos;
+       at = sockets.find(kDumpSocket, at)) {
+    at += kDumpSocket.size();
+    pid_t launcher = 0;
+    std::from_chars(sockets.data() + at, sockets.data() + sockets.size(), launcher);
+    if (launcher > 0 && std::ranges::find(launchers, launcher) == launchers.end())
+      launchers.push_back(launcher);
+  }
+  return launchers;
+}
+
+/// A launcher that is stopped, or runs in another network namespace, is found by its supervisor.
+/// One with ranks on other hosts only has none.
 std::vector<RunningJob> running_jobs() {
   const auto processes = all_processes();
   std::vector<RunningJob> jobs;
+  std::ifstream file("/proc/net/unix");
+  for (const pid_t launcher : launchers_in(std::string(std::istreambuf_iterator<char>(file), {})))
+    if (is_own(launcher) && process_name(launcher) == kLauncherName)
+      jobs.push_back({.launcher = launcher, .command = command_text(arguments_of(launcher))});
   for (const auto& [process, parent] : processes) {
     if (process_name(process) != kSupervisorName || !is_own(process)) continue;
     const std::vector<std::string> arguments = arguments_of(parent);
@@ -49,7 +72,7 @@ RunningJob find_job(std::optional<pid_t> launcher) {
     const auto found = std::ranges::find(jobs, *launcher, &RunningJob::launcher);
     if (found != jobs.end()) return *found;
     fail(Code::invalid_argument,
-         fmt::format("process {} is not a horovodrun of this user with ranks on this host",
+         fmt::format("process {} is not a horovodrun of this user that has started ranks",
                      *launcher));
   }
   if (jobs.size() == 1) return jobs.front();

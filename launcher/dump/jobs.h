@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hvd::launcher {
@@ -15,8 +16,10 @@ struct RunningJob {
   std::string command{};             ///< the command line of the launcher
 };
 
-/// Those that horovodrun has started on this host, by the number of the launcher.
+/// Those whose horovodrun runs on this host, by its number.
 std::vector<RunningJob> running_jobs();
+/// Returns the launchers in /proc/net/unix, by the names of their sockets.
+std::vector<pid_t> launchers_in(std::string_view sockets);
 /// Returns the one whose launcher has this number. Throws Error{invalid_argument} if there is none;
 /// without a number, also if there are several, listing them.
 RunningJob find_job(std::optional<pid_t> launcher);

@@ -137,6 +137,7 @@ std::string to_text(const Frame& frame) {
 Json to_json(const RankReport& report) {
   return {{"rank", report.rank},
           {"host", report.host},
+          {"worker", report.worker},
           {"process", report.process},
           {"run_state", std::string(1, report.run_state)},
           {"kernel", report.kernel},
@@ -151,6 +152,7 @@ Json to_json(const RankReport& report) {
 RankReport report_from_json(const Json& json) {
   RankReport report{.rank = json.at("rank"),
                     .host = json.at("host"),
+                    .worker = json.at("worker"),
                     .process = json.at("process"),
                     .run_state = json.at("run_state").get<std::string>().at(0),
                     .kernel = json.at("kernel"),

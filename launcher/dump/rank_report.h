@@ -23,6 +23,7 @@ struct Frame {
 struct RankReport {
   int rank = -1;
   std::string host{};
+  std::string worker{};  ///< in an elastic job, its HOROVOD_WORKER
   int process = 0;       ///< 0: it has ended
   char run_state = '?';  ///< of its main thread, as in /proc/<pid>/stat
   /// What its main thread waits for in the kernel, for example "read of /data/x" or "nfs_wait";

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/dump/gathered.h"
+#include "launcher/dump/jobs.h"
 #include "launcher/dump/proc.h"
 
 namespace hvd::launcher {
@@ -60,6 +62,7 @@ TEST(RankReport, SurvivesJson) {
   const RankReport report{
       .rank = 3,
       .host = "a",
+      .worker = "0/1/2",
       .process = 4711,
       .run_state = 'T',
       .kernel = "read of /data",
@@ -91,6 +94,29 @@ TEST(BlockedCall, NamesTheDescriptorOfAReadOrWrite) {
   EXPECT_FALSE(parse_syscall(std::to_string(SYS_futex) + " 0x3 0x1"));
   EXPECT_FALSE(parse_syscall("running"));
   EXPECT_FALSE(parse_syscall(""));
+}
+
+TEST(Gathered, SurvivesText) {
+  const Gathered all{.reports = {{.rank = 1}, {.rank = 2}}, .remarks = {"b has not told"}};
+  const auto read = read_gathered(to_text(all));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->reports, all.reports);
+  EXPECT_EQ(read->remarks, all.remarks);
+  EXPECT_EQ(reports_in(to_text(all.reports)), all.reports);
+}
+
+TEST(Gathered, IsNoneIfMalformed) {
+  for (const char* text : {"", "[]", "{}", R"({"reports": [{}], "remarks": []})"})
+    EXPECT_FALSE(read_gathered(text)) << text;
+  for (const char* text : {"", "[", "[{}]", "[1]", R"([{"rank": "x"}])"})
+    EXPECT_FALSE(reports_in(text)) << text;
+}
+
+TEST(Jobs, AreFoundByTheSocketsOfTheirLaunchers) {
+  EXPECT_THAT(launchers_in("Num RefCount\n00: 2 0 @horovod-dump-4711\n01: 3 0 /run/x\n"
+                           "02: 2 0 @horovod-dump-4711\n03: 2 0 @horovod-dump-5\n"
+                           "04: 2 0 @horovod-dump-x\n"),
+              ElementsAre(4711, 5));
 }
 
 }  // namespace

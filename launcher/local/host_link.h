@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,10 +42,18 @@ struct HostGone {
 };
 using HostEvent = std::variant<WorkerExited, WorkerNotStarted, HostEmpty, HostGone>;
 
+/// What the ranks of a host have told (launcher/dump/gathered.h); malformed if they could not be
+/// asked.
+struct HostDump {
+  int host = 0;
+  std::string text{};
+};
+
 /// A worker's output from before its end is returned before its exit, or together with it.
 struct HostNews {
   std::vector<Chunk> output;
   std::vector<HostEvent> events;
+  std::vector<HostDump> dumps{};
 };
 
 class HostLink {
@@ -70,6 +79,9 @@ class HostLink {
   /// group.
   virtual void signal(const WorkerId& worker, int signal) = 0;
   virtual void signal_all(int signal) = 0;
+  /// Asks the ranks of its hosts what they wait for. Adds the hosts of which a HostDump will
+  /// follow, unless they are lost.
+  virtual void ask_for_dumps(std::set<int>& hosts) = 0;
   /// While paused, output stays in the pipes of the workers.
   virtual void pause_output(bool paused) = 0;
   /// Returns how many bytes of standard input rank 0 can take. None if no worker takes it from

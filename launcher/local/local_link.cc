@@ -25,7 +25,7 @@ constexpr size_t kReadBytes = 64 * KiB;
 /// Pipes that are read in one turn: many workers that write at once add at most 1 MiB before the
 /// room is checked again. The kernel lists the pipes that waited longest first.
 constexpr size_t kPipesATurn = 16;
-constexpr uint64_t kSupervisor = 0, kPipes = 1;
+constexpr uint64_t kSupervisor = 0, kPipes = 1, kDump = 2;
 /// How long to kill what a killed supervisor has left. The kernel kills the workers with it.
 constexpr std::chrono::seconds kOrphanPatience{10};
 
@@ -157,6 +157,26 @@ WorkerProgram LocalLink::add_worker(int index, const AssignedWorker& worker,
 void LocalLink::take(HostNews& news) {
   if (!paused_) take_output(news.output);
   take_messages(news);
+  if (dump_run_) take_dump(news.dumps);
+}
+
+/// Its process has a descriptor of its own, so its end is no event of the supervisor.
+void LocalLink::take_dump(std::vector<HostDump>& dumps) {
+  if (auto text = dump_run_->take()) {
+    dumps.push_back({plan_.host, *std::move(text)});
+    dump_run_.reset();
+  }
+}
+
+/// A dump that cannot be made must not end the job.
+void LocalLink::ask_for_dumps(std::set<int>& hosts) try {
+  if (!supervisor_) return;
+  hosts.insert(plan_.host);
+  if (dump_run_) return;
+  dump_run_.emplace(supervisor_->pid(), defaults_);
+  watch(events_, dump_run_->fd(), kDump);
+} catch (const Error&) {
+  dump_run_.reset();
 }
 
 void LocalLink::take_output(std::vector<Chunk>& chunks) {

@@ -11,6 +11,7 @@
 #include "core/base/knobs.h"
 #include "core/transport/file_descriptor.h"
 #include "core/transport/handshake.h"
+#include "launcher/local/dump_run.h"
 #include "launcher/local/host_link.h"
 #include "launcher/options/environment.h"
 #include "launcher/process/binding.h"
@@ -52,6 +53,7 @@ class LocalLink final : public HostLink {
   void no_more_workers() override;
   void signal(const WorkerId& worker, int signal) override;
   void signal_all(int signal) override;
+  void ask_for_dumps(std::set<int>& hosts) override;
   void pause_output(bool paused) override;
   /// Rank 0 inherits the plan's descriptor itself, so that a terminal remains a terminal.
   std::optional<size_t> input_room() const override { return std::nullopt; }
@@ -75,6 +77,7 @@ class LocalLink final : public HostLink {
   WorkerProgram add_worker(int index, const AssignedWorker& worker, const Environment& common,
                            WriteEnds& write_ends);
   void take_output(std::vector<Chunk>& chunks);
+  void take_dump(std::vector<HostDump>& dumps);
   void take_messages(HostNews& news);
   void take_message(const SupervisorMessage& message, HostNews& news);
   bool read_pipe(Worker& worker, Stream stream, std::vector<Chunk>& chunks);
@@ -90,6 +93,7 @@ class LocalLink final : public HostLink {
   FileDescriptor null_;
   std::optional<Supervisor> supervisor_;  ///< set by the first start
   FileDescriptor events_, pipe_events_;
+  std::optional<DumpRun> dump_run_;
   std::map<int, Worker> workers_;  ///< by their index at the supervisor
   int started_ = 0;
   bool paused_ = false;

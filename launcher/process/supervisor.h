@@ -52,6 +52,7 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
+  pid_t pid() const { return pid_; }
   /// Readable if receive() has a message; -1 once the supervisor has ended.
   int fd() const { return socket_.get(); }
 

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/base/descriptor_limit.h"
@@ -56,6 +57,7 @@ class Agent {
   void start(AgentStart start);
   void signal_worker(const AgentWorkerNumber& number);
   void no_more_workers();
+  void dump();
   void pass_on();
   void tell(const WorkerExited& exited);
   void tell(const WorkerNotStarted& missing);
@@ -187,6 +189,8 @@ void Agent::take_frame(const AgentFrame& frame) {
       return start(read_start(frame.payload));
     case Kind::no_more_workers:
       return no_more_workers();
+    case Kind::dump:
+      return dump();
     case Kind::signal_worker:
       return signal_worker(read_worker_number(frame.payload));
     case Kind::signal_all:
@@ -327,6 +331,12 @@ void Agent::no_more_workers() {
   if (link_) link_->no_more_workers();
 }
 
+void Agent::dump() {
+  std::set<int> hosts;
+  if (link_) link_->ask_for_dumps(hosts);
+  if (hosts.empty()) say(Kind::dumped, {});
+}
+
 void Agent::pass_on() {
   HostNews news;
   link_->take(news);
@@ -334,6 +344,10 @@ void Agent::pass_on() {
     output_room_ -= static_cast<int64_t>(chunk.bytes.size());
     say(Kind::output, to_bytes(AgentOutput{chunk.worker.slot, chunk.worker.incarnation,
                                            chunk.stream, std::move(chunk.bytes)}));
+  }
+  for (const HostDump& dump : news.dumps) {
+    const ConstBytes text = as_bytes(dump.text);
+    say(Kind::dumped, ByteVector(text.begin(), text.end()));
   }
   for (const HostEvent& event : news.events)
     std::visit([this](const auto& one) { tell(one); }, event);

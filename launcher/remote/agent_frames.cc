@@ -119,7 +119,7 @@ std::optional<AgentFrame> AgentFrameReader::next() {
   Reader in(rest);
   const auto bytes = in.get<uint32_t>();
   AgentFrame frame;
-  frame.kind = in.get_enum(AgentFrame::Kind::no_more_workers);
+  frame.kind = in.get_enum(AgentFrame::Kind::dumped);
   frame.host = in.get<uint32_t>();
   if (bytes > kMaxAgentFrameBytes) Reader::malformed("frame of an agent");
   if (in.rest().size() < bytes) return std::nullopt;

@@ -39,8 +39,8 @@ inline constexpr size_t kMaxAgentFrameBytes = 16 * MiB;
 
 struct AgentFrame {
   /// From the agent: hello, ready, refused, output, exited, not_started, nothing_left, input_taken,
-  /// lost. To it: setup, start_workers, signal_all, output_room, input, reach, signal_worker,
-  /// no_more_workers.
+  /// lost, dumped. To it: setup, start_workers, signal_all, output_room, input, reach,
+  /// signal_worker, no_more_workers, dump.
   enum class Kind : uint8_t {
     hello,
     setup,
@@ -59,6 +59,8 @@ struct AgentFrame {
     lost,
     signal_worker,
     no_more_workers,
+    dump,
+    dumped,
   };
   Kind kind{};
   uint32_t host = 0;  ///< the sender or receiver, in the order of the job's hosts

@@ -85,6 +85,9 @@ void RemoteLink::take_frame(const AgentFrame& frame, HostNews& news) {
       news.events.push_back(WorkerNotStarted{known(one, slot, incarnation), error});
       return;
     }
+    case Kind::dumped:
+      news.dumps.push_back({static_cast<int>(one.host.index), std::string(as_text(frame.payload))});
+      return;
     case Kind::input_taken:
       return take_taken_input(read_numbers(frame.payload));
     case Kind::nothing_left:
@@ -217,6 +220,14 @@ void RemoteLink::signal(const WorkerId& worker, int signal) {
 
 void RemoteLink::signal_all(int signal) {
   say_to_all(Kind::signal_all, to_bytes(AgentNumbers{signal, 0}));
+}
+
+void RemoteLink::ask_for_dumps(std::set<int>& hosts) {
+  for (const Far& one : fars_) {
+    if (one.over || one.workers.empty()) continue;
+    hosts.insert(static_cast<int>(one.host.index));
+    say(one, Kind::dump, {});
+  }
 }
 
 void RemoteLink::pause_output(bool paused) {

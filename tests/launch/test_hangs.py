@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hanging import dump, dumped, explained, line_of, start_hanging, write_training
-from launcher import Jobs, ended, wait_until
+from launcher import Jobs, ended, inherited, wait_until
 
 
 @dataclass
@@ -270,6 +271,33 @@ def test_the_text_shows_what_each_rank_does(jobs: Jobs) -> None:
     assert len([line for line in lines if line.startswith("  submitted last: loss (")]) == 1
 
 
+def test_a_quit_signal_shows_the_dump_and_the_job_goes_on(jobs: Jobs) -> None:
+    with inherited(signal.SIGQUIT, signal.SIG_DFL):
+        job = start_hanging(jobs, CAUSES["lock"].code)
+    explained(job, [2])
+    assert job.stderr is not None
+    for _ in range(2):
+        job.send_signal(signal.SIGQUIT)
+        line = job.stderr.readline().decode()
+        assert line.startswith("horovodrun: rank 2 has not submitted grad.fc.weight, which ranks ")
+        rank, begin = -1, "horovodrun: Rank "
+        while rank != 2 or not line.endswith(" train(5)\n"):  # the last one
+            line = job.stderr.readline().decode()
+            rank = int(line[len(begin)]) if line.startswith(begin) else rank
+    assert job.poll() is None
+
+
+def test_the_ranks_of_a_stopped_launcher_are_asked_without_it(jobs: Jobs) -> None:
+    job = start_hanging(jobs, CAUSES["lock"].code)
+    explained(job, [2])
+    job.send_signal(signal.SIGSTOP)
+    wait_until(lambda: "T (stopped)" in Path(f"/proc/{job.pid}/status").read_text(), "the stop")
+    found = dumped(job)
+    assert found["cause"]["class"] == "lock"
+    remark = f"horovodrun (process {job.pid}) does not answer: only ranks on this host are shown"
+    assert found["remarks"] == [remark]
+
+
 HEALTHY = """
 def hang(): pass
 handled = []
@@ -324,4 +352,4 @@ def test_a_signal_that_has_a_handler_is_left_alone(jobs: Jobs) -> None:
 def test_without_a_job_the_dump_says_so(jobs: Jobs) -> None:
     result = jobs.run("--dump", "1")
     assert result.code == 2
-    assert result.said[0].startswith("process 1 is not a horovodrun of this user with ranks")
+    assert result.said[0].startswith("process 1 is not a horovodrun of this user that has started")

@@ -55,7 +55,7 @@ def by_rank(result: Ended) -> dict[int, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_launcher_ends_all(jobs: Jobs, number: signal.Signals) -> None:
     with inherited(number, signal.SIG_DFL):
         process, pids = start_family(jobs)

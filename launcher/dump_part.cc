@@ -1,0 +1,113 @@
+#include "launcher/dump_part.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "core/base/error.h"
+#include "launcher/dump/gathered.h"
+#include "launcher/dump/render.h"
+
+namespace hvd::launcher {
+namespace {
+
+/// A file with this text, which another process can read to its end. Empty on failure.
+FileDescriptor file_with(const std::string& text) {
+  FileDescriptor file(memfd_create("horovod-dump", MFD_CLOEXEC));
+  size_t written = 0;
+  while (file && written < text.size()) {
+    const ssize_t size = pwrite(file.get(), text.data() + written, text.size() - written,
+                                static_cast<off_t>(written));
+    if (size <= 0) return {};
+    written += static_cast<size_t>(size);
+  }
+  return file;
+}
+
+}  // namespace
+
+DumpPart::DumpPart(const Job& job, const Assignment& assignment, Links& links, Output& output)
+    : job_(job),
+      assignment_(assignment),
+      links_(links),
+      output_(output),
+      listener_(try_listen_unix(dump_socket_of(getpid()))) {}
+
+void DumpPart::take_visitors(TimePoint now) {
+  while (listener_ && visitors_.size() < kMaxVisitors) {
+    Visitor visitor = accept_visitor(listener_);
+    if (!visitor.socket) return;
+    if (!visitor.is_of_this_user()) continue;
+    visitors_.push_back(std::move(visitor));
+    begin(now);
+  }
+}
+
+void DumpPart::show(TimePoint now) {
+  shows_ = true;
+  begin(now);
+}
+
+void DumpPart::begin(TimePoint now) {
+  if (until_) return;  // all get the one that is being collected
+  until_ = now + kPatience;
+  dumps_.clear();
+  missing_ = links_.ask_for_dumps();
+}
+
+void DumpPart::take(const std::vector<HostDump>& dumps) {
+  for (const HostDump& dump : dumps)
+    if (missing_.erase(dump.host) > 0) dumps_.push_back(dump);
+}
+
+void DumpPart::step(TimePoint now) {
+  if (!until_ || (!missing_.empty() && now < *until_)) return;
+  until_.reset();
+  const Gathered all = gathered();
+  if (std::exchange(shows_, false)) show(dump_text(all.reports, all.remarks));
+  if (visitors_.empty()) return;
+  last_ = file_with(to_text(all));
+  const std::string number = std::to_string(last_.get());
+  for (const Visitor& visitor : visitors_) answer_shortly(visitor, as_bytes(number));
+  visitors_.clear();
+}
+
+/// A worker of an elastic job that does not answer may have another rank than at its start.
+void DumpPart::place(RankReport& report) const {
+  if (report.state || report.worker.empty()) return;
+  report.rank = -1;
+  for (const AssignedWorker& one : assignment_.workers())
+    if (to_text(one.id) == report.worker) report.rank = one.ranks.rank;
+}
+
+void DumpPart::show(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    output_.say(line);
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
+}
+
+Gathered DumpPart::gathered() const {
+  Gathered all;
+  std::vector<int> silent(missing_.begin(), missing_.end());
+  for (const HostDump& dump : dumps_) {
+    auto reports = reports_in(dump.text);
+    if (!reports) silent.push_back(dump.host);
+    for (RankReport& report : reports ? *reports : std::vector<RankReport>()) {
+      place(report);
+      if (report.rank >= 0) all.reports.push_back(std::move(report));
+    }
+  }
+  for (const int host : silent)
+    all.remarks.push_back(
+        fmt::format("{} has not told about its ranks", job_.hosts[static_cast<size_t>(host)].name));
+  std::ranges::stable_sort(all.reports, {}, &RankReport::rank);
+  return all;
+}
+
+}  // namespace hvd::launcher

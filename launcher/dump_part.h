@@ -1,0 +1,66 @@
+// The part of a launch that answers `horovodrun --dump` and SIGQUIT: collects what the ranks of all
+// hosts tell. horovodrun --dump connects to an abstract unix socket of the launcher; the kernel
+// tells both who the other is.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/transport/socket.h"
+#include "launcher/dump/gathered.h"
+#include "launcher/job.h"
+#include "launcher/links.h"
+#include "launcher/stream/output.h"
+
+namespace hvd::launcher {
+
+/// Owned and used by the launcher's only thread; never blocks.
+class DumpPart {
+ public:
+  /// How long hosts may take to answer.
+  static constexpr std::chrono::seconds kPatience{4};
+  /// Others wait in the queue of the socket.
+  static constexpr size_t kMaxVisitors = 16;
+
+  /// All references outlive this. Without a socket, only SIGQUIT asks for dumps.
+  DumpPart(const Job& job, const Assignment& assignment, Links& links, Output& output);
+
+  /// Readable if someone connects; -1: there is no socket.
+  int fd() const { return listener_.get(); }
+  /// Takes those who have connected. Call it in every turn.
+  void take_visitors(TimePoint now);
+  /// Writes the dump to standard error when it is complete.
+  void show(TimePoint now);
+  void take(const std::vector<HostDump>& dumps);
+  /// Ends a dump that is complete or has taken too long.
+  void step(TimePoint now);
+  std::optional<TimePoint> deadline() const { return until_; }
+
+ private:
+  void begin(TimePoint now);
+  void show(std::string_view text);
+  Gathered gathered() const;
+  void place(RankReport& report) const;
+
+  const Job& job_;
+  const Assignment& assignment_;
+  Links& links_;
+  Output& output_;
+  FileDescriptor listener_;
+  std::optional<TimePoint> until_;  ///< while a dump is collected
+  std::set<int> missing_;           ///< hosts that have not answered
+  std::vector<HostDump> dumps_;
+  std::vector<Visitor> visitors_;  ///< get the dump
+  /// The last one. Visitors get the number of the descriptor, and open it through /proc, since a
+  /// long text does not fit into the buffer of a socket.
+  FileDescriptor last_;
+  bool shows_ = false;
+};
+
+}  // namespace hvd::launcher

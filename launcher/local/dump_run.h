@@ -1,0 +1,37 @@
+// Runs `horovodrun --dump-host`, which asks the ranks of this host what they wait for. It is a
+// process of its own, since that takes up to a second.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/clock.h"
+#include "core/transport/file_descriptor.h"
+#include "launcher/process/piped_child.h"
+
+namespace hvd::launcher {
+
+/// Owned and used by one thread; never blocks.
+class DumpRun {
+ public:
+  /// `supervisor`: of the ranks. `defaults` outlives this. Throws Error{internal} if no process can
+  /// be made.
+  DumpRun(pid_t supervisor, const ProcessDefaults& defaults);
+
+  /// Readable when take() has something to do.
+  int fd() const { return events_.get(); }
+  /// Returns what it has printed once it has ended: a JSON array; empty if it has failed.
+  std::optional<std::string> take();
+
+ private:
+  bool read();
+
+  FileDescriptor events_;
+  std::unique_ptr<PipedChild> child_;
+  std::string printed_;
+};
+
+}  // namespace hvd::launcher
