@@ -15,6 +15,9 @@
 namespace hvd::launcher {
 namespace {
 
+/// In what the stall check of rank 0 logs (core/negotiate/stall.h).
+constexpr std::string_view kOfStall = "\nMissing ranks:\n", kOfEnd = "so the job is shut down";
+
 /// A file with this text, which another process can read to its end. Empty on failure.
 FileDescriptor file_with(const std::string& text) {
   FileDescriptor file(memfd_create("horovod-dump", MFD_CLOEXEC));
@@ -52,6 +55,13 @@ void DumpPart::show(TimePoint now) {
   begin(now);
 }
 
+/// The report that ends a job has no ranks to ask any more.
+void DumpPart::look_for_stall(std::string_view output, TimePoint now) {
+  if (output.find(kOfStall) == output.npos || output.find(kOfEnd) != output.npos) return;
+  shows_cause_ = true;
+  begin(now);
+}
+
 void DumpPart::begin(TimePoint now) {
   if (until_) return;  // all get the one that is being collected
   until_ = now + kPatience;
@@ -69,6 +79,7 @@ void DumpPart::step(TimePoint now) {
   until_.reset();
   const Gathered all = gathered();
   if (std::exchange(shows_, false)) show(dump_text(all.reports, all.remarks));
+  if (std::exchange(shows_cause_, false)) show(cause_text(all.reports));
   if (visitors_.empty()) return;
   last_ = file_with(to_text(all));
   const std::string number = std::to_string(last_.get());

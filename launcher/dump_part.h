@@ -37,6 +37,9 @@ class DumpPart {
   void take_visitors(TimePoint now);
   /// Writes the dump to standard error when it is complete.
   void show(TimePoint now);
+  /// Looks at what a worker has written to its standard error. After a stall report it writes the
+  /// cause to standard error.
+  void look_for_stall(std::string_view output, TimePoint now);
   void take(const std::vector<HostDump>& dumps);
   /// Ends a dump that is complete or has taken too long.
   void step(TimePoint now);
@@ -61,6 +64,7 @@ class DumpPart {
   /// long text does not fit into the buffer of a socket.
   FileDescriptor last_;
   bool shows_ = false;
+  bool shows_cause_ = false;
 };
 
 }  // namespace hvd::launcher

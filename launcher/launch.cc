@@ -352,7 +352,10 @@ std::vector<Chunk> Launch::take_news(std::vector<Event>& events) {
     HostNews news;
     (*links_)[index].take(news);
     if (dump_) dump_->take(news.dumps);
-    for (Chunk& chunk : news.output) chunks.push_back(std::move(chunk));
+    for (Chunk& chunk : news.output) {
+      if (dump_ && chunk.stream == Stream::err) dump_->look_for_stall(chunk.bytes, now());
+      chunks.push_back(std::move(chunk));
+    }
     for (const HostEvent& event : news.events) {
       events.push_back(translated(event));
       look_at_store_ = true;  // it may hold the last message of a worker that has ended

@@ -174,6 +174,14 @@ TEST(Dump, BeginsWithTheCauseAndShowsEveryRank) {
   EXPECT_EQ(json["operations"][0]["missing"], std::vector<int>{3});
 }
 
+TEST(Dump, OfTheCauseShowsTheMissingRankOnly) {
+  const std::string text = cause_text(awaited(at({{"/job/train.py", 30, "step", "x()"}})));
+  EXPECT_THAT(text, StartsWith(kAwaited));
+  EXPECT_THAT(text, HasSubstr("\nRank 3, process 103\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("Rank 0")));
+  EXPECT_EQ(cause_text({rank(0), rank(1)}), "");
+}
+
 TEST(RanksText, JoinsNeighbours) {
   EXPECT_EQ(ranks_text({3}), "rank 3");
   EXPECT_EQ(ranks_text({5, 0, 1, 2}), "ranks 0-2, 5");

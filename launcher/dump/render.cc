@@ -11,6 +11,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kOperationsShown = 20;
+constexpr size_t kCulpritsShown = 4;
 constexpr size_t kPendingShown = 10;
 
 std::string operation_lines(const std::vector<Waited>& operations) {
@@ -95,6 +96,18 @@ std::string dump_text(const std::vector<RankReport>& reports,
   for (const std::string& remark : remarks) text += remark + "\n";
   text += operation_lines(waited_for(reports));
   for (const RankReport& report : reports) text += rank_lines(report);
+  return text;
+}
+
+std::string cause_text(const std::vector<RankReport>& reports) {
+  const Cause cause = explain(reports);
+  if (cause.kind == HangClass::none) return "";
+  std::string text = cause.text + "\n";
+  size_t shown = 0;
+  for (const RankReport& report : reports)
+    if (std::ranges::find(cause.ranks, report.rank) != cause.ranks.end() &&
+        shown++ < kCulpritsShown)
+      text += rank_lines(report).substr(1);  // without the empty line before
   return text;
 }
 

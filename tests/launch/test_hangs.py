@@ -287,6 +287,22 @@ def test_a_quit_signal_shows_the_dump_and_the_job_goes_on(jobs: Jobs) -> None:
     assert job.poll() is None
 
 
+def test_a_stall_report_is_followed_by_the_cause_and_the_stack(jobs: Jobs) -> None:
+    script = write_training(jobs.folder, CAUSES["lock"].code)
+    stall = ["--stall-check-warning-time-seconds", "1"]
+    job = jobs.start("-np", "3", *stall, sys.executable, str(script))
+    assert job.stderr is not None
+    lines: list[str] = []
+    while not lines or lines[-1] != "horovodrun:       lock.acquire()  # here":
+        lines.append(job.stderr.readline().decode().rstrip())
+    report = next(index for index, line in enumerate(lines) if line.endswith("Missing ranks:"))
+    begin = (
+        "horovodrun: rank 2 has not submitted grad.fc.weight, which ranks 0, 1 have awaited for "
+    )
+    assert [line for line in lines[report:] if line.startswith(begin)]
+    assert not [line for line in lines if line.startswith("horovodrun: Rank 0")]
+
+
 def test_the_ranks_of_a_stopped_launcher_are_asked_without_it(jobs: Jobs) -> None:
     job = start_hanging(jobs, CAUSES["lock"].code)
     explained(job, [2])
