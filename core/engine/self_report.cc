@@ -12,16 +12,22 @@ std::chrono::milliseconds between(TimePoint begin, TimePoint end) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(end - begin);
 }
 
-/// "allreduce float32 [4, 2], [8] and 3 more".
+/// "allreduce float32 [4, 2], [8] and 3 more". Tensors without elements in a group are left out:
+/// gradients carry what ranks compare in the shape of one.
 std::string text_of(const Signature& signature) {
   std::string text(name_of(signature.operation.kind));
   if (!moves_tensors(signature.operation.kind)) return text;
   text += " " + std::string(name_of(signature.operation.dtype));
-  const size_t count = signature.shapes.size();
-  for (size_t i = 0; i < std::min(count, kShapesInText); ++i)
-    text += (i == 0 ? " " : ", ") + to_text(signature.shapes[i]);
-  if (count > kShapesInText) text += " and " + std::to_string(count - kShapesInText) + " more";
-  return text;
+  size_t shown = 0, more = 0;
+  for (const Shape& shape : signature.shapes) {
+    if (signature.shapes.size() > 1 && element_count(shape) == 0) continue;
+    if (shown == kShapesInText) {
+      ++more;
+    } else {
+      text += (shown++ == 0 ? " " : ", ") + to_text(shape);
+    }
+  }
+  return more == 0 ? text : text + " and " + std::to_string(more) + " more";
 }
 
 /// Empty for all ranks.

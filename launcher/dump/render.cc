@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 namespace hvd::launcher {
 namespace {
@@ -12,6 +13,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kOperationsShown = 20;
 constexpr size_t kCulpritsShown = 4;
+constexpr size_t kLastShown = 4;
 constexpr size_t kPendingShown = 10;
 
 std::string operation_lines(const std::vector<Waited>& operations) {
@@ -41,7 +43,8 @@ std::string state_lines(const BoardState& state) {
   if (more + state.more_pending > 0)
     text += fmt::format("  and {} more pending\n", more + state.more_pending);
   std::string last;
-  for (const PastOperation& one : state.last)
+  for (const PastOperation& one :
+       std::span(state.last).first(std::min(state.last.size(), kLastShown)))
     last += fmt::format("{}{} ({}) {} ago", last.empty() ? "" : ", ", one.name, one.what,
                         time_text(one.age));
   text += last.empty() ? "  nothing was submitted\n" : fmt::format("  submitted last: {}\n", last);

@@ -271,6 +271,31 @@ def test_the_text_shows_what_each_rank_does(jobs: Jobs) -> None:
     assert len([line for line in lines if line.startswith("  submitted last: loss (")]) == 1
 
 
+SECOND_JOB = """
+def main():
+    for steps in 1, 5:
+        _stack.prepare()
+        core.init()
+        train(steps)
+        core.shutdown()
+def hang():
+    time.sleep(1000)  # here
+def train(steps):
+    for step in range(steps):
+        reduce("loss")
+        if step == 2 and RANK == core.world().size - 1:
+            hang()
+        reduce("grad.fc.weight")
+main()
+"""
+
+
+def test_a_second_job_of_the_same_processes_is_explained(jobs: Jobs) -> None:
+    found = explained(start_hanging(jobs, SECOND_JOB), [2])
+    assert found["cause"]["operation"] == "grad.fc.weight"
+    assert found["cause"]["text"].endswith("in hang")
+
+
 def test_a_quit_signal_shows_the_dump_and_the_job_goes_on(jobs: Jobs) -> None:
     with inherited(signal.SIGQUIT, signal.SIG_DFL):
         job = start_hanging(jobs, CAUSES["lock"].code)
