@@ -53,9 +53,10 @@ def write_training(folder: Path, hang: str, steps: int = 5) -> Path:
     return script
 
 
-def start_hanging(jobs: Jobs, hang: str, size: int = 3) -> subprocess.Popen[bytes]:
+def start_hanging(jobs: Jobs, hang: str, *flags: str) -> subprocess.Popen[bytes]:
+    """On three ranks."""
     script = write_training(jobs.folder, hang)
-    return jobs.start("-np", str(size), sys.executable, str(script))
+    return jobs.start("-np", "3", *flags, sys.executable, str(script))
 
 
 def dump(job: subprocess.Popen[bytes], flag: str = "--dump") -> subprocess.CompletedProcess[str]:

@@ -296,6 +296,13 @@ def test_a_second_job_of_the_same_processes_is_explained(jobs: Jobs) -> None:
     assert found["cause"]["text"].endswith("in hang")
 
 
+def test_a_stopped_worker_of_an_elastic_job_is_named_by_its_rank(jobs: Jobs) -> None:
+    job = start_hanging(jobs, CAUSES["sigstop"].code, "--min-np", "2")
+    found = explained(job, [2])
+    assert (found["cause"]["class"], found["cause"]["operation"]) == ("stopped", "grad.fc.weight")
+    assert [one["rank"] for one in found["ranks"]] == [0, 1, 2]
+
+
 def test_a_quit_signal_shows_the_dump_and_the_job_goes_on(jobs: Jobs) -> None:
     with inherited(signal.SIGQUIT, signal.SIG_DFL):
         job = start_hanging(jobs, CAUSES["lock"].code)
@@ -313,9 +320,8 @@ def test_a_quit_signal_shows_the_dump_and_the_job_goes_on(jobs: Jobs) -> None:
 
 
 def test_a_stall_report_is_followed_by_the_cause_and_the_stack(jobs: Jobs) -> None:
-    script = write_training(jobs.folder, CAUSES["lock"].code)
     stall = ["--stall-check-warning-time-seconds", "1"]
-    job = jobs.start("-np", "3", *stall, sys.executable, str(script))
+    job = start_hanging(jobs, CAUSES["lock"].code, *stall)
     assert job.stderr is not None
     lines: list[str] = []
     while not lines or lines[-1] != "horovodrun:       lock.acquire()  # here":
