@@ -110,7 +110,13 @@ void plan_growth(Job& job, const Machine& machine) {
 }
 
 void plan_elastic(Job& job, const Knobs& knobs, const Machine& machine) {
-  if (!job.options.is_elastic()) return;
+  if (!job.options.is_elastic()) {
+    if (job.options.chaos)
+      fail(Code::invalid_argument,
+           "--chaos kills ranks of elastic jobs only, and this job would end with its first lost "
+           "rank: add --min-np or --host-discovery-script");
+    return;
+  }
   if (job.starter != JobStarter::horovodrun)
     fail(
         Code::invalid_argument,
@@ -131,7 +137,6 @@ std::vector<std::string> unused_elastic_options(const Options& options) {
   };
   warn(options.max_num_proc.has_value(), "--max-np");
   warn(options.reset_limit.has_value(), "--reset-limit");
-  warn(options.chaos.has_value(), "--chaos");
   warn(options.cooldown.has_value(), "--blacklist-cooldown-range");
   if (options.slots_per_host && !options.discovery_script)
     lines.emplace_back("--slots-per-host has no effect without --host-discovery-script");

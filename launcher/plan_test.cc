@@ -303,6 +303,10 @@ TEST_F(PlanTest, OnlyOurOwnLauncherIsElastic) {
   EXPECT_THAT(refusal({"-np", "2", "--min-np", "1", "--mpi"}), HasSubstr("leave out --mpi"));
 }
 
+TEST_F(PlanTest, ChaosIsForElasticJobs) {
+  EXPECT_THAT(refusal({"-np", "2", "--chaos", "kill=30s"}), HasSubstr("add --min-np or"));
+}
+
 TEST_F(PlanTest, AJobOfHorovodRunMayBeElastic) {
   const Job job = plan({"-np", "2", "--min-np", "1", "--caller-key", "9"});
   EXPECT_TRUE(job.elastic);
