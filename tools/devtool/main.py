@@ -18,6 +18,7 @@ usage: ./dev COMMAND
   build                   set up and build; installs the package into .venv
   wheel [--python 3.11]   build the wheels that run on other systems, in dist/
   sim [SEED]              run the simulator's tests; with SEED, from that seed only
+  chaos [--minutes N]     train while random ranks are killed and stopped; nothing may be lost
   bench                   run all benchmarks below except kernel, and write the report
   bench allreduce         allreduce of float32, compared with all peers, over shm or TCP
   bench half              allreduce of float16 and bfloat16
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         "build": build,
         "wheel": portable,
         "sim": sim,
+        "chaos": chaos,
         "bench": bench,
         "fmt": fmt,
         "docs": docs,
@@ -143,6 +145,12 @@ def sim(rest: list[str]) -> int:
     prepare("release")
     env = {"HVD_SIM_SEEDS": "1", "HVD_SIM_FROM": rest[0]} if rest else {}
     return show(["ctest", "--test-dir", "build/release", "-R", "sim", "--verbose"], env)
+
+
+def chaos(rest: list[str]) -> int:
+    prepare("release", with_package=True)
+    script = str(paths.ROOT / "tests" / "chaos" / "chaos_run.py")
+    return show([paths.venv_program("python"), script, *rest])
 
 
 def bench(rest: list[str]) -> int:

@@ -365,6 +365,7 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
         ),
         make.folder("torch", "horovod.torch under horovodrun"),
         make.folder("jax", "horovod.jax under horovodrun"),
+        make.folder("chaos", "elastic training under random faults"),
         make.folder("wheel", "portable wheels: what is in them, and what they need", "wheel"),
         make.folder("examples", "the examples, shortened"),
         make.compiled("cpp-asan", "the C++ tests, ASan and UBSan", "asan", ASAN),
