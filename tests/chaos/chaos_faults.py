@@ -12,8 +12,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from chaos_hosts import OneHost, TwoHosts
 from chaos_notes import Process, Reader
 
 POLL_S = 0.02
@@ -21,13 +21,15 @@ POLL_S = 0.02
 FRESH_S = 1.0
 #: How long it waits for a process to which something can happen.
 PATIENCE_S = 120.0
-KILL, KILL_TWO, KILL_NEW, LEAVE, STOP, STOP_AND_KILL = (
+KILL, KILL_TWO, KILL_NEW, LEAVE, STOP, STOP_AND_KILL, LOSE_HOST, CUT = (
     "kill",
     "kill-two",
     "kill-new",
     "leave",
     "stop",
     "stop-and-kill",
+    "lose-host",
+    "cut",
 )
 MEANING = {
     KILL: "kill -9 of a rank",
@@ -36,8 +38,11 @@ MEANING = {
     LEAVE: "SIGTERM to a rank, which leaves",
     STOP: "SIGSTOP, later SIGCONT",
     STOP_AND_KILL: "SIGSTOP of a rank, kill -9 of another",
+    LOSE_HOST: "kill -9 of all processes on a host",
+    CUT: "cut of the link between two hosts",
 }
-WEIGHTS = {KILL: 4, KILL_TWO: 1, KILL_NEW: 1, LEAVE: 1, STOP: 3, STOP_AND_KILL: 2}
+ON_ONE_HOST = {KILL: 4, KILL_TWO: 1, KILL_NEW: 1, LEAVE: 1, STOP: 3, STOP_AND_KILL: 2}
+WEIGHTS = {**ON_ONE_HOST, LOSE_HOST: 1, CUT: 2}
 #: Those that take more than one rank.
 PAIRS = (KILL_TWO, STOP_AND_KILL)
 
@@ -48,29 +53,17 @@ class Fault:
     at: float
     pids: tuple[int, ...]
     generation: int  #: of the ranks before it
-    until: float  #: when a stopped rank continues; otherwise the same as `at`
-
-
-def parent_of(pid: int) -> int:
-    """0: there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0
-    return int(stat.rpartition(")")[2].split()[1])
-
-
-def is_below(pid: int, ancestor: int) -> bool:
-    while pid not in (0, 1, ancestor):
-        pid = parent_of(pid)
-    return pid == ancestor
+    until: (
+        float  #: when a stopped rank continues, or the link is up again; otherwise the same as `at`
+    )
 
 
 class Handles:
-    """Signals processes below `job`, and never another one that has got the number of one."""
+    """Signals processes of `job`, and never another one that has got the number of one."""
 
-    def __init__(self, job: int) -> None:
+    def __init__(self, job: int, place: OneHost) -> None:
         self._job = job
+        self._place = place
         self._opened: dict[int, int] = {}
 
     def open(self, pid: int) -> bool:
@@ -79,7 +72,9 @@ class Handles:
             return True
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(pid)
-            if is_below(pid, self._job):  # since then, the number cannot have been used again
+            if self._place.owns(
+                pid, self._job
+            ):  # since then, the number cannot have been used again
                 self._opened[pid] = handle
                 return True
             os.close(handle)
@@ -113,13 +108,15 @@ class Injector:
 
     reader: Reader
     handles: Handles
+    place: OneHost
     draw: random.Random
     every: float
     longest_stop: float
-    kinds: Sequence[str] = tuple(WEIGHTS)
+    kinds: Sequence[str] = tuple(ON_ONE_HOST)
     faults: list[Fault] = field(default_factory=list)
     _next: list[str] = field(default_factory=list)
     _next_until: float = 0.0  #: when the first one of them is put off
+    _cut_until: float | None = None
     _stopped: dict[int, float] = field(default_factory=dict)  #: until when
     _hurt: dict[int, float] = field(default_factory=dict)  #: processes, and when they were signaled
 
@@ -143,6 +140,9 @@ class Injector:
             self._end_stops(float("inf"))
 
     def _end_stops(self, now: float) -> None:
+        if self._cut_until is not None and now >= self._cut_until:
+            self._two_hosts().set_link(True)
+            self._cut_until = None
         for pid, until in list(self._stopped.items()):
             if now >= until:
                 self.handles.signal(pid, signal.SIGCONT)
@@ -151,12 +151,12 @@ class Injector:
 
     def _kind(self, now: float) -> str:
         """Another one if there is no process for a kind in time: nobody may join at the moment."""
-        if not self._next:
-            self._next = self.draw.choices(self.kinds, [WEIGHTS[kind] for kind in self.kinds])
-        if self._next_until == 0.0:
-            self._next_until = now + 2 * self.every
-        elif now >= self._next_until:
+        if 0.0 < self._next_until <= now:
             self._next.append(self._next.pop(0))
+            self._next_until = 0.0
+        if self._next_until == 0.0:
+            # A kind that was put off may come after the next one.
+            self._next += self.draw.choices(self.kinds, [WEIGHTS[kind] for kind in self.kinds])
             self._next_until = now + 2 * self.every
         return self._next[0]
 
@@ -164,6 +164,8 @@ class Injector:
         """Returns whether there was a process for it."""
         processes = self.reader.read()
         sound = [process for process in processes if self._is_sound(process, now)]
+        if kind in (LOSE_HOST, CUT):
+            return self._hurt_host(kind, sound, now)
         if kind == KILL_NEW:
             chosen = [one for one in processes if self._is_new(one)]
             spare = 0
@@ -175,6 +177,27 @@ class Injector:
         self.draw.shuffle(chosen)
         generation = max((process.generation for process in sound), default=-1)
         self._do(kind, [process.pid for process in chosen[:count]], generation)
+        return True
+
+    def _two_hosts(self) -> TwoHosts:
+        assert isinstance(self.place, TwoHosts)
+        return self.place
+
+    def _hurt_host(self, kind: str, sound: Sequence[Process], now: float) -> bool:
+        """Leaves a sound rank on the first host alone."""
+        place = self._two_hosts()
+        there = [one.pid for one in sound if place.host_of(one.pid) == place.SECOND]
+        if not there or len(there) == len(sound) or self._cut_until is not None:
+            return False
+        until = now
+        if kind == CUT:
+            until = self._cut_until = now + self.draw.uniform(0.1, self.longest_stop)
+            place.set_link(False)
+        else:
+            self._hurt.update(dict.fromkeys(there, now))
+            place.lose()
+        generation = max(process.generation for process in sound)
+        self.faults.append(Fault(kind, now, tuple(there), generation, until))
         return True
 
     def _is_sound(self, process: Process, now: float) -> bool:

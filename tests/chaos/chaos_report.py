@@ -6,7 +6,17 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from chaos_faults import KILL, KILL_TWO, LEAVE, MEANING, STOP, STOP_AND_KILL, Fault
+from chaos_faults import (
+    CUT,
+    KILL,
+    KILL_TWO,
+    LEAVE,
+    LOSE_HOST,
+    MEANING,
+    STOP,
+    STOP_AND_KILL,
+    Fault,
+)
 from chaos_notes import Process, Step
 
 LOSSES = (KILL, KILL_TWO, STOP_AND_KILL)
@@ -54,11 +64,11 @@ def recoveries(steps: Sequence[Step], faults: Sequence[Fault], kinds: Sequence[s
     return found
 
 
-def resumptions(steps: Sequence[Step], faults: Sequence[Fault]) -> list[float]:
-    """The times from SIGCONT to the end of the next step."""
+def resumptions(steps: Sequence[Step], faults: Sequence[Fault], kind: str) -> list[float]:
+    """The times from the end of a stop or a cut to the end of the next step."""
     found = []
     for fault in faults:
-        if fault.kind == STOP:
+        if fault.kind == kind:
             ends = [step.ended for step in steps if step.ended > fault.until]
             found += [min(ends) - fault.until] if ends else []
     return found
@@ -82,7 +92,9 @@ def table(processes: Sequence[Process], steps: Sequence[Step], faults: Sequence[
     times = {
         "kill -9 to the next committed step": recoveries(steps, faults, LOSSES),
         "SIGTERM to the next committed step without the rank": recoveries(steps, faults, [LEAVE]),
-        "SIGCONT to the next committed step": resumptions(steps, faults),
+        "loss of a host to the next committed step": recoveries(steps, faults, [LOSE_HOST]),
+        "SIGCONT to the next committed step": resumptions(steps, faults, STOP),
+        "end of a cut to the next committed step": resumptions(steps, faults, CUT),
         "start of a process that joins to its first commit": joins(processes, steps[0].begun),
     }
     for what, seconds in times.items():

@@ -1,6 +1,6 @@
 """Trains a small network with real processes while random ranks are killed, stopped and removed.
 
-    ./dev chaos --minutes N [--np 4] [--min-np 1] [--every 3] [--seed 1]
+    ./dev chaos --minutes N [--np 4] [--min-np 1] [--every 3] [--seed 1] [--hosts 2]
 
 Afterwards it compares the parameters, bit for bit, with those of one process that repeats the
 committed steps, counts the samples of every epoch, and prints the recovery times. It exits with 1
@@ -29,7 +29,8 @@ from pathlib import Path
 import chaos_report
 import torch
 from chaos_checks import chain, indices_of, lost_commits, miscounted
-from chaos_faults import WEIGHTS, Fault, Handles, Injector
+from chaos_faults import ON_ONE_HOST, WEIGHTS, Fault, Handles, Injector
+from chaos_hosts import OneHost, hosts
 from chaos_model import SAMPLES, replayed
 from chaos_notes import Process, Reader, Step
 
@@ -50,12 +51,17 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two faults")
     parser.add_argument("--least-faults", type=int, default=0, help="at least as many")
     parser.add_argument("--seed", type=int, default=1, help="chooses the faults")
-    kinds = {"nargs": "+", "choices": WEIGHTS, "default": list(WEIGHTS)}
-    parser.add_argument("--kinds", **kinds, help="of faults; all by default")
+    parser.add_argument("--hosts", type=int, choices=[1, 2], default=1, help="2: as namespaces")
+    parser.add_argument("--kinds", nargs="+", choices=WEIGHTS, help="of faults; all by default")
     parser.add_argument("--step-ms", type=float, default=20.0, help="sleep of each step")
     parser.add_argument("--commit-every", type=int, default=1, help="steps between two commits")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the notes are written")
-    return parser.parse_args(words)
+    options = parser.parse_args(words)
+    possible = WEIGHTS if options.hosts == 2 else ON_ONE_HOST
+    options.kinds = options.kinds or list(possible)
+    if set(options.kinds) - set(possible):
+        parser.error(f"with --hosts 1, kinds are {', '.join(possible)}")
+    return options
 
 
 @dataclass
@@ -66,14 +72,15 @@ class Result:
     problems: list[str] = field(default_factory=list)
 
 
-def command_of(options: argparse.Namespace, folder: Path) -> list[str]:
+def command_of(options: argparse.Namespace, place: OneHost, folder: Path) -> list[str]:
     """A host is used again 1 s after a failure."""
     launcher = os.environ.get("HOROVODRUN") or str(Path(sys.executable).with_name("horovodrun"))
     np, least = str(options.np), str(options.min_np)
-    limits = ["-np", np, "--min-np", least, "-H", f"localhost:{np}"]
+    limits = ["-np", np, "--min-np", least, "-H", place.hosts_of(options.np)]
     limits += ["--survivor-timeout", str(SURVIVOR_S), "--blacklist-cooldown-range", "1", "1"]
     numbers = [str(options.step_ms), str(options.commit_every)]
-    return [launcher, *limits, sys.executable, str(SCRIPT), str(folder), *numbers]
+    script = [sys.executable, str(SCRIPT), str(folder), *numbers]
+    return place.command([launcher, *limits, *script])
 
 
 def end_with_parent() -> None:
@@ -82,13 +89,15 @@ def end_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def started(options: argparse.Namespace, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    options: argparse.Namespace, place: OneHost, folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """The launcher. It has ended afterwards."""
     settings = {"HOROVOD_DETERMINISTIC": "1", "OMP_NUM_THREADS": "1"}
     with (folder / "output").open("wb") as output:
         job = subprocess.Popen(
-            command_of(options, folder),
-            env={**os.environ, **settings},
+            command_of(options, place, folder),
+            env={**os.environ, **settings, **place.environment()},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -116,10 +125,21 @@ def wait_until(true: Callable[[], bool], seconds: float) -> bool:
 
 def run(options: argparse.Namespace, folder: Path) -> Result:
     """Runs the job to its end, and checks what it has left."""
+    with hosts(options.hosts) as place:
+        result = run_at(place, options, folder)
+        result.problems += [f"process {pid} is left on a host" for pid in place.left()]
+    if not result.problems:
+        check(result, folder)
+    return result
+
+
+def run_at(place: OneHost, options: argparse.Namespace, folder: Path) -> Result:
     reader = Reader(folder)
-    with started(options, folder) as job, contextlib.closing(Handles(job.pid)) as handles:
-        draw = random.Random(options.seed)
-        injector = Injector(reader, handles, draw, options.every, LONGEST_STOP_S, options.kinds)
+    with contextlib.ExitStack() as stack:
+        job = stack.enter_context(started(options, place, folder))
+        handles = stack.enter_context(contextlib.closing(Handles(job.pid, place)))
+        draw, seconds = random.Random(options.seed), LONGEST_STOP_S
+        injector = Injector(reader, handles, place, draw, options.every, seconds, options.kinds)
         has_begun = wait_until(
             lambda: job.poll() is not None or sum(bool(one.commits) for one in reader.read()) > 1,
             START_LIMIT_S,
@@ -136,7 +156,6 @@ def run(options: argparse.Namespace, folder: Path) -> Result:
             result.problems.append(f"the job {how}: {tail(folder / 'output')}")
             return result
         result.problems += [f"process {pid} is left" for pid in handles.left()]
-    check(result, folder)
     return result
 
 

@@ -14,7 +14,8 @@ import chaos_run
 import pytest
 import torch
 from chaos_checks import chain, indices_of, lost_commits, miscounted
-from chaos_faults import KILL, STOP, Fault, is_below
+from chaos_faults import KILL, STOP, Fault
+from chaos_hosts import is_below
 from chaos_model import network, plain_optimizer, replayed, samples, values_of
 from chaos_notes import BEGINNING, Reader, next_state
 
@@ -38,6 +39,12 @@ def test_nothing_is_lost_in_a_job_under_random_faults(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(2, 5))
 def test_nothing_is_lost_in_longer_jobs(seed: int, tmp_path: Path) -> None:
     run_and_check(tmp_path, "--minutes", "1", "--least-faults", "6", "--seed", str(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("os.geteuid() != 0", reason="network namespaces take root")
+def test_nothing_is_lost_when_hosts_are_lost_and_links_are_cut(tmp_path: Path) -> None:
+    run_and_check(tmp_path, "--minutes", "1", "--least-faults", "8", "--hosts", "2")
 
 
 # ---- The checks -------------------------------------------------------------------------------
