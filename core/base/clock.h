@@ -2,12 +2,19 @@
 // code in core/ does not read the time directly.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 
 namespace hvd {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
+
+/// The earlier one of two timers, each of which may be off.
+inline std::optional<TimePoint> earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
 
 class Clock {
  public:

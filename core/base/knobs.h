@@ -64,7 +64,8 @@ struct Knobs {
   // Timeouts and affinity.
   std::chrono::seconds start_timeout{30};
   std::chrono::seconds peer_timeout{30};
-  std::string thread_affinity;  ///< comma-separated cores, one per local rank
+  std::chrono::milliseconds heartbeat{5000};  ///< silence after which a rank is given up; 0: never
+  std::string thread_affinity;                ///< comma-separated cores, one per local rank
   // Stalls.
   bool stall_check_disable = false;
   std::chrono::seconds stall_check{60};

@@ -198,6 +198,17 @@ inline constexpr KnobRow kKnobRows[] = {
      .min = 1,
      .max = kDayInSeconds,
      .help = "Timeout for connecting and for receiving from a peer."},
+    {.field = &Knobs::heartbeat,
+     .env = "HOROVOD_HEARTBEAT_SECONDS",
+     .kind = KnobKind::decimal,
+     .env_unit = Unit::seconds,
+     .flags = "--heartbeat-seconds",
+     .dest = "heartbeat_seconds",
+     .max = kDayInSeconds,
+     .scope = Scope::agreed,
+     .help =
+         "Silence after which a rank is given up while operations wait: its process is stopped, "
+         "or its host or network is down. 0: never."},
     {.field = &Knobs::thread_affinity,
      .env = "HOROVOD_THREAD_AFFINITY",
      .kind = KnobKind::cores,

@@ -137,6 +137,7 @@ TEST(Knobs, TheAgreedTextDiffersExactlyWhenAnAgreedKnobDoes) {
     const bool choice = row.kind == KnobKind::choice;
     const std::string other = choice                          ? std::string(row.choices[1])
                               : row.kind == KnobKind::boolean ? "1"
+                              : row.env_unit == Unit::seconds ? "7"
                                                               : "3145728";
     EXPECT_NE(agreed_text(knobs_from({{std::string(row.env), other}})), text) << row.env;
   }

@@ -8,6 +8,13 @@
 #include "core/negotiate/wire.h"
 
 namespace hvd {
+namespace {
+
+// The payload of a beat.
+constexpr std::byte kAnswer{0};
+constexpr std::byte kQuestion{1};
+
+}  // namespace
 
 Control::Control(Wiring& wiring, const NegotiateOptions& options)
     : rank_(wiring.identity.rank), client_(rank_, wiring.topology, options) {
@@ -28,6 +35,15 @@ void Control::batch_ended(GroupNumber group) {
 
 void Control::lose(int rank, const std::string& why) {
   forget(rank);
+  report_loss(rank, why);
+}
+
+void Control::give_up(int rank, const std::string& why) {
+  report_loss(rank, why);
+  forget(rank);
+}
+
+void Control::report_loss(int rank, const std::string& why) {
   if (!hub_) {
     Up up;
     up.lost = rank;
@@ -50,6 +66,45 @@ void Control::tick(bool ages_requests) {
   if (hub_) hub_->tick();
 }
 
+// ---- signs of life
+// ------------------------------------------------------------------------------
+
+void Control::restart_beats() {
+  for (Neighbour& neighbour : neighbours_) neighbour.pulse.restart();
+}
+
+std::vector<int> Control::beat(bool pending) {
+  std::vector<int> silent;
+  const int asking = asking_;
+  for (Neighbour& neighbour : neighbours_) {
+    if (!neighbour.lives()) continue;
+    Pulse& pulse = neighbour.pulse;
+    const bool others_ask = asking > (pulse.is_asking() ? 1 : 0);
+    const bool asks = pending || others_ask;
+    pulse.pass(neighbour.channel->received_bytes(), asks);
+    if (pulse.is_silent()) silent.push_back(neighbour.channel->peer());
+    if (asks) neighbour.channel->send(FrameKind::beat, {kQuestion});
+  }
+  count_asking();
+  return silent;
+}
+
+void Control::hear_beat(Neighbour& neighbour, const Frame& frame) {
+  if (frame.payload.front() != kQuestion) return;
+  neighbour.pulse.was_asked();
+  count_asking();
+  if (!parting_) neighbour.channel->send(FrameKind::beat, {kAnswer});
+}
+
+void Control::count_asking() {
+  asking_ = static_cast<int>(std::ranges::count_if(neighbours_, [](const Neighbour& neighbour) {
+    return neighbour.lives() && neighbour.pulse.is_asking();
+  }));
+}
+
+// ---- messages
+// -----------------------------------------------------------------------------------
+
 bool Control::pump() {
   bool moved = false;
   for (Neighbour& neighbour : neighbours_) moved |= read(neighbour);
@@ -68,7 +123,8 @@ bool Control::read(Neighbour& neighbour) {
   return moved;
 }
 
-void Control::hear(const Neighbour& neighbour, const Frame& frame) {
+void Control::hear(Neighbour& neighbour, const Frame& frame) {
+  if (frame.kind == FrameKind::beat) return hear_beat(neighbour, frame);
   if (neighbour.child != kParent)
     return hub_->from_child(neighbour.child, decode_up(frame.payload));
   for (const Verdict& verdict : decode_down(frame.payload)) {

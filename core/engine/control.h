@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/bootstrap/wiring.h"
+#include "core/engine/pulse.h"
 #include "core/negotiate/client.h"
 #include "core/negotiate/hub.h"
 #include "core/transport/channel_set.h"
@@ -33,12 +34,22 @@ class Control final : public ChannelSet {
   void batch_ended(GroupNumber group);
   /// `rank` left without a goodbye. Ends the job on this rank and informs all ranks it can reach.
   void lose(int rank, const std::string& why);
+  /// `rank`, a neighbour, is silent. Like lose(), but it is informed too, in case it wakes up.
+  void give_up(int rank, const std::string& why);
   void expire(GroupNumber group, const Signature& signature, std::chrono::milliseconds timeout) {
     client_.expire(group, signature, timeout);
   }
   /// Called once per period of the stall check. `ages_requests` false: the check is disabled, and
   /// only queries that timeouts have started go on.
   void tick(bool ages_requests);
+
+  /// Whether a neighbour asks for beats, since operations are pending on its side of the tree.
+  bool is_asked() const { return asking_ > 0; }
+  /// Beats are due after a time without them.
+  void restart_beats();
+  /// Asks neighbours for a sign of life: all if `pending`, otherwise those of which others want to
+  /// know. Returns the silent ones.
+  std::vector<int> beat(bool pending);
 
   /// Receives messages, runs the state machines, and sends their messages.
   bool pump() override;
@@ -69,11 +80,16 @@ class Control final : public ChannelSet {
     int child = kParent;  ///< number of the child of the hub, or kParent
     std::unique_ptr<Channel> channel;
     bool gone = false;  ///< the connection is lost
+    Pulse pulse{};
+    bool lives() const { return !gone && !channel->said_goodbye(); }
   };
   static constexpr int kParent = -1;
 
   bool read(Neighbour& neighbour);
-  void hear(const Neighbour& neighbour, const Frame& frame);
+  void hear(Neighbour& neighbour, const Frame& frame);
+  void hear_beat(Neighbour& neighbour, const Frame& frame);
+  void count_asking();
+  void report_loss(int rank, const std::string& why);
   bool exchange_at_home();
   bool speak();
   void send_up(const Up& up);
@@ -85,6 +101,7 @@ class Control final : public ChannelSet {
   std::unique_ptr<Hub> hub_;  ///< if this rank is the leader of its host
   int own_child_ = 0;         ///< number of this rank among the children of the hub
   std::vector<Neighbour> neighbours_;
+  int asking_ = 0;  ///< neighbours that ask for beats
   bool parting_ = false;
 };
 

@@ -49,7 +49,14 @@ std::string_view why_refused(Submitted why) {
   HVD_ASSERT(false);
 }
 
-Ending ending_of(const Action& action) {
+// `was_given_up`: of this rank, by another one.
+Ending ending_of(const Action& action, bool was_given_up) {
+  if (action.lost && was_given_up) {
+    return {Code::peer_lost, action.rank,
+            fmt::format("this process, rank {}, has lost its place in the job and cannot continue: "
+                        "{}",
+                        action.rank, action.text)};
+  }
   if (action.lost) {
     return {Code::peer_lost, action.rank,
             fmt::format("rank {0} is lost: {1}. The job has ended; look for the cause in the "
@@ -77,6 +84,7 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
       events_(observer, counters_, clock, wiring_.identity.rank),
       stall_watch_(control_, events_, knobs_, clock, wiring_.identity.rank),
       self_report_(board, clock),
+      heartbeat_(control_, wiring_, clock, knobs.heartbeat),
       sets_(wiring_.identity.size),
       runner_(backends_, events_) {
   add_group(kWorldGroup, sets_.find(ProcessSets::kWorldId)->ranks);
@@ -100,14 +108,20 @@ bool Engine::busy() const {
 bool Engine::turn() {
   if (state_ == State::finished) return false;
   if (self_report_.is_asked()) report_state();
-  bool moved = notice_ready();
+  if (wiring_.mesh) connections_.poll();
+  const Connections::News news = connections_.take_news();
+  bool moved = notice_lost(news.lost);
   if (state_ == State::closing) return close() || moved;
   moved |= take_submissions();
   moved |= control_.pump();
   moved |= act();
+  // After the control plane, which tells why connections were closed.
+  const bool has_data = (news.readable & kDataReadable) != 0 && state_ != State::closing;
+  if (has_data) moved |= wiring_.mesh->pump();
   moved |= run_batches();
   if (wiring_.mesh) moved |= wiring_.mesh->pump_unsent();  // peers wait for this data
   stall_watch_.check(requests_);
+  look_for_silence(moved);
   if (state_ == State::draining && runner_.idle()) moved |= leave_devices();
   return moved;
 }
@@ -115,11 +129,15 @@ bool Engine::turn() {
 // ---- events of epoll
 // ---------------------------------------------------------------------------
 
-bool Engine::notice_ready() {
-  if (wiring_.mesh) connections_.poll();
-  const Connections::News news = connections_.take_news();
-  for (const int rank : news.lost) lose_process(rank);
-  return (news.readable & kDataReadable) != 0 && state_ != State::closing && wiring_.mesh->pump();
+// The reason for the end of a process may have arrived before.
+bool Engine::notice_lost(const std::vector<int>& ranks) {
+  if (ranks.empty()) return false;
+  if (state_ != State::closing) {
+    control_.pump();
+    act();
+  }
+  for (const int rank : ranks) lose_process(rank);
+  return true;
 }
 
 void Engine::lose_process(int rank) {
@@ -129,6 +147,23 @@ void Engine::lose_process(int rank) {
   }
   fail(Code::peer_lost, "its process ended without hvd.shutdown(): it was killed, crashed or left",
        rank);
+}
+
+// Reading the clock would slow down turns that have work.
+void Engine::look_for_silence(bool moved) {
+  constexpr uint32_t kTurnsBetweenLooks = 64;
+  if (state_ == State::closing || (moved && ++turns_ % kTurnsBetweenLooks != 0)) return;
+  const bool pending =
+      !requests_.empty() || !runner_.idle() || !inbox_.empty() || state_ == State::draining;
+  if (const auto silence = heartbeat_.check(pending)) give_up(*silence);
+}
+
+// Unlike a rank whose connection is closed, it is told: it may wake up.
+void Engine::give_up(const Heartbeat::Silence& silence) {
+  if (state_ == State::draining) fail(Code::peer_lost, silence.text, silence.rank);
+  control_.give_up(silence.rank, silence.text);
+  connections_.forget(silence.rank);
+  act();
 }
 
 // ---- submissions
@@ -208,7 +243,7 @@ void Engine::act_on(Action& action) {
     case Action::Type::fail:
       return finish_waiting(action.tag, {Code::mismatch, std::move(action.text), kNoRank});
     case Action::Type::ended:
-      return end(ending_of(action));
+      return end(ending_of(action, action.rank == wiring_.identity.rank && !has_failed_));
     case Action::Type::joined:
       requests_.at(join_tag_).completion->number = action.rank;
       return finish_waiting(join_tag_, {});
@@ -366,8 +401,9 @@ void Engine::report_state() {
 }
 
 std::optional<TimePoint> Engine::deadline() const {
-  const auto timer =
-      state_ == State::closing ? std::optional(closing_until_) : stall_watch_.deadline();
+  const auto timer = state_ == State::closing
+                         ? std::optional(closing_until_)
+                         : earlier(stall_watch_.deadline(), heartbeat_.deadline());
   const auto interval = is_leaving_devices_ && state_ == State::draining
                             ? std::optional<std::chrono::nanoseconds>(kDevicePoll)
                             : runner_.poll_interval();
@@ -441,6 +477,7 @@ void Engine::abandon(const Error& error) {
   if (state_ == State::closing && error.rank() == kNoRank) state_ = State::finished;
   if (state_ == State::closing || state_ == State::finished) return;
   if (state_ == State::running) {
+    has_failed_ = error.rank() == kNoRank || error.rank() == wiring_.identity.rank;
     control_.lose(error.rank() == kNoRank ? wiring_.identity.rank : error.rank(), error.what());
     act();  // calls end() with the text that all ranks get
   }

@@ -20,6 +20,7 @@
 #include "core/bootstrap/wiring.h"
 #include "core/engine/control.h"
 #include "core/engine/event_source.h"
+#include "core/engine/heartbeat.h"
 #include "core/engine/names_in_flight.h"
 #include "core/engine/process_sets.h"
 #include "core/engine/request.h"
@@ -114,8 +115,10 @@ class Engine {
   bool take_submissions();
   void accept(Request& request);
   Submitted announce(const Request& request, uint64_t tag);
-  bool notice_ready();
+  bool notice_lost(const std::vector<int>& ranks);
   void lose_process(int rank);
+  void look_for_silence(bool moved);
+  void give_up(const Heartbeat::Silence& silence);
   bool act();
   void act_on(Action& action);
   void enqueue(Action& action);
@@ -154,6 +157,8 @@ class Engine {
   EventSource events_;
   StallWatch stall_watch_;
   SelfReport self_report_;
+  Heartbeat heartbeat_;
+  uint32_t turns_ = 0;
   ProcessSets sets_;
   Runner runner_;
   Requests requests_;  ///< by tag, from acceptance to agreement
@@ -162,6 +167,7 @@ class Engine {
 
   State state_ = State::running;
   std::optional<Ending> ending_;
+  bool has_failed_ = false;          ///< this rank itself is the cause of the loss
   bool is_leaving_devices_ = false;  ///< draining: no run is left
   TimePoint closing_until_{};
 };

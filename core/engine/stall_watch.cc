@@ -17,10 +17,6 @@ constexpr auto kBetweenLooks = 10s;
 // How often the Root is asked again while an operation waits whose timeout has expired.
 constexpr auto kBetweenQueries = 10s;
 
-std::optional<TimePoint> earlier(std::optional<TimePoint> a, std::optional<TimePoint> b) {
-  return a && b ? std::min(*a, *b) : a ? a : b;
-}
-
 }  // namespace
 
 void StallWatch::accepted(Request& request) {

@@ -45,7 +45,9 @@ Backends backends_of(const WorldOptions& options, uint64_t seed) {
 }  // namespace
 
 World::World(const WorldOptions& options)
-    : quiet_turns_(options.launches ? 2 * kQuietTurns : kQuietTurns), random_(options.seed) {
+    : quiet_turns_(options.launches ? 2 * kQuietTurns : kQuietTurns),
+      least_link_bytes_(options.least_link_bytes),
+      random_(options.seed) {
   const Topology topology = Topology::of(options.ranks_per_host);
   const int size = topology.ranks();
   ranks_.resize(static_cast<size_t>(size));
@@ -61,16 +63,18 @@ World::World(const WorldOptions& options)
   if (options.shared_memory) share_memory(wirings, topology, options.knobs);
   if (!options.shared_memory || topology.hosts() > 1) link_all(wirings);
   link_tree(wirings, topology);
+  Knobs knobs = options.knobs;
+  knobs.heartbeat = options.heartbeat;
   for (int rank = 0; rank < size; ++rank) {
     ranks_[rank].engine = std::make_unique<Engine>(
-        std::move(wirings[rank]), options.knobs, clock_,
+        std::move(wirings[rank]), knobs, clock_,
         [this, rank](const Ending& ending, bool) { ranks_[rank].ending = ending; },
         [&] { return backends_of(options, options.launches ? random_() : 0); });
   }
 }
 
 World::Channels World::link(int first, int second) {
-  auto [near, far] = MemLink::make_pair({.capacity = 1 + random_() % 5000,
+  auto [near, far] = MemLink::make_pair({.capacity = least_link_bytes_ + random_() % 5000,
                                          .split_seed = random_() | 1,
                                          .first_rank = first,
                                          .second_rank = second});
@@ -127,7 +131,10 @@ World::~World() {
     for (MemLink* link : rank.links) link->break_now();
   }
   for (Rank& rank : ranks_) {
-    while (!rank.engine->finished()) turn(rank);
+    while (!rank.engine->finished()) {
+      turn(rank);
+      clock_.advance(std::chrono::milliseconds(1));  // until it no longer flushes
+    }
   }
 }
 

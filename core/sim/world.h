@@ -22,6 +22,10 @@ struct WorldOptions {
   Knobs knobs{};
   /// The ranks of a host use its segment, of Knobs::staging_bytes per rank.
   bool shared_memory = false;
+  /// Links accept at least as much from a rank whose peer does not read.
+  size_t least_link_bytes = 1;
+  /// Replaces that of the knobs. With one, time passes in its beats.
+  std::chrono::milliseconds heartbeat{0};
   /// Runs behave like those of a device: they are launched and end some time later.
   bool launches = false;
 };
@@ -62,6 +66,7 @@ class World {
 
   const ProcessSets& process_sets(int rank) const { return ranks_[rank].engine->process_sets(); }
   CounterValues counters(int rank) const { return ranks_[rank].engine->counters().snapshot(); }
+  TimePoint now() const { return clock_.now(); }
   bool finished(int rank) const { return ranks_[rank].engine->finished(); }
   /// The ending of the engine; Code::ok before it has ended.
   const Ending& ending(int rank) const { return ranks_[rank].ending; }
@@ -88,6 +93,7 @@ class World {
   bool pass_time();
 
   const int quiet_turns_;  ///< larger if runs need turns without progress
+  const size_t least_link_bytes_;
   std::mt19937_64 random_;
   ManualClock clock_;
   std::vector<std::unique_ptr<SegmentMemory>> memories_;  ///< must outlive the engines

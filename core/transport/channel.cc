@@ -12,7 +12,7 @@ namespace hvd {
 namespace {
 
 constexpr uint32_t kMagic = 0x31445648;  // "HVD1"
-constexpr uint8_t kVersion = 6;          // version 5 had no messages
+constexpr uint8_t kVersion = 7;          // version 6 had no beats
 /// The wire format of the header.
 struct WireHeader {
   uint32_t magic = kMagic;
@@ -23,7 +23,7 @@ struct WireHeader {
   uint32_t length = 0;
 };
 static_assert(sizeof(WireHeader) == kFrameHeaderBytes);
-constexpr FrameKind kLastFrameKind = FrameKind::data;
+constexpr FrameKind kLastFrameKind = FrameKind::beat;
 
 // Payloads up to this size are copied into one buffer, so that many small frames are sent with one
 // system call; above it a copy costs more than another call.
@@ -54,6 +54,11 @@ WireHeader header_of(FrameKind kind, uint32_t generation, size_t length) {
 
 bool begins_with(ConstBytes bytes, ConstBytes head) {
   return bytes.size() >= head.size() && std::memcmp(bytes.data(), head.data(), head.size()) == 0;
+}
+
+bool length_fits(FrameKind kind, size_t length) {
+  if (kind == FrameKind::goodbye) return length == 0 || length == sizeof(int32_t);
+  return kind == FrameKind::beat ? length == kBeatBytes : length <= kMaxFrameBytes;
 }
 
 }  // namespace
@@ -202,6 +207,7 @@ bool Channel::read_some() {
     const size_t received = link_->receive_some(room());
     if (received == 0) break;
     moved = true;
+    received_bytes_ += received;
     took(received);
     // A watched socket reports further data; other links must be read until no data arrives. For a
     // frame with a posted receive, only the beginning was read.
@@ -321,10 +327,7 @@ Channel::Header Channel::parse(ConstBytes bytes) const {
     refuse(fmt::format("generation {}, expected {}", header.generation, generation_));
   }
   const auto kind = static_cast<FrameKind>(header.kind);
-  const bool fits = kind == FrameKind::goodbye
-                        ? header.length == 0 || header.length == sizeof reason_
-                        : header.length <= kMaxFrameBytes;
-  if (!fits) refuse(fmt::format("a length of {} bytes", header.length));
+  if (!length_fits(kind, header.length)) refuse(fmt::format("a length of {} bytes", header.length));
   return {kind, header.length};
 }
 

@@ -21,7 +21,9 @@
 
 namespace hvd {
 
-enum class FrameKind : uint8_t { goodbye = 0, control = 1, data = 2 };
+/// `beat`: a sign of life between neighbours in the tree, with a payload of one byte.
+enum class FrameKind : uint8_t { goodbye = 0, control = 1, data = 2, beat = 3 };
+inline constexpr size_t kBeatBytes = 1;
 
 struct Frame {
   FrameKind kind = FrameKind::control;
@@ -60,6 +62,7 @@ class Channel {
   void lend(FrameKind kind, ConstBytes head, std::span<const ConstBytes> pieces);
   uint64_t queued_bytes() const { return sent_bytes_ + unsent_bytes_; }  ///< ever
   uint64_t sent_bytes() const { return sent_bytes_; }                    ///< ever
+  uint64_t received_bytes() const { return received_bytes_; }            ///< ever
 
   /// Posts a receive: the frame of kind data whose payload is `head` followed by exactly
   /// target.size() bytes is received into `target`, and Frame::landed refers to it. `target` must
@@ -138,6 +141,7 @@ class Channel {
       unsent_;  ///< small frames and headers are gathered; long payloads are separate entries
   size_t unsent_bytes_ = 0;
   uint64_t sent_bytes_ = 0;
+  uint64_t received_bytes_ = 0;
   size_t sent_of_front_ = 0;
   bool goodbye_sent_ = false;
 

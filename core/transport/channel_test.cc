@@ -186,8 +186,7 @@ TEST(Channel, RefusesAnyWrongBitOfAHeader) {
     Bare bare;
     auto bytes = good;
     bytes[bit / 8] ^= std::byte{1} << (bit % 8);
-    const bool another_kind =
-        bit / 8 == 5 && bit % 8 < 2;  // control to goodbye, or an unknown kind
+    const bool another_kind = bit / 8 == 5 && bit % 8 < 2;  // control to goodbye or beat
     if (another_kind) continue;
     const Error error = bare.error_of(bytes);
     EXPECT_EQ(error.code(), Code::internal) << "bit " << bit;
@@ -208,6 +207,23 @@ TEST(Channel, RefusesAGoodbyeWithAPayload) {
   bytes[5] = std::byte{0};
   Bare bare;
   EXPECT_EQ(bare.error_of(bytes).code(), Code::internal);
+}
+
+TEST(Channel, ABeatHasOneByte) {
+  auto pair = mem_channels({});
+  pair.first.send(FrameKind::beat, {std::byte{1}});
+  while (pair.second.pump()) {
+  }
+  const auto beat = pair.second.receive();
+  ASSERT_TRUE(beat);
+  EXPECT_EQ(beat->kind, FrameKind::beat);
+  EXPECT_EQ(beat->payload, ByteVector{std::byte{1}});
+  EXPECT_EQ(pair.second.received_bytes(), kFrameHeaderBytes + kBeatBytes);
+  for (const size_t length : {0, 2}) {
+    auto bytes = bytes_of_frame(ByteVector(length));
+    bytes[5] = std::byte{3};
+    EXPECT_EQ(Bare().error_of(bytes).code(), Code::internal) << length;
+  }
 }
 
 TEST(Channel, ACutFrameIsNeverReceived) {

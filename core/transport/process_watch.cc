@@ -8,10 +8,13 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/process_tree.h"
 #include "core/transport/process_poll.h"
 
 namespace hvd {
@@ -48,6 +51,16 @@ FileDescriptor read_lifeline() {
   return duplicate(line.reading.get());
 }
 
+/// The PID in this PID namespace; 0 if `process` is no pidfd or the process is not visible here.
+pid_t pid_of(const FileDescriptor& process) {
+  std::ifstream info(fmt::format("/proc/self/fdinfo/{}", process.get()));
+  for (std::string name; info >> name;) {
+    pid_t pid = 0;
+    if (name == "Pid:" && info >> pid) return std::max(pid, 0);
+  }
+  return 0;
+}
+
 }  // namespace
 
 FileDescriptor open_process(pid_t pid) {
@@ -65,6 +78,17 @@ FileDescriptor open_own_process() {
 bool has_ended(const FileDescriptor& process) {
   pollfd watched{process.get(), POLLIN, 0};
   return ::poll(&watched, 1, 0) > 0;
+}
+
+std::optional<char> state_of_process(const FileDescriptor& process) {
+  const pid_t pid = pid_of(process);
+  if (pid == 0) return std::nullopt;
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  ProcessStat stat;
+  if (!std::getline(file, line) || !parse_stat(line, stat)) return std::nullopt;
+  if (has_ended(process)) return std::nullopt;  // another process may have its PID
+  return stat.state;
 }
 
 }  // namespace hvd

@@ -5,6 +5,8 @@
 
 #include <sys/types.h>
 
+#include <optional>
+
 #include "core/transport/file_descriptor.h"
 
 namespace hvd {
@@ -20,5 +22,9 @@ FileDescriptor open_own_process();
 
 /// Returns whether the process of such a descriptor has ended. Does not block.
 bool has_ended(const FileDescriptor& process);
+
+/// Returns the state of the process as /proc shows it: 'T' if a signal has stopped it, 't' if a
+/// debugger has. nullopt if /proc does not show it, it has ended, or there are no pidfds.
+std::optional<char> state_of_process(const FileDescriptor& process);
 
 }  // namespace hvd

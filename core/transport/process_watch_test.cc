@@ -65,6 +65,24 @@ std::optional<bool> without(const test::RefusedCalls& calls, std::string (*probl
   });
 }
 
+TEST(ProcessWatch, ShowsWhetherAProcessIsStopped) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) ::pause();
+  }
+  const FileDescriptor process = open_process(child);
+  ::kill(child, SIGSTOP);
+  ::waitpid(child, nullptr, WUNTRACED);
+  EXPECT_EQ(state_of_process(process), 'T');
+  ::kill(child, SIGCONT);
+  ::waitpid(child, nullptr, WCONTINUED);
+  EXPECT_NE(state_of_process(process).value_or('T'), 'T');
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(state_of_process(process), std::nullopt);
+}
+
 TEST(ProcessWatch, TellsWhenAnotherProcessHasEnded) {
   EXPECT_EQ(problem_of_watching_a_child(), "");
 }

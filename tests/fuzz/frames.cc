@@ -40,7 +40,10 @@ ByteVector sample(std::byte portion, const std::vector<size_t>& lengths, int los
   auto [near, far] = MemLink::make_pair({.capacity = 1 * MiB});
   Channel channel(std::move(near), 1, kGeneration);
   for (const size_t length : lengths) {
-    channel.send(length % 2 ? FrameKind::control : FrameKind::data, ByteVector(length));
+    const FrameKind kind = length == kBeatBytes ? FrameKind::beat
+                           : length % 2         ? FrameKind::control
+                                                : FrameKind::data;
+    channel.send(kind, ByteVector(length));
   }
   lost == kNoRank ? channel.send_goodbye() : channel.give_up(lost);
   ByteVector bytes(1 * MiB);

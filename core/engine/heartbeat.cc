@@ -1,0 +1,72 @@
+#include "core/engine/heartbeat.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/engine/pulse.h"
+#include "core/transport/process_watch.h"
+
+namespace hvd {
+
+Heartbeat::Heartbeat(Control& control, const Wiring& wiring, const Clock& clock,
+                     std::chrono::milliseconds limit)
+    : control_(control),
+      wiring_(wiring),
+      clock_(clock),
+      limit_(wiring.identity.size > 1 ? limit : std::chrono::milliseconds(0)),
+      period_(Duration(limit) / Pulse::kBeatsPerLimit) {}
+
+// A rank that is asked asks at once, so that the time of the knob also holds for ranks further
+// away. A beat that comes late counts as one: this process may have been stopped.
+std::optional<Heartbeat::Silence> Heartbeat::check(bool pending) {
+  if (limit_.count() == 0) return std::nullopt;
+  const bool is_asked = control_.is_asked();
+  if (!pending && !is_asked) {
+    next_beat_.reset();
+    return std::nullopt;
+  }
+  const TimePoint now = clock_.now();
+  if (!next_beat_) {
+    control_.restart_beats();
+    next_beat_ = is_asked ? now : now + period_;
+  }
+  if (now < *next_beat_) return std::nullopt;
+  next_beat_ = now + period_;
+  return judge(control_.beat(pending));
+}
+
+// A process of this host that runs is not given up: its progress thread is slow. Nor is one that a
+// debugger has stopped (state t).
+std::optional<Heartbeat::Silence> Heartbeat::judge(const std::vector<int>& silent) const {
+  constexpr char kStopped = 'T';
+  for (const int rank : silent) {
+    const std::optional<char> state = state_of(rank);
+    if (state && *state != kStopped) continue;
+    const double seconds = std::chrono::duration<double>(limit_).count();
+    return Silence{rank,
+                   fmt::format("its process{} has sent nothing for {:g} s: {}; {} has given it up",
+                               host_of(rank), seconds,
+                               state ? "it is stopped (SIGSTOP)"
+                                     : "it is stopped, or its host or network is down",
+                               name_of(wiring_.identity.rank))};
+  }
+  return std::nullopt;
+}
+
+std::optional<char> Heartbeat::state_of(int rank) const {
+  const auto& peers = wiring_.local_peers;
+  const auto peer = std::ranges::find(peers, rank, &Wiring::Watched::rank);
+  return peer == peers.end() ? std::nullopt : state_of_process(peer->process);
+}
+
+std::string Heartbeat::name_of(int rank) const {
+  return fmt::format("rank {}{}", rank, host_of(rank));
+}
+
+std::string Heartbeat::host_of(int rank) const {
+  const auto at = static_cast<size_t>(rank);
+  return at < wiring_.cards.size() ? " on host " + wiring_.cards[at].hostname : "";
+}
+
+}  // namespace hvd

@@ -1,0 +1,165 @@
+"""Ranks that stop, but do not end: the others give them up and say what they have seen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import Jobs, ended, wait_until
+
+pytest.importorskip("horovod._core")
+
+#: Every rank reduces an array again and again, tells its process in a file, and its step by the
+#: file's size. `deed` is run before each step, by each rank.
+TRAINING = """
+import array, os, signal, sys, time
+import horovod._core as core
+from horovod.common.exceptions import HorovodInternalError
+core.init()
+rank = core.world().rank
+deed, count, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+values = array.array("f", [1.0]) * count
+address = values.buffer_info()[0]
+progress = open(f"{rank}.steps", "w", buffering=1)
+with open(f"{rank}.part", "w") as file:
+    file.write(f"{os.getpid()}\\n")
+os.rename(f"{rank}.part", f"{rank}.pid")
+try:
+    for step in range(steps):
+        exec(deed)
+        tensor = address, (count,), core.DTYPES["float32"], values
+        handle = core.submit_tensors(core.Operation(core.ALLREDUCE), f"x{step}", tensor, tensor,
+                                     None)
+        core.wait(handle)
+        core.free(handle)
+        print(step, file=progress)
+except HorovodInternalError as error:
+    print(f"error={error}", flush=True)
+    sys.exit(3)
+core.shutdown()
+print("end", flush=True)
+"""
+SMALL, LARGE = 1000, 30_000_000
+FOREVER = 1_000_000
+STOP_ONE = "if (rank, step) == (1, 10): os.kill(os.getpid(), signal.SIGSTOP)"
+BEAT = ("--heartbeat-seconds", "2")
+GRACE = ("--grace-seconds", "40")
+SEEN = "has sent nothing for 2 s: it is stopped"
+
+
+def training(folder: Path, deed: str, count: int = SMALL, steps: int = FOREVER) -> list[str]:
+    (folder / "train.py").write_text(TRAINING)
+    return [sys.executable, "train.py", deed, str(count), str(steps)]
+
+
+def pid_of(folder: Path, rank: int) -> int:
+    wait_until((folder / f"{rank}.pid").exists, f"rank {rank}")
+    return int((folder / f"{rank}.pid").read_text())
+
+
+def errors(out: str) -> dict[int, str]:
+    """By rank."""
+    found = {}
+    for line in out.splitlines():
+        head, _, text = line.partition("<stdout>:")
+        if text.startswith("error="):
+            found[int(head.strip("[]"))] = text.removeprefix("error=")
+    return found
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("stopped", [0, 1, 2])
+def test_a_stopped_rank_is_named_on_all_others(jobs: Jobs, transport: str, stopped: int) -> None:
+    """Rank 0 runs the Root."""
+    deed = STOP_ONE.replace("(1, 10)", f"({stopped}, 10)")
+    command = training(jobs.folder, deed)
+    result = jobs.run("-np", "3", "--transport", transport, *BEAT, *command)
+    assert result.code != 0
+    found = errors(result.out)
+    assert sorted(found) == [rank for rank in range(3) if rank != stopped]
+    for text in found.values():
+        assert text.startswith('allreduce "x'), text
+        assert f"rank {stopped} is lost: its process on host " in text
+        assert SEEN in text
+        assert ("(SIGSTOP)" in text) == (transport == "shm")
+        assert " has given it up" in text
+    assert any(f"rank {stopped} as the cause" in line for line in result.said), result.err
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_rank_that_stops_in_the_middle_of_a_transfer_is_named(jobs: Jobs, transport: str) -> None:
+    command = training(jobs.folder, "pass", LARGE)
+    process = jobs.start("-np", "3", "--transport", transport, *BEAT, *command)
+    pid = pid_of(jobs.folder, 1)
+    wait_until(lambda: (jobs.folder / "1.steps").stat().st_size > 0, "a step")
+    os.kill(pid, signal.SIGSTOP)
+    found = errors(ended(process).out)
+    assert sorted(found) == [0, 2]
+    assert all("rank 1 is lost: its process" in text and SEEN in text for text in found.values())
+
+
+def test_of_two_ranks_that_stop_one_is_named(jobs: Jobs) -> None:
+    deed = "if rank in (1, 2) and step == 10: os.kill(os.getpid(), signal.SIGSTOP)"
+    result = jobs.run("-np", "4", *BEAT, *training(jobs.folder, deed))
+    found = errors(result.out)
+    assert sorted(found) == [0, 3]
+    assert all(SEEN in text for text in found.values())
+
+
+def test_a_rank_whose_script_is_busy_is_not_given_up(jobs: Jobs) -> None:
+    """As one whose data loader is slow."""
+    command = training(jobs.folder, "if (rank, step) == (1, 10): time.sleep(3)", steps=20)
+    result = jobs.run("-np", "3", "--heartbeat-seconds", "0.5", *command)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.count("end") == 3
+
+
+def test_a_rank_that_is_stopped_shortly_goes_on(jobs: Jobs) -> None:
+    command = training(jobs.folder, STOP_ONE, steps=20)
+    process = jobs.start("-np", "3", "--heartbeat-seconds", "30", *command)
+    pid = pid_of(jobs.folder, 1)
+    wait_until(lambda: state_of(pid) == "T", "the stop")
+    os.kill(pid, signal.SIGCONT)
+    result = ended(process)
+    assert (result.code, result.err) == (0, "")
+
+
+def test_without_a_heartbeat_a_stopped_rank_is_waited_for(jobs: Jobs) -> None:
+    command = training(jobs.folder, STOP_ONE, steps=20)
+    process = jobs.start("-np", "3", "--heartbeat-seconds", "0", *command)
+    pid = pid_of(jobs.folder, 1)
+    wait_until(lambda: state_of(pid) == "T", "the stop")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=3)
+    os.kill(pid, signal.SIGCONT)
+    result = ended(process)
+    assert (result.code, result.err) == (0, "")
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_rank_that_wakes_up_says_who_has_given_it_up(jobs: Jobs, transport: str) -> None:
+    command = training(jobs.folder, STOP_ONE)
+    process = jobs.start("-np", "3", "--transport", transport, *BEAT, *GRACE, *command)
+    pids = [pid_of(jobs.folder, rank) for rank in range(3)]
+    wait_until(lambda: not is_running(pids[0]) and not is_running(pids[2]), "the other ranks")
+    os.kill(pids[1], signal.SIGCONT)
+    found = errors(ended(process).out)
+    assert sorted(found) == [0, 1, 2]
+    assert "this process, rank 1, has lost its place in the job" in found[1]
+    assert SEEN in found[1]
+    assert "; rank 0 on host " in found[1] and found[1].endswith(" has given it up")
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return state_of(pid) not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
