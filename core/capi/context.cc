@@ -195,7 +195,9 @@ void Context::blame(const Ending& ending) noexcept {
     const int cause = ending.rank == kNoRank ? kNoRank : identity.launcher_rank(ending.rank);
     const std::string key =
         fmt::format("ended/{}/{}", world_.generation, identity.launcher_rank(world_.rank));
-    store_.store->set(key, as_bytes(fmt::format("{} {}", cause, ending.text)));
+    const std::string said = ending.silence.empty() ? fmt::format("{} {}", cause, ending.text)
+                                                    : fmt::format("{}! {}", cause, ending.silence);
+    store_.store->set(key, as_bytes(said));
   } catch (const std::exception& error) {
     log(LogLevel::debug,
         std::string("cannot report the end of the job to the launcher: ") + error.what());

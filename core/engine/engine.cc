@@ -161,6 +161,7 @@ void Engine::look_for_silence(bool moved) {
 // Unlike a rank whose connection is closed, it is told: it may wake up.
 void Engine::give_up(const Heartbeat::Silence& silence) {
   if (state_ == State::draining) fail(Code::peer_lost, silence.text, silence.rank);
+  silence_ = silence.text;
   control_.give_up(silence.rank, silence.text);
   connections_.forget(silence.rank);
   act();
@@ -419,7 +420,8 @@ void Engine::end(Ending ending) {
   const bool was_draining = state_ == State::draining;
   inbox_.close(ending);
   if (ending.code != Code::shut_down) abandon_backends();
-  told_(ending, busy());
+  ending.silence = silence_;
+  told_(ending, busy() || !silence_.empty());
   ending_ = std::move(ending);
   take_submissions();  // requests from before the inbox closed fail with the ending
   end_requests(*ending_);

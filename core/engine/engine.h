@@ -35,6 +35,7 @@ struct Ending {
   Code code = Code::shut_down;
   int rank = kNoRank;
   std::string text;
+  std::string silence{};  ///< on the rank that has given up a silent one: what it has seen
 };
 
 /// The reason why a submission was rejected.
@@ -52,7 +53,7 @@ struct Refusal {
 class Engine {
  public:
   /// Called with the ending before any Handle completes with it. `interrupts`: operations are in
-  /// flight. Must not throw.
+  /// flight, or this rank has given up another one. Must not throw.
   using Told = std::function<void(const Ending&, bool interrupts)>;
 
   /// Calls `make_backends` at once. `observer` and `board` may be nullptr; they must outlive the
@@ -159,6 +160,7 @@ class Engine {
   SelfReport self_report_;
   Heartbeat heartbeat_;
   uint32_t turns_ = 0;
+  std::string silence_;  ///< of the rank that this one has given up
   ProcessSets sets_;
   Runner runner_;
   Requests requests_;  ///< by tag, from acceptance to agreement

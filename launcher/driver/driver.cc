@@ -72,6 +72,8 @@ void Driver::take(TimePoint now, const WorkerExited& event) {
 }
 
 void Driver::take(TimePoint now, const WorkerEnds& event) {
+  if (event.cause_is_silent)
+    decide(now, elastic::WorkerSilent{event.worker, event.cause, event.reason});
   if (event.cause == event.worker || !is_running(event.worker) || goes_on()) return;
   const bool hold = !exit_code_ && is_running(event.cause);
   const TimePoint until = hold ? now + options_.blame : TimePoint::max();

@@ -47,6 +47,7 @@ struct WorkerEnds {
   WorkerId worker;
   WorkerId cause;
   std::string reason;
+  bool cause_is_silent = false;  ///< `worker` has given it up
 };
 /// The launcher was asked to end: by a signal, or because the process that started it has ended.
 struct Interrupted {

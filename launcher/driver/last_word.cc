@@ -32,8 +32,9 @@ std::optional<LastWord> parse_last_word(std::string_view key, std::string_view v
   const auto rank = take_number<int>(key);
   const auto cause = take_number<int>(value);
   if (!rank || !key.empty() || !cause) return std::nullopt;
+  const bool is_silent = take(value, "!");
   take(value, " ");
-  return LastWord{*number, *rank, *cause, std::string(value)};
+  return LastWord{*number, *rank, *cause, std::string(value), is_silent};
 }
 
 std::optional<WorkerEnds> worker_ends(const LastWord& word, const Assignment& assignment) {
@@ -41,7 +42,8 @@ std::optional<WorkerEnds> worker_ends(const LastWord& word, const Assignment& as
   if (launcher_generation(word.number) != assignment.generation() || !is_rank(word.rank) ||
       !is_rank(word.cause))
     return std::nullopt;
-  return WorkerEnds{assignment.worker(word.rank), assignment.worker(word.cause), word.reason};
+  return WorkerEnds{assignment.worker(word.rank), assignment.worker(word.cause), word.reason,
+                    word.is_silent};
 }
 
 }  // namespace hvd::launcher

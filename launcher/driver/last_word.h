@@ -1,5 +1,6 @@
 // A rank's last message to the launcher, through the Store before it raises its error: the rank
-// ends because of another rank. Key `ended/<number>/<rank>`, value `<cause> <reason>`. job_number.h
+// ends because of another rank. Key `ended/<number>/<rank>`, value `<cause> <reason>`, or
+// `<cause>! <reason>` if this rank has given up the other one, which is silent. job_number.h
 // describes the number.
 #pragma once
 
@@ -19,6 +20,7 @@ struct LastWord {
   int rank = 0;
   int cause = 0;
   std::string reason;
+  bool is_silent = false;  ///< the cause
 };
 
 /// Returns none if key or value do not have that form.

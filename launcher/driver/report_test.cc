@@ -111,6 +111,12 @@ TEST(LastWord, NamesNumberRankCauseAndReason) {
   EXPECT_EQ(word->rank, 13);
   EXPECT_EQ(word->cause, 4);
   EXPECT_EQ(word->reason, "its process ended");
+  EXPECT_FALSE(word->is_silent);
+  const auto silent = parse_last_word("ended/65538/13", "4! it is stopped");
+  ASSERT_TRUE(silent.has_value());
+  EXPECT_EQ(silent->cause, 4);
+  EXPECT_EQ(silent->reason, "it is stopped");
+  EXPECT_TRUE(silent->is_silent);
 }
 
 TEST(LastWord, OfAnotherFormIsNone) {

@@ -128,6 +128,16 @@ class Making {
     explain("{} is ready to join", name_of(event.worker));
   }
 
+  /// What a worker says that was given up itself does not count: it may be cut off. A worker that
+  /// asks is alive.
+  void take(const WorkerSilent& event) {
+    const auto found = state_.workers.find(event.worker);
+    if (found == state_.workers.end() || found->second != Standing::running) return;
+    if (!state_.workers.contains(event.by)) return;
+    give_up(event.worker, fmt::format("{} was given up: {}", name_of(event.worker), event.why));
+    actions_.push_back(Kill{event.worker});
+  }
+
   void take(const TimePassed&) {}
 
   void go_on() {
@@ -180,14 +190,13 @@ class Making {
     std::vector<WorkerId> silent;
     for (const auto& [worker, standing] : state_.workers)
       if (standing == Standing::running) silent.push_back(worker);
-    for (const WorkerId& worker : silent) give_up(worker);
+    for (const WorkerId& worker : silent)
+      give_up(worker, fmt::format("{} was given up: it did not ask for its next place within {} s "
+                                  "after another rank (HOROVOD_SURVIVOR_TIMEOUT)",
+                                  name_of(worker), seconds_of(state_.settings.survivor)));
   }
 
-  void give_up(const WorkerId& worker) {
-    const std::string why = fmt::format(
-        "{} was given up: it did not ask for its next place within {} s after another rank "
-        "(HOROVOD_SURVIVOR_TIMEOUT)",
-        name_of(worker), seconds_of(state_.settings.survivor));
+  void give_up(const WorkerId& worker, const std::string& why) {
     actions_.push_back(Say{why + "; the job goes on without it"});
     dismiss(worker, why, false);
     count_failure(worker.host);

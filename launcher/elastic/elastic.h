@@ -75,8 +75,14 @@ struct HostsFound {
 struct WorkerAsks {
   WorkerId worker;
 };
+/// `by` has given up the worker: it is stopped, or its host or network is down.
+struct WorkerSilent {
+  WorkerId by;
+  WorkerId worker;
+  std::string why;
+};
 struct TimePassed {};
-using Event = std::variant<WorkerEnded, HostGone, HostsFound, WorkerAsks, TimePassed>;
+using Event = std::variant<WorkerEnded, HostGone, HostsFound, WorkerAsks, WorkerSilent, TimePassed>;
 
 // ---- Actions ----
 struct StartWorker {
@@ -112,7 +118,7 @@ struct Reconnect {
   int host = 0;
   bool operator==(const Reconnect&) const = default;
 };
-/// The worker is to be killed, since the user asked for it.
+/// The worker is to be killed: the user asked for it, or it is silent.
 struct Kill {
   WorkerId worker;
   bool operator==(const Kill&) const = default;

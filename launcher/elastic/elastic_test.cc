@@ -375,6 +375,20 @@ TEST_F(ElasticTest, AMemberThatDoesNotAskIsGivenUp) {
   EXPECT_THAT(lose(b(0)), IsEmpty()) << "its exit status does not count";
 }
 
+TEST_F(ElasticTest, ASilentMemberIsGivenUpAtOnceAndKilled) {
+  start(settings(1, 3), {a(0), a(1), b(0)}, 2, 2);
+  const std::string why = "rank 2 in slot 0 of b was given up: it has sent nothing for 5 s";
+  EXPECT_THAT(on(WorkerSilent{a(0), b(0), "it has sent nothing for 5 s"}),
+              ElementsAre(Say{why + "; the job goes on without it"}, Dismiss{b(0), why, false},
+                          abandon(0, why), Kill{b(0)}, StartWorker{b(1)}));
+  EXPECT_THAT(on(WorkerSilent{a(1), b(0), "it has sent nothing for 5 s"}), IsEmpty());
+  EXPECT_THAT(on(WorkerSilent{b(0), a(0), "it has sent nothing for 5 s"}), IsEmpty())
+      << "it is cut off itself";
+  ask(a(0));
+  EXPECT_THAT(on(WorkerSilent{a(1), a(0), "late"}), IsEmpty()) << "it has asked";
+  EXPECT_THAT(ask(a(1)), ElementsAre(VariantWith<Begin>(::testing::_)));
+}
+
 TEST_F(ElasticTest, ARunningJobGivesUpNobody) {
   start(settings(1, 2), {a(0), a(1)}, 2);
   tick();

@@ -114,6 +114,11 @@ class Cluster:
             subprocess.run(["ip", "netns", "del", self.name(host)], capture_output=True)
             shutil.rmtree(f"/etc/netns/{self.name(host)}", ignore_errors=True)
 
+    def cut(self, host: int, off: bool = True) -> None:
+        """Packets of the wire get lost, without a reset. `off` False: no longer."""
+        port = f"{WIRE}{host}"
+        must("ip", "-n", self.name("switch"), "link", "set", port, "down" if off else "up")
+
     # ---- ssh ----
     def _make_keys(self) -> None:
         for key in ("host_key", "user_key", "other_key"):

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from elastic_training import entries
+from elastic_training import training as elastic_training
 from launcher import Jobs, ended, wait_until
 
 pytest.importorskip("horovod._core")
@@ -39,6 +41,9 @@ try:
         print(step, file=progress)
 except HorovodInternalError as error:
     print(f"error={error}", flush=True)
+    with open(f"{rank}.part", "w") as file:
+        file.write(str(error))
+    os.rename(f"{rank}.part", f"{rank}.error")
     sys.exit(3)
 core.shutdown()
 print("end", flush=True)
@@ -152,6 +157,26 @@ def test_a_rank_that_wakes_up_says_who_has_given_it_up(jobs: Jobs, transport: st
     assert "this process, rank 1, has lost its place in the job" in found[1]
     assert SEEN in found[1]
     assert "; rank 0 on host " in found[1] and found[1].endswith(" has given it up")
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_an_elastic_job_goes_on_without_a_stopped_rank(jobs: Jobs, stopped: int) -> None:
+    """It is killed, and its slot is used again. The others need not wait for --survivor-timeout."""
+    deed = f"""
+if (generation, rank, step) == (0, {stopped}, 10):
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    command = elastic_training(jobs.folder, deed, "generation >= 2")
+    flags = ("-np", "3", "--min-np", "2", "--survivor-timeout", "1000")
+    result = jobs.run(*flags, *BEAT, *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    survivors = [found[0][rank].pid for rank in range(3) if rank != stopped]
+    assert [found[1][rank].pid for rank in range(2)] == survivors
+    assert len(found[2]) == 3
+    (given_up,) = [line for line in result.said if "was given up: " in line]
+    assert given_up.startswith(f"rank {stopped} in slot {stopped} of ")
+    assert SEEN in given_up
 
 
 def state_of(pid: int) -> str:
