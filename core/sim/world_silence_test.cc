@@ -132,6 +132,21 @@ TEST(WorldSilence, ARankThatWakesUpLearnsWhoHasGivenItUp) {
   }
 }
 
+TEST(WorldSilence, ARankThatStopsIsNamedToARankFarAwayThatWaitsAlone) {
+  for (const uint64_t seed : seeds(100)) {
+    Training job(seed);
+    const int stopped = job.below(job.world.size());
+    const int waiting = (stopped + 1 + job.below(job.world.size() - 1)) % job.world.size();
+    job.stop(stopped);
+    job.submit(waiting);
+    const TimePoint since = job.world.now();
+    ASSERT_TRUE(job.world.run_until([&] { return job.has_ended(waiting); }, kManyBeats))
+        << "seed " << seed;
+    EXPECT_LE(job.world.now() - since, kHeartbeat) << "seed " << seed;
+    EXPECT_EQ(job.world.ending(waiting).rank, stopped) << "seed " << seed;
+  }
+}
+
 TEST(WorldSilence, OfTwoRanksThatStopOneIsNamed) {
   for (const uint64_t seed : seeds(100)) {
     Training job(seed);
