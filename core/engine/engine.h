@@ -19,6 +19,7 @@
 #include "core/bootstrap/connections.h"
 #include "core/bootstrap/wiring.h"
 #include "core/engine/control.h"
+#include "core/engine/ending.h"
 #include "core/engine/event_source.h"
 #include "core/engine/heartbeat.h"
 #include "core/engine/names_in_flight.h"
@@ -29,14 +30,6 @@
 #include "core/engine/stall_watch.h"
 
 namespace hvd {
-
-/// The reason for the end of a generation, and the rank that caused it.
-struct Ending {
-  Code code = Code::shut_down;
-  int rank = kNoRank;
-  std::string text;
-  std::string silence{};  ///< on the rank that has given up a silent one: what it has seen
-};
 
 /// The reason why a submission was rejected.
 struct Refusal {

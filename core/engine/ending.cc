@@ -1,0 +1,52 @@
+#include "core/engine/ending.h"
+
+#include <fmt/core.h>
+
+#include "core/base/assert.h"
+
+namespace hvd {
+
+std::string quoted(const Request& request) {
+  if (request.joins()) return "join";
+  return fmt::format("{} \"{}\"", name_of(request.signature.operation.kind), request.name);
+}
+
+Outcome outcome_of(const Ending& ending, const Request& request) {
+  return {ending.code, quoted(request) + ": " + ending.text, ending.rank};
+}
+
+std::string_view why_refused(Submitted why) {
+  switch (why) {
+    case Submitted::joined:
+      return "this rank has joined and may not submit until all ranks have joined";
+    case Submitted::not_a_member:
+      return "the process set has been removed";
+    case Submitted::duplicate_name:  // submit() has refused it
+    case Submitted::accepted:
+    case Submitted::ended:
+      break;
+  }
+  HVD_ASSERT(false);
+}
+
+Ending ending_of(const Action& action, bool was_given_up) {
+  if (action.lost && was_given_up) {
+    return {Code::peer_lost, action.rank,
+            fmt::format("this process, rank {}, has lost its place in the job and cannot continue: "
+                        "{}",
+                        action.rank, action.text)};
+  }
+  if (action.lost) {
+    return {Code::peer_lost, action.rank,
+            fmt::format("rank {0} is lost: {1}. The job has ended; look for the cause in the "
+                        "output of rank {0}",
+                        action.rank, action.text)};
+  }
+  if (!action.text.empty()) return {Code::shut_down, action.rank, action.text};
+  return {Code::shut_down, action.rank,
+          fmt::format("rank {0} has shut the job down: it called hvd.shutdown(), or its script "
+                      "ended; look for the first error in the output of rank {0}",
+                      action.rank)};
+}
+
+}  // namespace hvd
