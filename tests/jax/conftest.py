@@ -15,4 +15,4 @@ import jax_ranks
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    jax_ranks.select(session.items)
+    jax_ranks.RANKS.select(session.items)

@@ -15,4 +15,4 @@ import mx_ranks
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    mx_ranks.select(session.items)
+    mx_ranks.RANKS.select(session.items)
