@@ -13,8 +13,8 @@ from horovod.common._extension import core
 from horovod.common._submission import operation
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
-from horovod.torch._allreduce import grouped_allreduce
 from horovod.torch._devices import Allocated, device_of
+from horovod.torch._grouped_allreduce import grouped_allreduce
 from horovod.torch._submission import (
     BACKEND,
     Later,

@@ -8,7 +8,7 @@ from typing import Any
 from horovod._keras.binding import Binding
 from horovod._keras.options import Options
 from horovod._keras.reducers import Helper, Reducer, helper_of
-from horovod.torch._allreduce import grouped_allreduce
+from horovod.torch._grouped_allreduce import grouped_allreduce
 from horovod.torch.compression import Compression
 
 

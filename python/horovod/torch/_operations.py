@@ -28,10 +28,6 @@ from horovod.torch._allreduce import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
 )
 from horovod.torch._alltoall import alltoall, alltoall_async
 from horovod.torch._broadcast import (
@@ -39,6 +35,12 @@ from horovod.torch._broadcast import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
+)
+from horovod.torch._grouped_allreduce import (
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
 )
 from horovod.torch._messages import recv, recv_async, send, send_async
 from horovod.torch._reducescatter import (

@@ -16,8 +16,9 @@ import torch
 from horovod.common._extension import core
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet
-from horovod.torch._allreduce import allreduce_async, grouped_allreduce_async
+from horovod.torch._allreduce import allreduce_async
 from horovod.torch._broadcast import broadcast_async
+from horovod.torch._grouped_allreduce import grouped_allreduce_async
 from horovod.torch._library import define, operators
 from horovod.torch._submission import fresh, result, results
 

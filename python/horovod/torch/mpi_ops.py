@@ -19,9 +19,10 @@ from horovod.common.front import basics as _basics  # noqa: F401 (scripts use it
 from horovod.torch import _operations
 from horovod.torch import _operators as _operators  # makes them
 from horovod.torch._allgather import HorovodAllgather, HorovodGroupedAllgather
-from horovod.torch._allreduce import HorovodAllreduce, HorovodGroupedAllreduce
+from horovod.torch._allreduce import HorovodAllreduce
 from horovod.torch._alltoall import HorovodAlltoall
 from horovod.torch._broadcast import HorovodBroadcast
+from horovod.torch._grouped_allreduce import HorovodGroupedAllreduce
 from horovod.torch._operations import *  # noqa: F403
 from horovod.torch._reducescatter import HorovodGroupedReducescatter, HorovodReducescatter
 
