@@ -83,6 +83,7 @@ Call::Call(const Frame& frame) : arguments_(read_arguments(frame.attributes)) {
                        .input_shape = shape_of(*inputs[i]),
                        .output_shape = shape_of(*outputs[i]),
                        .dtype = ours(inputs[i]->dtype)});
+  groups_ = groups();
 }
 
 /// The runtime takes tensors of one dtype as one operation, and those of an alltoall one by one. A
@@ -100,14 +101,13 @@ std::vector<Call::Group> Call::groups() const {
   return groups;
 }
 
-Outcome Call::run() const {
-  const std::vector<Group> all = groups();
-  std::vector<Submission> submissions(all.size());
+Outcome Call::submit() {
+  std::vector<Submission> submissions(groups_.size());
   std::vector<hvd_request> requests;
-  for (size_t g = 0; g < all.size(); ++g) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
     Submission& submission = submissions[g];
     submission.name = arguments_.name + (g > 0 ? "." + std::to_string(g) : "");
-    for (const size_t i : all[g]) {
+    for (const size_t i : groups_[g]) {
       const Leaf& leaf = leaves_[i];
       submission.inputs.push_back({leaf.input,
                                    leaf.input_shape.data(),
@@ -119,19 +119,23 @@ Outcome Call::run() const {
     }
     requests.push_back(request_of(arguments_, submission));
   }
-  std::vector<hvd_handle> handles(all.size());
+  handles_.resize(groups_.size());
   const hvd_status status =
-      hvd_submit_all(requests.data(), static_cast<int32_t>(requests.size()), handles.data());
+      hvd_submit_all(requests.data(), static_cast<int32_t>(requests.size()), handles_.data());
   if (status != HVD_OK) return {status, described() + hvd_last_error()};
-  return finish(all, handles);
+  return {};
 }
 
-/// Waits for all operations, even if some fail. Returns the first error.
-Outcome Call::finish(const std::vector<Group>& groups,
-                     const std::vector<hvd_handle>& handles) const {
+bool Call::ends_within(std::chrono::microseconds patience) const {
+  return std::ranges::all_of(
+      handles_, [=](hvd_handle handle) { return hvd_poll_for(handle, patience.count()); });
+}
+
+/// Waits for all operations, even if some fail.
+Outcome Call::finish() const {
   Outcome first;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const Outcome outcome = finish_one(groups[g], handles[g]);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Outcome outcome = finish_one(groups_[g], handles_[g]);
     if (first.status == HVD_OK) first = outcome;
   }
   return first;

@@ -1,6 +1,7 @@
 // One execution of the custom call: the leaves of a pytree go through one collective operation.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,20 @@ struct Outcome {
   std::string text{};
 };
 
-/// Used by one thread at a time. The memory of the buffers belongs to XLA and stays valid until the
-/// future of the frame is complete.
+/// Used by one thread at a time: submit(), then ends_within() if useful, then finish(). The memory
+/// of the buffers belongs to XLA and stays valid until the handler has returned or the future of
+/// the frame is complete.
 class Call {
  public:
   explicit Call(const Frame& frame);
 
-  /// Runs the operation on all leaves and blocks until it has ended on this rank.
-  Outcome run() const;
+  /// Submits the operation on all leaves, or nothing on an error.
+  Outcome submit();
+  /// Makes progress until the operation has ended on this rank. Gives up after `patience` without
+  /// progress. Returns whether it has ended.
+  bool ends_within(std::chrono::microseconds patience) const;
+  /// Blocks until the operation has ended on this rank. Returns the first error.
+  Outcome finish() const;
 
  private:
   struct Leaf {
@@ -36,7 +43,6 @@ class Call {
   using Group = std::vector<size_t>;
 
   std::vector<Group> groups() const;
-  Outcome finish(const std::vector<Group>& groups, const std::vector<hvd_handle>& handles) const;
   Outcome finish_one(const Group& group, hvd_handle handle) const;
   Outcome take_outputs(const Group& group, hvd_handle handle) const;
   Outcome copy_output(const Leaf& leaf, const hvd_tensor& output) const;
@@ -44,6 +50,8 @@ class Call {
 
   Arguments arguments_;
   std::vector<Leaf> leaves_;
+  std::vector<Group> groups_;
+  std::vector<hvd_handle> handles_;  ///< of groups_, in the same order
 };
 
 }  // namespace hvd::xla

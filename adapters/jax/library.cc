@@ -1,8 +1,9 @@
 // The handler that XLA calls for each execution of the custom call.
 //
-// It queues the call and returns a future, so no thread of XLA waits for other ranks. A worker
-// submits the operation and waits for it, hence makes progress itself, and completes the future.
-// XLA then runs what follows on the worker.
+// It submits the operation and makes progress for a moment, which ends most calls without a switch
+// of threads. If other ranks are late it returns a future, so no thread of XLA waits for them. A
+// worker then waits, hence makes progress itself, and completes the future. XLA runs what follows
+// on the worker.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -18,6 +19,8 @@ namespace {
 
 /// Idle workers are kept: usually one computes what follows a call while another runs the next one.
 constexpr int kMostIdle = 4;
+/// How long a thread of XLA may wait for other ranks: several times the switch to another thread.
+constexpr std::chrono::milliseconds kPatience{1};
 
 struct Workers : adapter::Completions {
   Workers() : Completions({.patience = std::chrono::milliseconds{0}, .most_idle = kMostIdle}) {}
@@ -53,15 +56,21 @@ std::string exception_of(hvd_status status) {
   }
 }
 
-void complete(const Api& api, Future* future, const Outcome& outcome) {
-  if (outcome.status == HVD_OK) {
+/// Returns nullptr on success.
+Error* error_of(const Api& api, const Outcome& outcome) {
+  if (outcome.status == HVD_OK) return nullptr;
+  const std::string text = exception_of(outcome.status) + outcome.text;
+  ErrorArguments error{sizeof(error), nullptr, text.c_str(), code_of(outcome.status)};
+  return api.new_error(&error);
+}
+
+void complete(const Api& api, Future* future, Error* error) {
+  if (error == nullptr) {
     FutureArguments available{sizeof(available), nullptr, future};
     api.future_available(&available);
     return;
   }
-  const std::string text = exception_of(outcome.status) + outcome.text;
-  ErrorArguments error{sizeof(error), nullptr, text.c_str(), code_of(outcome.status)};
-  FutureErrorArguments failed{sizeof(failed), nullptr, future, api.new_error(&error)};
+  FutureErrorArguments failed{sizeof(failed), nullptr, future, error};
   api.future_failed(&failed);
 }
 
@@ -75,13 +84,21 @@ bool answers_metadata(const Frame& frame) {
   return true;
 }
 
-Error* start(Frame& frame) {
+Error* run(Frame& frame) {
+  const Api& api = *frame.api;
+  const auto call = std::make_shared<Call>(frame);
+  if (const Outcome refused = call->submit(); refused.status != HVD_OK)
+    return error_of(api, refused);
+  if (call->ends_within(kPatience)) return error_of(api, call->finish());
   NewFutureArguments created{sizeof(created), nullptr, nullptr};
-  if (Error* const error = frame.api->new_future(&created)) return error;
+  if (Error* const error = api.new_future(&created)) {
+    call->finish();  // it uses XLA's memory
+    return error;
+  }
   frame.future = created.future;
-  const auto call = std::make_shared<const Call>(frame);
-  workers().add(
-      [call, api = frame.api, future = created.future] { complete(*api, future, call->run()); });
+  workers().add([call, &api, future = created.future] {
+    complete(api, future, error_of(api, call->finish()));
+  });
   return nullptr;
 }
 
@@ -91,7 +108,7 @@ Error* start(Frame& frame) {
 /// The handler: JAX registers its address. XLA passes a Frame and takes the Error.
 extern "C" HVD_API void* hvd_jax_collective(void* frame) {
   auto& called = *static_cast<hvd::xla::Frame*>(frame);
-  return hvd::xla::answers_metadata(called) ? nullptr : hvd::xla::start(called);
+  return hvd::xla::answers_metadata(called) ? nullptr : hvd::xla::run(called);
 }
 
 /// Waits, at most for `seconds`, until XLA has completed all calls that have ended. Returns 1 if it

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -42,6 +43,12 @@ class Handle {
     if (done()) return;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return done_.load(std::memory_order_relaxed); });
+  }
+  /// Blocks until complete, at most for `patience`. Returns whether it is complete.
+  bool wait_for(std::chrono::microseconds patience) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, patience,
+                             [this] { return done_.load(std::memory_order_relaxed); });
   }
 
   /// Requires done().

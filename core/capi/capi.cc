@@ -333,6 +333,15 @@ bool hvd_poll(hvd_handle handle) {
   return !entry.completion || entry.completion->handle.done() || !is_of_this_process(entry);
 }
 
+bool hvd_poll_for(hvd_handle handle, int64_t microseconds) {
+  const auto entry = process().handles.find(handle);
+  if (!entry.completion || !is_of_this_process(entry)) return true;
+  const std::chrono::microseconds patience(microseconds);
+  const auto context = entry.context.lock();
+  return context ? context->poll(*entry.completion, patience)
+                 : entry.completion->handle.wait_for(patience);
+}
+
 hvd_status hvd_wait(hvd_handle handle) {
   return guarded([&] { wait_for(find(handle)); });
 }

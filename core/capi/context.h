@@ -67,6 +67,9 @@ class Context {
   /// Submits all requests or none. Each has a handle.
   std::vector<std::shared_ptr<Completion>> submit(std::span<const hvd_request> requests);
   void wait(const Completion& operation) { progress_->wait(operation.handle); }
+  bool poll(const Completion& operation, std::chrono::microseconds patience) {
+    return progress_->poll(operation.handle, patience);
+  }
   void shutdown() {
     progress_->shutdown();
     timeline_.stop();

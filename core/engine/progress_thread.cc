@@ -154,6 +154,22 @@ void ProgressThread::wait(const Handle& handle) {
   give_token_back();
 }
 
+bool ProgressThread::poll(const Handle& handle, std::chrono::microseconds patience) {
+  if (handle.done()) return true;
+  if (!take_token(handle)) return handle.wait_for(patience);
+  wake_up();
+  Patience left(options_.spare_cores, patience);
+  while (!handle.done()) {
+    if (turn()) {
+      left.renew();
+    } else if (!left.spend()) {
+      break;
+    }
+  }
+  give_token_back();
+  return handle.done();
+}
+
 // Returns true with the token; false if another waiting thread drives or the operation is done.
 bool ProgressThread::take_token(const Handle& handle) {
   std::unique_lock lock(mutex_);

@@ -41,6 +41,9 @@ class ProgressThread {
   std::optional<Ending> ending() const { return engine_->ending(); }
   /// Blocks until `handle` is complete. Drives the engine meanwhile unless another thread does.
   void wait(const Handle& handle);
+  /// As wait(), but never sleeps while it drives. Gives up after `patience` without progress, and
+  /// others then drive. Returns whether `handle` is complete.
+  bool poll(const Handle& handle, std::chrono::microseconds patience);
   const ProcessSets& process_sets() const { return engine_->process_sets(); }
   const Counters& counters() const { return engine_->counters(); }
   const Backends& backends() const { return engine_->backends(); }

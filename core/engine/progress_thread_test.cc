@@ -129,6 +129,24 @@ TEST(ProgressThread, ShutdownByOneRankEndsWhatOthersWaitFor) {
   });
 }
 
+TEST(ProgressThread, PollingGivesUpOnALateRankAndTheOperationCompletesLater) {
+  Host host(2);
+  std::atomic<bool> gave_up{false};
+  host.run([&](int rank) {
+    while (rank == 1 && !gave_up.load()) std::this_thread::yield();
+    std::vector<float> tensor(2000, 1.0f);
+    const auto operation = submit_sum(host.thread(rank), "x", tensor);
+    if (rank == 0) {
+      EXPECT_FALSE(host.thread(0).poll(operation->handle, std::chrono::microseconds{100}));
+      gave_up = true;
+    }
+    while (!host.thread(rank).poll(operation->handle, std::chrono::microseconds{100})) {
+    }
+    EXPECT_EQ(operation->handle.outcome().code, Code::ok);
+    EXPECT_THAT(tensor, ::testing::Each(2.0f));
+  });
+}
+
 // A thread may start to wait while the engine thread completes its operation. It must not leave the
 // engine thread parked.
 TEST(ProgressThread, OperationsAfterAWaitThatWasOvertakenStillComplete) {

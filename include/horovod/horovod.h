@@ -315,6 +315,9 @@ HVD_API hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hv
 /* Returns whether hvd_wait would return without blocking: the operation has completed or failed,
  * the handle is unknown or, in a forked child, the operation is of the parent. Never blocks. */
 HVD_API bool hvd_poll(hvd_handle handle);
+/* As hvd_poll, but first makes progress, as hvd_wait does, without sleeping. Returns false after
+ * `microseconds` without progress. For callers that can do something else if other ranks are late. */
+HVD_API bool hvd_poll_for(hvd_handle handle, int64_t microseconds);
 /* Blocks until the operation has completed and returns its status. An operation on device memory
  * completes when all its work is queued on the device: call hvd_wait_on_stream before work that
  * uses the result. With HOROVOD_ENABLE_ASYNC_COMPLETION=0 it completes when the device is done.

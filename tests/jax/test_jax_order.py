@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Any
 
 import jax
@@ -54,6 +55,16 @@ def test_programs_and_eager_calls_run_in_the_order_of_calls() -> None:
     same(x, np.full(100, 2.0**5))
     same(y, np.ones(2))
     same(z, np.full(7, 2.0))
+
+
+@on_ranks(2)
+def test_programs_wait_for_a_rank_that_is_late() -> None:
+    """Longer than a thread of XLA waits."""
+    program = jax.jit(lambda x: 2 * hvd.allreduce(x + 1, op=hvd.Sum))
+    for late in (0, 1):
+        if hvd.rank() == late:
+            time.sleep(0.05)
+        same(program(jnp.full([3000], 1.0)), np.full(3000, 8.0))
 
 
 @on_ranks(2)
