@@ -189,7 +189,7 @@ class Reducer(Passes):
             self._take_noted()
             if self._taken_count == self._unit_count:
                 self._receive_all()
-            elif self._bundle.bytes >= BUNDLE_BYTES:
+            elif self._bundle.bytes >= self.enough_bytes:
                 self._send()
 
     def on_end_of_backward(self) -> None:
