@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import gpu_ranks
 import rank_jobs
 import slim
+import warm_jobs
 
 
 def run_all_of_tensorflow(wanted: list[str]) -> None:
@@ -50,11 +51,10 @@ def run_all(wanted: list[str]) -> None:
     hvd.shutdown()
 
 
-if __name__ == "__main__":
-    folder, what, *arguments = sys.argv[1:]
+def run(folder: str, what: str, arguments: list[str]) -> None:
     rank_jobs.begin_telling(folder)
     rank_jobs.watch(gpu_ranks.WATCHDOG_SECONDS)
-    if what == "all" and os.environ.get("HVD_TEST_FRAMEWORK") == "tensorflow":
+    if what == "all" and os.environ.get(gpu_ranks.FRAMEWORK) == "tensorflow":
         run_all_of_tensorflow(arguments)
     elif what == "all":
         run_all(arguments)
@@ -62,3 +62,12 @@ if __name__ == "__main__":
         with slim.uncollected():
             module = importlib.import_module(arguments[0])
         getattr(module, arguments[1])()
+
+
+if __name__ == "__main__":
+    folder, what, *arguments = sys.argv[1:]
+    if what == "warm":
+        with slim.uncollected():
+            importlib.import_module(os.environ.get(gpu_ranks.FRAMEWORK, "torch"))
+        folder, (what, *arguments) = warm_jobs.serve(Path(folder))
+    run(folder, what, arguments)

@@ -3,7 +3,8 @@ driver and NCCL (tests/fake_cuda).
 
 `@on_ranks(1, 2, 4)` makes a test of a function: it runs on all ranks of a job of 1, then of 2 and
 of 4 processes, and passes when it passes on all of them. Tests of one size and one environment
-share a job, in which each rank has a GPU of its own. `run_job` starts a job for a single function.
+share processes, in which each rank has a GPU of its own. `run_alone` runs a single function in new
+processes. All of them are forked from ranks that have imported the framework.
 
 With HVD_TEST_FRAMEWORK="tensorflow" the ranks have a GPU of TensorFlow, otherwise of torch.
 """
@@ -20,6 +21,8 @@ import pytest
 from rank_jobs import Job, Outcome, launcher, outcomes_of, start_job
 from rank_jobs import tell as tell
 from shared_jobs import SharedJobs, name_as
+from slim import slim
+from warm_jobs import Kind, run_warm
 
 from devtool import tensorflow_device
 from devtool.torch_device import LIBRARY, STAND_INS
@@ -28,6 +31,10 @@ from devtool.torch_device import LIBRARY, STAND_INS
 WATCHDOG_SECONDS = 120  #: several ranks that import torch at once take a while on busy cores
 JOB_SECONDS = 300
 HERE = Path(__file__).parent
+SCRIPT = HERE / "gpu_rank_main.py"
+FRAMEWORK = "HVD_TEST_FRAMEWORK"
+#: What the loader of libraries and the import of a framework read.
+AT_START = ("LD_LIBRARY_PATH", FRAMEWORK)
 
 #: Short delays: a test has hundreds of pieces of queued work, and what is not ordered is found
 #: without delays.
@@ -46,9 +53,9 @@ Key = tuple[str, str, Environment]
 bodies: dict[Body, Callable[[], None]] = {}
 
 
-def is_runnable() -> bool:
-    files = (LIBRARY, tensorflow_device.LIBRARY, STAND_INS / "libcuda.so.1")
-    built = all(file.is_file() for file in files)
+def is_runnable(framework: str = "torch") -> bool:
+    device = tensorflow_device.LIBRARY if framework == "tensorflow" else LIBRARY
+    built = device.is_file() and (STAND_INS / "libcuda.so.1").is_file()
     return launcher() is not None and built and not is_on_gpu()
 
 
@@ -68,17 +75,30 @@ needs_device = pytest.mark.skipif(
 )
 
 
-def start(size: int, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> Job:
-    if not is_on_gpu():
-        environment = {**ENVIRONMENT, **environment}
-    return start_job(size, HERE / "gpu_rank_main.py", arguments, folder, environment, JOB_SECONDS)
+needs_tensorflow = pytest.mark.skipif(
+    "not __import__('gpu_ranks').is_runnable('tensorflow')",
+    reason="not built: ./dev test gpu-tensorflow builds it",
+)
 
 
-def run_job(size: int, body: Callable[[], None], **environment: str) -> Job:
+def run(size: int, arguments: list[str], environment: Mapping[str, str]) -> Job:
+    """Forks the processes of a job. With a real GPU it starts them: torch may have used the GPU
+    when it was imported, and then forked processes cannot use it."""
+    if is_on_gpu():
+        with tempfile.TemporaryDirectory() as folder:
+            return start_job(size, SCRIPT, arguments, Path(folder), environment, JOB_SECONDS)
+    whole = {**ENVIRONMENT, **environment}
+    at_start = {name: value for name, value in whole.items() if name in AT_START}
+    if FRAMEWORK in at_start:
+        at_start = slim(at_start)
+    later = {name: value for name, value in whole.items() if name not in at_start}
+    kind = Kind(SCRIPT, size, tuple(at_start.items()))
+    return run_warm(kind, arguments, JOB_SECONDS, later)
+
+
+def run_alone(size: int, body: Callable[[], None], **environment: str) -> Job:
     """Runs one function of a test module on `size` ranks. It is up to it to call `init`."""
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = ["only", body.__module__, body.__name__]
-        return start(size, arguments, Path(folder), environment)
+    return run(size, ["only", body.__module__, body.__name__], environment)
 
 
 def on_ranks(*sizes: int, **env: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
@@ -89,7 +109,7 @@ def on_ranks(*sizes: int, **env: str) -> Callable[[Callable[[], None]], Callable
         where = (body.__module__, body.__name__)
         bodies[where] = body
 
-        @needs_device
+        @(needs_tensorflow if FRAMEWORK in env else needs_device)
         @pytest.mark.parametrize("np", sizes)
         def test(np: int, request: pytest.FixtureRequest) -> None:
             jobs.report((np, environment), (*where, environment), request)
@@ -110,12 +130,10 @@ def select(items: list[pytest.Item]) -> None:
 
 
 def run_bodies(kind: tuple[int, Environment], wanted: Sequence[Key]) -> dict[Key, Outcome]:
-    """Runs tests in one job until the job ends."""
+    """Runs tests in the same processes until these end."""
     size, environment = kind
     arguments = [f"{module}:{name}" for module, name, _ in wanted]
-    with tempfile.TemporaryDirectory() as folder:
-        job = start(size, ["all", *arguments], Path(folder), dict(environment))
-    return outcomes_of(job, wanted)
+    return outcomes_of(run(size, ["all", *arguments], dict(environment)), wanted)
 
 
 jobs = SharedJobs(run_bodies)

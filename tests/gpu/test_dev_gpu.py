@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from gpu_ranks import ENVIRONMENT, HERE, needs_stand_ins
+import stand_in_device
+from gpu_ranks import ENVIRONMENT, HERE, needs_stand_ins, run_alone
 from rank_jobs import launcher
 
 from devtool import gpu
@@ -48,20 +51,22 @@ def test_a_torch_that_cannot_use_the_gpu_is_named() -> None:
     assert "CUDA" in ended.stdout
 
 
-#: Runs bench/gpu.py with the arguments, on the stand-in device.
-BENCH = """
-import runpy, sys
-import stand_in_device
-stand_in_device.load()
-stand_in_device.announce()
-sys.argv = ["gpu.py", *sys.argv[1:]]
-runpy.run_path("bench/gpu.py", run_name="__main__")
-"""
+def run_bench() -> None:
+    """Called on a rank: runs a script of bench/ on the stand-in device."""
+    stand_in_device.load()
+    stand_in_device.announce()
+    script, *arguments = json.loads(os.environ["BENCH_OF_TEST"])
+    sys.argv = [script, *arguments]
+    runpy.run_path(str(ROOT / "bench" / script), run_name="__main__")
 
 
-def stand_in_environment() -> dict[str, str]:
-    paths = os.pathsep.join(str(folder) for folder in (HERE, ROOT / "tools", ROOT / "bench"))
-    return {**os.environ, **ENVIRONMENT, "PYTHONPATH": paths, "FAKE_CUDA_DELAY_US": "0"}
+def rows_of(file: Path, size: int, script: str, *arguments: str, **environment: str) -> Any:
+    """Runs a script on so many ranks. Returns what it writes to `file`."""
+    asked = [script, "--device", stand_in_device.NAME, *arguments, "--json", str(file)]
+    quick = {"FAKE_CUDA_DELAY_US": "0", "BENCH_OF_TEST": json.dumps(asked)}
+    job = run_alone(size, run_bench, **quick, **environment)
+    assert job.returncode == 0, job.output
+    return json.loads(file.read_text())
 
 
 def batches(ranks: str) -> list[str]:
@@ -73,14 +78,8 @@ def batches(ranks: str) -> list[str]:
 @needs_stand_ins
 def test_measurements_write_a_row_per_figure(tmp_path: Path) -> None:
     small = ["--rounds", "2", "--steps", "1", "--width", "64", "--layers", "1"]
-    small += ["--no-network", "--copied-mib", "2"]  # the stand-in device has no convolutions
-    arguments = ["--device", "standin", *small, "--json", str(tmp_path / "gpu.json")]
-    command = [sys.executable, "-c", BENCH, *arguments]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=stand_in_environment()
-    )
-    assert ended.returncode == 0, ended.stderr
-    result = json.loads((tmp_path / "gpu.json").read_text())
+    small += ["--no-network", "--copied-mib", "2"]
+    result = rows_of(tmp_path / "gpu.json", 1, "gpu.py", *small)
     assert result["device"] == "standin" and result["date"]
     assert [name for name, value in result["rows"].items() if value > 0] == [
         "load of the copy kernels, ms",
@@ -101,18 +100,10 @@ def test_measurements_write_a_row_per_figure(tmp_path: Path) -> None:
     ]
 
 
-PAIR = BENCH.replace("gpu.py", "gpu_pair.py")
-
-
 @needs_stand_ins
 def test_two_ranks_are_measured_by_the_way_that_they_take(tmp_path: Path) -> None:
-    small = ["--device", "standin", "--rounds", "2", "--largest", str(1 << 16)]
-    file = tmp_path / "pair.json"
-    command = [str(launcher()), "-np", "2", sys.executable, "-c", PAIR, *small, "--json", str(file)]
-    one_gpu = {**stand_in_environment(), "FAKE_CUDA_DEVICES": "1"}
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=one_gpu)
-    assert ended.returncode == 0, ended.stderr
-    rows = json.loads(file.read_text())
+    small = ("--rounds", "2", "--largest", str(1 << 16))
+    rows = rows_of(tmp_path / "pair.json", 2, "gpu_pair.py", *small, FAKE_CUDA_DEVICES="1")
     assert [name for name, value in rows.items() if value > 0] == [
         "first allreduce of 2 ranks, ms",
         "2 ranks, ipc: allreduce of 4 B, us",
@@ -122,14 +113,8 @@ def test_two_ranks_are_measured_by_the_way_that_they_take(tmp_path: Path) -> Non
 
 @needs_stand_ins
 def test_two_ranks_with_nccl_are_measured_beside_plain_calls(tmp_path: Path) -> None:
-    small = ["--device", "standin", "--rounds", "2", "--largest", "4"]
-    file = tmp_path / "pair.json"
-    command = [str(launcher()), "-np", "2", sys.executable, "-c", PAIR, *small, "--json", str(file)]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=stand_in_environment()
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert [name for name, value in json.loads(file.read_text()).items() if value > 0] == [
+    rows = rows_of(tmp_path / "pair.json", 2, "gpu_pair.py", "--rounds", "2", "--largest", "4")
+    assert [name for name, value in rows.items() if value > 0] == [
         "first allreduce of 2 ranks, ms",
         "2 ranks, nccl: allreduce of 4 B, us",
         "2 ranks: init of a communicator of NCCL, ms",
@@ -138,14 +123,23 @@ def test_two_ranks_with_nccl_are_measured_beside_plain_calls(tmp_path: Path) -> 
     ]
 
 
-FAULT = BENCH.replace("gpu.py", "gpu_fault.py")
+#: Starts ranks by itself, which run it again.
+FAULT = """
+import runpy, sys
+import stand_in_device
+stand_in_device.load()
+stand_in_device.announce()
+sys.argv = ["gpu_fault.py", *sys.argv[1:]]
+runpy.run_path("bench/gpu_fault.py", run_name="__main__")
+"""
 
 
 @needs_stand_ins
 def test_the_time_to_the_error_of_a_killed_rank_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "fault.json"
     command = [sys.executable, "-c", FAULT, "--device", "standin", "--json", str(file)]
-    env = {**stand_in_environment(), "HOROVODRUN": str(launcher())}
+    paths = os.pathsep.join(str(folder) for folder in (HERE, ROOT / "tools", ROOT / "bench"))
+    env = {**os.environ, **ENVIRONMENT, "PYTHONPATH": paths, "HOROVODRUN": str(launcher())}
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
     assert ended.returncode == 0, ended.stderr
     assert "rank 1" in ended.stdout

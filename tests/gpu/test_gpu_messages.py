@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_ranks import ENVIRONMENT, HERE, needs_stand_ins, run_job, tell
+from gpu_ranks import ENVIRONMENT, HERE, needs_stand_ins, run_alone, tell
 from stand_in_device import NAME
 
 import horovod.torch as hvd
@@ -26,8 +26,6 @@ def submitted(gpu: int) -> Any:
 
 
 def tell_error_of_first_tensor() -> None:
-    if "GPUS_OF_TEST" in os.environ:  # the launcher does not pass CUDA_VISIBLE_DEVICES on
-        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["GPUS_OF_TEST"]
     hvd.init()
     with pytest.raises(ValueError) as error:
         submitted(int(os.environ.get("GPU_OF_TEST", "0")))
@@ -36,7 +34,7 @@ def tell_error_of_first_tensor() -> None:
 
 
 def told(**environment: str) -> str:
-    job = run_job(1, tell_error_of_first_tensor, **environment)
+    job = run_alone(1, tell_error_of_first_tensor, **environment)
     assert job.returncode == 0, job.output
     return str(job.told[0][0])
 
@@ -50,7 +48,7 @@ def told(**environment: str) -> str:
             ["the library of the driver cannot be loaded", "libcuda.so.1", "--gpus all"],
         ),
         (
-            {"GPUS_OF_TEST": ""},
+            {"CUDA_VISIBLE_DEVICES": ""},
             ["CUDA_ERROR_NO_DEVICE", "no GPU is visible", "CUDA_VISIBLE_DEVICES"],
         ),
         (
@@ -58,7 +56,7 @@ def told(**environment: str) -> str:
             ["CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "the driver supports CUDA 12.9", "reboot"],
         ),
         (
-            {"GPUS_OF_TEST": "0", "GPU_OF_TEST": "3"},
+            {"CUDA_VISIBLE_DEVICES": "0", "GPU_OF_TEST": "3"},
             ["GPU 3 does not exist in this process, which sees 1 GPU", "use GPU 0"],
         ),
     ],
@@ -127,9 +125,9 @@ def read_without_the_wait_of_synchronize() -> None:
 
 @needs_stand_ins
 def test_synchronize_makes_the_stream_wait_for_the_result() -> None:
-    fine = run_job(1, read_without_the_wait_of_synchronize, FAILS_IN_TEST="")
+    fine = run_alone(1, read_without_the_wait_of_synchronize, FAILS_IN_TEST="")
     assert fine.returncode == 0, fine.output
-    job = run_job(1, read_without_the_wait_of_synchronize, FAILS_IN_TEST="cuStreamWaitEvent=0@2")
+    job = run_alone(1, read_without_the_wait_of_synchronize, FAILS_IN_TEST="cuStreamWaitEvent=0@2")
     assert job.returncode != 0, job.output
     assert "a copy to the host on stream" in job.output, job.output
     assert "without waiting for an event after it" in job.output, job.output
@@ -151,7 +149,7 @@ def tell_error_of_nccl() -> None:
 
 @needs_stand_ins
 def test_a_failure_of_nccl_comes_with_a_remedy() -> None:
-    job = run_job(2, tell_error_of_nccl, FAKE_NCCL_FAIL="ncclAllReduce=2")
+    job = run_alone(2, tell_error_of_nccl, FAKE_NCCL_FAIL="ncclAllReduce=2")
     text = job.told[0][0]
     assert "NCCL 2.28.9 failed with unhandled system error" in text
     assert "--shm-size=1g" in text or "--cap-add SYS_NICE" in text
@@ -184,7 +182,7 @@ def tell_errors_of_allocations() -> None:
 
 @needs_stand_ins
 def test_an_allocation_may_raise_errors_without_a_text() -> None:
-    job = run_job(1, tell_errors_of_allocations)
+    job = run_alone(1, tell_errors_of_allocations)
     texts = [
         "MuteError: (its text cannot be read)",
         "ValueError: \\udcff is no text",

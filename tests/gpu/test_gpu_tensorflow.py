@@ -14,13 +14,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from gpu_ranks import needs_stand_ins, on_ranks, run_job, tell
+from gpu_ranks import FRAMEWORK, needs_tensorflow, on_ranks, run_alone, tell
 from stand_in_tensorflow import Streams, choose, closed_stream, load, select_gpu, wait_for_gpus
 
 from horovod.common._extension import core
 
 EVERYWHERE = (1, 2)
-TENSORFLOW = {"HVD_TEST_FRAMEWORK": "tensorflow", "HOROVOD_GPU_OPERATIONS": "nccl"}
+TENSORFLOW = {FRAMEWORK: "tensorflow", "HOROVOD_GPU_OPERATIONS": "nccl"}
 
 
 def on_gpu(values: Any, dtype: Any = None) -> Any:
@@ -262,7 +262,7 @@ def loses_a_rank() -> None:
             tell(str(error))
 
 
-@needs_stand_ins
+@needs_tensorflow
 def test_the_loss_of_a_rank_ends_operations_on_the_gpu() -> None:
-    told = run_job(2, loses_a_rank, **TENSORFLOW).told[0]
+    told = run_alone(2, loses_a_rank, **TENSORFLOW).told[0]
     assert len(told) == 2 and all("rank 1" in text for text in told), told

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_ranks import needs_stand_ins, on_ranks, run_job, tell
+from gpu_ranks import needs_stand_ins, on_ranks, run_alone, tell
 from stand_in_device import NAME, announce, driver, load, stream_of
 
 import horovod.torch as hvd
@@ -262,7 +262,7 @@ def tell_what_a_commit_after_the_end_has_saved() -> None:
 
 @needs_stand_ins
 def test_a_commit_after_the_end_of_the_job_saves_nothing() -> None:
-    job = run_job(2, tell_what_a_commit_after_the_end_has_saved)
+    job = run_alone(2, tell_what_a_commit_after_the_end_has_saved)
     assert job.told[0] == [1.0], job.output
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from gpu_ranks import needs_stand_ins, on_ranks, run_job
+from gpu_ranks import needs_stand_ins, on_ranks, run_alone
 from stand_in_device import NAME, stream_of
 
 
@@ -78,7 +78,7 @@ def write_to_memory_that_is_used_elsewhere() -> None:
 @needs_stand_ins
 def test_missing_waits_end_the_process() -> None:
     for body in (read_on_another_stream, write_to_memory_that_is_used_elsewhere):
-        job = run_job(1, body)
+        job = run_alone(1, body)
         assert job.returncode != 0, job.output
         assert "fake_cuda: " in job.output, job.output
         assert "without waiting for an event after it" in job.output, job.output

@@ -188,6 +188,15 @@ def test_only_what_was_chosen_is_run() -> None:
     assert keywords["cpp-tsan"]["folders"] == ["base"]  # the simulator runs one thread at a time
 
 
+def test_tests_of_gpus_that_load_tensorflow_are_a_suite_of_their_own() -> None:
+    for file, suite in (
+        ("tests/gpu/test_gpu_tensorflow.py", "gpu-tensorflow"),
+        ("tests/gpu/test_gpu_training.py", "gpu"),
+    ):
+        chosen = suites.all_suites(False, {"gpu": [file]})
+        assert [one.name for one in chosen if not one.slow] == [suite]
+
+
 def test_every_test_of_this_tree_is_of_a_part() -> None:
     uses, names = real()
     parts = list(parts_of(uses, names))

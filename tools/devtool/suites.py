@@ -33,8 +33,20 @@ LAUNCHER_TESTS = tuple(
     f"tests/launch/test_{name}.py"
     for name in ("launch_signals", "launch_ending", "launch_output", "host_tree")
 )
-#: The files of tests/gpu that run beside the others, and about as long.
-GPU_HALF = tuple(f"tests/gpu/test_{name}.py" for name in ("gpu_training", "gpu_operations"))
+#: The files of tests/gpu that are a suite of their own: most of its time is TensorFlow's import.
+GPU_TENSORFLOW = ("tests/gpu/test_gpu_tensorflow.py",)
+#: The files of tests/gpu that share ranks of torch. They run beside the others of their suite, and
+#: about as long.
+GPU_HALF = tuple(
+    f"tests/gpu/test_{name}.py"
+    for name in (
+        "gpu_training",
+        "gpu_operations",
+        "gpu_messages",
+        "gpu_mutations",
+        "stand_in_device",
+    )
+)
 FUZZ_TARGETS = ("agent", "agreement", "frames", "handshake", "rendezvous", "store")
 
 
@@ -304,10 +316,10 @@ class Wanted:
         return Suite(name, what, preset, run, slow=slow, empty=empty)
 
     def gpu(self) -> Suite:
-        """What runs on the stand-ins: test programs, and Python."""
+        """What runs on the stand-ins: test programs, and Python with torch or no framework."""
         programs = self.compiled("gpu", "", "release", {}, ON_STAND_INS)
         every = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("tests/gpu/test_*.py"))
-        chosen = self.parts("gpu", every)
+        chosen = [file for file in self.parts("gpu", every) if file not in GPU_TENSORFLOW]
         half = [file for file in chosen if file in GPU_HALF]
         rest = [file for file in chosen if file not in GPU_HALF]
         wanted = [] if programs.empty else [programs.run]
@@ -325,6 +337,12 @@ class Wanted:
             return count
 
         return Suite("gpu", "GPUs and NCCL, on stand-ins", "gpu", run, empty=not wanted)
+
+    def gpu_tensorflow(self) -> Suite:
+        name, what = "gpu-tensorflow", "horovod.tensorflow on GPUs, on stand-ins"
+        chosen = [file for file in self.parts("gpu", GPU_TENSORFLOW) if file in GPU_TENSORFLOW]
+        run = functools.partial(python, name, chosen, self.deadline_s, self.everything)
+        return Suite(name, what, name, run, empty=not chosen)
 
     def launcher_asan(self) -> Suite:
         chosen = self.parts("launch", LAUNCHER_TESTS)
@@ -359,6 +377,7 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
         make.folder("launchers", "mpirun, srun, torchrun and others"),
         make.folder("deploy", "images, manifests and batch scripts"),
         make.gpu(),
+        make.gpu_tensorflow(),
         make.folder("common", "common parts of all bindings, without a framework"),
         make.folder(
             "interface", "the C and the C++ interface, installed and from the wheel", "installed"
