@@ -25,6 +25,9 @@ std::string driver_phrase(int version) {
 constexpr const char* kDriversForNccl =
     "NCCL for CUDA 12 needs driver 525 or later, NCCL for CUDA 13 needs driver 580 or later";
 
+constexpr const char* kFreeTheCache =
+    "free the cache of the framework (torch.cuda.empty_cache(); TensorFlow: set_memory_growth)";
+
 std::string remedy_of_init(Result result) {
   switch (result) {
     case kNotInitialized:
@@ -47,11 +50,21 @@ std::string remedy_of_init(Result result) {
   }
 }
 
+/// NCCL allocates memory beside the framework, whose cache may have all of it.
+std::string memory_phrase(const NcclFailure& failure) {
+  const std::string found =
+      failure.gpu_total_bytes == 0
+          ? "If the GPU has no memory left"
+          : fmt::format("{} of {} MiB of the GPU are free: if that is too little",
+                        failure.gpu_free_bytes / kMiB, failure.gpu_total_bytes / kMiB);
+  return found + ", " + kFreeTheCache;
+}
+
 std::string remedy_of_nccl(const NcclFailure& failure) {
   switch (failure.result) {
     case NcclResult::unhandled_cuda_error:
-      return fmt::format("{}; {}. If a GPU has no memory left, free the cache of the framework",
-                         driver_phrase(failure.driver_version), kDriversForNccl);
+      return fmt::format("{}; {}. {}", driver_phrase(failure.driver_version), kDriversForNccl,
+                         memory_phrase(failure));
     case NcclResult::system_error:
       if (failure.shm_free_bytes < kSmallShm)
         return fmt::format(
@@ -128,11 +141,10 @@ std::string no_such_gpu_text(Ordinal wanted, int gpu_count) {
 
 std::string out_of_memory_text(const OutOfMemory& facts) {
   return fmt::format(
-      "{} MiB of {} cannot be allocated for GPU {}: {} of {} MiB of the GPU are free. Free the "
-      "cache of the framework (torch.cuda.empty_cache(); TensorFlow: set_memory_growth), use "
-      "smaller batches, or a smaller HOROVOD_FUSION_THRESHOLD",
+      "{} MiB of {} cannot be allocated for GPU {}: {} of {} MiB of the GPU are free. Either {}, "
+      "use smaller batches, or a smaller HOROVOD_FUSION_THRESHOLD",
       (facts.wanted_bytes + kMiB - 1) / kMiB, facts.kind, facts.gpu, facts.free_bytes / kMiB,
-      facts.total_bytes / kMiB);
+      facts.total_bytes / kMiB, kFreeTheCache);
 }
 
 std::string no_pinned_memory_text(size_t wanted_bytes, size_t limit_bytes,

@@ -111,6 +111,8 @@ struct NcclFailure {
   int nccl_version = 0;
   int driver_version = 0;
   size_t shm_free_bytes = 0;  ///< of /dev/shm
+  /// Of the GPU. total_bytes is 0 if they are not known.
+  size_t gpu_free_bytes = 0, gpu_total_bytes = 0;
 };
 /// What NCCL said, and the most likely remedy.
 std::string nccl_failure_text(const NcclFailure& failure);

@@ -41,6 +41,18 @@ TEST(DeviceMessages, AFailureOfNcclHasARemedyForItsKind) {
               AllOf(HasSubstr("(its last message: Net error)"), HasSubstr("NCCL_DEBUG=WARN")));
 }
 
+TEST(DeviceMessages, AFailureOfNcclOnTheGpuNamesTheMemoryThatIsFree) {
+  NcclFailure failure{.doing = "ncclCommInitRankConfig",
+                      .result = NcclResult::unhandled_cuda_error,
+                      .text = "unhandled cuda error"};
+  EXPECT_THAT(nccl_failure_text(failure), HasSubstr("If the GPU has no memory left, free"));
+  failure.gpu_free_bytes = 30 << 20;
+  failure.gpu_total_bytes = size_t{80} << 30;
+  EXPECT_THAT(nccl_failure_text(failure),
+              AllOf(HasSubstr("30 of 81920 MiB of the GPU are free"),
+                    HasSubstr("torch.cuda.empty_cache()"), HasSubstr("set_memory_growth")));
+}
+
 TEST(DeviceMessages, AnOldDriverIsReportedWithWhatItLacks) {
   EXPECT_EQ(old_driver_text("/usr/lib/libcuda.so.1", 9000, {"cuStreamIsCapturing"}),
             "the GPU driver /usr/lib/libcuda.so.1 is too old: it lacks cuStreamIsCapturing (the "

@@ -89,13 +89,18 @@ void Nccl::report() const {
 
 void Nccl::fail_call(NcclResult result, CommHandle comm, const char* doing) const {
   const char* const last = table_.get_last_error(comm);
+  size_t free = 0, total = 0;
+  if (result == NcclResult::unhandled_cuda_error)  // stay 0 if this fails as well
+    driver_.call().memory_get_info(&free, &total);
   fail(Code::internal, nccl_failure_text({.doing = doing,
                                           .result = result,
                                           .text = table_.get_error_string(result),
                                           .last_error = last == nullptr ? "" : last,
                                           .nccl_version = version_,
                                           .driver_version = driver_.version(),
-                                          .shm_free_bytes = free_bytes_of_shm()}));
+                                          .shm_free_bytes = free_bytes_of_shm(),
+                                          .gpu_free_bytes = free,
+                                          .gpu_total_bytes = total}));
 }
 
 }  // namespace hvd::device

@@ -244,6 +244,8 @@ TEST_F(NcclCalls, AFailureSaysWhatNcclSaidAndTheRemedy) {
   };
   EXPECT_THAT(failing("2"), HasSubstr("failed with unhandled system error"));
   EXPECT_THAT(failing("6"), HasSubstr("look for the first error in the output of the other ranks"));
+  EXPECT_THAT(failing("1"), AllOf(HasSubstr("failed with unhandled cuda error"),
+                                  HasSubstr("256 of 256 MiB of the GPU are free")));
   const Variable needs("FAKE_NCCL_NEEDS_DRIVER", "13000");
   EXPECT_THAT(error_of_world(1, {}, [](Rank&) {}),
               AllOf(HasSubstr("CUDA driver version is insufficient for CUDA runtime version"),
