@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -15,7 +16,9 @@ namespace {
 
 using device::DeviceMemory;
 using device::test::await;
+using test::ClosedStream;
 using test::gpu_job;
+using test::GpuJobOptions;
 using test::GpuRank;
 using test::GpuRequest;
 using test::Mutation;
@@ -128,6 +131,78 @@ TEST_F(GpuMutations, TheHostReadsWhatTheDownloadHasWritten) {
   sum_of_late_inputs("");
   // It is taken for done before it has begun: also by readers of the result, so either is found.
   EXPECT_DEATH(sum_of_late_inputs("cuEventQuery=0"), "wrong sum|reads memory that cuMemcpyAsync");
+}
+
+/// A sum where the host waits for the GPU, which has other work before. Aborts if the result is not
+/// there then.
+void look_at_a_sum(const std::string& fails) {
+  const Mutation mutation;
+  GpuJobOptions options = test::with(GpuOperationsChoice::nccl);
+  options.nccl.async_completion = false;
+  gpu_job(1, options, [&](GpuRank& rank) {
+    auto x = rank.tensor<float>({1});
+    ClosedStream gate(rank);
+    if (fails.empty()) gate.open();
+    mutation.begin(fails);
+    GpuRequest request(HVD_ALLREDUCE, "x");
+    request.request.operation.prescale = 2;
+    request.add(rank, x.data(), x.data(), HVD_FLOAT32, {1});
+    const auto done = rank.submit(request.request);
+    rank.thread().wait(done->handle);
+    if (*x.data() != 2) {
+      std::fprintf(stderr, "too early\n");
+      std::abort();
+    }
+    rank.framework().finish();
+  });
+}
+
+TEST_F(GpuMutations, TheHostWaitsForTheGpuIfCompletionIsNotAsynchronous) {
+  look_at_a_sum("");
+  EXPECT_DEATH(look_at_a_sum("cuEventQuery=0"), "too early");
+}
+
+using BeginCapture = device::Result(device::StreamHandle, device::CaptureMode);
+using EndCapture = device::Result(device::StreamHandle, void**);
+
+/// The first operation of two ranks, while rank 0 captures work on a stream of its own in the mode
+/// of PyTorch: each call of another thread that is not in the relaxed mode invalidates the capture.
+void reduce_during_a_capture(const GpuJobOptions& options, const std::string& fails) {
+  const Mutation mutation;
+  std::barrier both(2);
+  gpu_job(2, options, [&](GpuRank& rank) {
+    auto x = rank.tensor<float>({1});
+    const device::Stream captured(rank.context());
+    rank.framework().finish();
+    both.arrive_and_wait();
+    if (rank.rank() == 0) {
+      device::test::stand_in<BeginCapture>("cuStreamBeginCapture_v2")(captured.handle(),
+                                                                      device::CaptureMode::global);
+      mutation.begin(fails);
+    }
+    both.arrive_and_wait();
+    GpuRequest request(HVD_ALLREDUCE, "x");
+    request.add(rank, x.data(), x.data(), HVD_FLOAT32, {1});
+    const auto done = rank.submit(request.request);
+    EXPECT_EQ(rank.finish(done), "");
+    await([&] { return !done->result || done->result->reached(); });
+    both.arrive_and_wait();
+    void* graph = nullptr;
+    if (rank.rank() == 0)
+      device::test::stand_in<EndCapture>("cuStreamEndCapture")(captured.handle(), &graph);
+    both.arrive_and_wait();
+    EXPECT_EQ(x.read().front(), 2);
+  });
+}
+
+TEST_F(GpuMutations, NoThreadOfTheRuntimeDisturbsACapture) {
+  const GpuJobOptions ways[] = {test::with(GpuOperationsChoice::nccl),
+                                test::with(GpuOperationsChoice::host), test::with_ipc()};
+  for (const GpuJobOptions& way : ways) {
+    reduce_during_a_capture(way, "");
+    EXPECT_DEATH(reduce_during_a_capture(way, "cuThreadExchangeStreamCaptureMode=0"),
+                 "it invalidates the capture of another thread");
+  }
 }
 
 }  // namespace
