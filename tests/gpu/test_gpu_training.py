@@ -227,16 +227,34 @@ def test_mixed_precision_with_a_scaler() -> None:
 
 
 @on_ranks(*EVERYWHERE)
-def test_sparse_tensors_are_reduced() -> None:
+def test_sparse_tensors_are_reduced_on_the_device() -> None:
     rank, size = hvd.rank(), hvd.size()
-    indices = torch.tensor([[0, rank]]).to(NAME)
-    values = torch.ones(2, 3).to(NAME)
-    sparse = torch.sparse_coo_tensor(indices.cpu(), values.cpu(), (size, 3))
-    finish = hvd.sparse_allreduce_async(sparse, "sparse", hvd.Sum)
-    expected = finish().to_dense()
-    gathered = hvd.allgather(indices.t().contiguous()), hvd.allgather(values)
-    total = torch.sparse_coo_tensor(gathered[0].cpu().t(), gathered[1].cpu(), (size, 3))
-    assert total.to_dense().tolist() == expected.tolist()
+    indices, values = torch.tensor([[0, rank]]), torch.ones(2, 3)
+    for op in (hvd.Sum, hvd.Average):
+        made = []
+        for device in ("cpu", NAME):
+            sparse = torch.sparse_coo_tensor(indices.to(device), values.to(device), (size, 3))
+            made.append(hvd.sparse_allreduce_async(sparse, f"sparse.{device}.{op}", op)())
+        host, ours = made
+        assert ours.device.type == NAME and ours.is_coalesced() and ours.shape == host.shape
+        assert ours.indices().tolist() == host.indices().tolist()
+        assert ours.values().tolist() == host.values().tolist()
+
+
+@on_ranks(*SEVERAL)
+def test_sparse_gradients_are_reduced_on_the_device() -> None:
+    gradients = []
+    for device in ("cpu", NAME):
+        model = torch.nn.Embedding(5, 2, sparse=True).to(device)
+        optimizer = wrapped(model, f"embedding.{device}")
+        model(torch.tensor([hvd.rank(), 4]).to(device)).sum().backward()
+        optimizer.synchronize()
+        gradients.append(model.weight.grad)
+    host, ours = gradients
+    assert host is not None and ours is not None
+    assert ours.is_sparse and ours.device.type == NAME
+    assert ours.indices().tolist() == host.indices().tolist()
+    assert ours.values().tolist() == host.values().tolist()
 
 
 def tell_what_a_commit_after_the_end_has_saved() -> None:

@@ -331,6 +331,60 @@ at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef size) {
 
 at::Scalar local_scalar(const at::Tensor& tensor) { return fetched(tensor).item(); }
 
+// ---- layers of networks of images, which the fallback does not have or does not complete
+
+std::optional<at::Tensor> fetched(const std::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined() ? std::optional(fetched(*tensor)) : std::nullopt;
+}
+at::Tensor on_device(const at::Tensor& host, const at::Tensor& like) {
+  return host.defined() ? host.to(like.device()) : host;
+}
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                       at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  return on_device(at::convolution(fetched(input), fetched(weight), fetched(bias), stride, padding,
+                                   dilation, transposed, output_padding, groups),
+                   input);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight,
+    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> wanted) {
+  const int64_t outputs = gradient.size(1);
+  const auto [to_input, to_weight, to_bias] = at::convolution_backward(
+      fetched(gradient), fetched(input), fetched(weight), at::IntArrayRef(outputs), stride, padding,
+      dilation, transposed, output_padding, groups, wanted);
+  return {on_device(to_input, input), on_device(to_weight, input), on_device(to_bias, input)};
+}
+
+/// The fallback does not store the running statistics.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& mean,
+    const std::optional<at::Tensor>& variance, bool training, double momentum, double epsilon) {
+  const auto new_mean = fetched(mean), new_variance = fetched(variance);
+  const auto [made, saved_mean, saved_deviation] =
+      at::native_batch_norm(fetched(input), fetched(weight), fetched(bias), new_mean, new_variance,
+                            training, momentum, epsilon);
+  if (training && new_mean) store(*new_mean, *mean);
+  if (training && new_variance) store(*new_variance, *variance);
+  return {on_device(made, input), on_device(saved_mean, input), on_device(saved_deviation, input)};
+}
+
+// ---- sparse tensors, whose indices and values are in device memory
+
+at::Tensor coalesce(const at::Tensor& self) {
+  const at::Tensor host =
+      at::_sparse_coo_tensor_unsafe(fetched(self._indices()), fetched(self._values()), self.sizes())
+          .coalesce();
+  return at::_sparse_coo_tensor_unsafe(host._indices().to(self.device()),
+                                       host._values().to(self.device()), self.sizes(),
+                                       self.options(), true);
+}
+
 void on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
@@ -346,6 +400,23 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", as_strided);
   m.impl("view", view);
   m.impl("_local_scalar_dense", local_scalar);
+  m.impl("convolution_overrideable", convolution);
+  m.impl("convolution_backward_overrideable", convolution_backward);
+  m.impl("native_batch_norm", batch_norm);
+}
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  m.impl("_sparse_coo_tensor_with_dims_and_tensors",
+         at::native::new_with_dims_and_tensor_sparse_symint);
+  m.impl("_coalesce", coalesce);
+  m.impl("_coalesced_", at::native::_coalesced_sparse_);
+  m.impl("is_coalesced", at::native::is_coalesced_sparse);
+  m.impl("_indices", at::native::_indices_sparse);
+  m.impl("_values", at::native::_values_sparse);
+  m.impl("indices", at::native::indices_sparse);
+  m.impl("values", at::native::values_sparse);
+  m.impl("_nnz", at::native::_nnz_sparse);
+  m.impl("sparse_dim", at::native::sparse_dim_sparse);
+  m.impl("dense_dim", at::native::dense_dim_sparse);
 }
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_host>());
