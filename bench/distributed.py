@@ -4,14 +4,16 @@
                             [--lengths 8 64K 4M] [--rounds 9] [--json FILE]
 
 The same functions of torch.distributed on two groups of the same processes, blocking and with
-async_op. The size is the larger buffer of a rank. all_reduce sums; rank 0 is the root.
+async_op. The size is the larger buffer of a rank. all_reduce sums; rank 0 is the root. Results are
+checked.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from harness import options, together
 from harness.results import Work
@@ -20,37 +22,51 @@ from harness.together import Bench, Ranks, Task
 TYPES = ("float32", "bfloat16", "int64")
 LENGTHS = (8, 64 << 10, 4 << 20)
 
-#: Makes the calls of one kind: arguments are torch.distributed, the group, and the whole buffer.
-#: Each returned function takes `async_op`.
+#: Takes `async_op`.
 Call = Callable[..., Any]
 
 
-def all_reduce(dist: Any, group: Any, whole: Any) -> Call:
-    return lambda **how: dist.all_reduce(whole, group=group, **how)
+class Case(NamedTuple):
+    """The calls of one kind on a group. All buffers hold zeros, so sums in place stay small."""
+
+    call: Call
+    given: Any
+    made: Any  #: may be `given`
+    #: From what all ranks give, by rank: what a rank gets.
+    expected: Callable[[list[Any], int], Any]
 
 
-def broadcast(dist: Any, group: Any, whole: Any) -> Call:
-    return lambda **how: dist.broadcast(whole, 0, group=group, **how)
+def all_reduce(dist: Any, group: Any, whole: Any) -> Case:
+    call = functools.partial(dist.all_reduce, whole, group=group)
+    return Case(call, whole, whole, lambda given, rank: total(given))
 
 
-def all_gather(dist: Any, group: Any, whole: Any) -> Call:
+def broadcast(dist: Any, group: Any, whole: Any) -> Case:
+    call = functools.partial(dist.broadcast, whole, 0, group=group)
+    return Case(call, whole, whole, lambda given, rank: given[0])
+
+
+def all_gather(dist: Any, group: Any, whole: Any) -> Case:
     part = whole.chunk(dist.get_world_size())[0].clone()
     gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-    return lambda **how: gather(whole, part, group=group, **how)
+    call = functools.partial(gather, whole, part, group=group)
+    return Case(call, part, whole, lambda given, rank: joined(given))
 
 
-def reduce_scatter(dist: Any, group: Any, whole: Any) -> Call:
+def reduce_scatter(dist: Any, group: Any, whole: Any) -> Case:
     part = whole.chunk(dist.get_world_size())[0].clone()
     scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-    return lambda **how: scatter(part, whole, group=group, **how)
+    call = functools.partial(scatter, part, whole, group=group)
+    return Case(call, whole, part, lambda given, rank: total(chunks_of(given, rank)))
 
 
-def all_to_all(dist: Any, group: Any, whole: Any) -> Call:
+def all_to_all(dist: Any, group: Any, whole: Any) -> Case:
     dealt = whole.clone()
-    return lambda **how: dist.all_to_all_single(dealt, whole, group=group, **how)
+    call = functools.partial(dist.all_to_all_single, dealt, whole, group=group)
+    return Case(call, whole, dealt, lambda given, rank: joined(chunks_of(given, rank)))
 
 
-def send_recv(dist: Any, group: Any, whole: Any) -> Call:
+def send_recv(dist: Any, group: Any, whole: Any) -> Case:
     """Each rank sends to the next one."""
     rank, size = dist.get_rank(), dist.get_world_size()
     received = whole.clone()
@@ -61,13 +77,41 @@ def send_recv(dist: Any, group: Any, whole: Any) -> Call:
         sent.wait()
         return got if async_op else got.wait()
 
-    return call
+    return Case(call, whole, received, lambda given, rank: given[rank - 1])
+
+
+def chunks_of(given: list[Any], rank: int) -> list[Any]:
+    return [one.chunk(len(given))[rank] for one in given]
+
+
+def total(parts: list[Any]) -> Any:
+    return sum(parts[1:], parts[0])
+
+
+def joined(parts: list[Any]) -> Any:
+    import torch
+
+    return torch.cat(parts)
 
 
 KINDS = {
     made.__name__: made
     for made in (all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, send_recv)
 }
+
+
+def is_correct(case: Case, work: Callable[[], object], ranks: Ranks) -> bool:
+    """Collective: runs the call once on small numbers, which all types can add exactly."""
+    import torch
+
+    numbers = torch.arange(case.given.numel()) % 7
+    given = [(numbers + rank).to(case.given.dtype) for rank in range(ranks.size)]
+    case.made.fill_(-1)
+    case.given.copy_(given[ranks.rank])
+    work()
+    is_right = torch.equal(case.made, case.expected(given, ranks.rank))
+    case.given.zero_()
+    return is_right
 
 
 def tasks(ranks: Ranks, work: Work, lengths: Sequence[int]) -> list[Task]:
@@ -78,13 +122,20 @@ def tasks(ranks: Ranks, work: Work, lengths: Sequence[int]) -> list[Task]:
     dtype = getattr(torch, work.type)
     for length in lengths:
         elements = max(1, length // dtype.itemsize // ranks.size) * ranks.size
+        cases: dict[str, Case] = {}
         contestants: dict[str, Callable[[], object]] = {}
         for label, group in (("ours", ranks.group_of_ours()), ("Gloo", dist.group.WORLD)):
-            call = KINDS[work.kind](dist, group, torch.zeros(elements, dtype=dtype))
-            contestants[label] = blocking(call)
-            contestants[f"{label}, asynchronous"] = waited_for(call)
-        made.append(Task(work, length, contestants))
+            case = KINDS[work.kind](dist, group, torch.zeros(elements, dtype=dtype))
+            for name, how in ((label, blocking), (f"{label}, asynchronous", waited_for)):
+                cases[name], contestants[name] = case, how(case.call)
+        made.append(Task(work, length, contestants, checker(cases, contestants, ranks)))
     return made
+
+
+def checker(
+    cases: Mapping[str, Case], contestants: Mapping[str, Callable[[], object]], ranks: Ranks
+) -> Callable[[str], bool]:
+    return lambda name: is_correct(cases[name], contestants[name], ranks)
 
 
 def blocking(call: Call) -> Callable[[], object]:
