@@ -61,6 +61,7 @@ struct Knobs {
   // Rendezvous.
   std::string secret_file;  ///< empty: none
   bool no_secret = false;
+  bool encrypt = false;  ///< TCP connections between ranks, and those to the Store
   // Timeouts and affinity.
   std::chrono::seconds start_timeout{30};
   std::chrono::seconds peer_timeout{30};

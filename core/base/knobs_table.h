@@ -180,6 +180,15 @@ inline constexpr KnobRow kKnobRows[] = {
      .kind = KnobKind::boolean,
      .help = "Allows ranks of several hosts to connect without a secret; any process that can "
              "reach their ports can join."},
+    {.field = &Knobs::encrypt,
+     .env = "HOROVOD_TLS",
+     .kind = KnobKind::boolean,
+     .flags = "--encrypt",
+     .off_flags = "--no-encrypt",
+     .dest = "encrypt",
+     .yaml = "params.encrypt",
+     .scope = Scope::agreed,
+     .help = "Encrypts and authenticates everything that ranks send over TCP."},
     // ---- Timeouts and affinity ----
     {.field = &Knobs::start_timeout,
      .env = "HOROVOD_START_TIMEOUT",

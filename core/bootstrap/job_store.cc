@@ -7,6 +7,7 @@
 #include "core/base/descriptor_limit.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/bootstrap/encryption.h"
 #include "core/bootstrap/generation.h"
 #include "core/bootstrap/job_key.h"
 #include "core/bootstrap/local_rendezvous.h"
@@ -78,6 +79,9 @@ class Opener {
     return by_caller();
   }
 
+  StoreClient::Options as(int rank) const {
+    return {.rank = rank, .encryption = encryption_of(knobs_)};
+  }
   std::string name() const { return rendezvous_name(generation_, identity_.members); }
 
   bool serves() const { return identity_.rank == 0; }
@@ -93,7 +97,8 @@ class Opener {
     generation_ = opened.generation = generation_of(answer.generation, inits_);
     opened.key = answer.key;
     opened.store = std::make_unique<StoreClient>(
-        Address{identity_.store_host, identity_.store_port}, opened.key, rank, deadline_.left());
+        std::vector{Address{identity_.store_host, identity_.store_port}}, opened.key, as(rank),
+        deadline_.left());
     if (!identity_.members.empty())  // jobs of other ranks may use the same Store
       opened.part = std::make_unique<PrefixedStore>(*opened.store, name() + "/");
     return opened;
@@ -147,7 +152,7 @@ class Opener {
     }
     const std::string here = knobs_.interface_name.empty() ? kLoopback : own_interface();
     opened.store = connect_at_address(name(), serves() ? Address{here, address.port} : address,
-                                      opened.key, identity_.rank, deadline_);
+                                      opened.key, as(identity_.rank), deadline_);
     return opened;
   }
 
@@ -198,8 +203,8 @@ class Opener {
                        identity_.launcher));
     }
     opened.key = root.key;
-    auto client = std::make_unique<StoreClient>(servers, root.key, identity_.rank, deadline_.left(),
-                                                StoreClient::WhenAbsent::give_up);
+    auto client =
+        std::make_unique<StoreClient>(servers, root.key, as(identity_.rank), deadline_.left());
     identity_.store_host = client->server().host;
     identity_.store_port = client->server().port;
     opened.store = std::move(client);

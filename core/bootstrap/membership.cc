@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/bootstrap/encryption.h"
 #include "core/bootstrap/job_key.h"
 #include "core/bootstrap/start_deadline.h"
 #include "core/bootstrap/variables.h"
@@ -101,13 +102,16 @@ std::optional<ElasticUpdate> Membership::next_update() {
 
 StoreClient& Membership::store() {
   if (store_) return *store_;
-  const StartDeadline deadline(knobs_from(environment_).start_timeout);
+  const Knobs knobs = knobs_from(environment_);
+  const StartDeadline deadline(knobs.start_timeout);
   const KeyAnswer answer =
       ask_for_key(environment_, {.begins = false, .rank = worker_.slot}, deadline);
   const auto port = number_variable(environment_, kStorePort, 1, 65535);
   const Address launcher{variable(environment_, kStoreHost).value_or(""),
                          static_cast<uint16_t>(port.value_or(0))};
-  store_ = std::make_unique<StoreClient>(launcher, answer.key, worker_.slot, deadline.left());
+  const StoreClient::Options options{.rank = worker_.slot, .encryption = encryption_of(knobs)};
+  store_ =
+      std::make_unique<StoreClient>(std::vector{launcher}, answer.key, options, deadline.left());
   return *store_;
 }
 

@@ -40,7 +40,7 @@ class Connector {
     if (abandonment_ != nullptr) abandonment_->watch(waiter_, kAbandonmentTag);
   }
 
-  std::map<int, FileDescriptor> run() {
+  std::map<int, Connected> run() {
     while (!attempts_.empty() || !awaited_.empty()) {
       if (abandonment_ != nullptr) abandonment_->check();
       const TimePoint next = dial_due_addresses();
@@ -106,7 +106,7 @@ class Connector {
     const int rank = arrival.dialed_rank;
     Attempt& attempt = attempts_.at(rank);
     if (arrival.socket && arrival.hello.rank == rank) {
-      connected_[rank] = std::move(arrival.socket);
+      connected_[rank] = {std::move(arrival.socket), arrival.keys};
       attempts_.erase(rank);
       dialer_.forget(rank);
       return;
@@ -122,7 +122,7 @@ class Connector {
   void take_accepted(Arrival& arrival) {
     // A rank that is not expected here has the key too; its connection is closed.
     if (awaited_.erase(arrival.hello.rank) == 1) {
-      connected_[arrival.hello.rank] = std::move(arrival.socket);
+      connected_[arrival.hello.rank] = {std::move(arrival.socket), arrival.keys};
     }
   }
 
@@ -150,13 +150,13 @@ class Connector {
   Abandonment* const abandonment_;
   std::set<int> awaited_;
   std::map<int, Attempt> attempts_;
-  std::map<int, FileDescriptor> connected_;
+  std::map<int, Connected> connected_;
 };
 
 }  // namespace
 
-std::map<int, FileDescriptor> connect_peers(PeerPlan plan, const JobKey& key,
-                                            const StartDeadline& deadline) {
+std::map<int, Connected> connect_peers(PeerPlan plan, const JobKey& key,
+                                       const StartDeadline& deadline) {
   const size_t peers = plan.dials.size() + plan.accepts.size();
   make_room_for_descriptors(
       peers, fmt::format("connecting rank {} to {} other ranks by TCP", plan.mine.rank, peers));

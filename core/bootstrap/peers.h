@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "core/bootstrap/abandonment.h"
@@ -21,18 +22,24 @@ struct Dial {
 };
 
 struct PeerPlan {
-  Hello mine;  ///< purpose, own rank and generation
+  Hello mine;  ///< purpose, own rank, generation and encryption
   std::vector<Dial> dials;
   std::vector<int> accepts;            ///< ranks
   FileDescriptor listener;             ///< empty if there are none to accept
   Abandonment* abandonment = nullptr;  ///< borrowed; null: the job cannot be abandoned
 };
 
-/// Blocks. Returns the sockets by rank, authenticated with `key`. Throws Error{timed_out} or
+/// An authenticated connection.
+struct Connected {
+  FileDescriptor socket;
+  std::optional<SessionKeys> keys{};  ///< if it is encrypted
+};
+
+/// Blocks. Returns the connections by rank, authenticated with `key`. Throws Error{timed_out} or
 /// Error{peer_lost} naming the ranks that are missing or cannot be reached; Error{peer_lost} if the
 /// job is abandoned.
-std::map<int, FileDescriptor> connect_peers(PeerPlan plan, const JobKey& key,
-                                            const StartDeadline& deadline);
+std::map<int, Connected> connect_peers(PeerPlan plan, const JobKey& key,
+                                       const StartDeadline& deadline);
 
 /// The addresses at which the rank of `mine` reaches that of `theirs`; loopback first on one
 /// machine.

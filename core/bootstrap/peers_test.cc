@@ -45,7 +45,7 @@ TEST(Peers, AddressesThatLeadNowhereAreSteppedOver) {
       StartDeadline(30s));
   other.join();
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_TRUE(found.at(0));
+  EXPECT_TRUE(found.at(0).socket);
 }
 
 TEST(Peers, AnotherJobAtAnAddressIsSteppedOver) {

@@ -20,9 +20,11 @@ constexpr std::chrono::seconds kClosingTimeout{1};
 
 class Connector {
  public:
-  Connector(const std::string& name, const Address& server, const JobKey& key, int rank,
-            const StartDeadline& deadline)
-      : name_(name), server_(server), key_(key), rank_(rank), deadline_(deadline) {}
+  Connector(const std::string& name, const Address& server, const JobKey& key,
+            const StoreClient::Options& options, const StartDeadline& deadline)
+      : name_(name), server_(server), key_(key), options_(options), deadline_(deadline) {
+    options_.when_absent = StoreClient::WhenAbsent::try_again;
+  }
 
   std::unique_ptr<Store> run() {
     for (;;) {
@@ -35,9 +37,9 @@ class Connector {
   /// Nothing if the Store closes or may be closing. A boundary: if it is of an earlier generation,
   /// that is not an error.
   std::unique_ptr<Store> try_once() try {
-    auto store = std::make_unique<StoreClient>(std::vector{server_}, key_, rank_, deadline_.left(),
-                                               StoreClient::WhenAbsent::try_again);
-    if (rank_ == 0) store->set(kNameKey, as_bytes(name_));
+    auto store =
+        std::make_unique<StoreClient>(std::vector{server_}, key_, options_, deadline_.left());
+    if (options_.rank == 0) store->set(kNameKey, as_bytes(name_));
     const auto served = store->wait(kNameKey, deadline_.left());
     if (served && as_text(*served) == name_) return store;
     store->wait(kNeverSet, deadline_.left());  // until it closes
@@ -61,7 +63,7 @@ class Connector {
   const std::string& name_;
   const Address& server_;
   const JobKey& key_;
-  const int rank_;
+  StoreClient::Options options_;
   const StartDeadline& deadline_;
   TimePoint refused_until_ = std::chrono::steady_clock::now() + kClosingTimeout;
 };
@@ -69,9 +71,9 @@ class Connector {
 }  // namespace
 
 std::unique_ptr<Store> connect_at_address(const std::string& name, const Address& server,
-                                          const JobKey& key, int rank,
+                                          const JobKey& key, const StoreClient::Options& options,
                                           const StartDeadline& deadline) {
-  return Connector(name, server, key, rank, deadline).run();
+  return Connector(name, server, key, options, deadline).run();
 }
 
 }  // namespace hvd

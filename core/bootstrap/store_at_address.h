@@ -7,17 +7,16 @@
 #include <string>
 
 #include "core/bootstrap/start_deadline.h"
-#include "core/transport/handshake.h"
-#include "core/transport/socket.h"
-#include "core/transport/store.h"
+#include "core/transport/store_client.h"
 
 namespace hvd {
 
-/// `name`: rendezvous_name() of the job. Rank 0 publishes it. Blocks; rank 0 may start to serve
-/// later, and may still serve the Store of an earlier generation. Throws Error{timed_out} naming
-/// the job that is served instead, and Error{unauthorized} after 1 s for another key.
+/// `name`: rendezvous_name() of the job. Rank 0 publishes it. `options`: without when_absent.
+/// Blocks; rank 0 may start to serve later, and may still serve the Store of an earlier generation.
+/// Throws Error{timed_out} naming the job that is served instead, and Error{unauthorized} after 1 s
+/// for another key.
 std::unique_ptr<Store> connect_at_address(const std::string& name, const Address& server,
-                                          const JobKey& key, int rank,
+                                          const JobKey& key, const StoreClient::Options& options,
                                           const StartDeadline& deadline);
 
 }  // namespace hvd

@@ -19,7 +19,7 @@ class Root {
   Root(const std::string& name, const JobKey& key, uint16_t port = 0)
       : host_(key, "127.0.0.1", port) {
     host_.open(std::nullopt);
-    store_ = connect_at_address(name, address(), key, 0, StartDeadline(20s));
+    store_ = connect_at_address(name, address(), key, {.rank = 0}, StartDeadline(20s));
     host_.all_connected();  // or its end waits for the other rank
   }
   Address address() const { return {"127.0.0.1", host_.port()}; }
@@ -32,7 +32,7 @@ class Root {
 
 Error error_of(const std::string& name, const Address& server, const JobKey& key) {
   try {
-    connect_at_address(name, server, key, 1, StartDeadline(1s));
+    connect_at_address(name, server, key, {.rank = 1}, StartDeadline(1s));
   } catch (const Error& error) {
     return error;
   }
@@ -46,7 +46,8 @@ TEST(StoreAtAddress, OfAnEarlierGenerationIsNotUsed) {
   auto root = std::make_unique<Root>("horovod-1-all", key);
   const Address address = root->address();
   auto other = std::async(std::launch::async, [&] {
-    const auto store = connect_at_address("horovod-2-all", address, key, 1, StartDeadline(20s));
+    const auto store =
+        connect_at_address("horovod-2-all", address, key, {.rank = 1}, StartDeadline(20s));
     return std::string(as_text(store->get("k", 10s)));
   });
   EXPECT_EQ(other.wait_for(200ms), std::future_status::timeout);  // time to connect
@@ -71,7 +72,8 @@ TEST(StoreAtAddress, OfAnotherGenerationIsNamedAtTheDeadline) {
 TEST(StoreAtAddress, WithAnotherKeyIsRefused) {
   const Root root("horovod-1-all", make_job_key());
   try {
-    connect_at_address("horovod-1-all", root.address(), make_job_key(), 1, StartDeadline(20s));
+    connect_at_address("horovod-1-all", root.address(), make_job_key(), {.rank = 1},
+                       StartDeadline(20s));
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::unauthorized);

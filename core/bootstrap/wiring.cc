@@ -10,6 +10,7 @@
 #include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/bootstrap/encryption.h"
 #include "core/bootstrap/exchange.h"
 #include "core/bootstrap/levels.h"
 #include "core/bootstrap/local_peers.h"
@@ -18,11 +19,11 @@
 #include "core/bootstrap/peers.h"
 #include "core/group/link_group.h"
 #include "core/group/shm_group.h"
+#include "core/transport/encrypted_link.h"
 #include "core/transport/epoll_waiter.h"
 #include "core/transport/interfaces.h"
 #include "core/transport/job_number.h"
 #include "core/transport/socket.h"
-#include "core/transport/tcp_link.h"
 
 namespace hvd {
 namespace {
@@ -193,7 +194,7 @@ class Joining {
     const int first_host_child = static_cast<int>(locals().size());
     const int parent = host() > 0 ? topology.leader(topology.parent_host(host())) : kNoRank;
     PeerPlan plan;
-    plan.mine = {"control", rank(), wiring_.generation};
+    plan.mine = {"control", rank(), wiring_.generation, encryption()};
     plan.listener = std::move(control_listener_);
     plan.abandonment = abandonment();
     if (parent != kNoRank)
@@ -201,17 +202,17 @@ class Joining {
     for (int child = first_host_child; child < topology.children(host()); ++child) {
       plan.accepts.push_back(topology.rank_of_child(host(), child));
     }
-    auto sockets = connect_peers(std::move(plan), key_, deadline_);
-    if (parent != kNoRank) wiring_.parent = tcp_channel(parent, std::move(sockets.at(parent)));
+    auto connections = connect_peers(std::move(plan), key_, deadline_);
+    if (parent != kNoRank) wiring_.parent = tcp_channel(parent, std::move(connections.at(parent)));
     for (int child = first_host_child; child < topology.children(host()); ++child) {
       const int peer = topology.rank_of_child(host(), child);
-      wiring_.children.push_back({child, tcp_channel(peer, std::move(sockets.at(peer)))});
+      wiring_.children.push_back({child, tcp_channel(peer, std::move(connections.at(peer)))});
     }
   }
 
   void join_mesh() {
     PeerPlan plan;
-    plan.mine = {"data", rank(), wiring_.generation};
+    plan.mine = {"data", rank(), wiring_.generation, encryption()};
     plan.listener = std::move(data_listener_);
     plan.abandonment = abandonment();
     for (const int peer : group_.ranks) {
@@ -219,9 +220,9 @@ class Joining {
       if (peer > rank()) plan.accepts.push_back(peer);
     }
     wiring_.mesh = std::make_unique<Mesh>();
-    for (auto& [peer, socket] : connect_peers(std::move(plan), key_, deadline_)) {
-      prefer_bursts(socket);
-      wiring_.mesh->add(tcp_channel(peer, std::move(socket)));
+    for (auto& [peer, connected] : connect_peers(std::move(plan), key_, deadline_)) {
+      prefer_bursts(connected.socket);
+      wiring_.mesh->add(tcp_channel(peer, std::move(connected)));
     }
   }
 
@@ -229,6 +230,8 @@ class Joining {
     const PeerCard& theirs = wiring_.cards[peer];
     return addresses_of(theirs, theirs.*port, wiring_.cards[rank()]);
   }
+
+  Encryption encryption() const { return encryption_of(knobs_); }
 
   Abandonment* abandonment() { return abandonment_ ? &*abandonment_ : nullptr; }
 
@@ -238,10 +241,10 @@ class Joining {
                                      wiring_.generation);
   }
 
-  std::unique_ptr<Channel> tcp_channel(int peer, FileDescriptor socket) {
-    tune_tcp(socket, knobs_.peer_timeout);
-    return std::make_unique<Channel>(std::make_unique<TcpLink>(std::move(socket), peer), peer,
-                                     wiring_.generation);
+  std::unique_ptr<Channel> tcp_channel(int peer, Connected connected) {
+    tune_tcp(connected.socket, knobs_.peer_timeout);
+    return std::make_unique<Channel>(
+        make_tcp_link(std::move(connected.socket), peer, connected.keys), peer, wiring_.generation);
   }
 
   const GroupPlan group_;

@@ -412,6 +412,28 @@ TEST(Wiring, KnobsThatMustAgreeAreNamedOnEveryRank) {
   }
 }
 
+TEST(Wiring, EncryptedConnectionsWorkWithinAndBetweenHosts) {
+  for (const auto transport : {TransportChoice::automatic, TransportChoice::tcp}) {
+    auto ranks = ranks_on({"a", "b", "b", "a"}, transport);
+    for (Rank& rank : ranks) rank.knobs.encrypt = true;
+    auto joined = join(ranks);
+    expect_all_joined(joined);
+    expect_tree_works(joined);
+    expect_mesh_works(joined);
+    expect_world_group_works(joined);
+  }
+}
+
+TEST(Wiring, EncryptionMustBeTheSameOnAllRanks) {
+  auto ranks = ranks_on({"a", "b"});
+  ranks[1].knobs.encrypt = true;
+  for (const auto& one : join(ranks)) {
+    ASSERT_TRUE(one.error);
+    EXPECT_STREQ(one.error->what(),
+                 "HOROVOD_TLS must be the same on every rank, but is 0 on rank 0, 1 on rank 1");
+  }
+}
+
 TEST(Wiring, ARankWithAnotherKeyIsKeptOut) {
   for (const auto transport : {TransportChoice::automatic, TransportChoice::tcp}) {
     auto ranks = ranks_on({"a", "a", "a"}, transport);

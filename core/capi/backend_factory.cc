@@ -23,6 +23,7 @@ constexpr size_t kLeastScratchBytes = 4 * MiB;
 nccl::NcclOptions gpu_options(const Environment& environment, const Knobs& knobs,
                               const Identity& identity, const std::string& nccl_of_python) {
   return {.choice = knobs.gpu_operations,
+          .encrypt = knobs.encrypt,
           .async_completion = knobs.async_completion,
           .connect_timeout = knobs.start_timeout,
           .places = {.by_knob = knobs.nccl_library, .of_python = nccl_of_python},

@@ -203,7 +203,8 @@ void Channel::took_off(size_t sent) {
 
 bool Channel::read_some() {
   bool moved = false;
-  while (!goodbye_received_ && unread_bytes_ <= kUnreadLimitBytes) {
+  // What the link holds (at most two records) is read in any case: no descriptor reports it.
+  while (!goodbye_received_ && (unread_bytes_ <= kUnreadLimitBytes || link_->holds_bytes())) {
     const size_t received = link_->receive_some(room());
     if (received == 0) break;
     moved = true;
@@ -211,7 +212,8 @@ bool Channel::read_some() {
     took(received);
     // A watched socket reports further data; other links must be read until no data arrives. For a
     // frame with a posted receive, only the beginning was read.
-    if (fd() >= 0 && !(partial_ && partial_received_ < kFirstBytesOfLanding)) break;
+    const bool is_begun = partial_ && partial_received_ < kFirstBytesOfLanding;
+    if (fd() >= 0 && !is_begun && !link_->holds_bytes()) break;
   }
   return moved;
 }

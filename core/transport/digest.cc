@@ -16,13 +16,12 @@ const unsigned char* in(ConstBytes bytes) {
 }
 unsigned char* out(Digest& digest) { return reinterpret_cast<unsigned char*>(digest.data()); }
 
-/// Must precede any other call of libsodium.
+}  // namespace
+
 void start_sodium() {
   static const int started = sodium_init();
   if (started < 0) fail(Code::internal, "libsodium could not be initialized");
 }
-
-}  // namespace
 
 Digest sha256(ConstBytes input) {
   start_sodium();

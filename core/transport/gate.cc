@@ -1,5 +1,6 @@
 #include "core/transport/gate.h"
 
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -123,7 +124,7 @@ void Gate::drop_the_late(std::vector<Arrival>& arrivals) {
 bool Gate::still_in_time(Candidate& late, std::vector<Arrival>& arrivals) {
   if (advance(late, arrivals)) return false;
   if (!is_late(late)) return true;
-  waiter_.forget(late.socket.get());
+  refuse(late, Error(Code::timed_out, "it has not proved the job's key in time"), arrivals);
   return false;
 }
 
@@ -153,36 +154,42 @@ void Gate::set_alarm() {
 
 /// Error boundary: an invalid message of a peer ends its connection and has no other effect.
 bool Gate::advance(Candidate& candidate, std::vector<Arrival>& arrivals) try {
-  converse(candidate);
+  if (!converse(candidate))
+    fail(Code::peer_lost, "the peer closed the connection before it proved the job's key");
   if (candidate.handshake.wanted() > 0) return false;
   candidate.handshake.check_agreement();
   waiter_.forget(candidate.socket.get());
-  arrivals.push_back(
-      {std::move(candidate.socket), *candidate.handshake.peer(), candidate.dialed_rank, ""});
+  arrivals.push_back({std::move(candidate.socket), *candidate.handshake.peer(),
+                      candidate.dialed_rank, "", candidate.handshake.keys()});
   return true;
 } catch (const Error& error) {
-  refusals_.log(LogLevel::debug, std::string("connection refused: ") + error.what());
-  waiter_.forget(candidate.socket.get());
-  if (candidate.dialed_rank >= 0) {
-    arrivals.push_back({FileDescriptor(), Hello(), candidate.dialed_rank, error.what()});
-  }
+  refuse(candidate, error, arrivals);
   return true;
 }
 
-void Gate::converse(Candidate& candidate) {
+void Gate::refuse(Candidate& candidate, const Error& why, std::vector<Arrival>& arrivals) {
+  waiter_.forget(candidate.socket.get());
+  if (candidate.dialed_rank >= 0) {
+    arrivals.push_back({FileDescriptor(), Hello(), candidate.dialed_rank, why.what()});
+  } else if (why.code() != Code::peer_lost) {  // a rank, too, drops a second connection
+    refusals_.log(LogLevel::warning,
+                  fmt::format("a connection from {} to a port of this job was refused: {}",
+                              peer_address(candidate.socket), why.what()));
+  }
+}
+
+bool Gate::converse(Candidate& candidate) {
   const int fd = candidate.socket.get();
-  std::array<std::byte, 64> room;
+  std::array<std::byte, Handshake::kMaxWantedBytes> room;
   while (const size_t wanted = candidate.handshake.wanted()) {
-    HVD_ASSERT(wanted <= room.size());
     const ssize_t count = ::recv(fd, room.data(), wanted, MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      fail(Code::unauthorized, "the peer closed the connection before it proved the job's key");
-    }
+    if (count <= 0) return false;
     const ByteVector answer = candidate.handshake.feed(ConstBytes(room).first(count));
     if (!answer.empty()) ::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
+  return true;
 }
 
 }  // namespace hvd

@@ -1,14 +1,16 @@
 // Authenticates new connections, many in parallel: accepted ones, whose peer is unknown, and dialed
 // ones. Only authenticated connections are returned. Unauthenticated connections are limited in
-// number and time, receive no information and are not reported. When all places are taken, idle
-// ones are dropped early, so that they cannot keep ranks out.
+// number and time, and receive no information; the first that is refused is logged. When all places
+// are taken, idle ones are dropped early, so that they cannot keep ranks out.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/transport/epoll_waiter.h"
 #include "core/transport/file_descriptor.h"
@@ -22,6 +24,7 @@ struct Arrival {
   Hello hello;            ///< the authenticated peer; empty after a failure
   int dialed_rank = -1;   ///< as passed to dial(); -1: accepted
   std::string failure;
+  std::optional<SessionKeys> keys{};  ///< of an encrypted connection
 };
 
 /// Owned and used by one thread; never blocks. Returned sockets are non-blocking.
@@ -42,7 +45,7 @@ class Gate {
   /// Maximum number of accepts per step(), so that the calling thread can continue with other work.
   static constexpr int kAcceptsPerStep = 64;
 
-  /// All connections have purpose `mine.purpose` and generation `mine.generation`.
+  /// All connections have the purpose, the generation and the encryption of `mine`.
   Gate(const JobKey& key, Hello mine);
   Gate(const JobKey& key, Hello mine, const Clock& clock);
 
@@ -75,7 +78,9 @@ class Gate {
   void set_alarm();
   /// Returns true if the candidate leaves: as an Arrival, or dropped without one.
   bool advance(Candidate& candidate, std::vector<Arrival>& arrivals);
-  void converse(Candidate& candidate);
+  /// Returns false if the peer has closed the connection.
+  bool converse(Candidate& candidate);
+  void refuse(Candidate& candidate, const Error& why, std::vector<Arrival>& arrivals);
 
   JobKey key_;
   Hello mine_;
@@ -88,8 +93,7 @@ class Gate {
   bool out_of_descriptors_ = false;
   std::unordered_map<int, Candidate> candidates_;  ///< by descriptor
   size_t strangers_ = 0;
-  LimitedLog refusals_{16};  ///< at level debug: unauthenticated peers can cause any number
-  LimitedLog failures_{1};
+  LimitedLog refusals_{1}, failures_{1};
 };
 
 }  // namespace hvd

@@ -119,6 +119,18 @@ TEST_F(GateTest, AnotherGenerationIsToldToTheDialer) {
   EXPECT_EQ(arrivals[0].failure, "rank 0 has generation 1, expected generation 2");
 }
 
+TEST_F(GateTest, KeysOfAnEncryptedConnectionArriveAtBothEnds) {
+  Gate gate(key_, {"data", 0, 1, Encryption::on});
+  FileDescriptor listener = listen_tcp("127.0.0.1", 0);
+  const uint16_t port = port_of(listener);
+  gate.listen_on(std::move(listener));
+  Gate dialer(key_, {"data", 1, 1, Encryption::on});
+  dialer.dial(connect_tcp({"127.0.0.1", port}, in(10s)), 0);
+  const auto arrivals = run({&gate, &dialer}, 2);
+  ASSERT_TRUE(arrivals[0].keys && arrivals[1].keys);
+  EXPECT_EQ(arrivals[0].keys->send, arrivals[1].keys->receive);
+}
+
 TEST_F(GateTest, SilentStrangersDoNotKeepARankOut) {
   const auto silent = strangers(Gate::max_strangers() - 1);
   Gate dialer(key_, {"data", 1, 1});

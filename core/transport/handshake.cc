@@ -16,8 +16,11 @@ namespace hvd {
 namespace {
 
 constexpr uint32_t kMagic = 0x4a445648;  // "HVDJ"
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;          // version 1 had no flags
 constexpr size_t kRandomBytes = 32;
+// Flags of a challenge. The second one is set only with the first.
+constexpr uint16_t kEncrypted = 1, kHasAes = 2;
+constexpr size_t kFlagsPlace = 6;
 
 [[noreturn]] void refuse() {
   fail(Code::unauthorized, "the peer of a new connection does not know this job's key");
@@ -79,6 +82,8 @@ JobKey derived_key(const JobKey& key, std::string_view purpose) {
 Handshake::Handshake(Role role, const JobKey& key, Hello mine)
     : role_(role), key_(key), mine_(std::move(mine)), my_challenge_(make_challenge(role)) {
   HVD_ASSERT(mine_.purpose.size() <= kMaxPurposeBytes);
+  HVD_ASSERT(role_ == Role::acceptor || mine_.encryption != Encryption::as_dialed);
+  set_flags();
 }
 
 Handshake::Challenge Handshake::make_challenge(Role role) {
@@ -86,13 +91,32 @@ Handshake::Challenge Handshake::make_challenge(Role role) {
   out.put(kMagic);
   out.put(kVersion);
   out.put(role);
-  out.put(uint16_t{0});
   const ByteVector fixed = out.take();
-  HVD_ASSERT(fixed.size() + kRandomBytes == kChallengeBytes);
-  Challenge challenge;
+  HVD_ASSERT(fixed.size() == kFlagsPlace);
+  Challenge challenge{};
   std::copy(fixed.begin(), fixed.end(), challenge.begin());
-  fill_random(MutableBytes(challenge).subspan(fixed.size()));
+  fill_random(MutableBytes(challenge).last(kRandomBytes));
   return challenge;
+}
+
+void Handshake::set_flags() {
+  uint16_t flags = 0;
+  if (mine_.encryption == Encryption::on)
+    flags = static_cast<uint16_t>(kEncrypted | (has_fast_aes() ? kHasAes : 0));
+  std::memcpy(my_challenge_.data() + kFlagsPlace, &flags, sizeof flags);
+}
+
+/// The proofs cover both challenges, so an attacker cannot change the flags.
+void Handshake::take_flags(uint16_t theirs) {
+  if (theirs != 0 && theirs != kEncrypted && theirs != (kEncrypted | kHasAes)) refuse();
+  const bool wanted = theirs != 0;
+  if (mine_.encryption == Encryption::as_dialed) {
+    mine_.encryption = wanted ? Encryption::on : Encryption::off;
+    set_flags();
+  }
+  peer_encryption_ = wanted ? Encryption::on : Encryption::off;
+  is_encrypted_ = wanted && mine_.encryption == Encryption::on;
+  if (is_encrypted_ && (theirs & kHasAes) != 0 && has_fast_aes()) cipher_ = Cipher::aes256_gcm;
 }
 
 ByteVector Handshake::start() {
@@ -105,7 +129,7 @@ size_t Handshake::expected_bytes() const {
     case Step::challenge:
       return kChallengeBytes;
     case Step::proof:
-      return kProofBytes;
+      return claim_bytes() + sizeof(Digest);
     case Step::done:
       break;
   }
@@ -122,40 +146,80 @@ ByteVector Handshake::feed(ConstBytes received) {
 }
 
 ByteVector Handshake::take_challenge() {
-  constexpr size_t fixed = kChallengeBytes - kRandomBytes;
   std::copy_n(incoming_.begin(), kChallengeBytes, their_challenge_.begin());
-  Challenge expected = make_challenge(other(role_));
-  if (!std::equal(expected.begin(), expected.begin() + fixed, their_challenge_.begin())) refuse();
+  const Challenge expected = make_challenge(other(role_));
+  if (!std::equal(expected.begin(), expected.begin() + kFlagsPlace, their_challenge_.begin()))
+    refuse();
+  uint16_t flags;
+  std::memcpy(&flags, their_challenge_.data() + kFlagsPlace, sizeof flags);
+  take_flags(flags);
   step_ = Step::proof;
   if (role_ == Role::dialer) return my_proof();
   return {my_challenge_.begin(), my_challenge_.end()};
 }
 
 ByteVector Handshake::take_proof() {
-  const auto proof = ConstBytes(incoming_);
-  const auto hello = proof.first(kHelloBytes);
-  const Digest expected = mac_of(other(role_), hello);
-  if (!are_equal_in_constant_time(expected, proof.subspan(kHelloBytes))) refuse();
-  peer_ = hello_of(hello);
+  const auto claim = ConstBytes(incoming_).first(claim_bytes());
+  const Digest expected = mac_of(other(role_), claim);
+  if (!are_equal_in_constant_time(expected,
+                                  ConstBytes(incoming_).subspan(claim.size(), sizeof(Digest))))
+    refuse();
+  ByteVector answer;
+  if (role_ == Role::acceptor) answer = my_proof();
+  if (is_encrypted_) {
+    PublicKey theirs;
+    std::ranges::copy(claim.subspan(kHelloBytes), theirs.begin());
+    make_keys(theirs);
+  }
+  peer_ = hello_of(claim.first(kHelloBytes));
+  peer_->encryption = peer_encryption_;
   step_ = Step::done;
-  return role_ == Role::acceptor ? my_proof() : ByteVector{};
+  return answer;
 }
 
-ByteVector Handshake::my_proof() const {
+ByteVector Handshake::my_proof() {
   ByteVector proof = bytes_of(mine_);
+  if (is_encrypted_) {
+    exchange_ = std::make_unique<KeyExchange>();
+    const PublicKey& key = exchange_->public_key();
+    proof.insert(proof.end(), key.begin(), key.end());
+  }
   const Digest mac = mac_of(role_, proof);
   proof.insert(proof.end(), mac.begin(), mac.end());
   return proof;
 }
 
-Digest Handshake::mac_of(Role prover, ConstBytes hello) const {
+/// Only who knows the job's key and one of the two secrets can compute them.
+void Handshake::make_keys(const PublicKey& theirs) {
   const bool dialed = role_ == Role::dialer;
+  const PublicKey& mine = exchange_->public_key();
+  Writer text;
+  text.put_bytes(as_bytes("horovod session"));
+  put_challenges(text);
+  text.put_bytes(dialed ? mine : theirs);
+  text.put_bytes(dialed ? theirs : mine);
+  text.put_bytes(exchange_->shared_with(theirs));
+  const Digest secret = hmac_sha256(key_.bytes, text.take());
+  const Digest of_dialer = hmac_sha256(secret, as_bytes("horovod sent by the dialer"));
+  const Digest of_acceptor = hmac_sha256(secret, as_bytes("horovod sent by the acceptor"));
+  keys_ = SessionKeys{.cipher = cipher_,
+                      .send = dialed ? of_dialer : of_acceptor,
+                      .receive = dialed ? of_acceptor : of_dialer};
+  exchange_.reset();
+}
+
+void Handshake::put_challenges(Writer& text) const {
+  const bool dialed = role_ == Role::dialer;
+  text.put_bytes(dialed ? my_challenge_ : their_challenge_);
+  text.put_bytes(dialed ? their_challenge_ : my_challenge_);
+}
+
+Digest Handshake::mac_of(Role prover, ConstBytes claim) const {
   Writer text;
   text.put_bytes(as_bytes("horovod handshake"));  // separates handshakes from other uses of the key
   text.put(prover);
-  text.put_bytes(dialed ? my_challenge_ : their_challenge_);
-  text.put_bytes(dialed ? their_challenge_ : my_challenge_);
-  text.put_bytes(hello);
+  put_challenges(text);
+  text.put_bytes(claim);
   return hmac_sha256(key_.bytes, text.take());
 }
 
@@ -173,6 +237,15 @@ void Handshake::check_agreement() const {
                      peer_->generation, mine_.generation),
          peer_->rank);
   }
+  if (peer_->encryption == mine_.encryption) return;
+  const bool theirs = peer_->encryption == Encryption::on;
+  fail(
+      Code::invalid_argument,
+      fmt::format("{} encrypts its connections, but {} does not: set HOROVOD_TLS to the same value "
+                  "on all ranks",
+                  peer_name(theirs ? peer_->rank : mine_.rank),
+                  peer_name(theirs ? mine_.rank : peer_->rank)),
+      peer_->rank);
 }
 
 }  // namespace hvd

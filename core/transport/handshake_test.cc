@@ -1,5 +1,6 @@
 #include "core/transport/handshake.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
@@ -239,6 +240,87 @@ TEST(Handshake, AnotherGenerationIsRefusedInPlainWordsOnBothSides) {
 TEST(Handshake, AnotherPurposeIsRefusedInPlainWords) {
   EXPECT_EQ(disagreement({"data", 3, 5}, {"control", 0, 5}, false),
             "rank 3 opened a connection for \"data\" where one for \"control\" was expected");
+}
+
+Handshake encrypting(Role role, Encryption encryption, const JobKey& key = key_of(1)) {
+  return Handshake(role, key, {"data", role == Role::dialer ? 3 : 0, 5, encryption});
+}
+
+TEST(Handshake, EndsThatAskForEncryptionShareKeysThatAreNewEachTime) {
+  SessionKeys before;
+  for (int i = 0; i < 3; ++i) {
+    auto dialing = encrypting(Role::dialer, Encryption::on);
+    auto accepting = encrypting(Role::acceptor, i == 0 ? Encryption::as_dialed : Encryption::on);
+    run(dialing, accepting);
+    dialing.check_agreement();
+    accepting.check_agreement();
+    ASSERT_TRUE(dialing.keys() && accepting.keys());
+    EXPECT_EQ(dialing.keys()->send, accepting.keys()->receive);
+    EXPECT_EQ(dialing.keys()->receive, accepting.keys()->send);
+    EXPECT_EQ(dialing.keys()->cipher, accepting.keys()->cipher);
+    EXPECT_NE(dialing.keys()->send, dialing.keys()->receive);
+    EXPECT_NE(dialing.keys()->send, before.send);
+    before = *dialing.keys();
+  }
+}
+
+TEST(Handshake, WithoutEncryptionThereAreNoKeys) {
+  for (const Encryption encryption : {Encryption::off, Encryption::as_dialed}) {
+    auto dialing = encrypting(Role::dialer, Encryption::off);
+    auto accepting = encrypting(Role::acceptor, encryption);
+    run(dialing, accepting);
+    accepting.check_agreement();
+    EXPECT_FALSE(dialing.keys() || accepting.keys());
+  }
+}
+
+TEST(Handshake, EncryptionOfOneEndIsRefusedInPlainWordsOnBothSides) {
+  for (const bool dialer_encrypts : {true, false}) {
+    const auto of = [](bool on) { return on ? Encryption::on : Encryption::off; };
+    auto dialing = encrypting(Role::dialer, of(dialer_encrypts));
+    auto accepting = encrypting(Role::acceptor, of(!dialer_encrypts));
+    run(dialing, accepting);
+    const std::string expected = fmt::format(
+        "rank {} encrypts its connections, but rank {} does not: set HOROVOD_TLS to the same value "
+        "on all ranks",
+        dialer_encrypts ? 3 : 0, dialer_encrypts ? 0 : 3);
+    for (const Handshake* side : {&dialing, &accepting}) {
+      try {
+        side->check_agreement();
+        ADD_FAILURE() << "agreed";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.what(), expected);
+      }
+    }
+  }
+}
+
+TEST(Handshake, AnyWrongBitOfAnEncryptedOneIsRefused) {
+  auto probe_dialer = encrypting(Role::dialer, Encryption::on);
+  auto probe_acceptor = encrypting(Role::acceptor, Encryption::on);
+  const Talk sizes = run(probe_dialer, probe_acceptor);
+  const auto flip = [](ByteVector bytes, size_t bit) {
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    return bytes;
+  };
+  for (size_t bit = 0; bit < sizes.dialer_proof.size() * 8; ++bit) {
+    auto dialing = encrypting(Role::dialer, Encryption::on);
+    auto accepting = encrypting(Role::acceptor, Encryption::on);
+    const ByteVector proof = dialing.feed(accepting.feed(dialing.start()));
+    EXPECT_EQ(code_of_feeding(accepting, flip(proof, bit)), Code::unauthorized) << "bit " << bit;
+  }
+}
+
+/// An attacker who clears or sets a flag in both directions does not get two ends that agree.
+TEST(Handshake, NobodyElseTurnsEncryptionOff) {
+  constexpr size_t kFlagsPlace = 6;  // as docs/wire.md has it
+  auto dialing = encrypting(Role::dialer, Encryption::on);
+  auto accepting = encrypting(Role::acceptor, Encryption::as_dialed);
+  ByteVector message = dialing.start();
+  message[kFlagsPlace] = std::byte{0};
+  message = accepting.feed(message);
+  message = dialing.feed(message);
+  EXPECT_EQ(code_of_feeding(accepting, message), Code::unauthorized);
 }
 
 TEST(JobKey, IsNeverTheSameTwice) { EXPECT_NE(make_job_key().bytes, make_job_key().bytes); }

@@ -20,7 +20,8 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  /// Sends as much as the link accepts; returns the number of bytes sent. Returns 0 if the peer is
+  /// Sends as much as the link accepts; returns the number of bytes sent. The next call continues
+  /// after them: a link may have taken more bytes than it has reported. Returns 0 if the peer is
   /// slow or lost: only receive_some() reports a loss, so that data sent before it is read first.
   virtual size_t send_some(ConstBytes bytes) = 0;
   /// Sends consecutive pieces, with one system call if possible; otherwise as send_some().
@@ -29,6 +30,9 @@ class Link {
   /// Receives the available bytes, up to the size of `room` (not empty); returns 0 if there are
   /// none now.
   virtual size_t receive_some(MutableBytes room) = 0;
+
+  /// Returns whether the next receive_some() returns bytes although fd() may not be readable.
+  virtual bool holds_bytes() const { return false; }
 
   /// The descriptor for a Waiter, or -1 if the peer rings a doorbell instead.
   virtual int fd() const = 0;

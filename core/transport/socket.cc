@@ -335,6 +335,18 @@ bool is_unix(const FileDescriptor& socket) {
          address.ss_family == AF_UNIX;
 }
 
+std::string peer_address(const FileDescriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (::getpeername(socket.get(), generic, &size) != 0) return "an unknown address";
+  if (address.ss_family == AF_UNIX) return "this host";
+  if (::getnameinfo(generic, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return "an unknown address";
+  return text.data();
+}
+
 std::optional<PeerProcess> peer_at(const FileDescriptor& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -451,7 +463,7 @@ Hello authenticate(int fd, Handshake& handshake, TimePoint deadline) {
   const std::string doing = "the proof of the job's key on a new connection";
   const Step step{deadline, doing, Code::unauthorized};
   send_all(fd, handshake.start(), step);
-  std::array<std::byte, 64> room;
+  std::array<std::byte, Handshake::kMaxWantedBytes> room;
   while (handshake.wanted() > 0) {
     HVD_ASSERT(handshake.wanted() <= room.size());
     const auto part = MutableBytes(room).first(handshake.wanted());

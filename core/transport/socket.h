@@ -62,6 +62,8 @@ FileDescriptor accept_one(const FileDescriptor& listener);
 bool is_out_of_resources(int error);
 
 bool is_unix(const FileDescriptor& socket);
+/// The numeric address of the peer, for messages; "this host" for a unix socket.
+std::string peer_address(const FileDescriptor& socket);
 /// The process at the other end of a unix socket, as recorded by the kernel at connect or listen.
 /// The PID is that of this PID namespace.
 struct PeerProcess {

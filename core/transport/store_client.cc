@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/transport/dialer.h"
-#include "core/transport/tcp_link.h"
+#include "core/transport/encrypted_link.h"
 
 namespace hvd {
 namespace {
@@ -32,9 +32,13 @@ constexpr auto kPauseBetweenRounds = std::chrono::milliseconds(20);
 /// Searches for the server at all its addresses.
 class Search {
  public:
-  Search(const std::vector<Address>& servers, const JobKey& key, int rank, TimePoint deadline,
-         bool again)
-      : servers_(servers), key_(key), rank_(rank), deadline_(deadline), again_(again) {}
+  Search(const std::vector<Address>& servers, const JobKey& key,
+         const StoreClient::Options& options, TimePoint deadline)
+      : servers_(servers),
+        key_(key),
+        mine_{kStorePurpose, options.rank, kStoreGeneration, options.encryption},
+        deadline_(deadline),
+        again_(options.when_absent == StoreClient::WhenAbsent::try_again) {}
 
   /// Stores the address of the server in `found`.
   std::unique_ptr<Link> run(Address& found) {
@@ -44,7 +48,7 @@ class Search {
         // Detects the loss of the server's host during a wait().
         tune_tcp(socket, std::chrono::seconds(60));
         found = found_;
-        return std::make_unique<TcpLink>(std::move(socket), kLauncher);
+        return make_tcp_link(std::move(socket), kLauncher, keys_);
       }
       fail_if_hopeless();
       reasons_.clear();
@@ -105,8 +109,9 @@ class Search {
   }
 
   std::optional<Error> prove(const FileDescriptor& socket, TimePoint until) try {
-    Handshake handshake(Handshake::Role::dialer, key_, {kStorePurpose, rank_, kStoreGeneration});
+    Handshake handshake(Handshake::Role::dialer, key_, mine_);
     authenticate(socket.get(), handshake, until);
+    keys_ = handshake.keys();
     return std::nullopt;
   } catch (const Error& error) {
     return error;
@@ -126,10 +131,11 @@ class Search {
 
   const std::vector<Address>& servers_;
   const JobKey& key_;
-  const int rank_;
+  const Hello mine_;
   const TimePoint deadline_;
   const bool again_;
   Address found_;
+  std::optional<SessionKeys> keys_;
   std::vector<std::string> reasons_;
   std::optional<Code> refused_;  ///< a server answered but did not prove the key
 };
@@ -137,13 +143,12 @@ class Search {
 }  // namespace
 
 StoreClient::StoreClient(const Address& server, const JobKey& key, int rank, Duration timeout)
-    : StoreClient(std::vector{server}, key, rank, timeout, WhenAbsent::give_up) {}
+    : StoreClient(std::vector{server}, key, {.rank = rank}, timeout) {}
 
-StoreClient::StoreClient(const std::vector<Address>& servers, const JobKey& key, int rank,
-                         Duration timeout, WhenAbsent when_absent)
-    : channel_(Search(servers, key, rank, now() + timeout, when_absent == WhenAbsent::try_again)
-                   .run(server_),
-               kLauncher, kStoreGeneration) {}
+StoreClient::StoreClient(const std::vector<Address>& servers, const JobKey& key,
+                         const Options& options, Duration timeout)
+    : channel_(Search(servers, key, options, now() + timeout).run(server_), kLauncher,
+               kStoreGeneration) {}
 
 StoreClient::~StoreClient() { channel_.send_goodbye(); }
 

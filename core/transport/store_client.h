@@ -18,12 +18,17 @@ class StoreClient final : public Store {
  public:
   /// Whether to retry while the server is not reachable.
   enum class WhenAbsent : uint8_t { give_up, try_again };
+  struct Options {
+    int rank = 0;  ///< to connect as
+    WhenAbsent when_absent = WhenAbsent::give_up;
+    Encryption encryption = Encryption::off;
+  };
 
   /// Connects as `rank` within `timeout`. Throws Error{peer_lost, timed_out, unauthorized}.
   StoreClient(const Address& server, const JobKey& key, int rank, Duration timeout);
   /// Connects to the first of `servers` (numeric addresses) that authenticates with the key.
-  StoreClient(const std::vector<Address>& servers, const JobKey& key, int rank, Duration timeout,
-              WhenAbsent when_absent);
+  StoreClient(const std::vector<Address>& servers, const JobKey& key, const Options& options,
+              Duration timeout);
   ~StoreClient() override;
 
   /// The address that the client is connected to.

@@ -5,11 +5,11 @@
 #include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/transport/encrypted_link.h"
 #include "core/transport/job_number.h"
 #include "core/transport/link.h"
 #include "core/transport/socket.h"
 #include "core/transport/store.h"
-#include "core/transport/tcp_link.h"
 
 namespace hvd {
 namespace {
@@ -25,7 +25,7 @@ constexpr size_t kMaxUnreadAnswerBytes = 2 * kMaxStoreValueBytes;
 }  // namespace
 
 StoreServer::StoreServer(const JobKey& key, const std::string& host, uint16_t port)
-    : gate_(key, {kStorePurpose, kLauncher, kStoreGeneration}) {
+    : gate_(key, {kStorePurpose, kLauncher, kStoreGeneration, Encryption::as_dialed}) {
   FileDescriptor listener = listen_tcp(host, port);
   port_ = port_of(listener);
   gate_.listen_on(std::move(listener));
@@ -50,7 +50,7 @@ void StoreServer::admit() {
     const uint64_t tag = ++last_tag_;
     const int rank = arrival.hello.rank;
     const int fd = arrival.socket.get();
-    auto link = std::make_unique<TcpLink>(std::move(arrival.socket), rank);
+    auto link = make_tcp_link(std::move(arrival.socket), rank, arrival.keys);
     clients_.emplace(tag, Client{Channel(std::move(link), rank, kStoreGeneration)});
     waiter_.watch(fd, tag);
   }

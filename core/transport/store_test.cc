@@ -206,7 +206,7 @@ TEST(StoreClient, IsNotHeldUpByAddressesThatNobodyAnswers) {
   const Deaf deaf;
   std::vector<Address> addresses(8, deaf.address());
   addresses.push_back(server.address());
-  StoreClient client(addresses, key, 0, 12s, StoreClient::WhenAbsent::give_up);
+  StoreClient client(addresses, key, {}, 12s);
   EXPECT_EQ(client.server(), server.address());
   client.set("x", as_bytes("1"));
   EXPECT_EQ(client.peek("x"), value_of("1"));
@@ -215,8 +215,7 @@ TEST(StoreClient, IsNotHeldUpByAddressesThatNobodyAnswers) {
 TEST(StoreClient, PassesByWhoeverHasAnotherKey) {
   const JobKey key = make_job_key();
   const ServerThread server(key), stranger(make_job_key());
-  StoreClient client({stranger.address(), server.address()}, key, 0, 10s,
-                     StoreClient::WhenAbsent::give_up);
+  StoreClient client({stranger.address(), server.address()}, key, {}, 10s);
   EXPECT_EQ(client.server(), server.address());
 }
 
@@ -232,9 +231,7 @@ TEST(StoreClient, IsNotHeldUpByWhoIsSilentWhileAnotherHasAnsweredToo) {
   std::thread waker([&] {
     if (wait_until_ready(silent.get(), POLLIN, in(10s))) late.hear();
   });
-  const auto search = [&] {
-    return StoreClient(addresses, key, 0, 20s, StoreClient::WhenAbsent::give_up).server();
-  };
+  const auto search = [&] { return StoreClient(addresses, key, {}, 20s).server(); };
   EXPECT_NO_THROW(EXPECT_EQ(search(), server.address()));
   waker.join();
 }
@@ -244,7 +241,7 @@ TEST(StoreClient, SaysOfEveryAddressWhatIsWrong) {
   const ServerThread stranger(make_job_key());
   const Address closed{"127.0.0.1", port_of(listen_tcp("127.0.0.1", 0))};
   try {
-    StoreClient({closed, stranger.address()}, key, 0, 10s, StoreClient::WhenAbsent::give_up);
+    StoreClient({closed, stranger.address()}, key, {}, 10s);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::unauthorized);
@@ -255,8 +252,7 @@ TEST(StoreClient, SaysOfEveryAddressWhatIsWrong) {
 TEST(StoreClient, GivesUpInTimeWhereNobodyAnswers) {
   const Deaf deaf;
   try {
-    StoreClient({deaf.address(), deaf.address()}, make_job_key(), 0, 500ms,
-                StoreClient::WhenAbsent::give_up);
+    StoreClient({deaf.address(), deaf.address()}, make_job_key(), {}, 500ms);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::timed_out);

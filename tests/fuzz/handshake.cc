@@ -10,8 +10,8 @@ namespace hvd::fuzz {
 namespace {
 
 using Role = Handshake::Role;
-enum class Way : uint8_t { to_acceptor, to_dialer, between };
-constexpr uint8_t kWays = 3;
+enum class Way : uint8_t { to_acceptor, to_dialer, between, between_encrypted };
+constexpr uint8_t kWays = 4;
 
 JobKey key() {
   JobKey key;
@@ -19,7 +19,9 @@ JobKey key() {
   return key;
 }
 
-Handshake side(Role role) { return Handshake(role, key(), {"data", role == Role::dialer, 5}); }
+Handshake side(Role role, Encryption encryption = Encryption::off) {
+  return Handshake(role, key(), {"data", role == Role::dialer, 5, encryption});
+}
 
 void talk_alone(Role role, Input input) {
   Handshake honest = side(role);
@@ -41,9 +43,9 @@ void alter(ByteVector& message, Input& input) {
   }
 }
 
-void talk_through_another(Input input) {
-  Handshake dialer = side(Role::dialer);
-  Handshake acceptor = side(Role::acceptor);
+void talk_through_another(Input input, Encryption encryption) {
+  Handshake dialer = side(Role::dialer, encryption);
+  Handshake acceptor = side(Role::acceptor, Encryption::as_dialed);
   ByteVector message = dialer.start();
   bool altered = false;
   const bool both = accepted([&] {
@@ -67,7 +69,9 @@ void take(ConstBytes bytes) {
     case Way::to_dialer:
       return talk_alone(Role::dialer, input);
     case Way::between:
-      return talk_through_another(input);
+      return talk_through_another(input, Encryption::off);
+    case Way::between_encrypted:
+      return talk_through_another(input, Encryption::on);
   }
 }
 
@@ -85,14 +89,14 @@ ByteVector alone(Way way, Role other) {
 }
 
 std::vector<ByteVector> samples() {
-  const auto between = [](std::string_view changes) {
+  const auto between = [](std::string_view changes, Way way = Way::between) {
     Writer out;
-    out.put(Way::between);
+    out.put(way);
     out.put_bytes(as_bytes(changes));
     return out.take();
   };
   return {alone(Way::to_acceptor, Role::dialer), alone(Way::to_dialer, Role::acceptor), between(""),
-          between({"\0\0\1\24\1", 5})};
+          between({"\0\0\1\24\1", 5}), between("", Way::between_encrypted)};
 }
 
 }  // namespace

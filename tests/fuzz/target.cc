@@ -9,7 +9,7 @@
 namespace hvd::fuzz {
 
 std::span<const Target> targets() {
-  static const std::array all = {agent, agreement, frames, handshake, rendezvous, store};
+  static const std::array all = {agent, agreement, frames, handshake, records, rendezvous, store};
   return all;
 }
 

@@ -47,7 +47,7 @@ GPU_HALF = tuple(
         "stand_in_device",
     )
 )
-FUZZ_TARGETS = ("agent", "agreement", "frames", "handshake", "rendezvous", "store")
+FUZZ_TARGETS = ("agent", "agreement", "frames", "handshake", "records", "rendezvous", "store")
 
 
 @dataclass

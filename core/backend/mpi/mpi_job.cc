@@ -27,6 +27,10 @@ void reduce(void* target, const void* other, size_t elements, int dtype, int op)
 }
 
 void check_knobs(const Knobs& knobs) {
+  if (knobs.encrypt)
+    refuse(
+        "it cannot be combined with HOROVOD_TLS=1, because MPI does not encrypt; unset one of the "
+        "two variables");
   if (!knobs.deterministic) return;
   refuse(
       "it cannot be combined with HOROVOD_DETERMINISTIC=1, because MPI chooses the order of "

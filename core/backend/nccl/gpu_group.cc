@@ -76,7 +76,7 @@ bool GpuGroup::take_decision() {
 }
 
 bool GpuGroup::decide_by_cards() {
-  Decision made = decide(cards_, ranks_, options_.choice);
+  Decision made = decide(cards_, ranks_, {options_.choice, options_.encrypt});
   if (!made.error.empty()) fail(Code::invalid_argument, made.error);
   if (!made.is_final) return false;
   decision_ = std::move(made);

@@ -19,6 +19,7 @@ namespace hvd::nccl {
 /// The settings of the backend.
 struct NcclOptions {
   GpuOperationsChoice choice = GpuOperationsChoice::automatic;
+  bool encrypt = false;  ///< what leaves a host is encrypted
   bool async_completion = true;
   std::chrono::nanoseconds connect_timeout{};
   device::NcclPlaces places{};

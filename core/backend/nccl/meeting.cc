@@ -31,10 +31,12 @@ std::string shared_gpus(std::span<const Card> cards, const std::vector<int>& ran
   return device::shared_gpu_text(gpus);
 }
 
+constexpr const char* kNotEncrypted =
+    "unset HOROVOD_TLS to let NCCL, which does not encrypt, send GPU tensors to other hosts";
+
 }  // namespace
 
-Decision decide(std::span<const Card> cards, const std::vector<int>& ranks,
-                GpuOperationsChoice choice) {
+Decision decide(std::span<const Card> cards, const std::vector<int>& ranks, DecisionRules rules) {
   const auto without_gpu = [](const Card& card) { return card.has_gpu == 0; };
   if (std::ranges::any_of(cards, without_gpu)) return {.is_final = false};
   std::vector<device::RankNccl> versions;
@@ -45,10 +47,13 @@ Decision decide(std::span<const Card> cards, const std::vector<int>& ranks,
   if (!differing.empty() && !lacking) return {.error = differing};
   const std::string sharing =
       std::ranges::all_of(cards, may_share) ? "" : shared_gpus(cards, ranks);
-  const std::string why = lacking ? differing : sharing;
+  const bool crosses = rules.encrypt && !std::ranges::all_of(cards, [&](const Card& card) {
+                         return card.host.get() == cards.front().host.get();
+                       });
+  const std::string why = lacking ? differing : crosses ? kNotEncrypted : sharing;
   const bool is_missing = lacking && why.empty();  // on all ranks, and each has said so
   if (why.empty() && !is_missing) return {.by_nccl = true};
-  if (choice == GpuOperationsChoice::nccl && !is_missing) return {.error = why};
+  if (rules.choice == GpuOperationsChoice::nccl && !is_missing) return {.error = why};
   return {.may_share_memory = are_on_one_host(cards), .why = why};
 }
 

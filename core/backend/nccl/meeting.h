@@ -47,8 +47,13 @@ struct Decision {
   std::string error{};            ///< why the job cannot go on
 };
 
-/// `cards` [size], of the global `ranks`. `choice`: automatic or nccl.
-Decision decide(std::span<const Card> cards, const std::vector<int>& ranks,
-                GpuOperationsChoice choice);
+/// What the ranks of a job have agreed on.
+struct DecisionRules {
+  GpuOperationsChoice choice = GpuOperationsChoice::automatic;  ///< or nccl
+  bool encrypt = false;  ///< what leaves a host is encrypted, which NCCL cannot do
+};
+
+/// `cards` [size], of the global `ranks`.
+Decision decide(std::span<const Card> cards, const std::vector<int>& ranks, DecisionRules rules);
 
 }  // namespace hvd::nccl

@@ -23,7 +23,7 @@ class Meeting : public ::testing::Test {
     }
   }
   Decision decide(GpuOperationsChoice choice = GpuOperationsChoice::automatic) const {
-    return nccl::decide(cards_, {4, 5, 6}, choice);
+    return nccl::decide(cards_, {4, 5, 6}, {choice});
   }
 
   std::vector<Card> cards_ = std::vector<Card>(3);
@@ -80,6 +80,17 @@ TEST_F(Meeting, RanksOnOneGpuDoNotUseNcclUnlessItAllowsThat) {
   EXPECT_THAT(decide().why, HasSubstr("use instances (MIG) of one GPU"));
 }
 
+TEST_F(Meeting, NcclDoesNotSendToOtherHostsWhatMustBeEncrypted) {
+  const auto encrypting = [&](GpuOperationsChoice choice) {
+    return nccl::decide(cards_, {4, 5, 6}, {.choice = choice, .encrypt = true});
+  };
+  EXPECT_TRUE(encrypting(GpuOperationsChoice::automatic).by_nccl) << "all are on one host";
+  cards_[2].host.set("here");
+  EXPECT_FALSE(encrypting(GpuOperationsChoice::automatic).by_nccl);
+  EXPECT_THAT(encrypting(GpuOperationsChoice::automatic).why, HasSubstr("unset HOROVOD_TLS"));
+  EXPECT_THAT(encrypting(GpuOperationsChoice::nccl).error, HasSubstr("unset HOROVOD_TLS"));
+}
+
 TEST_F(Meeting, RanksWithoutNcclMayShareMemoryIfAllAreOnOneHost) {
   EXPECT_FALSE(decide().may_share_memory) << "they use NCCL";
   cards_[1].nccl_version = 0;
@@ -88,8 +99,7 @@ TEST_F(Meeting, RanksWithoutNcclMayShareMemoryIfAllAreOnOneHost) {
   EXPECT_FALSE(decide().may_share_memory);
   cards_.resize(1);
   cards_[0].nccl_version = 0;
-  EXPECT_FALSE(nccl::decide(cards_, {4}, GpuOperationsChoice::automatic).may_share_memory)
-      << "there is nothing to share";
+  EXPECT_FALSE(nccl::decide(cards_, {4}, {}).may_share_memory) << "there is nothing to share";
 }
 
 }  // namespace

@@ -1,0 +1,119 @@
+#include "core/transport/record_cipher.h"
+
+#include <sodium.h>
+
+#include <cstring>
+
+#include "core/base/assert.h"
+#include "core/base/error.h"
+#include "core/transport/digest.h"
+
+namespace hvd {
+namespace {
+
+static_assert(sizeof(PublicKey) == crypto_scalarmult_BYTES);
+static_assert(sizeof(SecretBytes) == crypto_scalarmult_SCALARBYTES);
+static_assert(sizeof(SecretBytes) == crypto_aead_aes256gcm_KEYBYTES);
+static_assert(sizeof(SecretBytes) == crypto_aead_chacha20poly1305_ietf_KEYBYTES);
+static_assert(RecordCipher::kTagBytes == crypto_aead_aes256gcm_ABYTES);
+static_assert(RecordCipher::kTagBytes == crypto_aead_chacha20poly1305_ietf_ABYTES);
+
+const unsigned char* sodium_in(ConstBytes bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+unsigned char* sodium_out(MutableBytes bytes) {
+  return reinterpret_cast<unsigned char*>(bytes.data());
+}
+
+/// 12 bytes: the number of the record, then zeros.
+using Nonce = std::array<std::byte, 12>;
+static_assert(sizeof(Nonce) == crypto_aead_aes256gcm_NPUBBYTES);
+static_assert(sizeof(Nonce) == crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
+
+Nonce nonce_of(uint64_t number) {
+  Nonce nonce{};
+  std::memcpy(nonce.data(), &number, sizeof number);
+  return nonce;
+}
+
+}  // namespace
+
+KeyExchange::KeyExchange() {
+  start_sodium();
+  ::randombytes_buf(secret_.data(), secret_.size());
+  if (::crypto_scalarmult_base(sodium_out(public_), sodium_in(secret_)) != 0)
+    fail(Code::internal, "libsodium could not make a key pair");
+}
+
+KeyExchange::~KeyExchange() { ::sodium_memzero(secret_.data(), secret_.size()); }
+
+SecretBytes KeyExchange::shared_with(const PublicKey& theirs) const {
+  SecretBytes shared;
+  if (::crypto_scalarmult(sodium_out(shared), sodium_in(secret_), sodium_in(theirs)) != 0)
+    fail(Code::unauthorized, "the peer of a new connection sent an invalid public key");
+  return shared;
+}
+
+bool has_fast_aes() {
+  start_sodium();
+  return ::crypto_aead_aes256gcm_is_available() == 1;
+}
+
+/// The expanded key of AES.
+struct RecordCipher::State {
+  crypto_aead_aes256gcm_state aes;
+};
+
+RecordCipher::RecordCipher(Cipher cipher, const SecretBytes& key, uint64_t records_per_key)
+    : cipher_(cipher), records_per_key_(records_per_key), key_(key) {
+  start_sodium();
+  if (cipher_ != Cipher::aes256_gcm) return;
+  HVD_ASSERT(has_fast_aes());
+  state_ = std::make_unique<State>();
+  ::crypto_aead_aes256gcm_beforenm(&state_->aes, sodium_in(key_));
+}
+
+RecordCipher::~RecordCipher() {
+  ::sodium_memzero(key_.data(), key_.size());
+  if (state_) ::sodium_memzero(state_.get(), sizeof *state_);
+}
+
+/// Replaces the key if it has served for long enough. The old key does not follow from the new one.
+void RecordCipher::start_record() {
+  if (number_ == 0 || number_ % records_per_key_ != 0) return;
+  key_ = hmac_sha256(key_, as_bytes("horovod next key"));
+  if (state_) ::crypto_aead_aes256gcm_beforenm(&state_->aes, sodium_in(key_));
+}
+
+void RecordCipher::seal(ConstBytes plain, ConstBytes header, MutableBytes out) {
+  HVD_ASSERT(out.size() == plain.size() + kTagBytes);
+  start_record();
+  const Nonce nonce = nonce_of(number_++);
+  if (cipher_ == Cipher::aes256_gcm) {
+    ::crypto_aead_aes256gcm_encrypt_afternm(sodium_out(out), nullptr, sodium_in(plain),
+                                            plain.size(), sodium_in(header), header.size(), nullptr,
+                                            sodium_in(nonce), &state_->aes);
+    return;
+  }
+  ::crypto_aead_chacha20poly1305_ietf_encrypt(sodium_out(out), nullptr, sodium_in(plain),
+                                              plain.size(), sodium_in(header), header.size(),
+                                              nullptr, sodium_in(nonce), sodium_in(key_));
+}
+
+bool RecordCipher::open(ConstBytes sealed, ConstBytes header, MutableBytes out) {
+  HVD_ASSERT(sealed.size() == out.size() + kTagBytes);
+  if (failed_) return false;
+  start_record();
+  const Nonce nonce = nonce_of(number_++);
+  const int result = cipher_ == Cipher::aes256_gcm
+                         ? ::crypto_aead_aes256gcm_decrypt_afternm(
+                               sodium_out(out), nullptr, nullptr, sodium_in(sealed), sealed.size(),
+                               sodium_in(header), header.size(), sodium_in(nonce), &state_->aes)
+                         : ::crypto_aead_chacha20poly1305_ietf_decrypt(
+                               sodium_out(out), nullptr, nullptr, sodium_in(sealed), sealed.size(),
+                               sodium_in(header), header.size(), sodium_in(nonce), sodium_in(key_));
+  failed_ = result != 0;
+  return !failed_;
+}
+
+}  // namespace hvd

@@ -1,0 +1,93 @@
+"""What an attacker between two ranks sees and does, on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+_ALL_PROTOCOLS = 3  # ETH_P_ALL
+_ROOM = 64 << 20
+_SO_RCVBUFFORCE = 33
+
+
+@contextlib.contextmanager
+def sniffed(*marks: bytes) -> Iterator[set[bytes]]:
+    """Those of `marks` that are in a packet on the loopback interface meanwhile."""
+    try:
+        tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+    except PermissionError:
+        pytest.skip("only root can see packets")
+    tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM)
+    tap.bind(("lo", 0))
+    tap.settimeout(0.1)
+    seen: set[bytes] = set()
+    ended = threading.Event()
+
+    def listen() -> None:
+        while True:
+            try:
+                packet = tap.recv(1 << 17)
+            except TimeoutError:
+                if ended.is_set():
+                    return
+                continue
+            seen.update(mark for mark in marks if mark in packet)
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+        tap.close()
+
+
+@dataclass
+class Proxy:
+    """Passes connections on to a port, and flips a bit of what comes back from it."""
+
+    port: int  #: of the server
+    place: int  #: of the byte, in what the server sends on a connection
+    flipped: bool = False
+    _listener: socket.socket = field(
+        default_factory=lambda: socket.create_server(("127.0.0.1", 0)), init=False
+    )
+
+    @property
+    def own_port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def serve(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        passed = 0
+        server = socket.create_connection(("127.0.0.1", self.port))
+        with client, server, contextlib.suppress(OSError):
+            while True:
+                for source in select.select([client, server], [], [])[0]:
+                    data = bytearray(source.recv(1 << 16))
+                    if not data:
+                        return
+                    if source is server:
+                        self._flip(data, self.place - passed)
+                        passed += len(data)
+                    (client if source is server else server).sendall(data)
+
+    def _flip(self, data: bytearray, place: int) -> None:
+        if 0 <= place < len(data):
+            data[place] ^= 1
+            self.flipped = True
