@@ -41,7 +41,8 @@ DumpPart::DumpPart(const Job& job, const Assignment& assignment, Links& links, O
       listener_(try_listen_unix(dump_socket_of(getpid()))) {}
 
 void DumpPart::take_visitors(TimePoint now) {
-  while (listener_ && visitors_.size() < kMaxVisitors) {
+  for (size_t taken = 0; listener_ && taken < kMaxVisitors; ++taken) {
+    if (visitors_.size() == kMaxVisitors) return;
     Visitor visitor = accept_visitor(listener_);
     if (!visitor.socket) return;
     if (!visitor.is_of_this_user()) continue;

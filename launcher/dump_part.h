@@ -33,7 +33,7 @@ class DumpPart {
 
   /// Readable if someone connects; -1: there is no socket.
   int fd() const { return listener_.get(); }
-  /// Takes those who have connected. Call it in every turn.
+  /// Takes those who have connected, a bounded number. Call it in every turn.
   void take_visitors(TimePoint now);
   /// Writes the dump to standard error when it is complete.
   void show(TimePoint now);

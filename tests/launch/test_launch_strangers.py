@@ -1,0 +1,126 @@
+"""Strangers at the ports of ranks that are about to connect to each other: thousands that say
+nothing, and some of each kind that says something wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from launcher import Jobs, ended, proc_number, wait_until, without_sanitizer
+from test_launch_attack import many_descriptors, stranger
+
+pytest.importorskip("horovod._core")
+
+#: Per port: more than are listened to at one time, and less than its queue holds.
+HALF_OPEN, SPEAKING = 1900, 100
+START_SECONDS = "40"
+RANK = """
+import os, time
+import horovod._core as core
+
+rank = os.environ["HOROVOD_RANK"]
+with open(f"pid.{rank}.part", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(f"pid.{rank}.part", f"pid.{rank}")
+while rank != "0" and not os.path.exists("go"):
+    time.sleep(0.01)
+core.init()
+print("met", core.world().size, flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.01)
+core.shutdown()
+"""
+
+
+def challenge() -> bytes:
+    return struct.pack("<IBBH", 0x4A445648, 2, 0, 0) + os.urandom(32)
+
+
+def proof(key: bytes) -> bytes:
+    """Of the form that it should have; as from another connection or another job."""
+    claim = struct.pack("<16sII", b"data", 1, 1)
+    return claim + hmac.digest(key, claim, hashlib.sha256)
+
+
+#: What a stranger says as soon as it is connected.
+WORDS: dict[str, Callable[[], bytes]] = {
+    "garbage": lambda: os.urandom(1 << 16),
+    "oversized": lambda: challenge() + os.urandom(1 << 16),
+    "truncated": lambda: challenge()[:39],
+    "another job": lambda: challenge() + proof(os.urandom(32)),
+}
+
+
+def ports_of(pid: int) -> list[int]:
+    """At which the process listens."""
+    listening = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                listening[fields[9]] = int(fields[1].rpartition(":")[2], 16)
+    ports = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            inode = os.readlink(entry).removeprefix("socket:[").removesuffix("]")
+            if inode in listening:
+                ports.append(listening[inode])
+    return sorted(ports)
+
+
+def descriptors(pid: int) -> int:
+    with suppress(OSError):
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return 0
+
+
+def crowd(strangers: ExitStack, port: int) -> None:
+    """Thousands that are silent, and then all others, in front of any rank."""
+    for _ in range(HALF_OPEN):
+        strangers.enter_context(stranger(port))
+    for say in WORDS.values():
+        for _ in range(SPEAKING // len(WORDS)):
+            speaking = strangers.enter_context(socket.create_connection(("127.0.0.1", port), 30))
+            with suppress(OSError):
+                speaking.sendall(say())
+
+
+@without_sanitizer
+def test_strangers_at_the_ports_of_a_rank_do_not_keep_the_others_out(jobs: Jobs) -> None:
+    (jobs.folder / "rank.py").write_text(RANK)
+    words = ["-np", "3", "--start-timeout", START_SECONDS, sys.executable, "rank.py"]
+    process = jobs.start(*words, env={"HOROVOD_TRANSPORT": "tcp"})
+    file = jobs.folder / "pid.0"
+    wait_until(file.exists, "rank 0")
+    rank_0 = int(file.read_text())
+    wait_until(lambda: len(ports_of(rank_0)) == 2, "the ports of rank 0")
+    before = proc_number(rank_0, "status", "VmRSS")
+    most = 0
+    with many_descriptors(2 * (HALF_OPEN + SPEAKING) + 200), ExitStack() as strangers:
+        for port in ports_of(rank_0):
+            crowd(strangers, port)
+        (jobs.folder / "go").touch()
+
+        def have_met() -> bool:
+            nonlocal most
+            most = max(most, descriptors(rank_0))
+            return not ports_of(rank_0)  # all are connected, or rank 0 has ended
+
+        wait_until(have_met, "the ranks to meet")
+        grown = proc_number(rank_0, "status", "VmHWM") - before
+        (jobs.folder / "end").touch()
+        result = ended(process)
+    assert result.code == 0, result.err
+    assert sorted(result.out_lines) == [f"[{rank}]<stdout>:met 3" for rank in range(3)]
+    # One line per port, and no more descriptors than the limit of one port and those of the job.
+    assert 1 <= result.err.count("a port of this job was refused") <= 2, result.err
+    assert most < 1024 + 64, most
+    assert grown < 64 << 10, grown
