@@ -61,6 +61,7 @@ STEPS = (
     step(300, "step", "--np", "4", "--seconds", "0.2", "--networks", "BERT-large"),
     step(330, "half", *TCP, "--np", "2", store="half-tcp"),
     step(700, "half", *TCP, "--np", "4", store="half-tcp"),
+    step(60, "encrypt"),
     step(45, "faults"),
     step(1500, "recovery"),
     step(1400, "start"),

@@ -70,6 +70,12 @@ SECTIONS = {
         "bound is the time of one plain connection over the same link: at most 95.6 % of the rate, "
         "because a packet of 1514 bytes carries 1448 bytes.",
     ),
+    "encrypt": Section(
+        BLOCKING,
+        "Encrypted connections",
+        "An allreduce over TCP on loopback, with `--encrypt` and without, where ciphers share the "
+        "cores with everything else.",
+    ),
     "start": Section(
         LAUNCHER,
         "Start-up",
@@ -105,7 +111,7 @@ HEADLINES = (
 )
 
 #: Benches whose tables are in the report, since the overview omits them: they have no peer.
-WHOLE = ("faults", "recovery")
+WHOLE = ("encrypt", "faults", "recovery")
 
 #: The pictures of the report: bench, first transport of the picture, kind and type.
 SHOWN = frozenset(

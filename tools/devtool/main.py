@@ -29,6 +29,7 @@ usage: ./dev COMMAND
   bench train             training to the same loss, compared with DDP
   bench overhead          cost of the optimizer with one process, and of the smallest allreduce
   bench start             start-up time and memory of horovodrun, mpirun and torchrun
+  bench encrypt           cost of encrypted connections: allreduce over TCP with and without
   bench faults            time from kill -9 during an allreduce to the error on survivors
   bench recovery          time from kill -9 in an elastic job to the next commit
   bench kernel            reduction on one core, by type and size; a minimal allreduce
