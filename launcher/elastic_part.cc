@@ -39,6 +39,8 @@ std::vector<Event> ElasticPart::take_requests() {
   std::vector<Event> events;
   for (const WorkerId& worker : desk_.take_requests())
     events.emplace_back(elastic::WorkerAsks{worker});
+  for (const WorkerId& worker : desk_.take_departures())
+    events.emplace_back(elastic::WorkerLeaves{worker});
   return events;
 }
 

@@ -26,7 +26,7 @@ class ElasticPart {
   ElasticPart(Job& job, StoreServer& store, Links& links, Output& output, LaunchEvents& events,
               Address store_address, const ProcessDefaults& defaults);
 
-  /// Returns the requests of workers since the last call.
+  /// Returns what workers have said since the last call: that they are ready, or leave.
   std::vector<Event> take_requests();
   /// Runs the discovery script when it is due, and adds the hosts that it prints to the job.
   /// Returns the hosts that are ready, if they have changed. Call it after each event.

@@ -62,6 +62,7 @@ void add_elastic(nb::module_& m) {
   m.def("await_place", &await_place);
   m.def("place", &place);
   m.def("pending_update", &pending_update);
+  m.def("leave_job", [] { check(without_gil(hvd_leave_job)); });
 }
 
 }  // namespace hvd::python

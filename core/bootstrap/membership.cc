@@ -80,6 +80,11 @@ bool Membership::await_place(Duration timeout) {
   return true;
 }
 
+void Membership::leave() {
+  const std::lock_guard lock(mutex_);
+  store().set(elastic_leaves_key(worker_), {});
+}
+
 std::optional<ElasticUpdate> Membership::pending_update() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !request_.empty()) return std::nullopt;  // the next place knows what is new

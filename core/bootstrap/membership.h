@@ -1,6 +1,7 @@
 // The membership of this process in an elastic job: it asks the launcher for its place in the next
-// generation, and reads what the launcher announces. It has a connection of its own to the
-// launcher's Store, which outlives the generations (core/transport/elastic_messages.h).
+// generation, reads what the launcher announces, and says that it leaves. It has a connection of
+// its own to the launcher's Store, which outlives the generations
+// (core/transport/elastic_messages.h).
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,10 @@ class Membership {
   /// Throws Error{shut_down} with the reason if the launcher does not want this worker any more,
   /// Error{peer_lost}.
   bool await_place(Duration timeout);
+
+  /// Says that this process leaves the job for good. Returns when the launcher knows it. Throws
+  /// Error{peer_lost} if the launcher is lost, Error{timed_out}.
+  void leave();
 
   /// Takes all announcements so far and returns their union; none: nothing new. Blocks only for the
   /// first connection to the launcher. Throws Error{peer_lost}.

@@ -40,6 +40,10 @@ class Launcher {
             {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1"},
             {"HOROVOD_GLOO_RENDEZVOUS_PORT", std::to_string(server_.port())}};
   }
+  bool knows_that_it_leaves() {
+    const std::lock_guard lock(mutex_);
+    return server_.peek(elastic_leaves_key({0, 1, 0})).has_value();
+  }
   /// The answer to every request of the worker.
   void answer(const Place& place) {
     const std::lock_guard lock(mutex_);
@@ -153,12 +157,21 @@ TEST(Membership, AnnouncementsAreTakenOnce) {
   EXPECT_EQ(next_update(membership), (ElasticUpdate{.removed = true, .timestamp = 3}));
 }
 
+TEST(Membership, TheLauncherKnowsWhoLeaves) {
+  Launcher launcher;
+  Membership membership(launcher.environment());
+  EXPECT_FALSE(launcher.knows_that_it_leaves());
+  membership.leave();
+  EXPECT_TRUE(launcher.knows_that_it_leaves());
+}
+
 TEST(Membership, TheLauncherMayBeLost) {
   std::optional<Launcher> launcher(std::in_place);
   Membership membership(launcher->environment());
   EXPECT_FALSE(membership.await_place(1ms));
   launcher.reset();
   EXPECT_THROW(membership.await_place(10s), Error);
+  EXPECT_THROW(membership.leave(), Error);
 }
 
 }  // namespace

@@ -70,6 +70,10 @@ hvd_status hvd_get_place(int64_t* generation, const char** variables) {
   });
 }
 
+hvd_status hvd_leave_job(void) {
+  return guarded([] { required()->leave(); });
+}
+
 hvd_status hvd_pending_update(hvd_elastic_update* update, bool* pending) {
   return guarded([&] {
     const auto found = required()->pending_update();

@@ -16,6 +16,10 @@ std::string elastic_asks_key(const WorkerId& worker) {
   return fmt::format("{}{}", kElasticAsks, to_text(worker));
 }
 
+std::string elastic_leaves_key(const WorkerId& worker) {
+  return fmt::format("{}{}", kElasticLeaves, to_text(worker));
+}
+
 std::string elastic_place_key(const WorkerId& worker, const std::string& request) {
   return fmt::format("elastic/place/{}/{}", to_text(worker), request);
 }

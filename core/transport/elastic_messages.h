@@ -3,7 +3,8 @@
 //
 // A worker that wants a place in the next generation sets elastic_asks_key() to a request, a text
 // that it uses only once, and waits for elastic_place_key(). The launcher answers with a Place.
-// Announcements are numbered: the worker waits for the first one after its Place.
+// Announcements are numbered: the worker waits for the first one after its Place. A worker that
+// leaves the job sets elastic_leaves_key() before it ends.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,9 @@
 namespace hvd {
 
 inline constexpr std::string_view kElasticAsks = "elastic/asks/";
+inline constexpr std::string_view kElasticLeaves = "elastic/leaves/";
 std::string elastic_asks_key(const WorkerId& worker);
+std::string elastic_leaves_key(const WorkerId& worker);
 std::string elastic_place_key(const WorkerId& worker, const std::string& request);
 /// `number`: from 1.
 std::string elastic_news_key(uint64_t number);

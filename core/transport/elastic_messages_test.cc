@@ -37,6 +37,7 @@ TEST(ElasticMessages, RefuseOtherBytes) {
 TEST(ElasticMessages, HaveKeysOfTheirOwn) {
   const WorkerId worker{.host = 1, .slot = 2, .incarnation = 0};
   EXPECT_EQ(elastic_asks_key(worker), "elastic/asks/1/2/0");
+  EXPECT_EQ(elastic_leaves_key(worker), "elastic/leaves/1/2/0");
   EXPECT_EQ(elastic_place_key(worker, "8-1"), "elastic/place/1/2/0/8-1");
   EXPECT_EQ(elastic_news_key(1), "elastic/news/1");
 }

@@ -164,6 +164,12 @@ typedef struct {
  * block, except for the first connection to the launcher. */
 HVD_API hvd_status hvd_pending_update(hvd_elastic_update* update, bool* pending);
 
+/* Tells the launcher that this process leaves the job for good: the others begin their next
+ * generation without it, and do not wait for its end. Call it when all ranks have what they need of
+ * this one, such as after a commit. The process should then end. Returns HVD_INVALID_ARGUMENT
+ * outside of elastic jobs, HVD_PEER_LOST if the launcher is lost. */
+HVD_API hvd_status hvd_leave_job(void);
+
 typedef struct {
   int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
   bool homogeneous;    /* every host has the same number of ranks */

@@ -9,10 +9,11 @@
 namespace hvd::launcher {
 namespace {
 
-/// Reported causes are processed before exits. A death by signal is processed before an exit with a
-/// code: the first often causes the second, and both may be seen at once.
+/// What workers say before they end is processed before exits. A death by signal is processed
+/// before an exit with a code: the first often causes the second, and both may be seen at once.
 int weight(const Event& event) {
   if (std::holds_alternative<WorkerEnds>(event)) return 0;
+  if (std::holds_alternative<elastic::WorkerLeaves>(event)) return 0;
   if (const auto* exited = std::get_if<WorkerExited>(&event))
     return exited->status.signal != 0 ? 1 : 2;
   if (std::holds_alternative<HostLost>(event)) return 1;
@@ -115,6 +116,13 @@ void Driver::take(TimePoint now, const HostLost& event) {
   if (lost.first && phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
   judge(now);
   leave(now, event.host);
+}
+
+/// Its exit code does not count, except for that of the job, if all workers leave.
+void Driver::take(TimePoint now, const elastic::WorkerLeaves& event) {
+  if (goes_on() && is_running(event.worker))
+    last_failure_ = ExitStatus{.signal = SIGTERM}.shell_code();
+  decide(now, event);
 }
 
 /// Its workers end.

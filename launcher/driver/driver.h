@@ -65,8 +65,9 @@ struct HostLost {
   std::string why;
   int exit_code = 1;
 };
-using Event = std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost,
-                           elastic::HostsFound, elastic::WorkerAsks, elastic::TimePassed>;
+using Event =
+    std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost, elastic::HostsFound,
+                 elastic::WorkerAsks, elastic::WorkerLeaves, elastic::TimePassed>;
 
 // ---- Actions ----
 /// `first`: the failure that the job ends with. `consequence`: the worker reported that it ended
@@ -191,6 +192,7 @@ class Driver {
   void take(TimePoint now, const HostLost& event);
   void take(TimePoint now, const elastic::HostsFound& event) { decide(now, event); }
   void take(TimePoint now, const elastic::WorkerAsks& event) { decide(now, event); }
+  void take(TimePoint now, const elastic::WorkerLeaves& event);
   void take(TimePoint now, const elastic::TimePassed& event) { decide(now, event); }
   AnnounceHost lost_with(const HostLost& event);
   std::vector<Action> decided(TimePoint now, const elastic::Event& event);

@@ -357,6 +357,22 @@ TEST_F(ElasticDriverTest, ALostWorkerIsAnnouncedAndReplaced) {
   EXPECT_EQ(driver.deadline(), std::nullopt);
 }
 
+TEST_F(ElasticDriverTest, TheExitOfAWorkerThatLeftIsNoLoss) {
+  const std::string why = "rank 1 in slot 1 of a leaves at a commit";
+  EXPECT_THAT(on({WorkerExited{at(1), {.code = 143}}, elastic::WorkerLeaves{at(1)}}),
+              ElementsAre(elastic::Say{why + "; the job goes on without it"},
+                          elastic::Dismiss{at(1), why, false}, elastic::Abandon{0, why},
+                          elastic::StartWorker{kSecond}));
+}
+
+TEST_F(ElasticDriverTest, AJobWhoseWorkersAllLeaveEndsWithTheCodeOfSigterm) {
+  on({elastic::WorkerLeaves{at(0)}, elastic::WorkerLeaves{at(1)}, elastic::WorkerLeaves{at(2)}});
+  EXPECT_EQ(driver.deadline(), std::nullopt) << "they may take their time";
+  on({WorkerExited{at(1), {.code = 143}}, WorkerExited{at(2), {.code = 143}}});
+  const auto actions = on({WorkerExited{at(0), {.code = 143}}, NothingLeft{}});
+  EXPECT_THAT(actions, ::testing::Contains(Action{Finish{143}}));
+}
+
 TEST_F(ElasticDriverTest, WhatFollowsFromALossIsNotHeldBack) {
   EXPECT_THAT(on({WorkerEnds{at(0), at(1), "lost"}}), IsEmpty());
 }

@@ -28,6 +28,16 @@ std::vector<WorkerId> Desk::take_requests() {
   return asking;
 }
 
+std::vector<WorkerId> Desk::take_departures() {
+  std::vector<WorkerId> leaving;
+  for (const auto& [key, value] : store_.matching(kElasticLeaves)) {
+    store_.forget(key);
+    if (const auto worker = worker_from(std::string_view(key).substr(kElasticLeaves.size())))
+      leaving.push_back(*worker);
+  }
+  return leaving;
+}
+
 void Desk::give_place(const WorkerId& worker, const Environment& variables) {
   answer(worker, clients_[worker], {.news = next_news_, .variables = variables});
 }

@@ -23,6 +23,8 @@ class Desk {
 
   /// Returns the workers that have asked since the last call. Those that were refused are answered.
   std::vector<WorkerId> take_requests();
+  /// Returns the workers that have said since the last call that they leave.
+  std::vector<WorkerId> take_departures();
   /// Answers the worker, which has asked: `variables` describe its place.
   void give_place(const WorkerId& worker, const Environment& variables);
   /// Answers the worker now, if it has asked, and whenever it asks again.

@@ -45,6 +45,15 @@ TEST_F(DeskTest, WhatIsNoRequestIsIgnored) {
   EXPECT_THAT(desk.take_requests(), IsEmpty());
 }
 
+TEST_F(DeskTest, ADepartureIsTakenOnce) {
+  EXPECT_THAT(desk.take_departures(), IsEmpty());
+  store.set(elastic_leaves_key(kTwo), {});
+  store.set("elastic/leaves/nobody", {});
+  EXPECT_THAT(desk.take_departures(), ElementsAre(kTwo));
+  EXPECT_THAT(desk.take_departures(), IsEmpty());
+  EXPECT_THAT(store.matching(kElasticLeaves), IsEmpty());
+}
+
 TEST_F(DeskTest, AnAnswerReplacesTheOneBefore) {
   ask(kOne, "8-1");
   desk.take_requests();

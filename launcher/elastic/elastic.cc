@@ -71,6 +71,7 @@ class Making {
   void take(const WorkerEnded& event) {
     const auto found = state_.workers.find(event.worker);
     state_.dismissed.erase(event.worker);
+    state_.leaving.erase(event.worker);
     const bool by_us = state_.killed.erase(event.worker) == 1;
     if (found == state_.workers.end()) return;
     const bool member = is_member(found->second);
@@ -87,6 +88,7 @@ class Making {
     });
     std::erase_if(state_.workers, [&](const auto& entry) { return is_there(entry.first); });
     std::erase_if(state_.dismissed, is_there);
+    std::erase_if(state_.leaving, is_there);
     Host* const host = find(event.host);
     if (host == nullptr) return;
     host->now.slots = 0;
@@ -138,17 +140,32 @@ class Making {
     actions_.push_back(Kill{event.worker});
   }
 
+  /// Counts as a failure of its host, since the host may be about to go.
+  void take(const WorkerLeaves& event) {
+    const auto found = state_.workers.find(event.worker);
+    if (found == state_.workers.end() || !is_member(found->second)) return;
+    state_.leaving.insert(event.worker);
+    give_up(event.worker, fmt::format("{} leaves at a commit", name_of(event.worker)));
+  }
+
   void take(const TimePassed&) {}
 
   void go_on() {
     end_cooldowns();
     give_up_silent_members();
-    if (members() == 0) return end("no worker is left that has the state of the job");
+    if (members() == 0) return end_when_all_have_left();
     start_workers();
     if (count(Standing::running) == 0) begin_generation();
     if (!state_.over) tell();
     if (!state_.over) look_for_shortage();
     if (!state_.over && state_.settings.kill_every) kill_in_time();
+  }
+
+  /// Those that leave may still do something when they end. The end of the job would stop them.
+  void end_when_all_have_left() {
+    if (state_.leaving.empty()) return end("no worker is left that has the state of the job");
+    state_.short_since.reset();
+    state_.kill_at.reset();
   }
 
   /// The choice depends only on the seed, the number of the kill and the members that are left.

@@ -6,7 +6,8 @@
 // members ask for places in the next generation: all survivors of a loss at once, otherwise when
 // they commit. A generation begins when all members have asked; one that does not ask in time is
 // given up. It does not wait for new workers, except for the minimum. New workers (newcomers) ask
-// when they initialize. The members are told of them, so that they ask too.
+// when they initialize. The members are told of them, so that they ask too. A member that leaves
+// says so before it ends, and the others do not wait for its end.
 #pragma once
 
 #include <chrono>
@@ -81,8 +82,13 @@ struct WorkerSilent {
   WorkerId worker;
   std::string why;
 };
+/// The worker has left its generation for good, and will end by itself.
+struct WorkerLeaves {
+  WorkerId worker;
+};
 struct TimePassed {};
-using Event = std::variant<WorkerEnded, HostGone, HostsFound, WorkerAsks, WorkerSilent, TimePassed>;
+using Event = std::variant<WorkerEnded, HostGone, HostsFound, WorkerAsks, WorkerSilent,
+                           WorkerLeaves, TimePassed>;
 
 // ---- Actions ----
 struct StartWorker {
@@ -159,13 +165,14 @@ struct State {
   Assignment assignment;                         ///< of the current generation
   std::map<WorkerId, Standing> workers;          ///< that have not ended
   std::set<WorkerId> dismissed;                  ///< the same, without a place
+  std::set<WorkerId> leaving{};                  ///< of these, those that end by themselves
   std::map<std::pair<int, int>, int> started{};  ///< by host and slot: how many workers
   int resets = 0;
   Tell told{};  ///< in this generation
   std::optional<TimePoint> short_since{};
   std::optional<TimePoint> gathering_since{};
   std::optional<TimePoint> asking_since{};  ///< some member
-  std::optional<TimePoint> kill_at{};       ///< when the next worker is killed
+  std::optional<TimePoint> kill_at{};  ///< when the next worker is killed
   int kills = 0;
   std::set<WorkerId> killed{};  ///< and not ended yet: no failures of their hosts
   bool over = false;

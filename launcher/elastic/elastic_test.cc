@@ -1,9 +1,6 @@
-#include "launcher/elastic/elastic.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <random>
+
+#include "launcher/elastic/elastic_testing.h"
 
 namespace hvd::launcher::elastic {
 namespace {
@@ -15,55 +12,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::VariantWith;
-
-constexpr WorkerId a(int slot, int incarnation = 0) { return {0, slot, incarnation}; }
-constexpr WorkerId b(int slot, int incarnation = 0) { return {1, slot, incarnation}; }
-
-/// A job on the hosts a and b under a clock of the test.
-class ElasticTest : public ::testing::Test {
- protected:
-  void start(const Settings& settings, const std::vector<WorkerId>& workers, int slots_a,
-             int slots_b = 0) {
-    hosts = {{0, "a", slots_a}};
-    if (slots_b > 0) hosts.push_back({1, "b", slots_b});
-    state = elastic::begin(settings, hosts, assign_ranks(workers, 0));
-  }
-  std::vector<Action> on(const Event& event) {
-    Decision decision = decide(now, std::move(state), event);
-    state = std::move(decision.state);
-    explanation = std::move(decision.explanation);
-    return std::move(decision.actions);
-  }
-  std::vector<Action> tick() { return on(TimePassed{}); }
-  std::vector<Action> lose(const WorkerId& worker) { return on(WorkerEnded{worker, false}); }
-  std::vector<Action> ask(const WorkerId& worker) { return on(WorkerAsks{worker}); }
-  /// Advances the time to the next deadline.
-  std::vector<Action> wait() {
-    const auto next = deadline(state);
-    EXPECT_TRUE(next);
-    now = next.value_or(now);
-    return tick();
-  }
-  Action abandon(uint32_t generation, const std::string& why) { return Abandon{generation, why}; }
-  std::vector<WorkerId> ranks() const {
-    std::vector<WorkerId> ids;
-    for (const AssignedWorker& worker : state.assignment.workers()) ids.push_back(worker.id);
-    return ids;
-  }
-  static std::string reason(const std::vector<Action>& actions) {
-    for (const Action& action : actions)
-      if (const auto* end = std::get_if<End>(&action)) return end->why;
-    return "";
-  }
-
-  static Settings settings(int min, int target) {
-    return {.min = min, .target = target, .patience = 600s};
-  }
-  std::vector<HostSlots> hosts;
-  State state;
-  TimePoint now{};
-  std::vector<std::string> explanation;
-};
 
 TEST_F(ElasticTest, AHealthyJobNeedsNothing) {
   start(settings(2, 4), {a(0), a(1), b(0), b(1)}, 2, 2);
@@ -355,60 +303,6 @@ TEST_F(ElasticTest, ChaosTellsWhomItKillsAndSparesTheLastRank) {
   EXPECT_THAT(wait(), IsEmpty());
 }
 
-TEST_F(ElasticTest, AMemberThatDoesNotAskIsGivenUp) {
-  Settings with = settings(1, 3);
-  with.survivor = 7s;
-  start(with, {a(0), a(1), b(0)}, 2, 2);
-  lose(a(1));
-  now += 3s;
-  EXPECT_THAT(ask(a(0)), IsEmpty());
-  const auto actions = wait();
-  EXPECT_EQ(now, TimePoint{} + 10s);
-  const std::string why =
-      "rank 2 in slot 0 of b was given up: it did not ask for its next place within 7 s after "
-      "another rank (HOROVOD_SURVIVOR_TIMEOUT)";
-  EXPECT_THAT(actions,
-              ElementsAre(Say{why + "; the job goes on without it"}, Dismiss{b(0), why, false},
-                          abandon(0, why), StartWorker{b(1)}, VariantWith<Begin>(::testing::_)));
-  EXPECT_THAT(ranks(), ElementsAre(a(0)));
-  EXPECT_THAT(ask(b(0)), IsEmpty()) << "it is too late";
-  EXPECT_THAT(lose(b(0)), IsEmpty()) << "its exit status does not count";
-}
-
-TEST_F(ElasticTest, ASilentMemberIsGivenUpAtOnceAndKilled) {
-  start(settings(1, 3), {a(0), a(1), b(0)}, 2, 2);
-  const std::string why = "rank 2 in slot 0 of b was given up: it has sent nothing for 5 s";
-  EXPECT_THAT(on(WorkerSilent{a(0), b(0), "it has sent nothing for 5 s"}),
-              ElementsAre(Say{why + "; the job goes on without it"}, Dismiss{b(0), why, false},
-                          abandon(0, why), Kill{b(0)}, StartWorker{b(1)}));
-  EXPECT_THAT(on(WorkerSilent{a(1), b(0), "it has sent nothing for 5 s"}), IsEmpty());
-  EXPECT_THAT(on(WorkerSilent{b(0), a(0), "it has sent nothing for 5 s"}), IsEmpty())
-      << "it is cut off itself";
-  ask(a(0));
-  EXPECT_THAT(on(WorkerSilent{a(1), a(0), "late"}), IsEmpty()) << "it has asked";
-  EXPECT_THAT(ask(a(1)), ElementsAre(VariantWith<Begin>(::testing::_)));
-}
-
-TEST_F(ElasticTest, ARunningJobGivesUpNobody) {
-  start(settings(1, 2), {a(0), a(1)}, 2);
-  tick();
-  now += 3600s;
-  EXPECT_THAT(tick(), IsEmpty());
-  ask(a(0));
-  now += 29s;
-  EXPECT_THAT(tick(), IsEmpty());
-  EXPECT_THAT(ask(a(1)), ElementsAre(VariantWith<Begin>(::testing::_)));
-  EXPECT_EQ(deadline(state), std::nullopt);
-}
-
-TEST_F(ElasticTest, TheSlotOfAMemberThatWasGivenUpIsUsedWhenItHasEnded) {
-  start(settings(2, 2), {a(0), a(1)}, 2);
-  ask(a(0));
-  EXPECT_THAT(reason(wait()), IsEmpty()) << "its slot may become free";
-  EXPECT_THAT(lose(a(1)), ElementsAre(StartWorker{a(1, 1)}));
-  EXPECT_THAT(ask(a(1, 1)), ElementsAre(VariantWith<Begin>(::testing::_)));
-}
-
 /// Whatever happens: rank 0 has been in the generation before, survivors keep their order, and the
 /// job has at least the minimum and at most the target, until it ends.
 TEST_F(ElasticTest, RandomSequencesKeepThePromises) {
@@ -425,14 +319,17 @@ TEST_F(ElasticTest, RandomSequencesKeepThePromises) {
     tick();
     for (int step = 0; step < 60 && !state.over; ++step) {
       const Assignment before = state.assignment;
-      std::vector<WorkerId> alive;
+      std::vector<WorkerId> alive(state.leaving.begin(), state.leaving.end());
       for (const auto& [worker, standing] : state.workers) alive.push_back(worker);
       const WorkerId worker = alive[static_cast<size_t>(below(static_cast<int>(alive.size())))];
       now += 1s;
       std::vector<Action> actions;
-      switch (below(8)) {
+      switch (below(9)) {
         case 0:
           actions = lose(worker);
+          break;
+        case 8:
+          actions = on(WorkerLeaves{worker});
           break;
         case 1:
           actions = on(HostsFound{{{0, "a", below(3)}, {1, "b", below(3)}, {2, "c", below(3)}}});

@@ -84,6 +84,9 @@ def place() -> tuple[int, str]:
 def pending_update() -> tuple[bool, bool, float] | None:
     """Takes all announcements so far: added, removed, timestamp. None: nothing new."""
 
+def leave_job() -> None:
+    """Tells the launcher that this process leaves the job. The others do not wait for its end."""
+
 def shutdown_at_exit() -> None:
     """Does `shutdown` for a process that is about to exit. Does not wait for an `init` that runs in
     another thread.

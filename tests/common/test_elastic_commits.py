@@ -20,7 +20,7 @@ from horovod.common._departure import EXIT_CODE, Departure
 from horovod.common._elastic_commits import Commits, StateFolder
 from horovod.common._state_files import commits
 from horovod.common.elastic import ObjectState
-from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 EACH_COMMIT = 1e-6  # s
 
@@ -244,6 +244,18 @@ def test_sigterm_between_two_generations_ends_the_process_at_once() -> None:
     with departure.watched(), pytest.raises(SystemExit), departure.between_generations():
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("not reached")
+
+
+def test_a_process_that_leaves_announces_it_if_the_launcher_is_there() -> None:
+    def lost() -> None:
+        raise HorovodInternalError("the launcher is lost")
+
+    announced: list[str] = []
+    for announce in (lambda: announced.append("once"), lost):
+        with pytest.raises(SystemExit) as ended:
+            Departure(announce).leave()
+        assert ended.value.code == EXIT_CODE
+    assert announced == ["once"]
 
 
 def test_a_handler_of_the_script_stays() -> None:

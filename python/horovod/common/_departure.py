@@ -11,8 +11,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
+
+from horovod.common.exceptions import HorovodInternalError
 
 #: As shells report the end by this signal.
 EXIT_CODE = 128 + signal.SIGTERM
@@ -23,10 +25,15 @@ _SAME_SIGNAL_SECONDS = 2.0
 
 
 class Departure:
-    """`is_requested`: this process got SIGTERM, and leaves at the next commit."""
+    """`is_requested`: this process got SIGTERM, and leaves at the next commit.
 
-    def __init__(self) -> None:
+    `announce` is called before the process ends, which may take seconds: the launcher of an elastic
+    job then lets the other ranks go on at once.
+    """
+
+    def __init__(self, announce: Callable[[], None] = lambda: None) -> None:
         self.is_requested = False
+        self._announce = announce
         self._requested_at = 0.0
         self._is_between = False
         self._is_watching = False
@@ -37,6 +44,8 @@ class Departure:
         self.is_requested = True
 
     def leave(self) -> NoReturn:
+        with contextlib.suppress(HorovodInternalError):  # the launcher is lost
+            self._announce()
         raise SystemExit(EXIT_CODE)
 
     @contextlib.contextmanager
@@ -70,7 +79,9 @@ class Departure:
             time.monotonic() >= self._requested_at + _SAME_SIGNAL_SECONDS
         )
         self.request()
-        if is_again or self._is_between:
+        if is_again:
+            raise SystemExit(EXIT_CODE)
+        if self._is_between:
             self.leave()
 
     def _forget(self) -> None:

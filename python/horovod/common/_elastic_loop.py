@@ -77,9 +77,9 @@ class _Guard:
     """
 
     def __init__(self, state: State) -> None:
-        self.departure = Departure()
-        self._folder = StateFolder.of_job()
         is_elastic = elastic_job.is_elastic()
+        self.departure = Departure(elastic_job.leave) if is_elastic else Departure()
+        self._folder = StateFolder.of_job()
         self.commits = None
         self._has_synced = False
         if is_elastic or self._folder is not None:

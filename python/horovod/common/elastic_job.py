@@ -9,7 +9,8 @@ worker keeps its process from one generation to the next; its rank may change:
     next_generation()       # blocks until the launcher has assigned a place
     hvd.init()              # forms the generation with the other workers
 
-`next_generation` and `init` are called by the training thread. Any thread may call the others.
+`next_generation`, `init` and `leave` are called by the training thread. Any thread may call the
+others.
 """
 
 from __future__ import annotations
@@ -71,6 +72,16 @@ def next_generation() -> None:
     core.ask_for_place()
     core.await_place()
     adopt_place()
+
+
+def leave() -> None:
+    """Tells the launcher that this process leaves the job for good.
+
+    The others begin their next generation without it, and do not wait for its end. Call it when all
+    ranks have what they need of this one, such as after a commit. Let the process end then.
+    Raises: HorovodInternalError if the launcher is lost. ValueError outside of elastic jobs.
+    """
+    core.leave_job()
 
 
 def adopt_place() -> None:

@@ -111,6 +111,7 @@ static void outside_of_elastic_jobs(void) {
   EXPECT(hvd_ask_for_place() == HVD_INVALID_ARGUMENT && strstr(hvd_last_error(), "--min-np"));
   EXPECT(hvd_get_place(&generation, &variables) == HVD_INVALID_ARGUMENT);
   EXPECT(hvd_pending_update(&update, &yes) == HVD_INVALID_ARGUMENT);
+  EXPECT(hvd_leave_job() == HVD_INVALID_ARGUMENT);
 }
 
 static void count_release(void* owner) { ++*(int*)owner; }
