@@ -70,6 +70,7 @@ class Making {
  private:
   void take(const WorkerEnded& event) {
     const auto found = state_.workers.find(event.worker);
+    state_.silent_since.erase(event.worker.host);
     state_.dismissed.erase(event.worker);
     state_.leaving.erase(event.worker);
     const bool by_us = state_.killed.erase(event.worker) == 1;
@@ -89,6 +90,7 @@ class Making {
     std::erase_if(state_.workers, [&](const auto& entry) { return is_there(entry.first); });
     std::erase_if(state_.dismissed, is_there);
     std::erase_if(state_.leaving, is_there);
+    state_.silent_since.erase(event.host);
     Host* const host = find(event.host);
     if (host == nullptr) return;
     host->now.slots = 0;
@@ -121,6 +123,7 @@ class Making {
   }
 
   void take(const WorkerAsks& event) {
+    state_.silent_since.erase(event.worker.host);
     const auto found = state_.workers.find(event.worker);
     if (found == state_.workers.end()) return;
     if (found->second == Standing::running) found->second = Standing::asking;
@@ -138,6 +141,7 @@ class Making {
     if (!state_.workers.contains(event.by)) return;
     give_up(event.worker, fmt::format("{} was given up: {}", name_of(event.worker), event.why));
     actions_.push_back(Kill{event.worker});
+    if (event.by.host != event.worker.host) state_.silent_since.emplace(event.worker.host, now_);
   }
 
   /// Counts as a failure of its host, since the host may be about to go.
@@ -153,6 +157,7 @@ class Making {
   void go_on() {
     end_cooldowns();
     give_up_silent_members();
+    give_up_silent_hosts();
     if (members() == 0) return end_when_all_have_left();
     start_workers();
     if (count(Standing::running) == 0) begin_generation();
@@ -211,6 +216,22 @@ class Making {
       give_up(worker, fmt::format("{} was given up: it did not ask for its next place within {} s "
                                   "after another rank (HOROVOD_SURVIVOR_TIMEOUT)",
                                   name_of(worker), seconds_of(state_.settings.survivor)));
+  }
+
+  /// Only one rank of each host is watched by ranks of other hosts.
+  void give_up_silent_hosts() {
+    std::vector<WorkerId> silent;
+    for (const auto& [worker, standing] : state_.workers) {
+      const auto since = state_.silent_since.find(worker.host);
+      const bool is_late = since != state_.silent_since.end() && now_ >= since->second + kNoNews;
+      if (is_late && standing == Standing::running) silent.push_back(worker);
+    }
+    std::erase_if(state_.silent_since,
+                  [this](const auto& entry) { return now_ >= entry.second + kNoNews; });
+    for (const WorkerId& worker : silent)
+      give_up(worker, fmt::format("{} was given up: nothing has come from its host for {} s since "
+                                  "another rank there was silent",
+                                  name_of(worker), kNoNews.count()));
   }
 
   void give_up(const WorkerId& worker, const std::string& why) {
@@ -454,6 +475,7 @@ std::optional<TimePoint> deadline(const State& state) {
   if (state.asking_since && has(state, Standing::running))
     no_later(*state.asking_since + state.settings.survivor);
   if (state.kill_at) no_later(*state.kill_at);
+  for (const auto& [host, since] : state.silent_since) no_later(since + kNoNews);
   for (const Host& host : state.hosts)
     if (host.back_at) no_later(*host.back_at);
   const bool will_tell = state.gathering_since && !state.told.added &&

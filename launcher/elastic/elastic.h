@@ -31,6 +31,9 @@ namespace hvd::launcher::elastic {
 inline constexpr int kFailuresUntilDropped = 2;
 /// How long newcomers that are ready wait for others that are starting, so that they join together.
 inline constexpr std::chrono::seconds kGathering{5};
+/// How long nothing may come from a host on which a worker was silent, and was killed, until its
+/// other members are given up, too: the end of the worker, or a member that asks.
+inline constexpr std::chrono::seconds kNoNews{5};
 
 /// How long a host is not used after a failure there: doubles with each failure, within these
 /// limits.
@@ -172,6 +175,8 @@ struct State {
   std::optional<TimePoint> short_since{};
   std::optional<TimePoint> gathering_since{};
   std::optional<TimePoint> asking_since{};  ///< some member
+  /// By host: since when a worker there is silent, if nothing has come from there since.
+  std::map<int, TimePoint> silent_since{};
   std::optional<TimePoint> kill_at{};  ///< when the next worker is killed
   int kills = 0;
   std::set<WorkerId> killed{};  ///< and not ended yet: no failures of their hosts

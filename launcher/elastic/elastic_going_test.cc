@@ -44,6 +44,29 @@ TEST_F(ElasticTest, ASilentMemberIsGivenUpAtOnceAndKilled) {
   EXPECT_THAT(ask(a(1)), ElementsAre(VariantWith<Begin>(::testing::_)));
 }
 
+TEST_F(ElasticTest, TheOtherMembersOfASilentHostAreGivenUpIfNothingComesFromIt) {
+  start(settings(1, 4), {a(0), a(1), b(0), b(1)}, 2, 2);
+  on(WorkerSilent{a(0), b(0), "it has sent nothing for 5 s"});
+  ask(a(0));
+  ask(a(1));
+  EXPECT_THAT(wait(), Contains(VariantWith<Begin>(::testing::_)));
+  EXPECT_EQ(now, TimePoint{} + kNoNews);
+  EXPECT_THAT(ranks(), ElementsAre(a(0), a(1)));
+  EXPECT_THAT(ask(b(1)), IsEmpty()) << "it is too late";
+}
+
+TEST_F(ElasticTest, AHostFromWhichSomethingComesIsNotSilent) {
+  start(settings(1, 4), {a(0), a(1), b(0), b(1)}, 2, 2);
+  on(WorkerSilent{a(0), b(0), "it has sent nothing for 5 s"});
+  lose(b(0));
+  ask(a(0));
+  ask(a(1));
+  now += kNoNews;
+  EXPECT_THAT(tick(), IsEmpty()) << "the other member there makes a long step";
+  EXPECT_THAT(ask(b(1)), ElementsAre(VariantWith<Begin>(::testing::_)));
+  EXPECT_THAT(ranks(), ElementsAre(a(0), a(1), b(1)));
+}
+
 TEST_F(ElasticTest, AMemberThatLeavesDoesNotHoldUpTheOthers) {
   start(settings(1, 3), {a(0), a(1), b(0)}, 2, 1);
   ask(a(1));
