@@ -37,6 +37,10 @@ constexpr std::chrono::seconds kMayBeEnding{1};
 // connection that is closed with unread bytes drops its unsent bytes.
 constexpr std::chrono::seconds kFarewellAfterLoss{1};
 
+// How long a call sleeps without any event before it looks for silent ranks, and between two looks.
+// A call that waits so long does not notice what this costs.
+constexpr std::chrono::milliseconds kLook{100};
+
 /// The mesh, if the group has one.
 std::vector<ChannelSet*> channel_sets_of(Wiring& wiring) {
   if (!wiring.mesh) return {};
@@ -44,6 +48,18 @@ std::vector<ChannelSet*> channel_sets_of(Wiring& wiring) {
 }
 
 }  // namespace
+
+/// As long as it lives, silent ranks are looked for.
+class BlockingGroup::LookingOut {
+ public:
+  explicit LookingOut(Lookout& lookout) : lookout_(lookout) { lookout_.begin(); }
+  ~LookingOut() { lookout_.end(); }
+  LookingOut(const LookingOut&) = delete;
+  LookingOut& operator=(const LookingOut&) = delete;
+
+ private:
+  Lookout& lookout_;
+};
 
 BlockingGroup::Attached::Attached(int ranks, CrossMemoryCall::HasEnded has_ended)
     : memory(ranks),
@@ -255,6 +271,7 @@ void BlockingGroup::barrier() {
 template <class Step>
 bool BlockingGroup::drive(Step step) {
   Patience patience(spare_cores_, kYield);
+  std::optional<LookingOut> looking_out;
   bool waited = false;
   for (auto progress = step(); progress != Progress::done; progress = step()) {
     if (progress == Progress::moved) {
@@ -267,7 +284,7 @@ bool BlockingGroup::drive(Step step) {
       progress = step();  // data that arrived before the peers saw that this rank sleeps
       if (progress == Progress::waiting) {
         fail_if_a_peer_gave_up();
-        wait_for_news(std::nullopt);
+        wait_and_look(looking_out);
         if (wiring_.mesh) wiring_.mesh->pump();  // any peer may report a loss
       }
       set_asleep(false);
@@ -287,6 +304,17 @@ void BlockingGroup::fail_if_a_peer_gave_up() {
 void BlockingGroup::set_asleep(bool asleep) {
   if (asleep) calls_awake_ = 0;
   connections_.set_asleep(asleep);
+}
+
+/// Sleeps until an event, or until it is time to look for silent ranks.
+void BlockingGroup::wait_and_look(std::optional<LookingOut>& looking_out) {
+  if (!lookout_) return wait_for_news(std::nullopt);
+  const TimePoint until = std::chrono::steady_clock::now() + kLook;
+  wait_for_news(until);
+  if (std::chrono::steady_clock::now() < until) return;
+  if (!looking_out) looking_out.emplace(*lookout_);
+  if (const auto loss = lookout_->loss(ranks_))
+    fail(loss->code(), std::string("a call on a group: ") + loss->what(), loss->rank());
 }
 
 void BlockingGroup::wait_for_news(std::optional<TimePoint> until) {

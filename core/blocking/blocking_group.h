@@ -10,12 +10,14 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/backend/host/host_backend.h"
 #include "core/base/aligned_buffer.h"
 #include "core/base/knobs.h"
 #include "core/blocking/cross_memory_call.h"
+#include "core/blocking/lookout.h"
 #include "core/blocking/tensor_task.h"
 #include "core/blocking/timed_choice.h"
 #include "core/blocking/ways.h"
@@ -33,6 +35,10 @@ class BlockingGroup {
   BlockingGroup(Wiring wiring, const std::vector<int>& ranks, const Knobs& knobs, bool spare_cores);
   BlockingGroup(const BlockingGroup&) = delete;
   BlockingGroup& operator=(const BlockingGroup&) = delete;
+
+  /// From now on, calls that wait find silent ranks. Without it they find only ranks that have
+  /// ended.
+  void look_out_by(std::unique_ptr<Lookout> lookout) { lookout_ = std::move(lookout); }
 
   /// The rank within the group.
   int rank() const { return levels_.all->rank(); }
@@ -89,6 +95,8 @@ class BlockingGroup {
   void part_a_little(TimePoint until);
   void set_asleep(bool asleep);
   void wait_for_news(std::optional<TimePoint> until);
+  class LookingOut;
+  void wait_and_look(std::optional<LookingOut>& looking_out);
 
   Wiring wiring_;
   HostBackend backend_;
@@ -99,6 +107,7 @@ class BlockingGroup {
   const std::vector<int> ranks_;  ///< global
   bool knows_attached_ = false;
   std::unique_ptr<Attached> attached_{};  ///< nullptr: CMA is not permitted, or not known yet
+  std::unique_ptr<Lookout> lookout_{};
   const Duration peer_timeout_;
   const bool spare_cores_;
   uint64_t next_sequence_ = 1;

@@ -9,6 +9,8 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -245,6 +247,69 @@ TEST_P(BlockingGroups, NameTheRankThatDoesNotCome) {
       EXPECT_EQ(error.rank(), 1) << error.what();
     }
   });
+}
+
+/// Reports rank 1 as lost as soon as it is asked for.
+class FoundSilent final : public Lookout {
+ public:
+  FoundSilent(std::atomic<int>& looking, bool is_lost) : looking_(looking), is_lost_(is_lost) {}
+  void begin() override { ++looking_; }
+  void end() noexcept override { --looking_; }
+  std::optional<Error> loss(std::span<const int> ranks) override {
+    EXPECT_EQ(std::vector<int>(ranks.begin(), ranks.end()), (std::vector{0, 1}));
+    EXPECT_EQ(looking_, 1);
+    if (!is_lost_) return std::nullopt;
+    return Error(Code::peer_lost, "rank 1 is silent", 1);
+  }
+
+ private:
+  std::atomic<int>& looking_;
+  const bool is_lost_;
+};
+
+TEST_P(BlockingGroups, EndACallThatWaitsForASilentRank) {
+  std::atomic<int> looking{0};
+  std::latch has_failed(1);
+  on_ranks(2, [&](Member& member, int rank) {
+    BlockingGroup group = member.group({0, 1}, "both");
+    group.barrier();
+    if (rank == 1) {
+      has_failed.wait();
+      const auto twice = [&] {  // the other rank had come to the first one before it gave up
+        group.barrier();
+        group.barrier();
+      };
+      EXPECT_THROW(twice(), Error);
+      return group.leave();
+    }
+    group.look_out_by(std::make_unique<FoundSilent>(looking, true));
+    try {
+      group.barrier();
+      ADD_FAILURE() << "it waits for nobody";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::peer_lost);
+      EXPECT_EQ(error.rank(), 1);
+      EXPECT_STREQ(error.what(), "a call on a group: rank 1 is silent");
+    }
+    EXPECT_EQ(looking, 0);
+    has_failed.count_down();
+    group.leave();
+  });
+}
+
+TEST_P(BlockingGroups, WaitForARankThatIsLateAndNotSilent) {
+  std::atomic<int> looking{0};
+  on_ranks(2, [&](Member& member, int rank) {
+    BlockingGroup group = member.group({0, 1}, "both");
+    if (rank == 1) {
+      while (looking == 0) std::this_thread::yield();
+    } else {
+      group.look_out_by(std::make_unique<FoundSilent>(looking, false));
+    }
+    group.barrier();
+    group.leave();
+  });
+  EXPECT_EQ(looking, 0);
 }
 
 TEST_P(BlockingGroups, OfOneRankNeedNobody) {

@@ -221,6 +221,14 @@ std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given,
   return std::make_unique<BlockingGroup>(std::move(wiring), ranks, knobs_, spare_cores_);
 }
 
+std::optional<Error> Context::loss_of_one_of(std::span<const int> ranks) {
+  const auto ended = ending();
+  const bool is_loss = ended && ended->code == Code::peer_lost;
+  if (!is_loss || std::ranges::find(ranks, ended->rank) == ranks.end()) return std::nullopt;
+  blame(*ended);
+  return Error(ended->code, ended->text, ended->rank);
+}
+
 void Context::require_dynamic_sets(const std::string& doing) const {
   if (knobs_.dynamic_process_sets) return;
   fail(Code::invalid_argument,

@@ -91,6 +91,12 @@ class Context {
   /// ended.
   std::unique_ptr<BlockingGroup> make_group(std::vector<int> ranks, const std::string& name);
 
+  /// Counts the calls on groups that wait: `change` more than before.
+  void count_waiting_calls(int change) { progress_->count_waiting_calls(change); }
+  /// Returns the loss of one of `ranks` (global), if it has ended the job, and reports it to the
+  /// launcher: a call on a group fails with it.
+  std::optional<Error> loss_of_one_of(std::span<const int> ranks);
+
   CounterValues counters() const { return progress_->counters().snapshot(); }
 
   /// Writes the trace of this rank to timeline_path(path, rank) from now on. Throws

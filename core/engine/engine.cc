@@ -109,8 +109,9 @@ void Engine::lose_process(int rank) {
 void Engine::look_for_silence(bool moved) {
   constexpr uint32_t kTurnsBetweenLooks = 64;
   if (state_ == State::closing || (moved && ++turns_ % kTurnsBetweenLooks != 0)) return;
-  const bool pending =
-      !requests_.empty() || !runner_.idle() || !inbox_.empty() || state_ == State::draining;
+  const bool pending = !requests_.empty() || !runner_.idle() || !inbox_.empty() ||
+                       state_ == State::draining ||
+                       waiting_calls_.load(std::memory_order_relaxed) > 0;
   if (const auto silence = heartbeat_.check(pending)) give_up(*silence);
 }
 

@@ -3,6 +3,7 @@
 // blocks and has no thread. The ProgressThread and the simulator drive it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -64,6 +65,11 @@ class Engine {
   /// Queues the end of the job after all earlier submissions. Does nothing if the job has ended.
   /// Thread-safe.
   void submit_shutdown();
+  /// Counts the calls outside of the engine (on blocking groups) that wait for ranks: `change` more
+  /// than before. Meanwhile the ranks look for silent ones. Thread-safe; ring() then.
+  void count_waiting_calls(int change) {
+    waiting_calls_.fetch_add(change, std::memory_order_relaxed);
+  }
   /// Returns nullopt while the generation is running. Thread-safe.
   std::optional<Ending> ending() const { return inbox_.why_closed(); }
   /// Thread-safe.
@@ -152,6 +158,8 @@ class Engine {
   StallWatch stall_watch_;
   SelfReport self_report_;
   Heartbeat heartbeat_;
+  /// Relaxed: the doorbell orders it before the next turn, and a late look does no harm.
+  std::atomic<int> waiting_calls_{0};
   uint32_t turns_ = 0;
   std::string silence_;  ///< of the rank that this one has given up
   ProcessSets sets_;

@@ -38,6 +38,11 @@ class ProgressThread {
   std::optional<Refusal> submit(Request&& request) { return submit(std::span(&request, 1)); }
   /// Submits all requests or none.
   std::optional<Refusal> submit(std::span<Request> requests);
+  /// See Engine::count_waiting_calls().
+  void count_waiting_calls(int change) {
+    engine_->count_waiting_calls(change);
+    engine_->ring();
+  }
   std::optional<Ending> ending() const { return engine_->ending(); }
   /// Blocks until `handle` is complete. Drives the engine meanwhile unless another thread does.
   void wait(const Handle& handle);

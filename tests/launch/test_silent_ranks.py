@@ -179,6 +179,61 @@ if (generation, rank, step) == (0, {stopped}, 10):
     assert SEEN in given_up
 
 
+#: Every rank makes the same calls on a group. `deed` is run before each call, by each rank.
+ON_A_GROUP = """
+import array, os, signal, sys, time
+import horovod._core as core
+from horovod.common.exceptions import HorovodInternalError
+core.init()
+rank = core.world().rank
+values = array.array("f", [1.0]) * int(sys.argv[2])
+tensor = values.buffer_info()[0], (len(values),), core.DTYPES["float32"], values
+group = core.Group([0, 1], "") if rank < 2 else None
+try:
+    for step in range(int(sys.argv[3])):
+        exec(sys.argv[1])
+        if group: group.run(core.Operation(core.ALLREDUCE), tensor, tensor, None)
+        else: time.sleep(0.01)
+    if group: group.close()
+    core.shutdown()
+    print("end", flush=True)
+except HorovodInternalError as error:
+    print(f"error={error}", flush=True)
+    sys.exit(3)
+"""
+
+
+def calls_on_a_group(folder: Path, deed: str, count: int, steps: int = FOREVER) -> list[str]:
+    (folder / "train.py").write_text(ON_A_GROUP)
+    return [sys.executable, "train.py", deed, str(count), str(steps)]
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("count", [SMALL, LARGE])
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_calls_on_a_group_find_a_stopped_rank(
+    jobs: Jobs, transport: str, count: int, stopped: int
+) -> None:
+    """The progress engines of the job look for it. Rank 2 is not in the group."""
+    deed = STOP_ONE.replace("(1, 10)", f"({stopped}, 3)")
+    command = calls_on_a_group(jobs.folder, deed, count)
+    result = jobs.run("-np", "3", "--transport", transport, *BEAT, *command)
+    assert result.code != 0
+    found = errors(result.out)
+    assert sorted(found) == [1 - stopped]
+    assert found[1 - stopped].startswith(f"a call on a group: rank {stopped} is lost: its process")
+    assert SEEN in found[1 - stopped]
+    assert any(f"rank {stopped} as the cause" in line for line in result.said), result.err
+
+
+def test_a_call_on_a_group_waits_for_a_rank_whose_script_is_busy(jobs: Jobs) -> None:
+    deed = "if (rank, step) == (1, 10): time.sleep(3)"
+    command = calls_on_a_group(jobs.folder, deed, SMALL, steps=20)
+    result = jobs.run("-np", "3", "--heartbeat-seconds", "0.5", *command)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.count("end") == 3
+
+
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
