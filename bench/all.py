@@ -63,7 +63,7 @@ STEPS = (
     step(700, "half", *TCP, "--np", "4", store="half-tcp"),
     step(60, "encrypt"),
     step(45, "faults"),
-    step(1500, "recovery"),
+    step(2000, "recovery"),
     step(1400, "start"),
 )
 
@@ -72,6 +72,8 @@ def command(made: Step, arguments: argparse.Namespace) -> list[str]:
     script = ROOT / "bench" / f"{made.bench}.py"
     words = [sys.executable, str(script), *made.words]
     words += ["--ours", str(arguments.ours), "--json", str(arguments.results / made.file)]
+    if made.bench == "recovery":
+        words += ["--rounds", "2" if arguments.quick else str(arguments.rounds)]
     if made.bench in ("faults", "recovery"):
         return [*words, "--trials", "4" if arguments.quick else "50"]
     return [*words, "--rounds", str(arguments.rounds), *(["--quick"] if arguments.quick else [])]

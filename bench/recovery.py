@@ -1,6 +1,6 @@
 """Measures how fast an elastic job recovers from a lost rank, and takes a new one.
 
-    ./dev bench recovery [--trials 50] [--np 4] [--hosts 1 2] [--json FILE]
+    ./dev bench recovery [--trials 50] [--np 4] [--hosts 1 2] [--rounds 9] [--json FILE]
 
 Each trial starts a job that trains a small network with torch and commits after each step. It kills
 one rank with SIGKILL at a random moment, and waits until a replacement trains. Three times are
@@ -9,6 +9,10 @@ process to its first commit; and the longest time between two commits of a survi
 replacement joins. The victim changes from trial to trial.
 
 Two hosts are network namespaces (needs root).
+
+Then it measures what an elastic job costs while nothing fails: steps of 50 ms on one host, with a
+commit after each in an elastic job, and without in any other job. The jobs run in turn, `--rounds`
+times. Trials or rounds can be 0.
 """
 
 from __future__ import annotations
@@ -29,13 +33,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import namespaces, ours, peers, results
-from harness.jobs import Launch, Missing, end
+from harness.jobs import Launch, Missing, end, run
 from harness.places import PROGRAMS
 from harness.results import TARGET, Row, Work, limit
 from start import RATE, over_hosts, place_of
 
 ALONE = "This benchmark has no peers and a single size: --peers, --sizes and --plot do not apply."
 TRAINING = str(PROGRAMS / "elastic_training.py")
+STEPS = str(PROGRAMS / "elastic_steps.py")
 START_LIMIT_S = 300
 RECOVERY_LIMIT_S = 60
 JOIN_LIMIT_S = 300
@@ -51,12 +56,20 @@ RECOVERY, JOINER, STALL = (
 #: The goals in seconds, by kind and number of hosts. A stall is compared with nothing.
 MOST_S = {(RECOVERY, 1): 0.5, (RECOVERY, 2): 1.0, (JOINER, 1): 10.0, (JOINER, 2): 10.0}
 
+COST = "step of 50 ms"
+COMMITTING, PLAIN = "elastic, commit after each", "not elastic"
+STEPS_OF_A_JOB = 100
+STEPS_LIMIT_S = 120
+#: The goal for a step of an elastic job, as a multiple of one that is not.
+MOST_COST = 1.01
+
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=ALONE)
     parser.add_argument("--np", type=int, default=4)
     parser.add_argument("--hosts", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=9, help="of the steps while nothing fails")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--ours", type=Path, metavar="BUILD", default=peers.default_build())
@@ -181,6 +194,10 @@ def launch_of(build: Path, hosts: int, np: int, folder: Path) -> Launch:
         begin = launch.command.index(sys.executable)
         command = [*over.launcher(np), *launch.command[begin:]]
         launch = Launch(command, {**launch.env, **over.env(np)})
+    return made_elastic(launch, np)
+
+
+def made_elastic(launch: Launch, np: int) -> Launch:
     begin = launch.command.index("-np")
     elastic = ["--min-np", str(np // 2)]
     command = [*launch.command[:begin], *elastic, *launch.command[begin:]]
@@ -200,6 +217,50 @@ def run_trial(build: Path, hosts: int, np: int, victim: int, delay_s: float) -> 
             after = job.await_commits(WARM_COMMITS, np, 1, JOIN_LIMIT_S)
             born_at = {pid: born(pid) for pid in after.keys() - before.keys()}
         return judge(after, killed, killed_at, born_at)
+
+
+# ---- while nothing fails -----------------------------------------------------------------------
+
+
+def step_us(launch: Launch) -> float:
+    """Returns the median step of rank 0."""
+    ended = run(launch, STEPS_LIMIT_S)
+    if ended.why:
+        raise SystemExit(f"{STEPS}: {ended.why}")
+    return float(ended.rows[0]["step_us"])
+
+
+def steps(build: Path, np: int, rounds: int) -> dict[str, list[float]]:
+    """Returns the times of the rounds in us, of jobs that are elastic and not."""
+    plain = ours.python_job(build, np, STEPS, [str(STEPS_OF_A_JOB)])
+    launches = {PLAIN: plain, COMMITTING: made_elastic(plain, np)}
+    found: dict[str, list[float]] = {what: [] for what in launches}
+    for number in range(rounds):
+        for what in sorted(launches, reverse=number % 2 == 1):
+            found[what].append(step_us(launches[what]))
+    return found
+
+
+def cost_rows(np: int, found: dict[str, list[float]]) -> list[Row]:
+    rows = []
+    for what, us in found.items():
+        made = Work(place_of(1), COST, what, np)
+        rounds = {str(number): value for number, value in enumerate(us, 1)}
+        row = {"peer": results.OURS, **vars(made), "bytes": 0, "rounds": rounds}
+        rows.append({**row, "median_us": statistics.median(us), "min_us": min(us)})
+    most = MOST_COST * statistics.median(found[PLAIN])
+    return [*rows, limit(TARGET, Work(place_of(1), COST, COMMITTING, np), 0, most)]
+
+
+def cost_text(np: int, found: dict[str, list[float]]) -> str:
+    median = {what: statistics.median(us) for what, us in found.items()}
+    more = [e / p - 1 for e, p in zip(found[COMMITTING], found[PLAIN], strict=True)]
+    return (
+        f"while nothing fails, np {np}, {len(more)} rounds: a step takes "
+        f"{median[PLAIN] / 1e3:.2f} ms, in an elastic job with a commit "
+        f"{median[COMMITTING] / 1e3:.2f} ms ({median[COMMITTING] / median[PLAIN] - 1:+.2%}; "
+        f"rounds from {min(more):+.2%} to {max(more):+.2%})"
+    )
 
 
 # ---- the results -------------------------------------------------------------------------------
@@ -246,7 +307,14 @@ def main() -> int:
     arguments = parse_arguments()
     found = results.document("recovery", arguments)
     code = 1
-    for hosts in arguments.hosts:
+    if arguments.rounds:
+        cost = steps(arguments.ours.resolve(), arguments.np, arguments.rounds)
+        found.replace([], cost_rows(arguments.np, cost), [])
+        print(cost_text(arguments.np, cost), flush=True)
+        code = 0
+        if arguments.json:
+            found.save(arguments.json)
+    for hosts in arguments.hosts if arguments.trials else ():
         wired = namespaces.hosts(hosts, RATE) if hosts > 1 else contextlib.nullcontext()
         try:
             with wired:

@@ -140,14 +140,24 @@ def of_recovery() -> list[Goal]:
             "from the start of a replacement to its first commit",
         ),
     }
+    cost = ("step of 50 ms",), ("elastic, commit after each",), (4,)
+    words_of_cost = "a step of 50 ms with a commit, compared with a job that is not elastic"
     return [
+        *(
+            Goal(
+                key,
+                f"elastic job, np 4: {words}",
+                Cells("recovery", places, (kind,), both, (4,)),
+                targets,
+            )
+            for key, (kind, words) in kinds.items()
+        ),
         Goal(
-            key,
-            f"elastic job, np 4: {words}",
-            Cells("recovery", places, (kind,), both, (4,)),
+            "elastic-cost",
+            f"elastic job, np 4: {words_of_cost}",
+            Cells("recovery", ("one host",), *cost),
             targets,
-        )
-        for key, (kind, words) in kinds.items()
+        ),
     ]
 
 
