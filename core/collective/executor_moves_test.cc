@@ -179,7 +179,7 @@ TEST(Executor, ScalesInPlaceWhatItSendsOnlyOnce) {
 }
 
 TEST(Executor, BroadcastsFromEveryRoot) {
-  for (const auto make : {direct_broadcast, binomial_broadcast})
+  for (const auto make : {direct_broadcast, binomial_broadcast, chain_broadcast})
     for (int size = 1; size <= 8; ++size)
       for (int root = 0; root < size; ++root) {
         const uint64_t seed = static_cast<uint64_t>(size * 10 + root);

@@ -326,4 +326,22 @@ Schedule binomial_broadcast(int rank, int size, int root) {
   return schedule;
 }
 
+Schedule chain_broadcast(int rank, int size, int root) {
+  check(rank, size);
+  check(root, size);
+  // The executor has several segments under way. That keeps the ranks of a short chain busy.
+  constexpr int kShort = 5;
+  const int place = (rank - root + size) % size;  // the root has place 0
+  Schedule schedule{.algorithm = Algorithm::ring, .chunks = size <= kShort ? 1 : size};
+  for (int step = 0; step < schedule.chunks + size - 2; ++step) {
+    Phase& phase = schedule.phases.emplace_back();
+    const int out = step - place, in = out + 1;  // chunks
+    if (place < size - 1 && out >= 0 && out < schedule.chunks)
+      phase.sends.push_back({(rank + 1) % size, one(out), out});
+    if (place > 0 && in >= 0 && in < schedule.chunks)
+      phase.receives.push_back({(rank + size - 1) % size, one(in), Merge::replace, in});
+  }
+  return schedule;
+}
+
 }  // namespace hvd

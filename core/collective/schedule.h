@@ -104,8 +104,11 @@ Schedule direct_reducescatter(int rank, int size);
 /// Chunk i * size + j is sent from rank i to rank j.
 Schedule direct_alltoall(int rank, int size);
 
-// Broadcast: one chunk; `root` is a rank of the group.
+// Broadcast: `root` is a rank of the group.
 Schedule direct_broadcast(int rank, int size, int root);
 Schedule binomial_broadcast(int rank, int size, int root);
+/// Each rank sends what it receives to the next one, from the root on: every byte leaves each rank
+/// once. Chunks follow each other, so that all ranks send at the same time.
+Schedule chain_broadcast(int rank, int size, int root);
 
 }  // namespace hvd

@@ -320,18 +320,21 @@ TEST_P(BroadcastSchedule, GivesTheContentOfEveryRootToEverybody) {
       SCOPED_TRACE(testing::Message() << "root " << root << " of " << size);
       Machine machine(size,
                       [&](int rank, int ranks) { return GetParam().make(rank, ranks, root); });
-      ASSERT_EQ(machine.chunks(), 1);
       expect_pairs(machine.schedules());
       expect_one_change_a_phase(machine.schedules());
-      machine.content(root, 0) = machine.expressions().leaf(root);
+      for (int chunk = 0; chunk < machine.chunks(); ++chunk)
+        machine.content(root, chunk) = machine.expressions().leaf(root);
       machine.run();
-      for (int rank = 0; rank < size; ++rank) ASSERT_EQ(machine.content(rank, 0), root);
+      for (int rank = 0; rank < size; ++rank)
+        for (int chunk = 0; chunk < machine.chunks(); ++chunk)
+          ASSERT_EQ(machine.content(rank, chunk), root);
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BroadcastSchedule,
                          testing::Values(NamedBroadcast{"direct", direct_broadcast},
-                                         NamedBroadcast{"binomial", binomial_broadcast}),
+                                         NamedBroadcast{"binomial", binomial_broadcast},
+                                         NamedBroadcast{"chain", chain_broadcast}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Schedule, RingSendsLessThanTwoBuffersARank) {
@@ -341,6 +344,17 @@ TEST(Schedule, RingSendsLessThanTwoBuffersARank) {
       sent += static_cast<int>(phase.sends.size());
     EXPECT_EQ(sent, 2 * (size - 1));  // of 1 / size each
   }
+}
+
+TEST(Schedule, AChainSendsEachByteOncePerRank) {
+  for (int size = 2; size <= kLargestSize; ++size)
+    for (int rank = 0; rank < size; ++rank) {
+      const Schedule schedule = chain_broadcast(rank, size, 1);
+      int sent = 0;
+      for (const Phase& phase : schedule.phases)
+        for (const Send& send : phase.sends) sent += send.range.count;
+      EXPECT_EQ(sent, rank == 0 ? 0 : schedule.chunks) << "rank " << rank << " of " << size;
+    }
 }
 
 TEST(Schedule, HalvingDoublingSendsLessThanTwoBuffersARank) {

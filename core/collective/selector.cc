@@ -70,6 +70,9 @@ constexpr size_t kDoublingAllgatherBytes = 128 * KiB;
 constexpr size_t kFoldedBytesOfACore = 1 * MiB;
 constexpr size_t kFoldedBytesAmongMany = 64 * KiB;
 
+// From here on a chain takes no longer than a tree, see docs/decisions/0089.
+constexpr size_t kChainBytesOfARank = 512 * KiB;
+
 // All ranks access all ranks: faster while there are few.
 constexpr int kMostRanksReadDirectly = 1024;
 
@@ -116,8 +119,12 @@ Algorithm allgather_algorithm(const GroupFacts& group, size_t bytes) {
                                                      : Algorithm::ring;
 }
 
-Algorithm broadcast_algorithm(const GroupFacts& group) {
-  return group.shared_memory ? Algorithm::direct : Algorithm::binomial;
+// The root of a binomial tree sends log2(size) copies over its link, that of a chain only one, but
+// the last rank of a chain waits for all others. Within a machine there is no such link.
+Algorithm broadcast_algorithm(const GroupFacts& group, size_t bytes) {
+  if (group.shared_memory) return Algorithm::direct;
+  const bool is_long = bytes >= kChainBytesOfARank * static_cast<size_t>(group.size);
+  return is_long && group.size > 2 && !group.on_one_machine ? Algorithm::ring : Algorithm::binomial;
 }
 
 // Each byte is sent directly to its destination; forwarding would not reduce the traffic.
@@ -159,10 +166,11 @@ Schedule choose_allgather(const GroupFacts& group, size_t bytes) {
   return recursive_doubling_allgather(group.rank, group.size);
 }
 
-Schedule choose_broadcast(const GroupFacts& group, int root) {
-  return broadcast_algorithm(group) == Algorithm::direct
-             ? direct_broadcast(group.rank, group.size, root)
-             : binomial_broadcast(group.rank, group.size, root);
+Schedule choose_broadcast(const GroupFacts& group, size_t bytes, int root) {
+  const Algorithm algorithm = broadcast_algorithm(group, bytes);
+  if (algorithm == Algorithm::direct) return direct_broadcast(group.rank, group.size, root);
+  if (algorithm == Algorithm::ring) return chain_broadcast(group.rank, group.size, root);
+  return binomial_broadcast(group.rank, group.size, root);
 }
 
 Schedule choose_reducescatter(const GroupFacts& group) {
@@ -200,7 +208,7 @@ std::string describe_choices() {
         table += fmt::format(
             kRow, transport, size, bytes, name_of(allreduce_algorithm(group, bytes, {})),
             name_of(allreduce_algorithm(group, bytes, {.deterministic = true})),
-            name_of(allgather_algorithm(group, bytes)), name_of(broadcast_algorithm(group)),
+            name_of(allgather_algorithm(group, bytes)), name_of(broadcast_algorithm(group, bytes)),
             name_of(kReducescatterAlgorithm), name_of(kAlltoallAlgorithm));
       }
   return table;

@@ -34,7 +34,7 @@ Schedule choose_allreduce(const GroupFacts& group, size_t bytes, const Allreduce
 /// `bytes`: size of the result.
 Schedule choose_allgather(const GroupFacts& group, size_t bytes);
 /// `root` is a rank of the group.
-Schedule choose_broadcast(const GroupFacts& group, int root);
+Schedule choose_broadcast(const GroupFacts& group, size_t bytes, int root);
 Schedule choose_reducescatter(const GroupFacts& group);
 Schedule choose_alltoall(const GroupFacts& group);
 

@@ -31,7 +31,7 @@ TEST(Selector, AScheduleSaysItsAlgorithm) {
   EXPECT_EQ(choose_allreduce(kLinks, 8 * MiB, {}).algorithm, Algorithm::ring);
   EXPECT_EQ(choose_allreduce(kLinks, 8 * MiB, {.choice = AlgorithmChoice::tree}).algorithm,
             Algorithm::tree);
-  EXPECT_EQ(choose_broadcast(kLinks, 0).algorithm, Algorithm::binomial);
+  EXPECT_EQ(choose_broadcast(kLinks, 1 * MiB, 0).algorithm, Algorithm::binomial);
   EXPECT_EQ(choose_alltoall(kLinks).algorithm, Algorithm::direct);
 }
 
@@ -87,12 +87,22 @@ TEST(Selector, WhoIsOverruledIsToldWhatToChoose) {
 TEST(Selector, SharedMemoryIsReadDirectly) {
   EXPECT_EQ(phases(choose_allgather(kHost, 1 * MiB)), 1u);
   EXPECT_EQ(phases(choose_allgather(kLinks, 1 * MiB)), 3u);
-  EXPECT_EQ(phases(choose_broadcast(kHost, 0)), 1u);
-  EXPECT_EQ(phases(choose_broadcast(kLinks, 0)), 2u);
+  EXPECT_EQ(phases(choose_broadcast(kHost, 64 * MiB, 0)), 1u);
+  EXPECT_EQ(phases(choose_broadcast(kLinks, 1 * MiB, 0)), 2u);
   for (const GroupFacts& group : {kHost, kLinks}) {
     EXPECT_EQ(choose_reducescatter(group), direct_reducescatter(1, 4));
     EXPECT_EQ(choose_alltoall(group), direct_alltoall(1, 4));
   }
+}
+
+TEST(Selector, ALongBroadcastBetweenHostsIsAChain) {
+  const auto chosen = [](GroupFacts group, size_t bytes) {
+    return choose_broadcast(group, bytes, 0).algorithm;
+  };
+  EXPECT_EQ(chosen(kLinks, 8 * MiB), Algorithm::ring);
+  EXPECT_EQ(chosen({.size = 2}, 8 * MiB), Algorithm::binomial);
+  EXPECT_EQ(chosen({.size = 64}, 8 * MiB), Algorithm::binomial);
+  EXPECT_EQ(chosen({.size = 4, .on_one_machine = true}, 8 * MiB), Algorithm::binomial);
 }
 
 TEST(Selector, OverLinksFewBytesTakeFewPhases) {

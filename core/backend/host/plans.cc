@@ -27,7 +27,7 @@ Schedule schedule_of(const PassKind& kind, const GroupFacts& group, const Blocks
     case OperationKind::allgather:
       return choose_allgather(group, std::reduce(blocks.begin(), blocks.end()));
     case OperationKind::broadcast:
-      return choose_broadcast(group, kind.root);
+      return choose_broadcast(group, blocks[0], kind.root);
     case OperationKind::alltoall:
       return choose_alltoall(group);
     case OperationKind::reducescatter:
