@@ -44,7 +44,7 @@ TEST(NegotiationSim, EveryRankRunsTheSameAndNobodyHangs) {
   ran().next_seed = list.back() + 1;
   for (const uint64_t seed : list) {
     const auto failure = run_seed(seed, {}, census);
-    ASSERT_FALSE(failure) << "HVD_SIM_FROM=" << seed << " HVD_SIM_SEEDS=1: " << *failure;
+    ASSERT_FALSE(failure) << replay(seed, "NegotiationSim.EveryRank*") << "\n" << *failure;
   }
   fmt::print("{:>12} seeds\n{}", list.size(), census.text());
 }

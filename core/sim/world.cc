@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/blocking/small_batches.h"
-#include "core/sim/launching_backend.h"
+#include "core/sim/sim_backend.h"
 
 namespace hvd::sim {
 namespace {
@@ -36,10 +36,10 @@ Request on_tensor(OperationKind kind, const std::string& name, std::vector<float
   return made;
 }
 
-Backends backends_of(const WorldOptions& options, uint64_t seed) {
-  auto host = host_backend(options.knobs, options.seed % 2 == 0);
-  if (!options.launches) return Backends(std::move(host));
-  return Backends(std::make_unique<LaunchingBackend>(std::move(host), seed));
+Backends backends_of(const WorldOptions& options, int& moving, uint64_t seed) {
+  return Backends(
+      std::make_unique<SimBackend>(host_backend(options.knobs, options.seed % 2 == 0), moving,
+                                   SimBackendOptions{.launches = options.launches, .seed = seed}));
 }
 
 }  // namespace
@@ -69,8 +69,14 @@ World::World(const WorldOptions& options)
     ranks_[rank].engine = std::make_unique<Engine>(
         std::move(wirings[rank]), knobs, clock_,
         [this, rank](const Ending& ending, bool) { ranks_[rank].ending = ending; },
-        [&] { return backends_of(options, options.launches ? random_() : 0); });
+        [&] { return backends_of(options, ranks_[rank].moving, random_()); });
   }
+}
+
+std::unique_ptr<Channel> World::channel(int rank, int peer, std::unique_ptr<MemLink> link) {
+  auto wire = std::make_unique<Wire>(std::move(link), peer);
+  ranks_[rank].wires.push_back(wire.get());
+  return std::make_unique<Channel>(std::move(wire), peer, kGeneration);
 }
 
 World::Channels World::link(int first, int second) {
@@ -78,10 +84,7 @@ World::Channels World::link(int first, int second) {
                                          .split_seed = random_() | 1,
                                          .first_rank = first,
                                          .second_rank = second});
-  ranks_[first].links.push_back(near.get());
-  ranks_[second].links.push_back(far.get());
-  return {std::make_unique<Channel>(std::move(near), second, kGeneration),
-          std::make_unique<Channel>(std::move(far), first, kGeneration)};
+  return {channel(first, second, std::move(near)), channel(second, first, std::move(far))};
 }
 
 void World::share_memory(Wirings& wirings, const Topology& topology, const Knobs& knobs) {
@@ -128,7 +131,7 @@ void World::link_tree(Wirings& wirings, const Topology& topology) {
 World::~World() {
   for (Rank& rank : ranks_) {
     if (!rank.engine->finished()) rank.engine->abandon(Error(Code::internal, "the world ends"));
-    for (MemLink* link : rank.links) link->break_now();
+    for (Wire* wire : rank.wires) wire->break_now();
   }
   for (Rank& rank : ranks_) {
     while (!rank.engine->finished()) {
@@ -139,6 +142,7 @@ World::~World() {
 }
 
 std::shared_ptr<Completion> World::submit(int rank, Request request) {
+  quiet_ = 0;
   auto operation = request.completion;
   const std::optional<Refusal> refusal = ranks_[rank].engine->submit(std::move(request));
   if (!refusal) return operation;
@@ -151,11 +155,28 @@ std::shared_ptr<Completion> World::submit(int rank, Request request) {
   return operation;
 }
 
-void World::shutdown(int rank) { ranks_[rank].engine->submit_shutdown(); }
+void World::shutdown(int rank) {
+  quiet_ = 0;
+  ranks_[rank].engine->submit_shutdown();
+}
 
 void World::lose(int rank) {
+  quiet_ = 0;
   ranks_[rank].lost = true;
-  for (MemLink* link : ranks_[rank].links) link->break_now();
+  for (Wire* wire : ranks_[rank].wires) random_() % 2 == 0 ? wire->break_now() : wire->close();
+}
+
+void World::resume(int rank) {
+  quiet_ = 0;
+  ranks_[rank].stopped = false;
+  for (Wire* wire : ranks_[rank].wires) wire->look_again();
+}
+
+void World::hold(int from, int to, bool held) {
+  quiet_ = 0;
+  for (Wire* wire : ranks_[to].wires) {
+    if (wire->peer() == from) wire->hold(held);
+  }
 }
 
 bool World::step() {
@@ -164,16 +185,21 @@ bool World::step() {
 }
 
 bool World::turn(Rank& rank) {
+  if (rank.engine->finished()) return false;
+  bool moved = true;
   try {
-    return rank.engine->turn();
+    moved = rank.engine->turn();
   } catch (const Error& error) {  // like the ProgressThread
     rank.engine->abandon(error);
-    return true;
   }
+  if (rank.engine->finished()) {
+    for (Wire* wire : rank.wires) wire->close();
+  }
+  return moved;
 }
 
 bool World::pass_time() {
-  std::optional<TimePoint> next;
+  std::optional<TimePoint> next = alarm_;
   for (const Rank& rank : ranks_) {
     const auto deadline = rank.engine->deadline();
     if (rank.runs() && !rank.engine->finished() && deadline && (!next || *deadline < *next))

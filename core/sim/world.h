@@ -3,8 +3,10 @@
 // links, the clock and the sleep are faked. Equal seeds give equal runs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -12,7 +14,7 @@
 
 #include "core/engine/engine.h"
 #include "core/group/segment_memory.h"
-#include "core/transport/mem_link.h"
+#include "core/sim/wire.h"
 
 namespace hvd::sim {
 
@@ -42,24 +44,31 @@ class World {
   /// ended or the name is in flight.
   std::shared_ptr<Completion> submit(int rank, Request request);
   void shutdown(int rank);
-  /// Stops the rank and breaks its connections.
+  /// Kills the rank. Each of its connections ends with or without what is in transit.
   void lose(int rank);
 
   /// The rank does nothing more until it is resumed, as a process that a signal has stopped.
   void stop(int rank) { ranks_[rank].stopped = true; }
-  void resume(int rank) { ranks_[rank].stopped = false; }
+  void resume(int rank);
+  /// What `from` sends does not arrive at `to` as long as it is held, nor the end of `from`.
+  void hold(int from, int to, bool held);
   /// Time passes in which no rank does anything, as in a suspended job.
-  void suspend(Duration time) { clock_.advance(time); }
+  void suspend(Duration time) {
+    clock_.advance(time);
+    quiet_ = 0;
+  }
+  /// run_until() does not advance the time beyond this.
+  void set_alarm(std::optional<TimePoint> alarm) { alarm_ = alarm; }
 
   /// Steps until `done()`. Returns false if no rank can make progress. Time advances only if there
-  /// is no progress and an engine has a deadline, at most `patience` times.
+  /// is no progress and there is a deadline of an engine or an alarm, at most `patience` times.
   template <class Done>
   bool run_until(Done done, int patience = 0) {
-    for (int quiet = 0; !done();) {
-      quiet = step() ? 0 : quiet + 1;
-      if (quiet < quiet_turns_ * size()) continue;
+    while (!done()) {
+      quiet_ = step() ? 0 : quiet_ + 1;
+      if (quiet_ < quiet_turns_ * size()) continue;
       if (patience-- <= 0 || !pass_time()) return false;
-      quiet = 0;
+      quiet_ = 0;
     }
     return true;
   }
@@ -67,6 +76,10 @@ class World {
   const ProcessSets& process_sets(int rank) const { return ranks_[rank].engine->process_sets(); }
   CounterValues counters(int rank) const { return ranks_[rank].engine->counters().snapshot(); }
   TimePoint now() const { return clock_.now(); }
+  /// Whether a rank moves the data of an operation.
+  bool is_moving_data() const {
+    return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.moving > 0; });
+  }
   bool finished(int rank) const { return ranks_[rank].engine->finished(); }
   /// The ending of the engine; Code::ok before it has ended.
   const Ending& ending(int rank) const { return ranks_[rank].ending; }
@@ -76,7 +89,8 @@ class World {
 
   struct Rank {
     std::unique_ptr<Engine> engine;
-    std::vector<MemLink*> links;
+    std::vector<Wire*> wires;
+    int moving = 0;  ///< runs that move data
     Ending ending{Code::ok, kNoRank, ""};
     bool lost = false;
     bool stopped = false;
@@ -84,6 +98,7 @@ class World {
   };
   using Wirings = std::vector<Wiring>;
   using Channels = std::pair<std::unique_ptr<Channel>, std::unique_ptr<Channel>>;
+  std::unique_ptr<Channel> channel(int rank, int peer, std::unique_ptr<MemLink> link);
   Channels link(int first, int second);
   void share_memory(Wirings& wirings, const Topology& topology, const Knobs& knobs);
   void link_all(Wirings& wirings);
@@ -93,9 +108,11 @@ class World {
   bool pass_time();
 
   const int quiet_turns_;  ///< larger if runs need turns without progress
+  int quiet_ = 0;          ///< turns in which nothing has moved since something has changed
   const size_t least_link_bytes_;
   std::mt19937_64 random_;
   ManualClock clock_;
+  std::optional<TimePoint> alarm_;
   std::vector<std::unique_ptr<SegmentMemory>> memories_;  ///< must outlive the engines
   std::vector<Rank> ranks_;
 };

@@ -58,10 +58,12 @@ constexpr std::array<std::string_view, kWorldIngredients> kNames = {
     "no cache",
     "small cache",
     "more names than slots",
-    "shutdowns",
-    "losses",
+    "without faults",
+    "faults of rank 0",
+    "ranks given up",
+    "long faults survived",
     "mixed",
-    "mixed with loss",
+    "mixed with fault",
 };
 
 }  // namespace

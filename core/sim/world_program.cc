@@ -70,6 +70,7 @@ class Drawing {
     knobs.hierarchical_allgather = chance(30);
     knobs.disable_group_fusion = chance(30);
     knobs.stall_check_disable = true;
+    knobs.heartbeat = {};
     count_job();
   }
 
@@ -100,11 +101,12 @@ class Drawing {
     const bool everything = has(join_rounds) && has(sets_added) && has(changes) &&
                             has(mismatches) && has(more_names_than_slots);
     count(mixed, everything);
-    if (!chance(25)) return count(shutdowns);
-    program_.lost = below(program_.size());
-    program_.lost_after = below(3000);
-    count(losses);
-    count(mixed_with_loss, everything);
+    if (!chance(60)) return count(without_faults);
+    program_.faults = draw_faults(random_, {.ranks_per_host = program_.ranks_per_host,
+                                            .shared_memory = program_.shared_memory});
+    if (program_.faults.needs_heartbeat() || chance(20)) program_.knobs.heartbeat = kSimHeartbeat;
+    count(root_faults, program_.faults.ranks.front() == 0);
+    count(mixed_with_fault, everything);
   }
 
   bool retires_slots() const {

@@ -1,5 +1,5 @@
 // The random program of a simulated job: operations of every kind on the world and on process sets
-// that are added and removed, joins, changed and mismatched signatures, perhaps a lost rank. Value
+// that are added and removed, joins, changed and mismatched signatures, perhaps a fault. Value
 // types; world_run.h runs them.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include "core/base/knobs.h"
 #include "core/negotiate/signature.h"
 #include "core/sim/census.h"
+#include "core/sim/faults.h"
 #include "core/sim/placement.h"
 
 namespace hvd::sim {
@@ -69,13 +70,15 @@ enum class WorldIngredient : uint8_t {
   no_cache,
   small_cache,
   more_names_than_slots,  ///< in one group: slots are retired
-  shutdowns,
-  losses,
+  without_faults,
+  root_faults,           ///< of rank 0
+  ranks_given_up,        ///< by a heartbeat
+  long_faults_survived,  ///< nobody waited, or not for long enough
   mixed,  ///< joins, process sets, changed signatures, mismatches, more names than slots
-  mixed_with_loss,
+  mixed_with_fault,
 };
 inline constexpr size_t kWorldIngredients =
-    static_cast<size_t>(WorldIngredient::mixed_with_loss) + 1;
+    static_cast<size_t>(WorldIngredient::mixed_with_fault) + 1;
 std::string_view name_of(WorldIngredient ingredient);
 using WorldCensus = Tally<WorldIngredient, kWorldIngredients>;
 
@@ -121,9 +124,9 @@ struct WorldProgram {
   std::vector<Item> items{};
   /// [stage] ranks end it by a join after their submissions.
   std::vector<bool> stage_joins{};
-  int lost = -1;         ///< the lost rank, -1 for none
-  int lost_after = 0;    ///< in steps of the job
+  FaultPlan faults{};
   WorldCensus census{};  ///< of the drawn program
+  FaultCensus fault_census{};
 
   int size() const;
   std::vector<int> members_of(int set) const;

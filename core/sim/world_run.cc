@@ -9,82 +9,93 @@
 #include <vector>
 
 #include "core/sim/world.h"
+#include "core/sim/world_checker.h"
 #include "core/sim/world_reference.h"
 
 namespace hvd::sim {
 namespace {
 
-/// The part of one rank in an item.
-struct Part {
-  std::shared_ptr<Completion> completion;  ///< nullptr before the submission
-  std::vector<ByteVector> inputs, outputs;
-  int released = 0;
-
-  bool is_submitted() const { return completion != nullptr; }
-  bool is_done() const { return is_submitted() && completion->handle.done(); }
-};
+// Virtual times. Silent ranks are noticed in the time of the heartbeat, those that have not sent
+// anything yet in six times as long. Nothing may last as long as a hang.
+constexpr Duration kNoticed = 7 * kSimHeartbeat;
+constexpr std::chrono::minutes kHang{10};
 
 class ProgramRun {
  public:
   ProgramRun(WorldProgram& program, uint64_t seed)
       : program_(program),
         random_(seed ^ 0x9e3779b97f4a7c15),
-        ranks_(static_cast<size_t>(program.size())),
-        world_({.ranks_per_host = program.ranks_per_host,
-                .seed = seed,
-                .knobs = program.knobs,
-                .shared_memory = program.shared_memory,
-                .launches = program.launches}) {
-    for (Rank& rank : ranks_) {
-      rank.parts = std::vector<Part>(program.items.size());
-      rank.joins.resize(program.stage_joins.size());
-    }
-    submit_percent_ = 5 + static_cast<int>(random_() % 95);
+        job_(program),
+        world_(options_of(program, seed)),
+        trouble_(program.faults, world_) {
+    submit_percent_ = 5 + below(95);
   }
 
   WorldRun run() {
-    while (failure_.empty() && !finished()) advance();
+    while (failure_.empty() && !is_complete()) advance();
     if (failure_.empty()) end_job();
-    if (failure_.empty()) check_everything();
-    WorldRun made{.failure = std::nullopt, .digest = digest_ * 31 + static_cast<uint64_t>(steps_)};
-    if (!failure_.empty()) made.failure = failure_;
+    WorldRun made{.failure = std::nullopt, .digest = static_cast<uint64_t>(steps_)};
+    if (failure_.empty()) {
+      WorldChecker checker(program_, job_, world_, trouble_);
+      failure_ = checker.check();
+      made.digest += 31 * checker.digest();
+    }
+    count_outcome();
+    if (!failure_.empty()) made.failure = program_.faults.text() + ": " + failure_;
     return made;
   }
 
  private:
-  struct Rank {
-    std::vector<Part> parts;                         ///< [item]
-    std::vector<std::shared_ptr<Completion>> joins;  ///< [stage]
-    std::vector<std::shared_ptr<Completion>> duplicates;
-    int stage = 0;
-  };
+  static constexpr int kMostStepsOfAnEnd = 60;
+
+  /// Whoever is given up finds what it was told: a socket has room for that.
+  static WorldOptions options_of(const WorldProgram& program, uint64_t seed) {
+    return {.ranks_per_host = program.ranks_per_host,
+            .seed = seed,
+            .knobs = program.knobs,
+            .shared_memory = program.shared_memory,
+            .least_link_bytes = program.faults.needs_heartbeat() ? 16 * KiB : size_t{1},
+            .heartbeat = program.knobs.heartbeat,
+            .launches = program.launches};
+  }
 
   int below(int limit) { return static_cast<int>(random_() % static_cast<uint64_t>(limit)); }
   bool takes_part(int rank, size_t item) const { return program_.items[item].calls.contains(rank); }
-  bool is_lost(int rank) const { return lost_ && rank == program_.lost; }
   bool has_ended(int rank) const { return world_.ending(rank).code != Code::ok; }
 
   template <class Fact>
   bool all_survivors(Fact fact) const {
     for (int rank = 0; rank < program_.size(); ++rank) {
-      if (!is_lost(rank) && !fact(rank)) return false;
+      if (!trouble_.is_killed(rank) && !fact(rank)) return false;
     }
     return true;
   }
+  bool any_has_ended() const {
+    return !all_survivors([&](int rank) { return !has_ended(rank); });
+  }
 
-  bool finished() const {
-    if (lost_) return all_survivors([&](int rank) { return has_ended(rank); });
-    return program_.lost < 0 && all_survivors([&](int rank) { return has_nothing_to_do(rank); });
+  /// Only the end of the job is left.
+  bool is_complete() const {
+    if (trouble_.has_begun() && all_survivors([&](int rank) { return has_ended(rank); }))
+      return trouble_.is_over();
+    const FaultPlan& plan = trouble_.plan();
+    const bool at_end = plan.moment == Moment::shutdown;
+    if (at_end && job_.shut_down_early) return true;
+    if (!trouble_.is_over() && !at_end) return false;
+    return all_survivors([&](int rank) { return has_nothing_to_do(rank); });
   }
 
   bool has_nothing_to_do(int rank) const {
-    const Rank& one = ranks_[rank];
-    if (one.stage < stages()) return false;
-    const auto done = [](const auto& completion) {
-      return !completion || completion->handle.done();
+    return job_.ranks[rank].stage >= stages() && !has_pending(rank);
+  }
+
+  bool has_pending(int rank) const {
+    const RankWork& one = job_.ranks[rank];
+    const auto pends = [](const auto& completion) {
+      return completion && !completion->handle.done();
     };
-    return std::ranges::all_of(one.joins, done) && std::ranges::all_of(one.duplicates, done) &&
-           std::ranges::all_of(one.parts, [&](const Part& part) { return done(part.completion); });
+    return std::ranges::any_of(one.joins, pends) || std::ranges::any_of(one.duplicates, pends) ||
+           std::ranges::any_of(one.parts, [&](const Part& part) { return pends(part.completion); });
   }
 
   int stages() const { return static_cast<int>(program_.stage_joins.size()); }
@@ -92,17 +103,92 @@ class ProgramRun {
   // ---- one step
 
   void advance() {
+    if (trouble_.is_to_come() && steps_ >= trouble_.plan().after) look_for_the_moment();
     const bool submitted = below(100) < submit_percent_ && submit_something(below(program_.size()));
-    int steps = below(30);
-    steps_ += steps;
-    if (program_.lost >= 0 && !lost_ && steps_ > program_.lost_after) lose();
-    const bool moves = world_.run_until([&] { return steps-- <= 0; }, lost_ ? 3 : 0);
-    if (!moves && !submitted && !finished()) submit_anything();
+    const bool moves = pass_steps(below(30));
+    if (!moves && !submitted && !is_complete()) submit_anything();
   }
 
-  void lose() {
-    lost_ = true;
-    world_.lose(program_.lost);
+  /// Returns false if no rank can make progress.
+  bool pass_steps(int steps) {
+    steps_ += steps;
+    int left = steps;
+    const bool moves = world_.run_until([&] { return left-- <= 0; });
+    trouble_.passed(steps);
+    return moves;
+  }
+
+  /// Returns false if the time cannot pass, or nothing has happened for too long.
+  bool let_time_pass() {
+    const TimePoint before = world_.now();
+    world_.run_until([] { return false; }, 1);
+    trouble_.passed(0);
+    const uint64_t events = count_events();
+    if (std::exchange(events_, events) != events) last_event_ = world_.now();
+    const bool waits_for_heartbeat = !trouble_.is_over() && any_awaits_silent_rank();
+    if (!waits_for_heartbeat) last_awaited_ = world_.now();
+    if (world_.now() > last_awaited_ + kNoticed) return false;
+    return world_.now() > before && world_.now() < last_event_ + kHang;
+  }
+
+  /// A rank that runs has waited since the time passed before.
+  bool any_awaits_silent_rank() const {
+    if (!trouble_.plan().may_cost_ranks()) return false;
+    for (int rank = 0; rank < program_.size(); ++rank) {
+      if (trouble_.acts(rank) && !has_ended(rank) && has_pending(rank)) return true;
+    }
+    return false;
+  }
+
+  uint64_t count_events() const {
+    uint64_t events = completions_;
+    for (int rank = 0; rank < program_.size(); ++rank) events += has_ended(rank) ? 1 : 0;
+    return events;
+  }
+
+  // ---- trouble
+
+  void look_for_the_moment() {
+    const FaultPlan& plan = trouble_.plan();
+    if (plan.moment == Moment::shutdown) {
+      job_.shut_down_early = plan.between % 2 == 0;
+    } else if (moment() == plan.moment) {
+      begin_trouble();
+    }
+  }
+
+  void begin_trouble() {
+    program_.fault_census.count(program_.faults.fault, moment());
+    trouble_.begin();
+  }
+
+  Moment moment() const {
+    if (job_.shut_down_by >= 0) return Moment::shutdown;
+    bool any = false, joins = false, sets = false, pending = false;
+    for (int rank = 0; rank < program_.size(); ++rank) {
+      pending |= has_pending(rank);
+      for (const auto& joined : job_.ranks[rank].joins) joins |= joined && !joined->handle.done();
+      for (size_t i = 0; i < program_.items.size(); ++i) {
+        const Part& part = job_.ranks[rank].parts[i];
+        any |= part.is_submitted();
+        sets |= part.is_submitted() && !part.is_done() && program_.items[i].target != kWorldSet;
+      }
+    }
+    if (!any) return Moment::start;
+    if (sets) return Moment::set_creation;
+    if (joins) return Moment::join;
+    if (world_.is_moving_data()) return Moment::transfer;
+    return pending ? Moment::negotiation : Moment::idle;
+  }
+
+  /// Counts whether a fault that may cost ranks did so.
+  void count_outcome() {
+    if (!trouble_.plan().may_cost_ranks() || trouble_.plan().kills()) return;
+    program_.census.count(any_has_lost() ? WorldIngredient::ranks_given_up
+                                         : WorldIngredient::long_faults_survived);
+  }
+  bool any_has_lost() const {
+    return !all_survivors([&](int rank) { return world_.ending(rank).code != Code::peer_lost; });
   }
 
   /// Called without progress: some rank must have something to submit, or the job hangs.
@@ -110,32 +196,31 @@ class ProgramRun {
     for (int i = 0, first = below(program_.size()); i < program_.size(); ++i) {
       if (submit_something((first + i) % program_.size())) return;
     }
-    if (program_.lost >= 0 && !lost_) return lose();
+    if (trouble_.is_to_come() && trouble_.plan().moment != Moment::shutdown) return begin_trouble();
+    if (!let_time_pass()) describe_hang();
+  }
+
+  void describe_hang() {
     failure_ = "nothing moves, and these are not done:";
     for (int rank = 0; rank < program_.size(); ++rank) {
-      failure_ += fmt::format("\n  rank {} in stage {}:", rank, ranks_[rank].stage);
+      failure_ += fmt::format("\n  rank {} in stage {}:", rank, job_.ranks[rank].stage);
       for (size_t i = 0; i < program_.items.size(); ++i) {
-        const Part& part = ranks_[rank].parts[i];
+        const Part& part = job_.ranks[rank].parts[i];
         if (takes_part(rank, i) && !part.is_done())
-          failure_ += fmt::format(" {}{}", describe(i), part.is_submitted() ? "" : " (to come)");
+          failure_ +=
+              fmt::format(" {}{}", describe(program_, i), part.is_submitted() ? "" : " (to come)");
       }
     }
   }
 
-  std::string describe(size_t i) const {
-    const Item& item = program_.items[i];
-    return fmt::format("#{} {} \"{}\" on set {}", i, name_of(item.any().operation.kind), item.name,
-                       item.set);
-  }
-
   /// Returns false if this rank cannot submit anything now.
   bool submit_something(int rank) {
-    if (is_lost(rank) || has_ended(rank) || ranks_[rank].stage >= stages()) return false;
+    if (!trouble_.acts(rank) || has_ended(rank) || job_.ranks[rank].stage >= stages()) return false;
     std::vector<size_t> ready;
     bool all_submitted = true;
     for (size_t i = 0; i < program_.items.size(); ++i) {
-      if (program_.items[i].stage != ranks_[rank].stage || !takes_part(rank, i)) continue;
-      if (ranks_[rank].parts[i].is_submitted()) continue;
+      if (program_.items[i].stage != job_.ranks[rank].stage || !takes_part(rank, i)) continue;
+      if (job_.ranks[rank].parts[i].is_submitted()) continue;
       all_submitted = false;
       if (may_submit(rank, i)) ready.push_back(i);
     }
@@ -146,7 +231,7 @@ class ProgramRun {
   }
 
   bool may_submit(int rank, size_t item) const {
-    const auto& parts = ranks_[rank].parts;
+    const auto& parts = job_.ranks[rank].parts;
     const Item& it = program_.items[item];
     return std::ranges::all_of(
                it.done_before,
@@ -157,7 +242,7 @@ class ProgramRun {
   }
 
   bool end_stage(int rank) {
-    Rank& one = ranks_[rank];
+    RankWork& one = job_.ranks[rank];
     auto& joined = one.joins[static_cast<size_t>(one.stage)];
     if (program_.stage_joins[static_cast<size_t>(one.stage)]) {
       if (!joined) {
@@ -174,16 +259,22 @@ class ProgramRun {
 
   void submit(int rank, size_t i) {
     const Item& item = program_.items[i];
-    Part& part = ranks_[rank].parts[i];
+    Part& part = job_.ranks[rank].parts[i];
     Request made = make_request(rank, i);
     made.release = [&part] { ++part.released; };
+    made.ended = [this, rank, &part](const Outcome& outcome) {
+      ++completions_;
+      ++part.ended;
+      part.ended_well_after_loss =
+          outcome.code == Code::ok && world_.ending(rank).code == Code::peer_lost;
+    };
     const GroupNumber group = made.group;
     part.completion = world_.submit(rank, std::move(made));
     const bool takes_name = item.calls.at(rank).operation.kind != OperationKind::message;
     if (below(100) >= 4 || !takes_name) return;
     Request again = barrier(item.name);  // the name is in flight
     again.group = group;
-    ranks_[rank].duplicates.push_back(world_.submit(rank, std::move(again)));
+    job_.ranks[rank].duplicates.push_back(world_.submit(rank, std::move(again)));
     program_.census.count(WorldIngredient::duplicates);
   }
 
@@ -214,7 +305,7 @@ class ProgramRun {
 
   void bind(Request& made, int rank, size_t i) {
     const Call& call = program_.items[i].calls.at(rank);
-    Part& part = ranks_[rank].parts[i];
+    Part& part = job_.ranks[rank].parts[i];
     Completion& completion = *made.completion;
     part.inputs = inputs_of(program_, i, rank);
     part.outputs.resize(part.inputs.size());
@@ -249,7 +340,7 @@ class ProgramRun {
     for (size_t i = 0; i < program_.items.size(); ++i) {
       const Item& item = program_.items[i];
       if (item.target == set && item.any().operation.kind == OperationKind::add_process_set)
-        return *world_.process_sets(rank).find(ranks_[rank].parts[i].completion->number);
+        return *world_.process_sets(rank).find(job_.ranks[rank].parts[i].completion->number);
     }
     return {};
   }
@@ -257,175 +348,32 @@ class ProgramRun {
   // ---- the end
 
   void end_job() {
-    if (program_.lost < 0) {
-      shut_down_by_ = below(program_.size());
-      world_.shutdown(shut_down_by_);
+    if (!any_has_ended()) {
+      do job_.shut_down_by = below(program_.size());
+      while (!trouble_.acts(job_.shut_down_by));
+      world_.shutdown(job_.shut_down_by);
     }
-    const bool ended = world_.run_until(
-        [&] { return all_survivors([&](int rank) { return world_.finished(rank); }); }, 5);
-    if (!ended) failure_ = "not every rank comes to its end";
-  }
-
-  void check_everything() {
-    for (int rank = 0; rank < program_.size(); ++rank) {
-      if (is_lost(rank)) continue;
-      check_ending(rank);
-      for (size_t i = 0; i < program_.items.size(); ++i) {
-        if (ranks_[rank].parts[i].is_submitted()) check(rank, i);
-      }
-      for (const auto& refused : ranks_[rank].duplicates)
-        expect_outcome(rank, *refused, Code::invalid_argument, "a duplicate");
-      check_joins(rank);
-      check_counters(rank);
+    if (trouble_.is_to_come()) {
+      pass_steps(below(kMostStepsOfAnEnd));
+      begin_trouble();
     }
-  }
-
-  void note(int rank, const std::string& what) {
-    if (failure_.empty()) failure_ = fmt::format("rank {}: {}", rank, what);
-  }
-
-  void check_ending(int rank) {
-    const Ending& ending = world_.ending(rank);
-    const Code code = lost_ ? Code::peer_lost : Code::shut_down;
-    if (ending.code != code || ending.rank != (lost_ ? program_.lost : shut_down_by_))
-      note(rank, fmt::format("ended because of rank {}: {}", ending.rank, ending.text));
-  }
-
-  /// Returns true if it ended as expected and not because of the loss.
-  bool expect_outcome(int rank, const Completion& completion, Code code, const std::string& what) {
-    if (!completion.handle.done()) return note(rank, what + " is not done"), false;
-    const Outcome& outcome = completion.handle.outcome();
-    digest_ = digest_ * 31 + static_cast<uint64_t>(outcome.code);
-    if (outcome.code == code) return true;
-    const bool by_loss = lost_ && outcome.code == Code::peer_lost && outcome.rank == program_.lost;
-    if (!by_loss) note(rank, fmt::format("{} ended with: {}", what, outcome.text));
-    return false;
-  }
-
-  void check_joins(int rank) {
-    for (size_t stage = 0; stage < ranks_[rank].joins.size(); ++stage) {
-      const auto& joined = ranks_[rank].joins[stage];
-      if (!joined || !expect_outcome(rank, *joined, Code::ok, "join")) continue;
-      for (const Rank& other : ranks_) {
-        if (!other.joins[stage]) note(rank, "a join ended before all ranks had joined");
-        // A lost rank may not have received the end.
-        else if (other.joins[stage]->handle.done() &&
-                 other.joins[stage]->handle.outcome().code == Code::ok &&
-                 other.joins[stage]->number != joined->number)
-          note(rank, "ranks name different ones as the last to join");
-      }
-    }
-  }
-
-  // ---- counters
-
-  /// Compares the counters with the outcomes of the operations. After a loss, the number of failed
-  /// operations is not known: the engine may have rejected some of them at submission.
-  void check_counters(int rank) {
-    const CounterValues counted = world_.counters(rank);
-    CounterValues expected{};
-    bool joins = false;
-    for (size_t i = 0; i < program_.items.size(); ++i) {
-      if (ranks_[rank].parts[i].is_submitted()) expect_counted(rank, i, expected);
-    }
-    for (const auto& joined : ranks_[rank].joins) {
-      if (!joined) continue;
-      joins = true;
-      if (joined->handle.outcome().code == Code::ok)
-        ++expected.operations[static_cast<size_t>(OperationKind::join)];
-    }
-    if (counted.operations != expected.operations) note(rank, "operations are miscounted");
-    if (counted.bytes != expected.bytes) note(rank, "bytes are miscounted");
-    if (counted.stalls != 0) note(rank, "stalls are counted but there was none");
-    if (lost_) return;
-    if (counted.failed != expected.failed) note(rank, "failed operations are miscounted");
-    if (counted.by_slot + counted.in_full != expected.in_full)
-      note(rank, "announced requests are miscounted");
-    if (counted.batches_by[static_cast<size_t>(Mover::mpi)] != 0)
-      note(rank, "batches moved by MPI are counted but there was none");
-    // A rank that has joined takes part in the batches of the other ranks.
-    if (joins ? counted.tensors < expected.tensors : counted.tensors != expected.tensors)
-      note(rank, fmt::format("{} batched tensors are counted, expected {}", counted.tensors,
-                             expected.tensors));
-  }
-
-  void expect_counted(int rank, size_t i, CounterValues& expected) const {
-    const Call& call = program_.items[i].calls.at(rank);
-    ++expected.in_full;
-    if (ranks_[rank].parts[i].completion->handle.outcome().code != Code::ok) {
-      ++expected.failed;
-      return;
-    }
-    const auto kind = static_cast<size_t>(call.operation.kind);
-    ++expected.operations[kind];
-    for (const Shape& shape : call.shapes)
-      expected.bytes[kind] +=
-          static_cast<uint64_t>(element_count(shape)) * element_bytes(call.operation.dtype);
-    if (moves_tensors(call.operation.kind)) expected.tensors += call.shapes.size();
-  }
-
-  void check(int rank, size_t i) {
-    const Item& item = program_.items[i];
-    const Part& part = ranks_[rank].parts[i];
-    const Code code = item.fate == Fate::completes ? Code::ok : Code::mismatch;
-    const bool as_meant = expect_outcome(rank, *part.completion, code, describe(i));
-    if (part.completion->handle.done() && part.released != 1 && !has_ended_before(part))
-      note(rank, fmt::format("{} was released {} times", describe(i), part.released));
-    if (!as_meant) return;
-    for (const auto& [other, call] : item.calls) {
-      if (!ranks_[other].parts[i].is_submitted())
-        note(rank, describe(i) + " ended before all had submitted it");
-    }
-    if (item.fate == Fate::completes && !item.any().shapes.empty()) compare(rank, i);
-    if (item.target != kWorldSet) check_number(rank, i);
-  }
-
-  /// Rejected by an ended engine; the request stays with the caller.
-  static bool has_ended_before(const Part& part) {
-    return part.released == 0 && part.completion->handle.outcome().code == Code::peer_lost;
-  }
-
-  void check_number(int rank, size_t i) {
-    for (const auto& [other, call] : program_.items[i].calls) {
-      const Part& part = ranks_[other].parts[i];
-      if (part.is_done() && part.completion->handle.outcome().code == Code::ok &&
-          part.completion->number != ranks_[rank].parts[i].completion->number)
-        note(rank, describe(i) + " has another id elsewhere");
-    }
-  }
-
-  void compare(int rank, size_t i) {
-    const Call& call = program_.items[i].calls.at(rank);
-    const Part& part = ranks_[rank].parts[i];
-    const std::vector<Expected> expected = expected_of(program_, i, rank);
-    for (size_t output = 0; output < expected.size(); ++output) {
-      const std::byte* actual = nullptr;
-      if (has_free_rows(call.operation.kind)) {
-        const Gathered& gathered = part.completion->outputs[output].gathered;
-        if (gathered.shape != expected[output].shape)
-          return note(
-              rank, fmt::format("{}: output {} has the shape {}, expected {}", describe(i), output,
-                                to_text(gathered.shape), to_text(expected[output].shape)));
-        actual = gathered.memory.data();
-      } else {
-        const bool holds_results = call.in_place || call.placement.elements > 0;
-        actual = (holds_results ? part.inputs : part.outputs)[output].data();
-      }
-      const std::string differs = difference(expected[output], actual);
-      if (!differs.empty())
-        note(rank, fmt::format("{}: output {}: {}", describe(i), output, differs));
+    const auto finished = [&](int rank) { return world_.finished(rank); };
+    while (failure_.empty() && !all_survivors(finished)) {
+      if (!pass_steps(below(30)) && !let_time_pass()) failure_ = "not every rank comes to its end";
     }
   }
 
   WorldProgram& program_;
   std::mt19937_64 random_;
-  std::vector<Rank> ranks_;  ///< memory of the requests; must outlive the engines
+  WorldJob job_;  ///< memory of the requests; must outlive the engines
   World world_;
+  Trouble trouble_;
   int submit_percent_ = 50;
   int64_t steps_ = 0;
-  bool lost_ = false;
-  int shut_down_by_ = -1;
-  uint64_t digest_ = 1;
+  uint64_t completions_ = 0;
+  uint64_t events_ = 0;  ///< when last_event_ was taken
+  TimePoint last_event_{};
+  TimePoint last_awaited_{};  ///< no rank waited while another one was silent
   std::string failure_;
 };
 

@@ -69,6 +69,11 @@ size_t MemLink::receive_some(MutableBytes room) {
   return count;
 }
 
+size_t MemLink::available() const {
+  const std::lock_guard lock(wire_->mutex);
+  return wire_->from[1 - side_].bytes.size();
+}
+
 void MemLink::break_now() {
   const std::lock_guard lock(wire_->mutex);
   wire_->broken = true;

@@ -29,6 +29,8 @@ class MemLink final : public Link {
   size_t receive_some(MutableBytes room) override;
   int fd() const override { return -1; }
 
+  /// Bytes that have arrived at this end.
+  size_t available() const;
   /// Breaks the connection: both ends report a loss, and bytes in transit are dropped.
   void break_now();
 
