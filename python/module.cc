@@ -339,6 +339,29 @@ nb::bytes derive_key(const std::string& purpose) {
   return nb::bytes(key.data(), key.size());
 }
 
+/// A key of the right size, or ValueError.
+const uint8_t* key_in(const nb::bytes& key) {
+  if (key.size() != HVD_KEY_BYTES) throw nb::value_error("a key has 32 bytes");
+  return static_cast<const uint8_t*>(key.data());
+}
+
+nb::bytes seal(const nb::bytes& key, uint64_t number, const nb::bytes& message) {
+  std::string sealed(message.size() + HVD_SEAL_BYTES, '\0');
+  const uint8_t* const with = key_in(key);
+  check(without_gil(
+      [&] { return hvd_seal(with, number, message.data(), message.size(), sealed.data()); }));
+  return nb::bytes(sealed.data(), sealed.size());
+}
+
+nb::bytes unseal(const nb::bytes& key, uint64_t number, const nb::bytes& sealed) {
+  if (sealed.size() < HVD_SEAL_BYTES) throw nb::value_error("the message is cut");
+  std::string message(sealed.size() - HVD_SEAL_BYTES, '\0');
+  const uint8_t* const with = key_in(key);
+  check(without_gil(
+      [&] { return hvd_unseal(with, number, sealed.data(), message.size(), message.data()); }));
+  return nb::bytes(message.data(), message.size());
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -349,6 +372,7 @@ NB_MODULE(_core, m) {
   hvd::python::add_elastic(m);
   hvd::python::add_dump(m);
   m.attr("DTYPES") = dtypes();
+  m.attr("SEAL_BYTES") = HVD_SEAL_BYTES;
 
   nb::class_<hvd_world>(m, "World")
       .def_ro("rank", &hvd_world::rank)
@@ -376,6 +400,8 @@ NB_MODULE(_core, m) {
   m.def("is_initialized", &hvd_is_initialized);
   m.def("uses_mpi", &hvd_uses_mpi);
   m.def("derive_key", &derive_key, "purpose"_a);
+  m.def("seal", &seal, "key"_a, "number"_a, "message"_a);
+  m.def("unseal", &unseal, "key"_a, "number"_a, "sealed"_a);
   m.def("world", &world);
   m.def("add_process_set", &add_process_set, "ranks"_a);
   m.def(

@@ -23,6 +23,7 @@
 #include "core/capi/knobs_json.h"
 #include "core/capi/process.h"
 #include "core/capi/submission.h"
+#include "core/transport/record_cipher.h"
 #include "horovod/horovod.h"
 
 /// Only the process that made it can use it; a forked child has neither its memory nor connections.
@@ -42,6 +43,14 @@ using hvd::Process;
 using hvd::process;
 using hvd::replace;
 using hvd::running;
+
+hvd::SecretBytes secret_in(const uint8_t* key) {
+  hvd::SecretBytes secret;
+  static_assert(sizeof secret == HVD_KEY_BYTES);
+  static_assert(hvd::RecordCipher::kTagBytes == HVD_SEAL_BYTES);
+  std::memcpy(secret.data(), key, secret.size());
+  return secret;
+}
 
 void end_context() {
   if (const auto context = current()) context->shutdown();
@@ -273,6 +282,23 @@ hvd_status hvd_derive_key(const char* purpose, uint8_t* key) {
     const hvd::JobKey derived = running()->derived_key(purpose);
     static_assert(sizeof(derived.bytes) == HVD_KEY_BYTES);
     std::memcpy(key, derived.bytes.data(), derived.bytes.size());
+  });
+}
+
+hvd_status hvd_seal(const uint8_t* key, uint64_t number, const void* message, size_t bytes,
+                    void* sealed) {
+  return guarded([&] {
+    hvd::seal_message(secret_in(key), number, {static_cast<const std::byte*>(message), bytes},
+                      {static_cast<std::byte*>(sealed), bytes + HVD_SEAL_BYTES});
+  });
+}
+
+hvd_status hvd_unseal(const uint8_t* key, uint64_t number, const void* sealed, size_t bytes,
+                      void* message) {
+  return guarded([&] {
+    hvd::open_message(secret_in(key), number,
+                      {static_cast<const std::byte*>(sealed), bytes + HVD_SEAL_BYTES},
+                      {static_cast<std::byte*>(message), bytes});
   });
 }
 

@@ -1,5 +1,6 @@
 #include "core/transport/record_cipher.h"
 
+#include <fmt/core.h>
 #include <sodium.h>
 
 #include <cstring>
@@ -114,6 +115,32 @@ bool RecordCipher::open(ConstBytes sealed, ConstBytes header, MutableBytes out) 
                                sodium_in(header), header.size(), sodium_in(nonce), sodium_in(key_));
   failed_ = result != 0;
   return !failed_;
+}
+
+void seal_message(const SecretBytes& key, uint64_t number, ConstBytes plain, MutableBytes out) {
+  HVD_ASSERT(out.size() == plain.size() + RecordCipher::kTagBytes);
+  if (plain.size() > kMaxMessageBytes)
+    fail(Code::invalid_argument,
+         fmt::format("a message of {} bytes cannot be encrypted: the limit is {}", plain.size(),
+                     kMaxMessageBytes));
+  start_sodium();
+  const Nonce nonce = nonce_of(number);
+  ::crypto_aead_chacha20poly1305_ietf_encrypt(sodium_out(out), nullptr, sodium_in(plain),
+                                              plain.size(), nullptr, 0, nullptr, sodium_in(nonce),
+                                              sodium_in(key));
+}
+
+void open_message(const SecretBytes& key, uint64_t number, ConstBytes sealed, MutableBytes out) {
+  HVD_ASSERT(sealed.size() == out.size() + RecordCipher::kTagBytes);
+  start_sodium();
+  const Nonce nonce = nonce_of(number);
+  const bool is_opened = out.size() <= kMaxMessageBytes &&
+                         ::crypto_aead_chacha20poly1305_ietf_decrypt(
+                             sodium_out(out), nullptr, nullptr, sodium_in(sealed), sealed.size(),
+                             nullptr, 0, sodium_in(nonce), sodium_in(key)) == 0;
+  if (!is_opened)
+    fail(Code::invalid_argument,
+         fmt::format("message {} was not encrypted with this key and number", number));
 }
 
 }  // namespace hvd

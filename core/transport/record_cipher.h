@@ -75,4 +75,12 @@ class RecordCipher {
   std::unique_ptr<State> state_;
 };
 
+/// Below the maximum of ChaCha20-Poly1305, 2^38 - 64.
+inline constexpr size_t kMaxMessageBytes = size_t{1} << 37;
+/// Seals a message by ChaCha20-Poly1305 into `out`, which is RecordCipher::kTagBytes larger. Throws
+/// Error{invalid_argument} if it is too large.
+void seal_message(const SecretBytes& key, uint64_t number, ConstBytes plain, MutableBytes out);
+/// The reverse. Throws Error{invalid_argument} if `sealed` is not of this key and number.
+void open_message(const SecretBytes& key, uint64_t number, ConstBytes sealed, MutableBytes out);
+
 }  // namespace hvd

@@ -95,6 +95,27 @@ TEST(RecordCipher, IsAesGcmOfTheStandard) {
             "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919");
 }
 
+TEST(Message, OpensWithItsKeyAndNumberOnly) {
+  const auto opens = [](const SecretBytes& with, uint64_t number, ByteVector sealed, size_t flip) {
+    sealed[flip] ^= flip == 0 ? std::byte{0} : std::byte{1};
+    ByteVector out(sealed.size() - RecordCipher::kTagBytes);
+    try {
+      open_message(with, number, sealed, out);
+      return as_text(out) == "text";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::invalid_argument);
+      return false;
+    }
+  };
+  ByteVector message(4 + RecordCipher::kTagBytes);
+  seal_message(key(), 7, as_bytes("text"), message);
+  EXPECT_TRUE(opens(key(), 7, message, 0));
+  EXPECT_FALSE(opens(key(), 8, message, 0));
+  EXPECT_FALSE(opens(SecretBytes{}, 7, message, 0));
+  for (size_t place = 1; place < message.size(); ++place)
+    EXPECT_FALSE(opens(key(), 7, message, place));
+}
+
 TEST(KeyExchange, BothEndsShareASecretThatIsNewEachTime) {
   const KeyExchange one, other, third;
   EXPECT_EQ(one.shared_with(other.public_key()), other.shared_with(one.public_key()));

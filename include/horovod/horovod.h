@@ -183,6 +183,16 @@ HVD_API bool hvd_uses_mpi(void);
  * key is equal on all ranks, differs per purpose and is secret, unless HOROVOD_NO_SECRET is set. */
 #define HVD_KEY_BYTES 32
 HVD_API hvd_status hvd_derive_key(const char* purpose, uint8_t* key);
+/* Encrypts and authenticates the `bytes` of a message (ChaCha20-Poly1305, RFC 8439) and stores the
+ * result in `sealed` [bytes + HVD_SEAL_BYTES]. `key` [HVD_KEY_BYTES] must never be used for two
+ * messages with the same `number`. Needs no job. */
+#define HVD_SEAL_BYTES 16
+HVD_API hvd_status hvd_seal(const uint8_t* key, uint64_t number, const void* message, size_t bytes,
+                            void* sealed);
+/* Stores the message of `bytes` that hvd_seal() was given. Returns HVD_INVALID_ARGUMENT if `sealed`
+ * is not of this key, number and size; `message` then has no meaning. */
+HVD_API hvd_status hvd_unseal(const uint8_t* key, uint64_t number, const void* sealed, size_t bytes,
+                              void* message);
 
 /* Process sets: subsets of the ranks, on which operations run. Id 0 is the world. */
 

@@ -99,6 +99,15 @@ def uses_mpi() -> bool:
 def derive_key(purpose: str) -> bytes:
     """Returns a key of 32 bytes, derived from the job's key and `purpose`; equal on all ranks."""
 
+SEAL_BYTES: int
+
+def seal(key: bytes, number: int, message: bytes) -> bytes:
+    """Encrypts and authenticates: SEAL_BYTES more than `message`. No two messages may have the same
+    key (32 bytes) and number. Needs no job."""
+
+def unseal(key: bytes, number: int, sealed: bytes) -> bytes:
+    """ValueError if `sealed` is not of this key and number."""
+
 def world() -> World: ...
 def add_process_set(ranks: Sequence[int]) -> int:
     """Collective over all ranks, blocks; returns the id of the new set."""

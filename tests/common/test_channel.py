@@ -1,4 +1,4 @@
-"""Authenticated messages between two ends, and what third parties can do to them: nothing."""
+"""Encrypted messages between two ends, and what third parties can do to them: nothing."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ def test_asking_what_has_arrived_waits_for_nothing() -> None:
     assert caller.arrived() == [("hello",)]
 
 
+def test_others_see_the_length_and_nothing_else() -> None:
+    caller, end, _ = pair()
+    end.send(("weights", b"of the first layer"))
+    raw = caller._sock.recv(1 << 16, socket.MSG_PEEK)
+    assert b"weights" not in raw and b"layer" not in raw
+    assert caller.receive() == ("weights", b"of the first layer")
+
+
 @pytest.mark.parametrize("who", ["caller", "rank"])
 def test_another_key_is_found_before_anything_is_unpickled(who: str) -> None:
     caller, end, _ = pair(right_key=b"other")
@@ -79,13 +87,13 @@ def test_a_stranger_is_not_listened_to_for_long() -> None:
 def test_of_an_unproved_peer_a_few_kilobytes_are_kept() -> None:
     ours, wire = socket.socketpair()
     channel = Channel(ours, secret_of(b"k", "test"), "acceptor")
-    wire.sendall(bytes(32) + (4096).to_bytes(8, "big") + bytes(32 + 4095))
+    wire.sendall(bytes(32) + (4096).to_bytes(8, "big") + bytes(16 + 4095))
     assert channel.arrived() == []
-    assert len(channel._buffer) == 8 + 32 + 4095
+    assert len(channel._buffer) == 8 + 16 + 4095
     wire.sendall(bytes(1 << 16))
     with pytest.raises(Unproved):
         channel.arrived()
-    assert len(channel._buffer) < 32 + 8 + 32 + 4096
+    assert len(channel._buffer) < 32 + 8 + 4096 + 16
 
 
 def test_after_a_send_that_stalled_nothing_else_is_sent() -> None:

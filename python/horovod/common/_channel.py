@@ -1,12 +1,12 @@
-"""Authenticated messages over a TCP connection between two processes that know a secret.
+"""Encrypted messages over a TCP connection between two processes that know a secret.
 
 Both ends know a secret that was made from a job's key. Each sends a random number (nonce) first;
-the key of this one connection follows from both nonces and the secret. Every message carries an
-HMAC-SHA-256 of its direction, its sequence number and its bytes. A message that a third party
-sends, changes, replays or drops is therefore rejected before a byte of it is unpickled. Until the
-first message is verified, an end buffers a few kilobytes at most. Nothing is encrypted.
+two keys of this one connection, one for each direction, follow from both nonces and the secret.
+Every message is encrypted and authenticated (ChaCha20-Poly1305) with its sequence number. A message
+that a third party sends, changes, replays or drops is therefore rejected before a byte of it is
+unpickled. Until the first message is verified, an end buffers a few kilobytes at most.
 
-A frame: length (8 bytes, big endian), HMAC (32 bytes), a pickled tuple.
+A frame: length of the pickled tuple (8 bytes, big endian), then this tuple, sealed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from horovod._core import SEAL_BYTES, seal, unseal
+
 #: A message: a word that says what it is, and what belongs to it.
 Message = tuple[Any, ...]
 Side = Literal["acceptor", "dialer"]
 
 _NONCE_BYTES = 32
-_MAC_BYTES = 32
 _LENGTH = struct.Struct("!Q")
-_HEADER_BYTES = _LENGTH.size + _MAC_BYTES
 #: The first message of each end is short. A peer that has not proved itself may send no more.
 _MOST_BYTES_UNPROVED = 4096
-_MOST_BUFFERED_UNPROVED = _NONCE_BYTES + _HEADER_BYTES + _MOST_BYTES_UNPROVED
-#: No function and no result is as large; more is a broken length.
-_MOST_BYTES = 1 << 40
+_MOST_BUFFERED_UNPROVED = _NONCE_BYTES + _LENGTH.size + _MOST_BYTES_UNPROVED + SEAL_BYTES
+#: No function and no result is as large; more is a broken length, and more than can be sealed.
+_MOST_BYTES = 1 << 37
 _READ_BYTES = 1 << 20
 
 
@@ -65,7 +65,7 @@ class Channel:
         self._secret = secret
         self._side = side
         self._nonce = os.urandom(_NONCE_BYTES)
-        self._key: bytes | None = None
+        self._keys: dict[Side, bytes] | None = None  # by sender
         self._buffer = bytearray()
         self._sent = 0
         self._taken = 0
@@ -88,22 +88,22 @@ class Channel:
         Raises: Stalled, Closed. Afterwards no further send is possible, since part of the message
         may be on its way; what has arrived can still be read.
         """
-        assert self._key is not None
+        assert self._keys is not None
         if self._sending_failed:
             raise Closed("an earlier message could not be sent")
         body = pickle.dumps(message, protocol=5)
-        mac = _mac(self._key, self._side, self._sent, body)
+        sealed = seal(self._keys[self._side], self._sent, body)
         self._sent += 1
         try:
-            self._send_all(_LENGTH.pack(len(body)) + mac)
-            self._send_all(body)
+            self._send_all(_LENGTH.pack(len(body)))
+            self._send_all(sealed)
         except BaseException:
             self._sending_failed = True
             raise
 
     def meet(self, deadline: float | None = None) -> None:
         """Blocks until the other end's nonce is there. `deadline`: of time.monotonic()."""
-        while self._key is None:
+        while self._keys is None:
             self._read_until(deadline)
             self._take_nonce()
 
@@ -158,34 +158,31 @@ class Channel:
         self._buffer += received
 
     def _take_nonce(self) -> None:
-        if self._key is not None or len(self._buffer) < _NONCE_BYTES:
+        if self._keys is not None or len(self._buffer) < _NONCE_BYTES:
             return
         theirs = bytes(self._buffer[:_NONCE_BYTES])
         del self._buffer[:_NONCE_BYTES]
         both = self._nonce + theirs if self._side == "acceptor" else theirs + self._nonce
-        self._key = hmac.digest(self._secret, both, "sha256")
+        key = hmac.digest(self._secret, both, "sha256")
+        sides: tuple[Side, ...] = ("acceptor", "dialer")
+        self._keys = {side: hmac.digest(key, side.encode(), "sha256") for side in sides}
 
     def _messages(self, most: int | None = None) -> Iterator[Message]:
         self._take_nonce()
         theirs: Side = "dialer" if self._side == "acceptor" else "acceptor"
-        while self._key is not None and most != 0 and len(self._buffer) >= _HEADER_BYTES:
+        while self._keys is not None and most != 0 and len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
             if length > (_MOST_BYTES if self._taken else _MOST_BYTES_UNPROVED):
                 raise Closed(f"a message of {length} bytes was announced")
-            if len(self._buffer) < _HEADER_BYTES + length:
+            end = _LENGTH.size + length + SEAL_BYTES
+            if len(self._buffer) < end:
                 return
-            mac = bytes(self._buffer[_LENGTH.size : _HEADER_BYTES])
-            body = bytes(memoryview(self._buffer)[_HEADER_BYTES : _HEADER_BYTES + length])
-            del self._buffer[: _HEADER_BYTES + length]
-            if not hmac.compare_digest(mac, _mac(self._key, theirs, self._taken, body)):
-                raise Unproved("the other end does not know the key of this job")
+            sealed = bytes(memoryview(self._buffer)[_LENGTH.size : end])
+            del self._buffer[:end]
+            try:
+                body = unseal(self._keys[theirs], self._taken, sealed)
+            except ValueError:
+                raise Unproved("the other end does not know the key of this job") from None
             self._taken += 1
             most = None if most is None else most - 1
             yield pickle.loads(body)
-
-
-def _mac(key: bytes, side: Side, number: int, body: bytes) -> bytes:
-    made = hmac.new(key, side[:1].encode() + _LENGTH.pack(number), "sha256")
-    made.update(_LENGTH.pack(len(body)))
-    made.update(body)
-    return made.digest()

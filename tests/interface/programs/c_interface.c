@@ -435,6 +435,18 @@ static void process_sets(void) {
   end_together();
 }
 
+/* Needs no job. */
+static void sealed_messages(void) {
+  const uint8_t key[HVD_KEY_BYTES] = {1, 2, 3};
+  const char message[] = "a message";
+  char sealed[sizeof message + HVD_SEAL_BYTES], opened[sizeof message];
+  EXPECT(hvd_seal(key, 5, message, sizeof message, sealed) == HVD_OK);
+  EXPECT(memcmp(sealed, message, sizeof message) != 0);
+  EXPECT(hvd_unseal(key, 5, sealed, sizeof message, opened) == HVD_OK);
+  EXPECT(memcmp(opened, message, sizeof message) == 0);
+  EXPECT(hvd_unseal(key, 6, sealed, sizeof message, opened) == HVD_INVALID_ARGUMENT);
+}
+
 /* All ranks derive the same key: the sum of each byte is `size` times the byte. */
 static void derived_keys(void) {
   uint8_t key[HVD_KEY_BYTES], other[HVD_KEY_BYTES];
@@ -619,6 +631,7 @@ int main(int argc, char** argv) {
       {"expires", expires},
       {"mismatch", mismatch},
       {"derived_keys", derived_keys},
+      {"sealed_messages", sealed_messages},
       {"process_sets", process_sets},
       {"part_of_the_ranks", part_of_the_ranks},
       {"several_at_once", several_at_once},
