@@ -106,14 +106,15 @@ core.shutdown()
 
 
 @pytest.mark.parametrize("slots", [(2, 1, 1), (4, 4, 4)])
+@pytest.mark.parametrize("options", [(), ("--encrypt",)], ids=["", "encrypted"])
 def test_allreduce_sums_over_hosts_by_the_wire_alone(
-    cluster: Cluster, tmp_path: Path, slots: tuple[int, ...]
+    cluster: Cluster, tmp_path: Path, slots: tuple[int, ...], options: tuple[str, ...]
 ) -> None:
     pytest.importorskip("horovod._core")
     (tmp_path / "reduce.py").write_text(REDUCE)
     command = [sys.executable, "reduce.py"]
     result = cluster.run(
-        "-np", str(sum(slots)), "-H", hosts(*slots), *command, cwd=tmp_path,
+        "-np", str(sum(slots)), "-H", hosts(*slots), *options, *command, cwd=tmp_path,
         env={"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert (result.code, result.err) == (0, "")

@@ -101,7 +101,9 @@ def test_without_mpirun_it_says_what_to_do(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_refused(mpi: Mpi, tmp_path: Path) -> None:
     job = start(mpi.command(2), 2, tmp_path, "refused", {"HOROVOD_DETERMINISTIC": "1"})
     assert "MPI chooses the order of additions" in job.told[1][0], job.output
-    job = start(mpi.command(2), 2, tmp_path / "tls", "refused", {"HOROVOD_TLS": "1"})
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    job = start(mpi.command(2), 2, folder, "refused", {"HOROVOD_TLS": "1"})
     assert "because MPI does not encrypt" in job.told[1][0], job.output
 
 
