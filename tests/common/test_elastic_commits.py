@@ -19,7 +19,7 @@ from horovod.common import _elastic_commits, _state_files
 from horovod.common._departure import EXIT_CODE, Departure
 from horovod.common._elastic_commits import Commits, StateFolder
 from horovod.common._state_files import commits
-from horovod.common.elastic import ObjectState
+from horovod.common.elastic import ObjectState, added, removed
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 EACH_COMMIT = 1e-6  # s
@@ -187,6 +187,32 @@ def test_a_rank_with_sigterm_leaves_an_elastic_job_alone(monkeypatch: pytest.Mon
     assert isinstance(first, HostsUpdatedInterrupt) and first.skip_sync
     assert isinstance(last, HostsUpdatedInterrupt) and last.skip_sync
     assert isinstance(left, SystemExit) and left.code == EXIT_CODE == 143
+
+
+def test_ranks_learn_of_changed_hosts_by_the_same_reduction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what rank 0 knows counts. What others knew by then is over with it."""
+    ranks = Ranks(3, monkeypatch)
+
+    def no_broadcast(obj: Any) -> Any:
+        raise AssertionError("a second collective operation")
+
+    def train(rank: int) -> Any:
+        one = Rank(ranks, None, is_elastic=True)
+        one.state._bcast_object = no_broadcast
+        if rank == 2:
+            one.state.on_hosts_updated(7.0, removed)
+        assert one.train(1) == 1
+        if rank == 0:
+            one.state.on_hosts_updated(1_800_000_000.123456789, added)
+        with pytest.raises(HostsUpdatedInterrupt) as caught:
+            one.train(1)
+        assert not caught.value.skip_sync and one.state.step == 2
+        assert one.state.known_updates() == (None, 0)
+        return one.train(1)
+
+    assert ranks.run(train) == [3, 3, 3]
 
 
 def test_otherwise_all_ranks_leave_when_all_have_written(

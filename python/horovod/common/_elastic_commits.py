@@ -1,5 +1,5 @@
-"""What ranks agree on at a commit: whether the state is written to the state folder, and whether
-ranks leave the job because they got SIGTERM.
+"""What ranks agree on at a commit: whether the state is written to the state folder, whether ranks
+leave the job because they got SIGTERM, and whether hosts have changed.
 
 All ranks reduce a few numbers at each commit, when they have saved. What they then write is of the
 same commit, and a rank that leaves does so when all others have saved. Used by the training thread;
@@ -11,6 +11,7 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import math
 import os
 import secrets
 import time
@@ -50,7 +51,8 @@ class StateFolder(NamedTuple):
 
 
 class _Agreed(NamedTuple):
-    """The largest of each number over all ranks. Those of rank 0: `is_due`, `number`, `nonce`."""
+    """The largest of each number over all ranks. Those of rank 0: `is_due`, `number`, `nonce`, and
+    what it knows of changed hosts."""
 
     leaves: int  # a rank does
     is_due: int  # the commit is to be written
@@ -60,6 +62,8 @@ class _Agreed(NamedTuple):
     layout: int  # of the last write
     minus_layout: int
     cost: int  # of the last write, in microseconds
+    updated_at: int = 0  # hosts, in microseconds by the clock of the sender; 0: they have not
+    update: int = 0  # what became of them
 
 
 def _largest(values: _Agreed) -> _Agreed:
@@ -69,6 +73,13 @@ def _largest(values: _Agreed) -> _Agreed:
     tensor = address, (count,), core.DTYPES["int64"], numbers
     run_in_place(core.Operation(core.ALLREDUCE, _MAX), "elastic_commit", [tensor])
     return _Agreed(*numbers)
+
+
+def _microseconds(timestamp: float | None) -> int:
+    """Returns the time, rounded up, so that it is not before the update of this timestamp."""
+    if timestamp is None:
+        return 0
+    return min(max(math.ceil(1e6 * timestamp) + 1, 1), 2**62)
 
 
 class Commits:
@@ -116,14 +127,17 @@ class Commits:
     def after_save(self) -> None:
         """Collective.
 
-        Raises: SystemExit if this rank leaves, HostsUpdatedInterrupt if another one does.
+        Raises: SystemExit if this rank leaves, HostsUpdatedInterrupt if another one does, or if
+        hosts have changed.
         """
         self._unwritten = True
-        agreed = self._agree()
+        agreed = self._agree(known=self._state.known_updates())
         if self._folder is not None and (agreed.is_due or agreed.leaves):
             self._write(self._folder, agreed)
         if agreed.leaves:
             self._leave()
+        if agreed.updated_at:
+            self._state.act_on_updates(1e-6 * agreed.updated_at, agreed.update)
 
     def finish(self) -> None:
         """Writes the last commit, if it was not written yet. Collective."""
@@ -134,7 +148,7 @@ class Commits:
             self._write(self._folder, agreed)
             self._agree()  # with what has failed
 
-    def _agree(self, is_over: bool = False) -> _Agreed:
+    def _agree(self, is_over: bool = False, known: tuple[float | None, int] = (None, 0)) -> _Agreed:
         rank = core.world().rank
         is_first = rank == 0
         own = _Agreed(
@@ -146,6 +160,8 @@ class Commits:
             layout=self._layout,
             minus_layout=-self._layout if self._layout else -(2**62),
             cost=self._cost,
+            updated_at=_microseconds(known[0]) if is_first else 0,
+            update=known[1] if is_first else 0,
         )
         agreed = self._largest(own)
         self._failure = 0

@@ -66,7 +66,7 @@ class State(abc.ABC):
         self._updates: collections.deque[_Update] = collections.deque()
         self._reset_callbacks: list[Callable[[], Any]] = []
         self._announcements: Callable[[], tuple[float, int] | None] = lambda: None
-        self._after_save: Callable[[], None] = lambda: None
+        self._after_save: Callable[[], None] | None = None
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Registers functions that are called after each reset, in this order, without arguments.
@@ -98,18 +98,26 @@ class State(abc.ABC):
         """
         self.settle()
         self.save()
-        self._after_save()
-        self.check_host_updates()
+        (self._after_save or self.check_host_updates)()
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks if rank 0 knows of changed hosts.
         Collective."""
+        self.act_on_updates(*self._bcast_object(self.known_updates()))
+
+    def known_updates(self) -> tuple[float | None, int]:
+        """Returns the newest timestamp of the changes that this process knows, None if there are
+        none, and all their results."""
         if (announced := self._announcements()) is not None:
             self.on_hosts_updated(*announced)
         known = list(self._updates)
         latest = max((update.timestamp for update in known), default=None)
         result = functools.reduce(int.__or__, (update.result for update in known), no_update)
-        latest, result = self._bcast_object((latest, result))
+        return latest, result
+
+    def act_on_updates(self, latest: float | None, result: int) -> None:
+        """Raises HostsUpdatedInterrupt if there are changes among those that rank 0 knows. Called
+        on all ranks with what `known_updates` has returned on rank 0."""
         if latest is not None:
             self._forget_updates(latest)
         if result != no_update:
@@ -122,7 +130,8 @@ class State(abc.ABC):
         self._announcements = announcements
 
     def after_save(self, call: Callable[[], None]) -> None:
-        """Sets what `commit` calls when it has saved, on all ranks: a collective operation."""
+        """Sets what `commit` calls when it has saved, on all ranks: a collective operation, which
+        also acts on the updates that rank 0 knows. By default it is `check_host_updates`."""
         self._after_save = call
 
     def stored(self) -> Stored:
