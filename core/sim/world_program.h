@@ -73,7 +73,7 @@ enum class WorldIngredient : uint8_t {
   without_faults,
   root_faults,           ///< of rank 0
   ranks_given_up,        ///< by a heartbeat
-  long_faults_survived,  ///< nobody waited, or not for long enough
+  long_faults_survived,  ///< no rank waited, or not for long enough
   mixed,  ///< joins, process sets, changed signatures, mismatches, more names than slots
   mixed_with_fault,
 };

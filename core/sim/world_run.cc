@@ -48,7 +48,7 @@ class ProgramRun {
  private:
   static constexpr int kMostStepsOfAnEnd = 60;
 
-  /// Whoever is given up finds what it was told: a socket has room for that.
+  /// A rank that is given up finds what it was told: a socket has room for that.
   static WorldOptions options_of(const WorldProgram& program, uint64_t seed) {
     return {.ranks_per_host = program.ranks_per_host,
             .seed = seed,

@@ -64,8 +64,7 @@ class PlacedSampler(ElasticSampler):
         super().__init__(plan.samples, plan.shuffle)
 
     def _place(self) -> tuple[int, int]:
-        world = self.worker.world
-        return world.workers.index(self.worker), len(world.workers)
+        return self.worker.world.place_of(self.worker)
 
 
 class Worker:
@@ -165,6 +164,9 @@ class World:
             worker.start()
 
     # ---- what workers call
+
+    def place_of(self, worker: Worker) -> tuple[int, int]:
+        return self.workers.index(worker), len(self.workers)
 
     def broadcast(self, obj: Any) -> Any:
         worker = self.acting

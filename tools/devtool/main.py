@@ -18,6 +18,7 @@ usage: ./dev COMMAND
   build                   set up and build; installs the package into .venv
   wheel [--python 3.11]   build the wheels that run on other systems, in dist/
   sim [SEED]              run the simulator's tests; with SEED, from that seed only
+  fuzz --executions N     run the fuzzers N times in all, instead of for seconds
   chaos [--minutes N]     train while random ranks are killed and stopped; nothing may be lost
   bench                   run all benchmarks below except kernel, and write the report
   bench allreduce         allreduce of float32, compared with all peers, over shm or TCP
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         "build": build,
         "wheel": portable,
         "sim": sim,
+        "fuzz": fuzz,
         "chaos": chaos,
         "bench": bench,
         "fmt": fmt,
@@ -146,6 +148,15 @@ def sim(rest: list[str]) -> int:
     prepare("release")
     env = {"HVD_SIM_SEEDS": "1", "HVD_SIM_FROM": rest[0]} if rest else {}
     return show(["ctest", "--test-dir", "build/release", "-R", "sim", "--verbose"], env)
+
+
+def fuzz(rest: list[str]) -> int:
+    if len(rest) != 2 or rest[0] != "--executions" or not rest[1].isdecimal():
+        say("./dev fuzz takes --executions N")
+        return 2
+    prepare("fuzz")
+    count = suites.fuzz(suites.FuzzLimit(executions=-(-int(rest[1]) // len(suites.FUZZ_TARGETS))))
+    return 1 if count.failed else 0
 
 
 def chaos(rest: list[str]) -> int:

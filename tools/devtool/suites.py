@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from devtool import emulated
-from devtool.paths import BUILD, LOGS, ROOT, VENV, venv_program
+from devtool import emulated, mutants
+from devtool.mutations import MUTATIONS
+from devtool.paths import BUILD, ROOT, VENV, venv_program
 from devtool.process import Ended, Failed, run_logged, say, side_by_side, tail
 from devtool.setup import (
     APART,
@@ -26,8 +27,9 @@ from devtool.setup import (
 from devtool.threads import threaded_cases
 
 RESULTS = BUILD / "results"
-#: The programs of the suite `sim`, each with its number of seeds.
-MANY_SEEDS = {"NegotiationSim.EveryRank*": 100_000, "WorldProgram.Every*": 50_000}
+#: The cases of the suite `sim`, besides tests/elastic, and the number of seeds of each.
+MANY_SEEDS = ("NegotiationSim.EveryRank*", "WorldProgram.EveryOperation*")
+SEEDS = 100_000
 #: The files of tests/launch that cover most of the launcher: its loop, supervisors, agents.
 LAUNCHER_TESTS = tuple(
     f"tests/launch/test_{name}.py"
@@ -216,22 +218,75 @@ def python(
 
 
 def many_seeds() -> Count:
-    """Runs negotiation and whole jobs under many seeds; prints what the runs consisted of."""
+    """Runs negotiation, whole jobs and elastic jobs under many seeds, on all cores; prints what
+    they consisted of."""
     count = Count()
-    for cases, seeds in MANY_SEEDS.items():
-        count.add(cpp("release", {"HVD_SIM_SEEDS": str(seeds)}, 7200, cases))
-        say(tail(LOGS / "test-release-sim.log", 60))
+    share = -(-SEEDS // cores())
+    kinds: list[Callable[[int, int], Count]] = [elastic_seeds]
+    kinds += [functools.partial(seeds_of, cases) for cases in MANY_SEEDS]
+    with side_by_side(cores()) as several:
+        runs = [
+            several.submit(kind, part * share + 1, share)
+            for kind in kinds
+            for part in range(cores())
+        ]
+        for run in runs:
+            count.add(run.result())
     return count
 
 
-def fuzz(seconds: int) -> Count:
-    """Runs each target for `seconds`, one per core in parallel."""
+def seeds_of(cases: str, first: int, seeds: int) -> Count:
+    (program,) = [test for test in test_programs("release") if test["name"] == "sim"]
+    name = f"sim-{cases.partition('.')[0]}-{first}"
+    report = fresh_report(f"{name}.json")
+    options = [f"--gtest_output=json:{report}", f"--gtest_filter={cases}", "--gtest_brief=1"]
+    command = [*program["command"], *options]
+    ended = run_logged(command, name, deadline_s=7200, env=seed_variables(first, seeds))
+    say(tail(ended.log, 80))
+    return counted(name, ended, report, count_gtest)
+
+
+def elastic_seeds(first: int, seeds: int) -> Count:
+    env = seed_variables(first, seeds)
+    return python(f"sim-elastic-{first}", ["tests/elastic", "-k", "counts"], 7200, False, env=env)
+
+
+def seed_variables(first: int, seeds: int) -> dict[str, str]:
+    return {"HVD_SIM_FROM": str(first), "HVD_SIM_SEEDS": str(seeds)}
+
+
+def all_mutants() -> Count:
+    missed = mutants.run_all()
+    count = Count(passed=len(MUTATIONS) - len(missed))
+    for guard in missed:
+        count.fail(f"the simulator does not notice the absence of: {guard}")
+    return count
+
+
+@dataclass(frozen=True)
+class FuzzLimit:
+    """Of one target: a time, or a number of executions."""
+
+    seconds: int = 0
+    executions: int = 0
+
+    def options(self) -> list[str]:
+        if self.executions:
+            return [f"-runs={self.executions}"]
+        return [f"-max_total_time={self.seconds}"]
+
+    def deadline_s(self) -> float:
+        return 7200 if self.executions else self.seconds + 120
+
+
+def fuzz(limit: FuzzLimit) -> Count:
+    """Runs each target up to `limit`, one per core in parallel."""
     count = Count()
     with side_by_side(cores()) as several:
-        runs = [(target, several.submit(fuzz_one, target, seconds)) for target in FUZZ_TARGETS]
+        runs = [(target, several.submit(fuzz_one, target, limit)) for target in FUZZ_TARGETS]
         for target, run in runs:
             ended = run.result()
-            say(f"  {target}: {executions(ended.log)} executions")
+            say(f"  {target}: {executions(ended.log):,} executions")
             count.core_seconds += ended.core_seconds
             if ended.code == 0:
                 count.passed += 1
@@ -241,17 +296,17 @@ def fuzz(seconds: int) -> Count:
     return count
 
 
-def fuzz_one(target: str, seconds: int) -> Ended:
+def fuzz_one(target: str, limit: FuzzLimit) -> Ended:
     """Starts from the stored corpus. New inputs stay in build/."""
     found = BUILD / "fuzz" / "found" / target
     found.mkdir(parents=True, exist_ok=True)
-    limits = [f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048"]
+    limits = [*limit.options(), "-timeout=10", "-rss_limit_mb=2048"]
     limits += ["-malloc_limit_mb=128", "-max_len=4096"]
     output = [f"-artifact_prefix={found}-", "-print_final_stats=1", str(found)]
     program = [str(BUILD / "fuzz" / "tests" / "fuzz" / "fuzz"), f"--target={target}"]
     corpus = str(ROOT / "tests" / "fuzz" / "corpus" / target)
     command = [*program, *limits, *output, corpus]
-    return run_logged(command, f"fuzz-{target}", deadline_s=seconds + 120)
+    return run_logged(command, f"fuzz-{target}", deadline_s=limit.deadline_s())
 
 
 def executions(log: Path) -> int:
@@ -353,7 +408,7 @@ class Wanted:
         return Suite(name, "horovodrun, ASan and UBSan", name, run, empty=not tests)
 
     def fuzzed(self) -> Suite:
-        run = functools.partial(fuzz, 300 if self.everything else 10)
+        run = functools.partial(fuzz, FuzzLimit(seconds=300 if self.everything else 10))
         empty = self.only is not None and "fuzz" not in self.only
         return Suite("fuzz", "parsers of untrusted bytes", "fuzz", run, empty=empty)
 
@@ -384,6 +439,9 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
         ),
         make.folder("torch", "horovod.torch under horovodrun"),
         make.folder("jax", "horovod.jax under horovodrun"),
+        make.folder(
+            "elastic", "elastic jobs with the launcher's decisions, simulated", "installed"
+        ),
         make.folder("chaos", "elastic training under random faults"),
         make.folder("wheel", "portable wheels: what is in them, and what they need", "wheel"),
         make.folder("examples", "the examples, shortened"),
@@ -406,7 +464,14 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
             emulated.TESTED,
             slow=True,
         ),
-        Suite("sim", "agreement and whole jobs under many seeds", "release", many_seeds, slow=True),
+        Suite("sim", "all simulators under many seeds", "installed", many_seeds, slow=True),
+        Suite(
+            "mutants",
+            "guards that the simulator needs",
+            "release",
+            all_mutants,
+            slow=True,
+        ),
         make.apart("torch-oldest", "horovod.torch, oldest torch", "tests/torch"),
         make.apart("tensorflow-2.15", "horovod.tensorflow, oldest TensorFlow", "tests/tensorflow"),
         make.apart("jax-oldest", "horovod.jax, oldest JAX, with flax and equinox", "tests/jax"),

@@ -1,0 +1,38 @@
+"""Every sample of an epoch counts once, whatever happens to ranks and hosts, with the decisions of
+the real launcher."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from driven_worlds import run_driven_worlds
+
+Patch = pytest.MonkeyPatch
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "build" / "release" / "launcher" / "libelastic_driver.so"
+
+
+def seeds(usual: int) -> range:
+    """As in core/sim/seeds.h."""
+    first = int(os.environ.get("HVD_SIM_FROM", "1"))
+    return range(first, first + int(os.environ.get("HVD_SIM_SEEDS", usual)))
+
+
+def test_every_sample_counts_once(monkeypatch: Patch) -> None:
+    chosen = seeds(3000)
+    found = run_driven_worlds(chosen, LIBRARY, monkeypatch)
+    print("\n".join(f"{count:>12} {what}" for what, count in sorted(found.items())))
+    if len(chosen) >= 1000:
+        assert found["finished"] > len(chosen) // 2
+        for what in (
+            "kill", "stop", "cut", "host", "killed while it asks", "late joiners", "refused",
+            "changed hosts", "clock jumps", "slow commits", "generations",
+        ):  # fmt: skip
+            assert found[what] > 0, what
+
+
+def test_one_seed_is_one_sequence(monkeypatch: Patch) -> None:
+    once = run_driven_worlds(range(50), LIBRARY, monkeypatch)
+    assert run_driven_worlds(range(50), LIBRARY, monkeypatch) == once

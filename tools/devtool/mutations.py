@@ -1,0 +1,124 @@
+"""Guards of the runtime against faults, each with a change of a source that removes it. The
+simulator must fail then; `./dev test mutants` tests that. The rules of the negotiation are in
+core/sim/without.h."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+JOBS = "WorldProgram.EveryOperation*"
+SILENCE = "WorldSilence.*"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`guard`: what does not hold without it. `find` occurs once in `file`. `found_by`: the cases
+    of test_sim that fail within `seeds` seeds."""
+
+    guard: str
+    file: str
+    find: str
+    replace: str
+    found_by: str = JOBS
+    seeds: int = 5000
+
+
+MUTATIONS = (
+    Mutation(
+        guard="a rank that was given up is told by whom",
+        file="core/engine/control.cc",
+        find=("  report_loss(rank, why);\n  forget(rank);\n"),
+        replace=("  forget(rank);\n  report_loss(rank, why);\n"),
+        found_by=SILENCE,
+        seeds=100,
+    ),
+    Mutation(
+        guard="the control plane is read before closed connections",
+        file="core/engine/engine.cc",
+        find=("  moved |= take_submissions();\n  moved |= control_.pump();\n  moved |= act();\n"),
+        replace=(
+            "  if (wiring_.mesh) moved |= wiring_.mesh->pump();\n"
+            "  moved |= take_submissions();\n"
+            "  moved |= control_.pump();\n"
+            "  moved |= act();\n"
+        ),
+        found_by=SILENCE,
+        seeds=100,
+    ),
+    Mutation(
+        guard="a beat that comes late counts as one",
+        file="core/engine/heartbeat.cc",
+        find=("  next_beat_ = now + period_;\n  return judge"),
+        replace=("  next_beat_ = *next_beat_ + period_;\n  return judge"),
+    ),
+    Mutation(
+        guard="a rank without operations asks when it is asked",
+        file="core/engine/heartbeat.cc",
+        find="if (!pending && !is_asked) {",
+        replace="if (!pending) {",
+        found_by=SILENCE,
+        seeds=100,
+    ),
+    Mutation(
+        guard="a rank without operations answers",
+        file="core/engine/control.cc",
+        find="  if (!parting_) neighbour.channel->send(FrameKind::beat, {kAnswer});\n",
+        replace="",
+        found_by=SILENCE,
+        seeds=100,
+    ),
+    Mutation(
+        guard="silence ends the wait for a rank",
+        file="core/engine/engine.cc",
+        find="  if (const auto silence = heartbeat_.check(pending)) give_up(*silence);\n",
+        replace="  heartbeat_.check(pending);\n",
+    ),
+    Mutation(
+        guard="the ranks below learn of a loss at once",
+        file="core/engine/control.cc",
+        find="if (hub_->root() == nullptr) hub_->lost_parent(rank, why);",
+        replace="",
+    ),
+    Mutation(
+        guard="requests that wait for agreement end with the job",
+        file="core/engine/engine.cc",
+        find="  end_requests(*ending_);\n",
+        replace="",
+    ),
+    Mutation(
+        guard="requests whose data is moved end with the job",
+        file="core/engine/engine.cc",
+        find="if (request.completion || request.is_launched) finish(",
+        replace="if (false) finish(",
+    ),
+    Mutation(
+        guard="no batch goes on after a loss",
+        file="core/engine/engine.cc",
+        find="  runner_.drop_all();\n",
+        replace="",
+    ),
+    Mutation(
+        guard="a name is free when its operation has ended",
+        file="core/engine/engine.cc",
+        find="if (!is_launched) names_.remove(std::span(&request, 1));",
+        replace="",
+    ),
+    Mutation(
+        guard="memory is released once",
+        file="core/engine/engine.cc",
+        find="  if (request.release) request.release();\n",
+        replace="  if (request.release) request.release(), request.release();\n",
+    ),
+    Mutation(
+        guard="an end without a goodbye is a loss",
+        file="core/engine/engine.cc",
+        find=("  if (was_draining) {\n    state_ = State::finished;"),
+        replace=("  if (was_draining) {\n    begin_closing();"),
+    ),
+    Mutation(
+        guard="a rank that closes does not wait for a lost one for ever",
+        file="core/engine/engine.cc",
+        find="  if (!connections_.parted(lost) && clock_.now() < closing_until_) return moved;\n",
+        replace="  if (!connections_.parted(lost)) return moved;\n",
+    ),
+)
