@@ -9,7 +9,8 @@
 namespace hvd::fuzz {
 
 std::span<const Target> targets() {
-  static const std::array all = {agent, agreement, frames, handshake, records, rendezvous, store};
+  static const std::array all = {agent,           agreement, frames,     handshake,
+                                 launcher_values, records,   rendezvous, store};
   return all;
 }
 

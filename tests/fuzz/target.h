@@ -23,6 +23,7 @@ extern const Target agent;
 extern const Target agreement;
 extern const Target frames;
 extern const Target handshake;
+extern const Target launcher_values;
 extern const Target records;
 extern const Target rendezvous;
 extern const Target store;

@@ -49,7 +49,16 @@ GPU_HALF = tuple(
         "stand_in_device",
     )
 )
-FUZZ_TARGETS = ("agent", "agreement", "frames", "handshake", "records", "rendezvous", "store")
+FUZZ_TARGETS = (
+    "agent",
+    "agreement",
+    "frames",
+    "handshake",
+    "launcher",
+    "records",
+    "rendezvous",
+    "store",
+)
 
 
 @dataclass
