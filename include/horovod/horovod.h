@@ -332,7 +332,7 @@ HVD_API hvd_status hvd_submit_all(const hvd_request* requests, int32_t count, hv
  * the handle is unknown or, in a forked child, the operation is of the parent. Never blocks. */
 HVD_API bool hvd_poll(hvd_handle handle);
 /* As hvd_poll, but first makes progress, as hvd_wait does, without sleeping. Returns false after
- * `microseconds` without progress. For callers that can do something else if other ranks are late. */
+ * `microseconds` without progress. For callers that have other work if ranks are late. */
 HVD_API bool hvd_poll_for(hvd_handle handle, int64_t microseconds);
 /* Blocks until the operation has completed and returns its status. An operation on device memory
  * completes when all its work is queued on the device: call hvd_wait_on_stream before work that
