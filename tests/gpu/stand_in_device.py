@@ -8,7 +8,7 @@ import ctypes
 import functools
 import os
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,21 @@ def load() -> None:
     torch._register_device_module(NAME, _module())
     torch.utils.generate_methods_for_privateuse1_backend()
     torch.ops.load_library(str(LIBRARY))
+
+
+def on_own_streams(branches: Iterable[torch.nn.Module], inputs: torch.Tensor) -> torch.Tensor:
+    """Returns the mean squares of the outputs, each computed on a stream of its own. The current
+    stream waits for them."""
+    here = torch.accelerator.current_stream()
+    outputs, streams = [], []
+    for branch in branches:
+        with torch.Stream(NAME) as stream:
+            stream.wait_stream(here)
+            outputs.append(branch(inputs).pow(2).mean())
+        streams.append(stream)
+    for stream in streams:
+        here.wait_stream(stream)
+    return torch.stack(outputs)
 
 
 def _module() -> Any:

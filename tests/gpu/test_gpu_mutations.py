@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from gpu_ranks import needs_stand_ins, run_alone
-from stand_in_device import NAME, announce, load
+from stand_in_device import NAME, announce, load, on_own_streams
 
 import horovod.torch as hvd
 from horovod.torch._devices import DEVICES, Streams
@@ -35,18 +35,9 @@ def send_gradients_of_two_streams() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     inputs = torch.ones(5, 4, device=NAME)
-    here = torch.accelerator.current_stream()
-    streams = [torch.Stream(NAME), torch.Stream(NAME)]
-    outputs = []
-    for stream, branch in zip(streams, model, strict=True):
-        stream.wait_stream(here)
-        with stream:
-            outputs.append(branch(inputs).sum())
-    for stream in streams:
-        here.wait_stream(stream)
-    (outputs[0] + outputs[1]).backward()
+    on_own_streams(model, inputs).sum().backward()
     optimizer.step()
-    here.synchronize()
+    torch.accelerator.current_stream().synchronize()
 
 
 def allocate_an_output_on_a_stream_of_the_thread() -> None:

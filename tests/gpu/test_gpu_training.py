@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from gpu_ranks import needs_stand_ins, on_ranks, run_alone, tell
-from stand_in_device import NAME, announce, driver, load, stream_of
+from stand_in_device import NAME, announce, driver, load, on_own_streams, stream_of
 
 import horovod.torch as hvd
 from horovod.common._extension import core
@@ -153,16 +153,7 @@ def test_gradients_of_one_optimizer_are_computed_on_two_streams() -> None:
         model = torch.nn.ModuleList([network(), network()]).to(NAME)
         optimizer = wrapped(model, f"branches.{len(options)}.{[*options]}", **options)
         inputs = batch(0).to(NAME)
-        here = torch.accelerator.current_stream()
-        streams = [torch.Stream(NAME), torch.Stream(NAME)]
-        outputs = []
-        for stream, branch in zip(streams, model, strict=True):
-            stream.wait_stream(here)
-            with stream:
-                outputs.append(branch(inputs).pow(2).mean())
-        for stream in streams:
-            here.wait_stream(stream)
-        sum(outputs).backward()  # type: ignore[union-attr]
+        on_own_streams(model, inputs).sum().backward()
         optimizer.step()
         first, second = ([p.detach().cpu() for p in branch.parameters()] for branch in model)
         torch.testing.assert_close(first, second)
