@@ -122,10 +122,10 @@ def test_a_part_of_another_user_is_not_unpickled(
 def test_the_last_two_complete_commits_are_kept(tmp_path: Path) -> None:
     for number in range(1, 6):
         write(tmp_path, number, state_of(number))
-        remove_old(tmp_path)
+        remove_old(commit_in(tmp_path, number, NONCE))
     for number in (6, 7):  # the disk is full
         (write(tmp_path, number, state_of(number)) / "part-1-of-2").unlink()
-        remove_old(tmp_path)
+        remove_old(commit_in(tmp_path, number, NONCE))
     assert [commit.number for commit in _state_files.commits(tmp_path)] == [7, 5, 4]
 
 

@@ -13,7 +13,7 @@ import pytest
 from launcher import Jobs
 from state_training import EACH_COMMIT, SELDOM, entries, training
 
-from horovod.common._state_files import read_newest
+from horovod.common._state_files import commits, read_newest
 from horovod.common._state_parts import joined
 
 pytest.importorskip("horovod._core")
@@ -61,6 +61,7 @@ def test_training_continues_and_each_file_is_complained_about_once(jobs: Jobs, d
 
     usable = usable_step(state)
     assert usable < STEPS
+    assert len(commits(state)) <= 3, "two complete ones, and one that is not"
     subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
     again = jobs.run("-np", "2", "--state-dir", str(state), *SELDOM, *command)
     assert again.code == 0, again.err

@@ -188,10 +188,12 @@ class Commits:
         try:
             part = _state_parts.part_of(self._state.stored(), world.rank, world.size)
             self._layout = part.layout
-            _state_files.write_part(commit, world.rank, world.size, part.content)
-            self._unwritten = False
-            if world.rank == 0:
-                _state_files.remove_old(folder.path)
+            try:
+                _state_files.write_part(commit, world.rank, world.size, part.content)
+                self._unwritten = False
+            finally:  # also if the disk is full
+                if world.rank == 0:
+                    _state_files.remove_old(commit)
         except OSError as error:
             self._failure = (error.errno or errno.EIO) << _ERRNO_BITS | world.rank % 2**_ERRNO_BITS
         end = time.monotonic()

@@ -202,11 +202,11 @@ def read_newest(folder: Path, use: Callable[[list[Any]], T]) -> T | None:
     return None
 
 
-def remove_old(folder: Path) -> None:
-    """Removes all commits but the last two complete ones and the newest one, which ranks may still
+def remove_old(current: Commit) -> None:
+    """Removes all commits but the last two complete ones and `current`, which ranks may still
     write. Called by one rank."""
-    found = commits(folder)
+    found = commits(current.path.parent)
     complete = [commit for commit in found if _part_names(commit) is not None]
-    for commit in found[1:]:
-        if commit not in complete[:_KEPT]:
+    for commit in found:
+        if commit != current and commit not in complete[:_KEPT]:
             shutil.rmtree(commit.path, ignore_errors=True)
