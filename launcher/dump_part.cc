@@ -41,8 +41,8 @@ DumpPart::DumpPart(const Job& job, const Assignment& assignment, Links& links, O
       listener_(try_listen_unix(dump_socket_of(getpid()))) {}
 
 void DumpPart::take_visitors(TimePoint now) {
-  for (size_t taken = 0; listener_ && taken < kMaxVisitors; ++taken) {
-    if (visitors_.size() == kMaxVisitors) return;
+  if (!listener_) return;
+  for (size_t taken = 0; taken < kMaxVisitors && visitors_.size() < kMaxVisitors; ++taken) {
     Visitor visitor = accept_visitor(listener_);
     if (!visitor.socket) return;
     if (!visitor.is_of_this_user()) continue;

@@ -1,9 +1,7 @@
 #include "core/transport/digest.h"
 
-#include <sodium.h>
-
 #include "core/base/assert.h"
-#include "core/base/error.h"
+#include "core/transport/sodium.h"
 
 namespace hvd {
 namespace {
@@ -11,22 +9,12 @@ namespace {
 static_assert(sizeof(Digest) == crypto_hash_sha256_BYTES);
 static_assert(sizeof(Digest) == crypto_auth_hmacsha256_BYTES);
 
-const unsigned char* in(ConstBytes bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes.data());
-}
-unsigned char* out(Digest& digest) { return reinterpret_cast<unsigned char*>(digest.data()); }
-
 }  // namespace
-
-void start_sodium() {
-  static const int started = sodium_init();
-  if (started < 0) fail(Code::internal, "libsodium could not be initialized");
-}
 
 Digest sha256(ConstBytes input) {
   start_sodium();
   Digest digest;
-  crypto_hash_sha256(out(digest), in(input), input.size());
+  crypto_hash_sha256(sodium_out(digest), sodium_in(input), input.size());
   return digest;
 }
 
@@ -34,9 +22,9 @@ Digest hmac_sha256(ConstBytes key, ConstBytes input) {
   start_sodium();
   Digest mac;
   crypto_auth_hmacsha256_state state;
-  crypto_auth_hmacsha256_init(&state, in(key), key.size());
-  crypto_auth_hmacsha256_update(&state, in(input), input.size());
-  crypto_auth_hmacsha256_final(&state, out(mac));
+  crypto_auth_hmacsha256_init(&state, sodium_in(key), key.size());
+  crypto_auth_hmacsha256_update(&state, sodium_in(input), input.size());
+  crypto_auth_hmacsha256_final(&state, sodium_out(mac));
   sodium_memzero(&state, sizeof(state));  // the key can be recovered from it
   return mac;
 }

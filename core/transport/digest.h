@@ -11,9 +11,6 @@ namespace hvd {
 /// The result of SHA-256 or HMAC-SHA-256: 32 bytes.
 using Digest = std::array<std::byte, 32>;
 
-/// Must precede other functions of libsodium.
-void start_sodium();
-
 Digest sha256(ConstBytes input);
 
 /// `key`: any number of bytes. A key of more than 64 bytes is replaced by its SHA-256.

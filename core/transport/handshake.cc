@@ -115,8 +115,7 @@ void Handshake::take_flags(uint16_t theirs) {
     set_flags();
   }
   peer_encryption_ = wanted ? Encryption::on : Encryption::off;
-  is_encrypted_ = wanted && mine_.encryption == Encryption::on;
-  if (is_encrypted_ && (theirs & kHasAes) != 0 && has_fast_aes()) cipher_ = Cipher::aes256_gcm;
+  if (is_encrypted() && (theirs & kHasAes) != 0 && has_fast_aes()) cipher_ = Cipher::aes256_gcm;
 }
 
 ByteVector Handshake::start() {
@@ -166,7 +165,7 @@ ByteVector Handshake::take_proof() {
     refuse();
   ByteVector answer;
   if (role_ == Role::acceptor) answer = my_proof();
-  if (is_encrypted_) {
+  if (is_encrypted()) {
     PublicKey theirs;
     std::ranges::copy(claim.subspan(kHelloBytes), theirs.begin());
     make_keys(theirs);
@@ -179,7 +178,7 @@ ByteVector Handshake::take_proof() {
 
 ByteVector Handshake::my_proof() {
   ByteVector proof = bytes_of(mine_);
-  if (is_encrypted_) {
+  if (is_encrypted()) {
     exchange_ = std::make_unique<KeyExchange>();
     const PublicKey& key = exchange_->public_key();
     proof.insert(proof.end(), key.begin(), key.end());

@@ -87,8 +87,12 @@ class Handshake {
   static Challenge make_challenge(Role role);
   void set_flags();
   void take_flags(uint16_t theirs);
+  /// Both ends ask for it. Known after the peer's challenge.
+  bool is_encrypted() const {
+    return mine_.encryption == Encryption::on && peer_encryption_ == Encryption::on;
+  }
   /// The size of the part of a proof that its MAC covers: a Hello and, with encryption, a key.
-  size_t claim_bytes() const { return kHelloBytes + (is_encrypted_ ? sizeof(PublicKey) : 0); }
+  size_t claim_bytes() const { return kHelloBytes + (is_encrypted() ? sizeof(PublicKey) : 0); }
   size_t expected_bytes() const;
   ByteVector take_challenge();
   ByteVector take_proof();
@@ -102,7 +106,6 @@ class Handshake {
   Hello mine_;
   std::optional<Hello> peer_;
   Encryption peer_encryption_ = Encryption::off;
-  bool is_encrypted_ = false;  ///< both ends ask for it, as far as their challenges are known
   Cipher cipher_ = Cipher::chacha20_poly1305;
   std::unique_ptr<KeyExchange> exchange_;  ///< made after the peer's challenge or proof
   std::optional<SessionKeys> keys_;

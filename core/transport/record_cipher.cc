@@ -1,13 +1,13 @@
 #include "core/transport/record_cipher.h"
 
 #include <fmt/core.h>
-#include <sodium.h>
 
 #include <cstring>
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/transport/digest.h"
+#include "core/transport/sodium.h"
 
 namespace hvd {
 namespace {
@@ -19,13 +19,6 @@ static_assert(sizeof(SecretBytes) == crypto_aead_chacha20poly1305_ietf_KEYBYTES)
 static_assert(RecordCipher::kTagBytes == crypto_aead_aes256gcm_ABYTES);
 static_assert(RecordCipher::kTagBytes == crypto_aead_chacha20poly1305_ietf_ABYTES);
 
-const unsigned char* sodium_in(ConstBytes bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes.data());
-}
-unsigned char* sodium_out(MutableBytes bytes) {
-  return reinterpret_cast<unsigned char*>(bytes.data());
-}
-
 /// 12 bytes: the number of the record, then zeros.
 using Nonce = std::array<std::byte, 12>;
 static_assert(sizeof(Nonce) == crypto_aead_aes256gcm_NPUBBYTES);
@@ -35,6 +28,22 @@ Nonce nonce_of(uint64_t number) {
   Nonce nonce{};
   std::memcpy(nonce.data(), &number, sizeof number);
   return nonce;
+}
+
+void seal_by_chacha20(const SecretBytes& key, uint64_t number, ConstBytes plain, ConstBytes header,
+                      MutableBytes out) {
+  const Nonce nonce = nonce_of(number);
+  ::crypto_aead_chacha20poly1305_ietf_encrypt(sodium_out(out), nullptr, sodium_in(plain),
+                                              plain.size(), sodium_in(header), header.size(),
+                                              nullptr, sodium_in(nonce), sodium_in(key));
+}
+
+bool open_by_chacha20(const SecretBytes& key, uint64_t number, ConstBytes sealed, ConstBytes header,
+                      MutableBytes out) {
+  const Nonce nonce = nonce_of(number);
+  return ::crypto_aead_chacha20poly1305_ietf_decrypt(
+             sodium_out(out), nullptr, nullptr, sodium_in(sealed), sealed.size(), sodium_in(header),
+             header.size(), sodium_in(nonce), sodium_in(key)) == 0;
 }
 
 }  // namespace
@@ -89,31 +98,27 @@ void RecordCipher::start_record() {
 void RecordCipher::seal(ConstBytes plain, ConstBytes header, MutableBytes out) {
   HVD_ASSERT(out.size() == plain.size() + kTagBytes);
   start_record();
-  const Nonce nonce = nonce_of(number_++);
-  if (cipher_ == Cipher::aes256_gcm) {
-    ::crypto_aead_aes256gcm_encrypt_afternm(sodium_out(out), nullptr, sodium_in(plain),
-                                            plain.size(), sodium_in(header), header.size(), nullptr,
-                                            sodium_in(nonce), &state_->aes);
-    return;
-  }
-  ::crypto_aead_chacha20poly1305_ietf_encrypt(sodium_out(out), nullptr, sodium_in(plain),
-                                              plain.size(), sodium_in(header), header.size(),
-                                              nullptr, sodium_in(nonce), sodium_in(key_));
+  const uint64_t number = number_++;
+  if (cipher_ != Cipher::aes256_gcm) return seal_by_chacha20(key_, number, plain, header, out);
+  const Nonce nonce = nonce_of(number);
+  ::crypto_aead_aes256gcm_encrypt_afternm(sodium_out(out), nullptr, sodium_in(plain), plain.size(),
+                                          sodium_in(header), header.size(), nullptr,
+                                          sodium_in(nonce), &state_->aes);
 }
 
 bool RecordCipher::open(ConstBytes sealed, ConstBytes header, MutableBytes out) {
   HVD_ASSERT(sealed.size() == out.size() + kTagBytes);
   if (failed_) return false;
   start_record();
-  const Nonce nonce = nonce_of(number_++);
-  const int result = cipher_ == Cipher::aes256_gcm
-                         ? ::crypto_aead_aes256gcm_decrypt_afternm(
-                               sodium_out(out), nullptr, nullptr, sodium_in(sealed), sealed.size(),
-                               sodium_in(header), header.size(), sodium_in(nonce), &state_->aes)
-                         : ::crypto_aead_chacha20poly1305_ietf_decrypt(
-                               sodium_out(out), nullptr, nullptr, sodium_in(sealed), sealed.size(),
-                               sodium_in(header), header.size(), sodium_in(nonce), sodium_in(key_));
-  failed_ = result != 0;
+  const uint64_t number = number_++;
+  if (cipher_ == Cipher::aes256_gcm) {
+    const Nonce nonce = nonce_of(number);
+    failed_ = ::crypto_aead_aes256gcm_decrypt_afternm(
+                  sodium_out(out), nullptr, nullptr, sodium_in(sealed), sealed.size(),
+                  sodium_in(header), header.size(), sodium_in(nonce), &state_->aes) != 0;
+  } else {
+    failed_ = !open_by_chacha20(key_, number, sealed, header, out);
+  }
   return !failed_;
 }
 
@@ -124,20 +129,14 @@ void seal_message(const SecretBytes& key, uint64_t number, ConstBytes plain, Mut
          fmt::format("a message of {} bytes cannot be encrypted: the limit is {}", plain.size(),
                      kMaxMessageBytes));
   start_sodium();
-  const Nonce nonce = nonce_of(number);
-  ::crypto_aead_chacha20poly1305_ietf_encrypt(sodium_out(out), nullptr, sodium_in(plain),
-                                              plain.size(), nullptr, 0, nullptr, sodium_in(nonce),
-                                              sodium_in(key));
+  seal_by_chacha20(key, number, plain, {}, out);
 }
 
 void open_message(const SecretBytes& key, uint64_t number, ConstBytes sealed, MutableBytes out) {
   HVD_ASSERT(sealed.size() == out.size() + RecordCipher::kTagBytes);
   start_sodium();
-  const Nonce nonce = nonce_of(number);
-  const bool is_opened = out.size() <= kMaxMessageBytes &&
-                         ::crypto_aead_chacha20poly1305_ietf_decrypt(
-                             sodium_out(out), nullptr, nullptr, sodium_in(sealed), sealed.size(),
-                             nullptr, 0, sodium_in(nonce), sodium_in(key)) == 0;
+  const bool is_opened =
+      out.size() <= kMaxMessageBytes && open_by_chacha20(key, number, sealed, {}, out);
   if (!is_opened)
     fail(Code::invalid_argument,
          fmt::format("message {} was not encrypted with this key and number", number));
