@@ -16,7 +16,9 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from harness import ours, peers, results
 from harness.results import Row, Work
@@ -52,19 +54,25 @@ def work(seconds: float, file: Path) -> None:
     _core.shutdown()
 
 
-def time_of(size: int, seconds: float) -> float:
-    """Returns the median of the microseconds of a call, over about `seconds`."""
+def allreduce_of(data: Any, dtype: str, name: str) -> Callable[[], None]:
+    """Returns a blocking sum in place."""
     from horovod import _core
 
-    data = array.array("f", bytes(size))
     address, count = data.buffer_info()
-    tensor = address, (count,), _core.DTYPES["float32"], data
+    tensor = address, (count,), _core.DTYPES[dtype], data
     operation = _core.Operation(_core.ALLREDUCE)
 
     def call() -> None:
-        handle = _core.submit_tensors(operation, f"bench.{size}", tensor, tensor, None)
+        handle = _core.submit_tensors(operation, name, tensor, tensor, None)
         _core.wait(handle)
         _core.free(handle)
+
+    return call
+
+
+def time_of(size: int, seconds: float) -> float:
+    """Returns the median of the microseconds of a call, over about `seconds`."""
+    call = allreduce_of(array.array("f", bytes(size)), "float32", f"bench.{size}")
 
     def sample() -> float:
         begun = time.perf_counter()
@@ -83,11 +91,7 @@ def agreed(number: int) -> int:
     from horovod import _core
 
     value = array.array("q", [number])
-    tensor = value.buffer_info()[0], (1,), _core.DTYPES["int64"], value
-    operation = _core.Operation(_core.ALLREDUCE)
-    handle = _core.submit_tensors(operation, "samples", tensor, tensor, None)
-    _core.wait(handle)
-    _core.free(handle)
+    allreduce_of(value, "int64", "samples")()
     return value[0] // _core.world().size
 
 
