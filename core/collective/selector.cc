@@ -120,7 +120,7 @@ Algorithm allgather_algorithm(const GroupFacts& group, size_t bytes) {
 }
 
 // The root of a binomial tree sends log2(size) copies over its link, that of a chain only one, but
-// the last rank of a chain waits for all others. Within a machine there is no such link.
+// the last rank of a chain waits for all others. Ranks of one machine share no link.
 Algorithm broadcast_algorithm(const GroupFacts& group, size_t bytes) {
   if (group.shared_memory) return Algorithm::direct;
   const bool is_long = bytes >= kChainBytesOfARank * static_cast<size_t>(group.size);

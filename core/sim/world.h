@@ -60,8 +60,8 @@ class World {
   /// run_until() does not advance the time beyond this.
   void set_alarm(std::optional<TimePoint> alarm) { alarm_ = alarm; }
 
-  /// Steps until `done()`. Returns false if no rank can make progress. Time advances only if there
-  /// is no progress and there is a deadline of an engine or an alarm, at most `patience` times.
+  /// Steps until `done()`. Returns false if no rank can make progress. Time advances without
+  /// progress only: to the next deadline of an engine or to the alarm, at most `patience` times.
   template <class Done>
   bool run_until(Done done, int patience = 0) {
     while (!done()) {

@@ -25,7 +25,7 @@ class Mutation:
 
 MUTATIONS = (
     Mutation(
-        guard="a rank that was given up is told by whom",
+        guard="a rank that was given up is told which rank gave it up",
         file="core/engine/control.cc",
         find=("  report_loss(rank, why);\n  forget(rank);\n"),
         replace=("  forget(rank);\n  report_loss(rank, why);\n"),
