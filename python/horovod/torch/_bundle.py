@@ -32,7 +32,7 @@ from horovod.torch.compression import BF16Compressor, Compression, FP16Compresso
 
 #: A bundle of this size is sent immediately. With smaller bundles the progress thread wakes too
 #: often. A larger last bundle, which no backward pass overlaps, delays the end of backward.
-BUNDLE_BYTES = 1 << 20
+BUNDLE_BYTES = 4 << 20
 
 
 #: As what the runtime sends float32 in device memory: it converts where it packs and unpacks.
