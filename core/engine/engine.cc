@@ -85,15 +85,9 @@ bool Engine::turn() {
 // ---- events of epoll
 // ---------------------------------------------------------------------------
 
-// The reason for the end of a process may have arrived before.
 bool Engine::notice_lost(const std::vector<int>& ranks) {
-  if (ranks.empty()) return false;
-  if (state_ != State::closing) {
-    control_.pump();
-    act();
-  }
   for (const int rank : ranks) lose_process(rank);
-  return true;
+  return !ranks.empty();
 }
 
 void Engine::lose_process(int rank) {
@@ -432,6 +426,8 @@ bool Engine::leave_devices() {
 }
 
 void Engine::abandon(const Error& error) {
+  const bool blames_another = error.rank() != kNoRank && error.rank() != wiring_.identity.rank;
+  if (blames_another && state_ == State::running) hear_of_end();
   if (error.rank() != kNoRank) connections_.forget(error.rank());
   if (state_ == State::closing && error.rank() == kNoRank) state_ = State::finished;
   if (state_ == State::closing || state_ == State::finished) return;
@@ -442,6 +438,21 @@ void Engine::abandon(const Error& error) {
   }
   if (state_ == State::running || state_ == State::draining)
     end({error.code(), error.rank(), error.what()});
+}
+
+// A rank tells its neighbours why it ends before it closes any connection. So before this rank
+// blames one whose connection or process has ended, it reads everything that has arrived: the
+// other one may have ended because of a third, or have given up this rank while it was stopped.
+void Engine::hear_of_end() {
+  for (bool moved = true; moved && state_ == State::running;) {
+    try {
+      moved = control_.pump();
+      moved |= act();
+    } catch (const Error& error) {
+      if (error.rank() == kNoRank) return;
+      connections_.forget(error.rank());  // its connection was read to the end; others go on
+    }
+  }
 }
 
 void Engine::begin_closing() {

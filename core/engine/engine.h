@@ -83,8 +83,9 @@ class Engine {
   /// must call abandon() and continue to call turn() until finished().
   bool turn();
   /// Ends the generation after a loss or an internal error. Every pending operation completes with
-  /// `error`, and the other ranks receive the cause. If the links are closing already, it only
-  /// drops the connections of the rank.
+  /// `error`, and the other ranks receive the cause. If the other ranks have told another cause
+  /// before, that one counts. If the links are closing already, it only drops the connections of
+  /// the rank.
   void abandon(const Error& error);
 
   bool finished() const { return state_ == State::finished; }
@@ -138,6 +139,7 @@ class Engine {
   void abandon_backends();
   void end_device_work();
   bool leave_devices();
+  void hear_of_end();
   void begin_closing();
   bool close();
 

@@ -80,16 +80,11 @@ bool Trouble::acts(int rank) const {
 }
 
 // After a partition, each side has lost ranks of the other one. A side that had nothing to do
-// learns later from the other one which of its ranks was given up. A rank that was stopped in the
-// midst of a frame may see the end of another one before it reads who has given it up. It tells
-// ranks that did not wait for anything.
+// learns later from the other one which of its ranks was given up.
 bool Trouble::may_blame(int rank, int culprit) const {
   if (!has_begun_ || !plan_.may_cost_ranks()) return false;
   if (plan_.kills()) return is_killed(culprit);
-  if (plan_.fault == Fault::pause) {
-    const Ending& of_the_stopped = world_.ending(plan_.ranks.front());
-    return concerns(culprit) || concerns(rank) || of_the_stopped.rank == culprit;
-  }
+  if (plan_.fault == Fault::pause) return concerns(culprit);
   return concerns(culprit) != concerns(rank) || is_over_;
 }
 

@@ -132,6 +132,30 @@ TEST(WorldSilence, ARankThatWakesUpLearnsWhoHasGivenItUp) {
   }
 }
 
+// Frames of the agreement are then longer than what is read at once. A rank that wakes up in the
+// midst of one finds closed connections before it has read who has given it up.
+TEST(WorldSilence, ARankThatStopsInTheMidstOfALongFrameBlamesNoOther) {
+  for (const uint64_t seed : seeds(300)) {
+    Training job(seed);
+    job.begin();
+    const int stopped = job.below(job.world.size());
+    Operations barriers;
+    for (int rank = 0; rank < job.world.size(); ++rank) {
+      for (int i = 0; i < 300; ++i)
+        barriers.push_back(job.world.submit(rank, barrier("b" + std::to_string(i))));
+    }
+    job.run(job.below(200));
+    job.stop(stopped);
+    ASSERT_TRUE(job.is_noticed()) << "seed " << seed;
+    job.stopped.clear();
+    job.world.resume(stopped);
+    if (job.operations[stopped]->handle.done()) job.submit(stopped);
+    ASSERT_TRUE(job.world.run_until([&] { return job.has_ended(stopped); })) << "seed " << seed;
+    for (int rank = 0; rank < job.world.size(); ++rank)
+      EXPECT_EQ(job.world.ending(rank).rank, stopped) << "seed " << seed << " rank " << rank;
+  }
+}
+
 TEST(WorldSilence, ARankThatStopsIsNamedToARankFarAwayThatWaitsAlone) {
   for (const uint64_t seed : seeds(100)) {
     Training job(seed);

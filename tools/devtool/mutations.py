@@ -33,17 +33,19 @@ MUTATIONS = (
         seeds=100,
     ),
     Mutation(
-        guard="the control plane is read before closed connections",
+        guard="what others tell is read before a rank is blamed",
         file="core/engine/engine.cc",
-        find=("  moved |= take_submissions();\n  moved |= control_.pump();\n  moved |= act();\n"),
-        replace=(
-            "  if (wiring_.mesh) moved |= wiring_.mesh->pump();\n"
-            "  moved |= take_submissions();\n"
-            "  moved |= control_.pump();\n"
-            "  moved |= act();\n"
-        ),
+        find="  if (blames_another && state_ == State::running) hear_of_end();\n",
+        replace="",
         found_by=SILENCE,
-        seeds=100,
+        seeds=300,
+    ),
+    Mutation(
+        guard="all others are heard before a rank is blamed",
+        file="core/engine/engine.cc",
+        find="      connections_.forget(error.rank());  // its connection was",
+        replace="      return;  // its connection was",
+        seeds=30000,
     ),
     Mutation(
         guard="a beat that comes late counts as one",
