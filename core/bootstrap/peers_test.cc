@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
+#include <map>
 #include <thread>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -62,6 +65,40 @@ TEST(Peers, AnotherJobAtAnAddressIsSteppedOver) {
   other.join();
   hangs_up.join();
   EXPECT_EQ(found.size(), 1u);
+}
+
+// As of a rank that tries again because the first answer was slow. A rank that is not of this job's
+// size has the key, too.
+TEST(Peers, FurtherConnectionsOfARankAreClosedAndTheFirstIsKept) {
+  const JobKey key = make_job_key();
+  FileDescriptor listener = listen_tcp("127.0.0.1", 0);
+  const Address address{"127.0.0.1", port_of(listener)};
+  std::map<int, Connected> accepted;
+  std::thread other([&] {
+    PeerPlan plan;
+    plan.mine = {"data", 0, 1};
+    plan.accepts = {1, 2};
+    plan.listener = std::move(listener);
+    accepted = connect_peers(std::move(plan), key, StartDeadline(30s));
+  });
+  std::vector<FileDescriptor> sockets;
+  for (const int rank : {1, 1, 7, 2}) {
+    PeerPlan plan = dialing({address});
+    plan.mine.rank = rank;
+    sockets.push_back(
+        std::move(connect_peers(std::move(plan), key, StartDeadline(30s)).at(0).socket));
+  }
+  other.join();
+  ASSERT_EQ(accepted.size(), 2u);
+  const auto received_by = [&](size_t at) {
+    wait_until_ready(sockets[at].get(), POLLIN, std::chrono::steady_clock::now() + 30s);
+    char text[8];
+    return ::recv(sockets[at].get(), text, sizeof text, MSG_DONTWAIT);
+  };
+  ASSERT_EQ(::send(accepted.at(1).socket.get(), "first", 5, 0), 5);
+  EXPECT_EQ(received_by(0), 5);
+  EXPECT_EQ(received_by(1), 0) << "the second one was closed";
+  EXPECT_EQ(received_by(2), 0) << "nobody expects a rank 7";
 }
 
 TEST(Peers, ARankThatCannotBeReachedIsNamedWithTheReason) {
