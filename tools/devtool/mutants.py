@@ -1,5 +1,6 @@
-"""Mutation tests: removes one guard after the other from its source. The simulator must fail then.
-Only the changed source is compiled; the test program is linked with it in front of the libraries.
+"""Mutation tests: removes one guard after the other from its source. A simulator must fail then.
+Only the changed source is compiled; the test program, or the library with the decisions of the
+launcher, is linked with it in front of the libraries.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from devtool.mutations import MUTATIONS, Mutation
-from devtool.paths import BUILD, ROOT
+from devtool.mutations import ELASTIC, MUTATIONS, Mutation
+from devtool.paths import BUILD, ROOT, venv_program
 from devtool.process import Failed, must, run_logged, say, side_by_side, tail
 from devtool.setup import cores
 
 RELEASE = BUILD / "release"
 #: A mutant that hangs is not found: checkers must notice a hang by themselves.
 DEADLINE_S = 300
+#: Exit codes of pytest if it has not run the tests.
+NOT_RUN = (2, 3, 4, 5)
 
 
 def changed_text(mutation: Mutation) -> str:
@@ -40,20 +43,30 @@ def run_all() -> list[str]:
 
 def is_found(number: int, mutation: Mutation) -> bool:
     name = f"mutant-{number}"
-    program = link(mutation, name)
-    env = {"HVD_SIM_SEEDS": str(mutation.seeds)}
-    command = [str(program), f"--gtest_filter={mutation.found_by}", "--gtest_brief=1"]
+    made, command, env = program_of(mutation, name)
+    env["HVD_SIM_SEEDS"] = str(mutation.seeds)
     ended = run_logged(command, name, deadline_s=DEADLINE_S, env=env)
-    program.unlink()
-    found = ended.code != 0 and not ended.timed_out
+    made.unlink()
+    found = ended.code not in (0, *NOT_RUN) and not ended.timed_out
     say(f"  {'found' if found else 'NOT FOUND'}: {mutation.guard}")
     if not found:
         say(tail(ended.log, 10))
     return found
 
 
-def link(mutation: Mutation, name: str) -> Path:
-    """Returns the test program with the mutant in place of the source."""
+def program_of(mutation: Mutation, name: str) -> tuple[Path, list[str], dict[str, str]]:
+    """What was linked, the command that simulates with it, and the variables for it."""
+    if mutation.found_by == ELASTIC:
+        made = link(mutation, name, "launcher/libelastic_driver.so")
+        command = [venv_program("python"), "-m", "pytest", "-x", "tests/elastic", "-k", "counts"]
+        return made, command, {"HVD_ELASTIC_DRIVER": str(made)}
+    made = link(mutation, name, "core/sim/test_sim")
+    options = [f"--gtest_filter={mutation.found_by}", "--gtest_brief=1"]
+    return made, [str(made), *options], {}
+
+
+def link(mutation: Mutation, name: str, target: str) -> Path:
+    """Returns `target` with the mutant in place of the source."""
     folder = BUILD / "mutants" / name
     folder.mkdir(parents=True, exist_ok=True)
     changed = folder / Path(mutation.file).name
@@ -61,8 +74,8 @@ def link(mutation: Mutation, name: str) -> Path:
     made = str(changed.with_suffix(".o"))
     command = compile_command(ROOT / mutation.file)
     must([*command[: command.index("-o")], "-w", "-o", made, "-c", str(changed)], name)
-    program = folder / "test_sim"
-    command = link_command("core/sim/test_sim")
+    program = folder / Path(target).name
+    command = link_command(target)
     at = command.index("-o")
     whole = [*command[:at], made, "-o", str(program), *command[at + 2 :]]
     must(["env", "-C", str(RELEASE), *whole], f"{name}-link")

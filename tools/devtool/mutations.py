@@ -1,6 +1,6 @@
-"""Guards of the runtime against faults, each with a change of a source that removes it. The
-simulator must fail then; `./dev test mutants` tests that. The rules of the negotiation are in
-core/sim/without.h."""
+"""Guards of the runtime and of the elastic launcher against faults, each with a change of a source
+that removes it. The simulators must fail then; `./dev test mutants` tests that. The rules of the
+negotiation are in core/sim/without.h."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 JOBS = "WorldProgram.EveryOperation*"
 SILENCE = "WorldSilence.*"
+#: Not cases of test_sim, but jobs with the decisions of the launcher (tests/elastic).
+ELASTIC = "elastic"
 
 
 @dataclass(frozen=True)
 class Mutation:
     """`guard`: what does not hold without it. `find` occurs once in `file`. `found_by`: the cases
-    of test_sim that fail within `seeds` seeds."""
+    of test_sim that fail within `seeds` seeds, or ELASTIC."""
 
     guard: str
     file: str
@@ -122,5 +124,68 @@ MUTATIONS = (
         file="core/engine/engine.cc",
         find="  if (!connections_.parted(lost) && clock_.now() < closing_until_) return moved;\n",
         replace="  if (!connections_.parted(lost)) return moved;\n",
+    ),
+    Mutation(
+        guard="no worker is started in the slot of one that has not ended",
+        file="launcher/elastic/elastic.cc",
+        find=(
+            "    for (const WorkerId& worker : state_.dismissed) "
+            "taken.insert({worker.host, worker.slot});\n"
+        ),
+        replace="",
+        found_by=ELASTIC,
+        seeds=1000,
+    ),
+    Mutation(
+        guard="a generation waits for all its members",
+        file="launcher/elastic/elastic.cc",
+        find="    if (count(Standing::running) == 0) begin_generation();\n",
+        replace="    if (count(Standing::asking) > 0) begin_generation();\n",
+        found_by=ELASTIC,
+        seeds=1000,
+    ),
+    Mutation(
+        guard="a generation has the minimum of ranks",
+        file="launcher/elastic/elastic.cc",
+        find="if (stay.size() + join.size() < static_cast<size_t>(state_.settings.min)) return;",
+        replace="",
+        found_by=ELASTIC,
+        seeds=1000,
+    ),
+    Mutation(
+        guard="a job with too few ranks ends",
+        file="launcher/elastic/elastic.cc",
+        find="    if (!state_.over) look_for_shortage();\n",
+        replace="",
+        found_by=ELASTIC,
+        seeds=1000,
+    ),
+    Mutation(
+        guard="the pause of a host ends",
+        file="launcher/elastic/elastic.cc",
+        find="    end_cooldowns();\n",
+        replace="",
+        found_by=ELASTIC,
+        seeds=1000,
+    ),
+    Mutation(
+        guard="the silence of a host is judged once",
+        file="launcher/elastic/elastic.cc",
+        find=(
+            "    std::erase_if(state_.silent_since,\n"
+            "                  [this](const auto& entry) "
+            "{ return now_ >= entry.second + kNoNews; });\n"
+        ),
+        replace="",
+        found_by=ELASTIC,
+        seeds=1000,
+    ),
+    Mutation(
+        guard="what was given up asks in vain",
+        file="launcher/elastic/elastic.cc",
+        find="    state_.workers.erase(worker);\n    state_.dismissed.insert",
+        replace="    state_.dismissed.insert",
+        found_by=ELASTIC,
+        seeds=1000,
     ),
 )
