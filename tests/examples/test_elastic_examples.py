@@ -1,4 +1,4 @@
-"""The elastic example goes on when one of its ranks is killed."""
+"""The elastic examples go on when one of their ranks is killed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from devtool.paths import ROOT, venv_program
 
-SCRIPT = "examples/elastic/pytorch_mlp.py"
+#: By the module that each needs.
+SCRIPTS = {"pytorch_mlp.py": "torch", "keras_mlp.py": "keras", "tensorflow2_mlp.py": "tensorflow"}
 
 
-def test_training_goes_on_without_a_killed_rank() -> None:
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_training_goes_on_without_a_killed_rank(script: str) -> None:
+    pytest.importorskip(SCRIPTS[script])
     limits = ("-np", "3", "--min-np", "2")
     options = ("--epochs", "6", "--points", "3000", "--pause", "0.01")
-    command = [venv_program("horovodrun"), *limits, sys.executable, SCRIPT, *options]
+    path = f"examples/elastic/{script}"
+    command = [venv_program("horovodrun"), *limits, sys.executable, path, *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
         output = ""
