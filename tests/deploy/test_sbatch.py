@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 import slurm_lab
+from launcher import wait_until
 from slurm_lab import Lab
+from state_training import entries, training, written_step
 
 from devtool.paths import ROOT
 
@@ -96,6 +99,29 @@ def test_ranks_with_a_state_folder_get_sigterm_and_the_job_is_queued_again(stand
     assert code == 143
     assert output.index("saved") < output.index("queued again")
     assert stand.asked.read_text() == "requeue 17\n"
+
+
+def test_a_training_continues_from_its_state_folder_when_it_is_queued_again(stand: Stand) -> None:
+    """One rank, which no launcher started."""
+    pytest.importorskip("horovod._core")
+    state, ready = stand.folder / "state", stand.folder / "ready"
+    deed = f"if state.step == 10: touch({str(ready)!r})"
+    _, program, *arguments = training(stand.folder, deed, "False")
+    command = [sys.executable, str(stand.folder / program)]
+    job = stand.start(shlex.join([*command, *arguments]), HOROVOD_STATE_DIR=str(state))
+    wait_until(ready.exists, "the training to begin")
+    job.send_signal(signal.SIGUSR1)
+    output, _ = job.communicate(timeout=SECONDS)
+    assert job.returncode == 143, output
+    assert stand.asked.read_text() == "requeue 17\n"
+    step = written_step(state)
+    assert step >= 10
+    again = shlex.join([*command, "pass", f"state.step >= {step + 5}"])
+    job = stand.start(again, HOROVOD_STATE_DIR=str(state), SLURM_RESTART_COUNT="1")
+    output, _ = job.communicate(timeout=SECONDS)
+    assert job.returncode == 0, output
+    assert [one.step for one in entries(output)] == [step]
+    assert written_step(state) == step + 5
 
 
 def test_a_job_that_ends_by_itself_is_not_queued_again(stand: Stand) -> None:
