@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,15 +196,22 @@ def ssh_secret(folder: Path, user: str) -> Path:
     return folder
 
 
-def mpijob(folder: Path, image: Image) -> Ended:
-    """The job of mpijob.yaml, by what the operator sets for Open MPI."""
+def mpijob(
+    folder: Path,
+    image: Image,
+    program: Sequence[str] = (),
+    volume: Mapping[Path, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
+    """The job of mpijob.yaml, by what the operator sets for Open MPI. `program`: other than that of
+    the manifest. `volume`: mounted in all pods. `environment`: of the launcher."""
     (job,) = manifest("mpijob.yaml")
     name, spec = job["metadata"]["name"], job["spec"]
     worker = container(spec["mpiReplicaSpecs"]["Worker"]["template"])
     launcher = container(spec["mpiReplicaSpecs"]["Launcher"]["template"])
     count = spec["mpiReplicaSpecs"]["Worker"]["replicas"]
     names = [f"{name}-worker-{index}.{name}-worker.{NAMESPACE}.svc" for index in range(count)]
-    secret = {ssh_secret(folder / "ssh", image.user): spec["sshAuthMountPath"]}
+    secret = {ssh_secret(folder / "ssh", image.user): spec["sshAuthMountPath"], **(volume or {})}
     config = folder / "mpi"
     config.mkdir()
     lines = [f"{worker_name} slots={spec['slotsPerWorker']}\n" for worker_name in names]
@@ -222,7 +229,10 @@ def mpijob(folder: Path, image: Image) -> Ended:
         "OMPI_MCA_orte_set_default_slots": str(spec["slotsPerWorker"]),
         "NVIDIA_VISIBLE_DEVICES": "",
         "NVIDIA_DRIVER_CAPABILITIES": "",
+        **(environment or {}),
     }
     files = {**secret, config: "/etc/mpi"}
-    pods.append(Pod(f"{name}-launcher", shortened(command_of(launcher)), variables, files))
+    command = command_of(launcher)
+    command = [*command[: command.index("python")], *program] if program else shortened(command)
+    pods.append(Pod(f"{name}-launcher", command, variables, files))
     return run(folder, image, pods, [count])

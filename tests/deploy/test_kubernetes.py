@@ -24,6 +24,7 @@ from pods import (
     variables_of,
     why_no_pods,
 )
+from state_training import entries, training, written_step
 
 from devtool.paths import ROOT
 
@@ -217,6 +218,24 @@ def expect_training(ended: pods.Ended) -> None:
 def test_an_mpijob_trains(tmp_path: Path) -> None:
     needs_pods()
     expect_training(mpijob(tmp_path, this_machine()))
+
+
+def test_an_mpijob_that_is_started_again_continues_from_its_state_folder(tmp_path: Path) -> None:
+    needs_pods()
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    folder = {"HOROVOD_STATE_DIR": "/volume/state", "HOROVOD_STATE_SECONDS": "0.001"}
+
+    def job(name: str, deed: str) -> pods.Ended:
+        (tmp_path / name).mkdir()
+        program = ["python", "/volume/train.py", *training(volume, deed, "state.step >= 30")[2:]]
+        return mpijob(tmp_path / name, this_machine(), program, {volume: "/volume"}, folder)
+
+    first = job("first", "if (rank(), state.step) == (1, 20): os.kill(os.getpid(), signal.SIGKILL)")
+    assert first.returncode != 0 and written_step(volume / "state") == 20, first.output
+    second = job("second", "pass")
+    assert second.returncode == 0, second.output
+    assert [one.step for one in entries(second.output)] == [20, 20]
 
 
 def test_a_trainjob_trains(tmp_path: Path) -> None:
