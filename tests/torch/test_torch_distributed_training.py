@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -45,6 +46,16 @@ def train(wrapped: torch.nn.Module, optimizer: Any = None) -> torch.Tensor:
     return torch.cat([each.detach().flatten() for each in wrapped.parameters()])
 
 
+@contextlib.contextmanager
+def folder_of_all() -> Iterator[str]:
+    """A folder, the same on all ranks, until all have left it."""
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
+    yield folder
+    hvd.barrier()
+    if hvd.rank() == 0:
+        shutil.rmtree(folder)
+
+
 def is_as_over_gloo(run: Callable[[Any], torch.Tensor]) -> None:
     ours, theirs = (run(group) for group in both())
     torch.testing.assert_close(ours, theirs)
@@ -65,6 +76,32 @@ def test_ddp_trains_as_over_gloo() -> None:
                 DistributedDataParallel(model(), process_group=group, **o)
             )
         )
+
+
+class Branches(torch.nn.Module):
+    """Has a layer that only the last rank uses, and one that nobody uses in the second step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.own, self.last = (torch.nn.Linear(8, 8) for _ in range(3))
+        self.steps = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        y: torch.Tensor = self.first(x)
+        if hvd.rank() == hvd.size() - 1:
+            y = self.own(y)
+        return y if self.steps == 2 else self.last(y)
+
+
+@on_ranks(2, 3)
+def test_parameters_may_be_unused_on_some_ranks_or_on_all() -> None:
+    is_as_over_gloo(
+        lambda group: train(
+            DistributedDataParallel(Branches(), process_group=group, find_unused_parameters=True)
+        )
+    )
 
 
 @on_ranks(2)
@@ -120,17 +157,26 @@ def test_debug_levels_of_torch_name_parameters_without_gradients() -> None:
 
 
 @on_ranks(2, 3)
-def test_ranks_with_less_data_join() -> None:
+def test_ranks_with_less_data_join_as_over_gloo() -> None:
     from torch.distributed.algorithms.join import Join
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    both()
-    wrapped = DistributedDataParallel(model())
-    with Join([wrapped]):
-        for step in range(2 + hvd.rank()):
-            wrapped(batch(step)).square().mean().backward()
-    gradients = torch.cat([each.grad.flatten() for each in wrapped.parameters()])
-    assert bool(gradients.isfinite().all())
-    dist.barrier()
+    def joined(group: Any, is_sharded: bool) -> torch.Tensor:
+        wrapped = DistributedDataParallel(model(), process_group=group)
+        optimizer: Any = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+        if is_sharded:
+            optimizer = ZeroRedundancyOptimizer(
+                wrapped.parameters(), torch.optim.SGD, process_group=group, lr=0.1
+            )
+        with Join([wrapped, optimizer] if is_sharded else [wrapped]):
+            for step in range(2 + hvd.rank()):
+                optimizer.zero_grad()
+                wrapped(batch(step)).square().mean().backward()
+                optimizer.step()
+        return torch.cat([each.detach().flatten() for each in wrapped.parameters()])
+
+    for is_sharded in (False, True):
+        is_as_over_gloo(lambda group, s=is_sharded: joined(group, s))
 
 
 @needs_torch("2.6", "FSDP2")
@@ -172,10 +218,10 @@ def test_a_checkpoint_of_shards_is_read_again() -> None:
     both()
     mesh = init_device_mesh("cpu", (hvd.size(),))
     whole = torch.arange(12.0).view(6, 2)
-    folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
-    dcp.save({"w": distribute_tensor(whole, mesh, [Shard(0)])}, checkpoint_id=folder)
     read = {"w": distribute_tensor(torch.zeros(6, 2), mesh, [Shard(1)])}
-    dcp.load(read, checkpoint_id=folder)
+    with folder_of_all() as folder:
+        dcp.save({"w": distribute_tensor(whole, mesh, [Shard(0)])}, checkpoint_id=folder)
+        dcp.load(read, checkpoint_id=folder)
     assert torch.equal(read["w"].full_tensor(), whole)
 
 

@@ -42,7 +42,8 @@ from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 _resizing.guard()
-_library.leave_uncompiled("horovod")
+if not _library.has_operators():  # then the compiler of torch fails in some of our functions
+    _library.leave_uncompiled("horovod")
 _horovod_torch_backend.register()
 
 __all__ = [

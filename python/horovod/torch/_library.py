@@ -20,6 +20,11 @@ import torch
 _custom_op: Callable[..., Any] | None = getattr(torch.library, "custom_op", None)
 
 
+def has_operators() -> bool:
+    """Returns whether this torch supports operators."""
+    return _custom_op is not None
+
+
 def is_compiling() -> bool:
     """Returns whether torch.compile is tracing and this torch supports operators."""
     return _custom_op is not None and torch.compiler.is_compiling()
@@ -51,16 +56,23 @@ def define(
 
 
 def leave_uncompiled(package: str) -> None:
-    """Makes torch before 2.4 compile none of the functions that `package` has loaded: its compiler
-    fails in some of them. Importing the compiler to tell it would take half a second."""
-    if _custom_op is not None:
-        return
-    compiler: Any = torch._C._dynamo.eval_frame
-    loaded = [name for name in sys.modules if name.partition(".")[0] == package]
+    """Makes torch compile none of the functions that `package` and its modules have loaded.
+    Importing the compiler to tell it would take half a second."""
+    within = f"{package}."
+    loaded = [name for name in sys.modules if f"{name}.".startswith(within)]
     for function in _functions_in(*loaded):
         function._torchdynamo_disable = True  # type: ignore[attr-defined]
         for code in _codes_in(function.__code__):
-            compiler.skip_code(code)
+            _skip(code)
+
+
+def _skip(code: types.CodeType) -> None:
+    compiler: Any = torch._C._dynamo.eval_frame
+    if hasattr(compiler, "skip_code"):  # in older versions
+        compiler.skip_code(code)
+        return
+    skip = compiler._FrameAction.SKIP
+    compiler.set_code_exec_strategy(code, compiler._FrameExecStrategy(skip, skip))
 
 
 def _functions_in(*modules: str) -> Iterator[types.FunctionType]:
