@@ -83,6 +83,21 @@ def beside_torch() -> None:
     torch.distributed.destroy_process_group()
 
 
+def backend_of_torch() -> None:
+    """A script of torch.distributed, without a word about us except the name. What it starts is
+    found by init."""
+    import torch
+    import torch.distributed
+
+    torch.distributed.init_process_group("hvd")
+    ones = torch.ones(3)
+    torch.distributed.all_reduce(ones)
+    assert ones.tolist() == [torch.distributed.get_world_size()] * 3
+    plain()
+    torch.distributed.destroy_process_group()
+    assert not hvd.is_initialized()
+
+
 def one_dies() -> None:
     """The last rank ends without a word, the others learn of it in an operation."""
     plain()

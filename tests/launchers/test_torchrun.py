@@ -31,6 +31,10 @@ def test_torch_distributed_works_beside() -> None:
     expect_sums(begin(torchrun(2), 2, "beside_torch"))
 
 
+def test_the_backend_of_torch_distributed_finds_its_ranks() -> None:
+    expect_sums(begin(torchrun(2), 2, "backend_of_torch"))
+
+
 def test_by_its_older_name_too() -> None:
     expect_sums(begin(torchrun(2, name="launch"), 2))
 

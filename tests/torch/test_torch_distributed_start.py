@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import needs_job, run_job, tell
+from ranks import needs_job, on_ranks, run_job, tell
 from torch.distributed import distributed_c10d
 from torch_versions import has_torch, needs_torch
 
@@ -29,7 +29,7 @@ def unchanged_script() -> None:
         import horovod.torch  # noqa: F401
     dist.init_process_group("hvd")
     rank = dist.get_rank()
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     tell([import_of_ours, *(os.environ[name] for name in names)])
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     for _ in range(2):  # in the second step, DDP builds its buckets again
@@ -64,6 +64,8 @@ def lose_rank_one(model: torch.nn.Module) -> None:
 def test_an_unchanged_script_runs_and_names_a_lost_rank() -> None:
     job = run_job(2, unchanged_script)
     (first, by_meeting, by_ddp, by_call), (second,) = job.told
+    port = first.pop()
+    assert port.isdigit() and second.pop() == port
     assert first == [False, "0", "2", "0", "2", "127.0.0.1"]
     assert second == [False, "1", "2", "1", "2", "127.0.0.1"]
     assert "rank 1 is lost" in by_meeting
@@ -208,6 +210,19 @@ def begun(rank: int, store: dist.Store) -> Any:
 @needs_job
 def test_processes_that_a_script_starts_find_each_other_by_the_store(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(spawned, args=(str(tmp_path / "store"),), nprocs=2)
+
+
+@on_ranks(2, fresh=True)
+def test_abort_ends_the_job_on_all_ranks() -> None:
+    dist.init_process_group("hvd")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        dist.group.WORLD.abort()
+    said = "this rank has ended the job" if dist.get_rank() == 0 else "rank 0"
+    with pytest.raises(dist.DistBackendError, match=said):
+        while True:
+            dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
 
 
 REGISTERED = """

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed
 
+from horovod.common._extension import core
 from horovod.common.exceptions import HorovodInternalError, HorovodMismatchError
 
 _Base: Any = getattr(torch.distributed, "DistBackendError", RuntimeError)
@@ -38,6 +39,11 @@ class _AsOfTorch:
             return
         if isinstance(error, HorovodInternalError):
             raise DistributedError(str(error)) from error
+        if isinstance(error, ValueError) and not core.is_initialized():
+            raise DistributedError(
+                "this rank has ended the job, by abort() or hvd.shutdown(): destroy the process "
+                "group, and create a new one"
+            ) from error
 
 
 _as_of_torch = _AsOfTorch()
