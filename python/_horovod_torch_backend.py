@@ -8,9 +8,11 @@ script creates its first process group.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -19,6 +21,9 @@ from typing import Any
 
 NAME = "hvd"
 STRATEGY = "horovod"
+
+#: A variable: scripts that ask for gloo get this backend. Read once, at `import torch`.
+REPLACE_GLOO = "HOROVOD_REPLACE_GLOO"
 
 #: The modules of Lightning, under its two names, that have a registry of strategies.
 _REGISTRIES = ("lightning.pytorch.strategies", "pytorch_lightning.strategies")
@@ -47,12 +52,41 @@ def register() -> None:
             setattr(backend, NAME.upper(), _Asked())
             backend.backend_list.append(NAME)
             sys.meta_path.insert(0, _Lightning())
+            if os.environ.get(REPLACE_GLOO, "").lower() in ("1", "true", "yes", "on"):
+                _replace_gloo(distributed)
     except Exception as error:
         warnings.warn(f"the backend hvd of torch.distributed is missing: {error!r}", stacklevel=2)
 
 
 def _create(options: Any, _backend_options: Any = None) -> Any:
     return importlib.import_module("horovod.torch.distributed").create(options)
+
+
+def _replace_gloo(distributed: Any) -> None:
+    """The only function of torch that is replaced, and only if a user asks for it. Torch looks at
+    the names of its own backends before those of plugins, so no plugin can take one over."""
+    original = distributed.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return original(_instead_of(backend), *args, **kwargs)
+
+    distributed.init_process_group = init_process_group
+    distributed.distributed_c10d.init_process_group = init_process_group
+
+
+def _instead_of(backend: Any) -> Any:
+    """Returns the backend for what a script has asked for. Without a name torch takes gloo on
+    machines that have no accelerator."""
+    if backend is None:
+        return backend if _has_accelerator() else NAME
+    return NAME if str(backend).lower() in ("gloo", "cpu:gloo") else backend
+
+
+def _has_accelerator() -> bool:
+    torch: Any = sys.modules["torch"]
+    # Before 2.6, torch knows no other ones.
+    return bool(getattr(torch, "accelerator", torch.cuda).is_available())
 
 
 class _Lightning(importlib.abc.MetaPathFinder):

@@ -87,6 +87,7 @@ struct Knobs {
   std::chrono::seconds survivor_timeout{30};
   std::string state_dir;                        ///< read by Python; empty: none
   std::chrono::milliseconds state_interval{0};  ///< read by Python; 0: by the cost of writing
+  bool replace_gloo = false;                    ///< read by Python, when torch is imported
   int64_t agent_fan_out = 64;                   ///< hosts that one machine connects to by ssh
 };
 

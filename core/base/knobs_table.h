@@ -352,6 +352,11 @@ inline constexpr KnobRow kKnobRows[] = {
      .max = kDayInSeconds,
      .help = "Least time between two commits that are written to the state folder; 0: so long that "
              "writing takes 5 % of the time."},
+    {.field = &Knobs::replace_gloo,
+     .env = "HOROVOD_REPLACE_GLOO",
+     .kind = KnobKind::boolean,
+     .help = "Gives scripts of torch.distributed that ask for the backend gloo this runtime "
+             "instead. Must be set before torch is imported."},
     // ---- Recognized, without effect in this version ----
     {.env = "HOROVOD_AUTOTUNE",
      .kind = KnobKind::boolean,

@@ -263,3 +263,40 @@ def test_a_backend_that_is_not_used_changes_nothing(tmp_path: Path) -> None:
         [sys.executable, "-c", UNUSED], cwd=tmp_path, capture_output=True, text=True
     )
     assert ran.stdout.splitlines() == ["True False False", "hvd ['HVD']"], ran.stderr
+
+
+REPLACED = """
+import os, sys, tempfile
+from datetime import timedelta
+import torch
+from torch.distributed import get_backend, group, init_process_group, destroy_process_group
+if sys.argv[1:]:
+    import horovod.torch
+for names in (("gloo",), ("GLOO",), ("cpu:gloo",), (), ("fake",)):
+    with tempfile.TemporaryDirectory() as folder:
+        place = {"init_method": f"file://{folder}/store", "rank": 0, "world_size": 1}
+        if names == ("fake",):
+            import torch.testing._internal.distributed.fake_pg
+            del place["init_method"]
+            place["store"] = torch.testing._internal.distributed.fake_pg.FakeStore()
+        init_process_group(*names, timeout=timedelta(seconds=50), **place)
+        print(get_backend(), type(group.WORLD).__name__)
+        destroy_process_group()
+"""
+
+
+@needs_job
+@pytest.mark.parametrize("value", ["1", "0", ""])
+def test_a_variable_replaces_gloo_in_scripts_that_are_not_changed(value: str) -> None:
+    imported = [] if has_torch(FINDS_BACKENDS) else ["import"]
+    ran = subprocess.run(
+        [sys.executable, "-c", REPLACED, *imported],
+        env={**os.environ, "HOROVOD_REPLACE_GLOO": value},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    *asked, other = ran.stdout.splitlines()
+    ours = ["hvd ProcessGroupHorovod"] * 4
+    assert other == "fake ProcessGroup"
+    assert (asked == ours) if value == "1" else not {*asked} & {*ours}

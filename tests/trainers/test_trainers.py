@@ -14,14 +14,26 @@ ENVIRONMENT = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}  # one adds a process set
 
 def trained(trainer: str, backend: str, folder: Path) -> Job:
     folder.mkdir()
-    job = start_job(2, SCRIPT, [trainer, backend], folder, ENVIRONMENT, SECONDS)
+    environment = dict(ENVIRONMENT)
+    if trainer.endswith("unchanged") and backend == "hvd":
+        environment["HOROVOD_REPLACE_GLOO"] = "1"
+    job = start_job(2, SCRIPT, [trainer, backend], folder, environment, SECONDS)
     assert job.returncode == 0, job.output
     return job
 
 
 @pytest.mark.parametrize(
     "trainer",
-    ["lightning", "lightning-by-name", "lightning-in-parts", "accelerate", "transformers"],
+    [
+        "lightning",
+        "lightning-by-name",
+        "lightning-in-parts",
+        "lightning-unchanged",
+        "accelerate",
+        "accelerate-unchanged",
+        "transformers",
+        "transformers-unchanged",
+    ],
 )
 def test_a_trainer_ends_with_equal_parameters_and_the_loss_of_gloo(
     trainer: str, tmp_path: Path

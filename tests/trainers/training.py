@@ -16,6 +16,8 @@ import torch.distributed as dist
 from rank_jobs import begin_telling, tell
 from torch.utils.data import DataLoader, Dataset
 
+#: The line of the recipes that creates the process group. Without it, trainers ask for gloo.
+BEGIN = 'torch.distributed.init_process_group("hvd")\n'
 RECIPES = Path(__file__).parents[2] / "docs/from_ddp.md"
 STEPS = 4
 BATCH = 4
@@ -148,13 +150,25 @@ def by_adasum(backend: str) -> Trained:
     return fit(HorovodStrategy(op=hvd.Adasum))
 
 
+def lightning_unchanged(_: str) -> Trained:
+    return fit("ddp")
+
+
 def by_accelerate(backend: str) -> Trained:
+    return accelerated(('"hvd"', repr(backend)))
+
+
+def accelerate_unchanged(_: str) -> Trained:
+    return accelerated((BEGIN, ""))
+
+
+def accelerated(change: tuple[str, str]) -> Trained:
     import accelerate
 
     plain = Model()
     made = run_recipe(
         "Accelerate",
-        ('"hvd"', repr(backend)),
+        change,
         torch=torch,
         accelerate=accelerate,
         model=plain,
@@ -175,6 +189,14 @@ def by_accelerate(backend: str) -> Trained:
 
 
 def by_transformers(backend: str) -> Trained:
+    return transformed(('"hvd"', repr(backend)))
+
+
+def transformers_unchanged(_: str) -> Trained:
+    return transformed((BEGIN, ""))
+
+
+def transformed(change: tuple[str, str]) -> Trained:
     import transformers
 
     options = {
@@ -192,7 +214,7 @@ def by_transformers(backend: str) -> Trained:
     model = Model()
     made = run_recipe(
         "Transformers",
-        ('"hvd"', repr(backend)),
+        change,
         torch=torch,
         transformers=transformers,
         options=options,
@@ -210,8 +232,11 @@ TRAINERS: dict[str, Callable[[str], Trained]] = {
     "lightning-in-parts": in_parts,
     "lightning-with-options": with_options,
     "lightning-adasum": by_adasum,
+    "lightning-unchanged": lightning_unchanged,
     "accelerate": by_accelerate,
+    "accelerate-unchanged": accelerate_unchanged,
     "transformers": by_transformers,
+    "transformers-unchanged": transformers_unchanged,
 }
 
 
