@@ -152,6 +152,7 @@ FAKE_EXPORT Result cuStreamSynchronize(StreamHandle stream) {
 
 FAKE_EXPORT Result cuCtxSynchronize() {
   const fake::Call call("cuCtxSynchronize");
+  if (const auto failure = fake::begin("cuCtxSynchronize")) return *failure;
   std::vector<std::pair<StreamHandle, fake::Clock>> streams;
   {
     const std::lock_guard lock(state().mutex);

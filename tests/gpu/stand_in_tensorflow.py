@@ -42,11 +42,21 @@ def select_gpu(local_rank: int) -> None:
     tf.config.set_visible_devices(gpus[local_rank % len(gpus)], "GPU")
 
 
+def on_gpu(values: Any, dtype: Any = None) -> Any:
+    """A tensor in the memory of the GPU."""
+    tf, _ = load()
+    with tf.device("CPU:0"):
+        host = tf.constant(values, dtype)
+    with tf.device("GPU:0"):
+        return tf.identity(host)
+
+
 @contextlib.contextmanager
-def closed_stream() -> Iterator[None]:
-    """Meanwhile, no work on the stream on which TensorFlow computes begins."""
+def closed_stream(writes: bool = False) -> Iterator[None]:
+    """Meanwhile, no work on the stream on which TensorFlow computes begins. With `writes`, such
+    work stores to the memory of the last on_gpu()."""
     device = ctypes.CDLL(str(LIBRARY))
-    device.stand_in_close()
+    device.stand_in_close(int(writes))
     try:
         yield
     finally:

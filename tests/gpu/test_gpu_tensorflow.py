@@ -15,20 +15,20 @@ from unittest import mock
 import numpy as np
 import pytest
 from gpu_ranks import FRAMEWORK, needs_tensorflow, on_ranks, run_alone, tell
-from stand_in_tensorflow import Streams, choose, closed_stream, load, select_gpu, wait_for_gpus
+from stand_in_tensorflow import (
+    Streams,
+    choose,
+    closed_stream,
+    load,
+    on_gpu,
+    select_gpu,
+    wait_for_gpus,
+)
 
 from horovod.common._extension import core
 
 EVERYWHERE = (1, 2)
 TENSORFLOW = {FRAMEWORK: "tensorflow", "HOROVOD_GPU_OPERATIONS": "nccl"}
-
-
-def on_gpu(values: Any, dtype: Any = None) -> Any:
-    tf, _ = load()
-    with tf.device("CPU:0"):
-        host = tf.constant(values, dtype)
-    with tf.device("GPU:0"):
-        return tf.identity(host)
 
 
 def eagerly(body: Callable[..., Any], *tensors: Any) -> Any:
@@ -94,6 +94,28 @@ def test_the_other_operations_run_on_the_gpu() -> None:
     rows = np.float32([[r] for r in range(size)])
     mine = np.float32([[rank * size]])
     check(lambda t: hvd.reducescatter(t, op=hvd.Sum, name="scatter"), [rows], [mine])
+    check(
+        lambda a, b: hvd.grouped_reducescatter([a, b], op=hvd.Sum),
+        [rows, np.repeat(rows, 3, 1)],
+        [mine, np.repeat(mine, 3, 1)],
+    )
+
+
+@on_ranks(*EVERYWHERE, **TENSORFLOW)
+def test_a_joined_rank_changes_no_allreduce_on_the_gpu() -> None:
+    tf, hvd = load()
+    last = hvd.size() - 1
+    for streams in (Streams.PLUGGABLE, Streams.SYNCHRONIZED):
+        choose(streams)
+        if hvd.rank() == last:
+            for mode in MODES:
+                x = on_gpu(np.float32([3, 4]))
+                made = mode(lambda t: hvd.allreduce(t, op=hvd.Sum, name="alone"), x)
+                assert made.device.endswith("GPU:0")
+                assert made.numpy().tolist() == [3, 4]
+        with tf.device("GPU:0"):
+            assert int(hvd.join()) == last
+    choose(Streams.PLUGGABLE)
 
 
 @on_ranks(*EVERYWHERE, **TENSORFLOW)
@@ -222,6 +244,17 @@ def test_a_mistake_is_an_error_of_the_operation() -> None:
         hvd.barrier()
     again = hvd.allreduce(x, op=hvd.Max, name="differs")
     assert again.numpy().tolist() == [1] * 3
+
+
+@on_ranks(1, **TENSORFLOW)
+def test_functions_that_xla_compiles_are_refused_on_gpus_too() -> None:
+    tf, hvd = load()
+    x = on_gpu(np.ones(3, np.float32))
+    for operation in (lambda t: hvd.allreduce(t, name="compiled"), hvd.allgather):
+        compiled = tf.function(operation, jit_compile=True)
+        with tf.device("GPU:0"), pytest.raises(ValueError, match="jit_compile=False"):
+            compiled(x)
+    assert hvd.allreduce(x, name="compiled").numpy().tolist() == [1] * 3
 
 
 @on_ranks(1, **TENSORFLOW)

@@ -36,7 +36,10 @@ LAUNCHER_TESTS = tuple(
     for name in ("launch_signals", "launch_ending", "launch_output", "host_tree")
 )
 #: The files of tests/gpu that are a suite of their own: most of its time is TensorFlow's import.
-GPU_TENSORFLOW = ("tests/gpu/test_gpu_tensorflow.py",)
+GPU_TENSORFLOW = (
+    "tests/gpu/test_gpu_tensorflow.py",
+    "tests/gpu/test_gpu_tensorflow_waits.py",
+)
 #: The files of tests/gpu that share ranks of torch. They run beside the others of their suite, and
 #: about as long.
 GPU_HALF = tuple(

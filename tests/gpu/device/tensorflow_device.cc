@@ -124,6 +124,13 @@ uint64_t no_time(SP_Timer) { return 0; }
 
 using Accesses = std::vector<fake::Access>;
 
+/// What was last copied to the GPU.
+struct LastCopied {
+  std::atomic<const void*> memory{nullptr};
+  std::atomic<uint64_t> bytes{0};
+};
+LastCopied last_copied;
+
 /// Memory of the host is not among the accesses: TensorFlow copies any of it.
 void copy(const SP_Device* device, SP_Stream stream, void* to, const void* from, uint64_t bytes,
           const Accesses& accesses, TF_Status* status) {
@@ -138,6 +145,8 @@ void to_host(const SP_Device* device, SP_Stream stream, void* to, const SP_Devic
 }
 void to_device(const SP_Device* device, SP_Stream stream, SP_DeviceMemoryBase* to, const void* from,
                uint64_t bytes, TF_Status* status) {
+  last_copied.memory = to->opaque;
+  last_copied.bytes = bytes;
   copy(device, stream, to->opaque, from, bytes, {{to->opaque, bytes, true}}, status);
 }
 void within(const SP_Device* device, SP_Stream stream, SP_DeviceMemoryBase* to,
@@ -261,12 +270,15 @@ void destroy_platform_functions(SP_PlatformFns*) {}
 }  // namespace
 }  // namespace hvd::test
 
-/// Later work on the stream on which TensorFlow computes does not begin until it is opened.
-extern "C" __attribute__((visibility("default"))) void stand_in_close() {
+/// Later work on the stream on which TensorFlow computes does not begin until it is opened. With
+/// `writes`, the work that it waits for stores to the memory that was last copied to the GPU.
+extern "C" __attribute__((visibility("default"))) void stand_in_close(int writes) {
   using namespace hvd::test;
   const OnGpu current(gate.gpu);
   gate.closed = true;
-  enqueue(gate.stream, "a gate", {}, [] { gate.closed.wait(true); });
+  Accesses accesses;
+  if (writes != 0) accesses.push_back({last_copied.memory, last_copied.bytes, true});
+  enqueue(gate.stream, "a kernel of TensorFlow", accesses, [] { gate.closed.wait(true); });
 }
 extern "C" __attribute__((visibility("default"))) void stand_in_open() {
   hvd::test::gate.closed = false;
