@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax_ranks import EVERYWHERE, on_ranks
+from jax_ranks import EVERYWHERE, on_ranks, run_alone, tell
 from jax_reference import MODES, SUMS, every, in_every_mode, mine, same, value
 
 import horovod.jax as hvd
@@ -227,3 +227,24 @@ def test_a_rank_that_joins_contributes_nothing() -> None:
 def test_objects_are_those_of_the_root_and_of_all() -> None:
     assert hvd.broadcast_object({"rank": hvd.rank()}, hvd.size() - 1) == {"rank": hvd.size() - 1}
     assert hvd.allgather_object(hvd.rank()) == list(range(hvd.size()))
+
+
+def use_the_second_device() -> None:
+    hvd.init()
+    device = jax.devices()[1]
+    x = jax.device_put(jnp.arange(4.0) + hvd.rank(), device)
+    tree = {"x": x, "on the first": jnp.ones(2)}
+    told = hvd.allreduce(tree, op=hvd.Sum)
+    same(told["x"], 2 * np.arange(4.0) + 1)
+    same(told["on the first"], np.full(2, 2.0))
+    results = [told["x"], hvd.allgather(x), hvd.broadcast(x), hvd.reducescatter(x)]
+    results += hvd.alltoall(x, [1, 3])
+    tell([one.device == device for one in results])
+    tell([told["on the first"].device == jax.devices()[0]])
+
+
+def test_eager_results_are_on_the_devices_of_their_inputs() -> None:
+    """Arrays go through host memory, as those of a GPU would."""
+    flag = "--xla_force_host_platform_device_count=2"
+    job = run_alone(2, use_the_second_device, XLA_FLAGS=flag)
+    assert job.told == [[[True] * 6, [True]]] * 2, job.output

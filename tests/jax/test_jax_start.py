@@ -140,8 +140,9 @@ def test_versions_that_do_not_say_what_they_have_are_tried(tmp_path: Path) -> No
 
 
 REFUSED = """
-import jax.numpy, jaxlib.version
-jaxlib.version.__version_info__ = (0, 4, 35)
+import sys
+import jax.extend, jax.numpy, jaxlib.version
+{change}
 try:
     import horovod.jax
 except ImportError as error:
@@ -150,9 +151,25 @@ print(float(jax.jit(lambda x: x + 1)(jax.numpy.ones([]))))
 """
 
 
-def test_jax_works_without_us_if_its_version_is_refused() -> None:
-    ended = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("jaxlib.version.__version_info__ = (0, 4, 35)", "jaxlib 0.4.35 is older than 0.7.2"),
+        ("jax.ffi.include_dir = lambda: sys.argv[1]", "has version 1.0, and Horovod uses 0.1"),
+        ("del jax.extend.core.Primitive", "its ordered effects have changed"),
+    ],
+)
+def test_jax_works_without_us_if_its_version_is_refused(
+    change: str, why: str, tmp_path: Path
+) -> None:
+    header = tmp_path / "xla" / "ffi" / "api" / "c_api.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#define XLA_FFI_API_MAJOR 1\n#define XLA_FFI_API_MINOR 0\n")
+    program = REFUSED.format(change=change)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True
+    )
     assert ended.returncode == 0, ended.stderr
     assert "Horovod does not fit the installed jax" in ended.stdout
-    assert "jaxlib 0.4.35 is older than 0.7.2" in ended.stdout
+    assert why in ended.stdout
     assert ended.stdout.splitlines()[-1] == "2.0"

@@ -163,3 +163,12 @@ def test_tracing_alone_sends_nothing() -> None:
     shape = jax.eval_shape(lambda x: hvd.allgather(x), jax.ShapeDtypeStruct((3,), jnp.float32))
     assert shape.shape == (3 * hvd.size(),)
     assert "horovod" in str(jax.make_jaxpr(hvd.allreduce)(1.0))
+
+
+@on_ranks(1)
+def test_programs_for_other_devices_are_refused_with_what_to_do_instead() -> None:
+    program = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+    for platform in ("cuda", "rocm", "tpu"):
+        with pytest.raises(NotImplementedError, match="call them outside"):
+            program.trace(jnp.ones(3)).lower(lowering_platforms=(platform,))
+    same(program(jnp.ones(3)), np.full(3, hvd.size()))
