@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_ranks import on_ranks
+from tensorflow.python.eager import context
+from tf_ranks import on_ranks, run_alone, tell
 
 import horovod.tensorflow as hvd
 import horovod.tensorflow.keras as hvd_keras
@@ -99,3 +100,26 @@ def test_batch_statistics_of_all_ranks_are_not_compiled() -> None:
             hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD()), "mse", jit_compile=True
         )
     assert not made.jit_compile
+
+
+def run_clusters() -> None:
+    hvd.init()
+
+    @tf.function
+    def step(x: Any) -> Any:
+        reduced = hvd.allreduce(tf.abs(x * 2.0) + 1.0, op=hvd.Sum)
+        return tf.abs(reduced * 3.0) - 1.0
+
+    context.enable_graph_collection()
+    found = step(tf.fill([3], 1.0 + hvd.rank()))
+    graphs = context.export_run_metadata().partition_graphs
+    ops = {node.op for graph in graphs for node in graph.node}
+    for graph in graphs:
+        ops.update(node.op for made in graph.library.function for node in made.node_def)
+    tell([found.numpy().tolist(), sorted(ops & {"HorovodAllreduce", "_XlaRun"})])
+
+
+def test_clusters_that_tensorflow_compiles_by_itself_leave_operations_out() -> None:
+    flags = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit --tf_xla_min_cluster_size=1"
+    job = run_alone(2, run_clusters, TF_XLA_FLAGS=flags)
+    assert job.told == [[[[23.0] * 3, ["HorovodAllreduce", "_XlaRun"]]]] * 2, job.output
