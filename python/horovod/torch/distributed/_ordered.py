@@ -121,19 +121,23 @@ class Ordered:
     def _alltoall(
         self, source: torch.Tensor, target: torch.Tensor, sent: list[int], received: list[int]
     ) -> None:
-        """Parts may differ, but the group moves equal ones: all are padded to the longest. Ranks
-        tell each other their sizes before, so that wrong ones are found."""
+        """Parts may differ, but the group moves equal ones: shorter ones are padded to the longest.
+        Ranks tell each other their sizes before, so that wrong ones are found."""
         unit = "elements" if source.dim() == 1 else "rows"
         longest = max(*sent, *received, 1)
         told = torch.tensor([[count, longest] for count in sent])
         heard = torch.empty_like(told)
         self._run(operation(core.ALLTOALL), told, heard)
         most = int(heard[:, 1].max())
-        padded = source.new_zeros((len(self._ranks), most, *source.shape[1:]))
-        for part, rows in zip(padded, torch.split(source, sent), strict=True):
-            part[: len(rows)] = rows
-        arrived = torch.empty_like(padded)
-        self._run(operation(core.ALLTOALL), padded, arrived)
+        shape = (len(self._ranks), most, *source.shape[1:])
+        given = _padded(source, sent, shape)
+        is_placed = target.shape[1:] == source.shape[1:] and heard[:, 0].tolist() == received == [
+            most
+        ] * len(received)
+        arrived = target.view(shape) if is_placed else source.new_empty(shape)
+        self._run(operation(core.ALLTOALL), given, arrived)
+        if is_placed:
+            return
         check_received(self._ranks, received, heard[:, 0].tolist(), unit)
         for part, rows in zip(arrived, torch.split(target, received), strict=True):
             rows.copy_(part[: len(rows)])
@@ -164,6 +168,16 @@ class Ordered:
             call()
 
         return run
+
+
+def _padded(source: torch.Tensor, sent: list[int], shape: tuple[int, ...]) -> torch.Tensor:
+    """Returns the parts of `source` as rows of `shape`; `source` itself if all are that long."""
+    if sent == [shape[1]] * len(sent):
+        return source.view(shape)
+    padded = source.new_zeros(shape)
+    for part, rows in zip(padded, torch.split(source, sent), strict=True):
+        part[: len(rows)] = rows
+    return padded
 
 
 def _compares_calls() -> bool:
