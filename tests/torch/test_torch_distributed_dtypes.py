@@ -89,8 +89,8 @@ def test_functional_collectives_may_be_coalesced() -> None:
     world, size = both()[0], hvd.size()
     given = [torch.ones(2), torch.full((4,), 2.0)]
     summed = functional.all_reduce_coalesced(given, "sum", world)
-    assert [each.tolist() for each in summed] == [[float(size)] * 2, [2.0 * size] * 4]
+    assert [(each + 0).tolist() for each in summed] == [[float(size)] * 2, [2.0 * size] * 4]
     gathered = functional.all_gather_into_tensor_coalesced(given, world)
     assert [each.numel() for each in gathered] == [2 * size, 4 * size]
     parts = functional.reduce_scatter_tensor_coalesced(gathered, "sum", [0, 0], world)
-    assert [each.tolist() for each in parts] == [[float(size)] * 2, [2.0 * size] * 4]
+    assert [(each + 0).tolist() for each in parts] == [[float(size)] * 2, [2.0 * size] * 4]

@@ -269,10 +269,11 @@ REPLACED = """
 import os, sys, tempfile
 from datetime import timedelta
 import torch
-from torch.distributed import get_backend, group, init_process_group, destroy_process_group
-if sys.argv[1:]:
+if "import" in sys.argv:
     import horovod.torch
-for names in (("gloo",), ("GLOO",), ("cpu:gloo",), (), ("fake",)):
+from torch.distributed import get_backend, group, init_process_group, destroy_process_group
+unnamed = () if "none" in sys.argv else ("Gloo",)
+for names in (("gloo",), ("GLOO",), ("cpu:gloo",), unnamed, ("fake",)):
     with tempfile.TemporaryDirectory() as folder:
         place = {"init_method": f"file://{folder}/store", "rank": 0, "world_size": 1}
         if names == ("fake",):
@@ -289,8 +290,10 @@ for names in (("gloo",), ("GLOO",), ("cpu:gloo",), (), ("fake",)):
 @pytest.mark.parametrize("value", ["1", "0", ""])
 def test_a_variable_replaces_gloo_in_scripts_that_are_not_changed(value: str) -> None:
     imported = [] if has_torch(FINDS_BACKENDS) else ["import"]
+    # Older torch, without a name, looks for GPUs even where there are none.
+    unnamed = ["none"] if has_torch("2.6") or value == "1" else []
     ran = subprocess.run(
-        [sys.executable, "-c", REPLACED, *imported],
+        [sys.executable, "-c", REPLACED, *imported, *unnamed],
         env={**os.environ, "HOROVOD_REPLACE_GLOO": value},
         capture_output=True,
         text=True,
@@ -298,5 +301,5 @@ def test_a_variable_replaces_gloo_in_scripts_that_are_not_changed(value: str) ->
     assert ran.returncode == 0, ran.stderr
     *asked, other = ran.stdout.splitlines()
     ours = ["hvd ProcessGroupHorovod"] * 4
-    assert other == "fake ProcessGroup"
+    assert other.startswith("fake ")
     assert (asked == ours) if value == "1" else not {*asked} & {*ours}

@@ -59,3 +59,6 @@ def test_lightning_takes_options_of_the_optimizer(tmp_path: Path) -> None:
     ((_, combined),), ((_, again),) = adasum.told
     assert combined == again
     assert combined != pytest.approx(parameters, rel=1e-3)
+    in_sets = trained("lightning-in-sets", "hvd", tmp_path / "sets")
+    ((_, first),), ((_, second),) = in_sets.told
+    assert first != second

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import torch
 import torch.distributed as dist
 from rank_jobs import begin_telling, tell
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 #: The line of the recipes that creates the process group. Without it, trainers ask for gloo.
 BEGIN = 'torch.distributed.init_process_group("hvd")\n'
@@ -130,16 +130,39 @@ def in_parts(backend: str) -> Trained:
 
 
 def with_options(backend: str) -> Trained:
-    """Options of DistributedOptimizer. Gloo: what they do for these ranks."""
+    """Gradients in 16 bits."""
     if backend == "gloo":
         return fit("ddp")
     import horovod.torch as hvd
     from horovod.torch.lightning import HorovodStrategy
 
+    return fit(HorovodStrategy(compression=hvd.Compression.fp16))
+
+
+def in_sets(backend: str) -> Trained:
+    """Each rank is a process set, so it trains alone on its own points."""
+    import horovod.torch as hvd
+    from horovod.torch.lightning import HorovodStrategy
+
+    assert backend == "hvd"
     hvd.init()
-    every = hvd.add_process_set([0, 1])
-    strategy = HorovodStrategy(compression=hvd.Compression.fp16, process_set=every)
-    return fit(strategy)
+    sets = [hvd.add_process_set([rank]) for rank in range(2)]
+    loss, model = fit(HorovodStrategy(process_set=sets[hvd.rank()]))
+    for found, wanted in zip(model.parameters(), alone(hvd.rank()).parameters(), strict=True):
+        torch.testing.assert_close(found, wanted)
+    return loss, model
+
+
+def alone(rank: int) -> torch.nn.Module:
+    """Trained as by `fit`, with the sampler that Lightning takes, but without other ranks."""
+    points, model = Points(), Model()
+    sampler = DistributedSampler(points, 2, rank, shuffle=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for batch in DataLoader(points, BATCH, sampler=sampler):
+        optimizer.zero_grad()
+        model(**batch)["loss"].backward()
+        optimizer.step()
+    return model
 
 
 def by_adasum(backend: str) -> Trained:
@@ -231,6 +254,7 @@ TRAINERS: dict[str, Callable[[str], Trained]] = {
     "lightning-by-name": by_name,
     "lightning-in-parts": in_parts,
     "lightning-with-options": with_options,
+    "lightning-in-sets": in_sets,
     "lightning-adasum": by_adasum,
     "lightning-unchanged": lightning_unchanged,
     "accelerate": by_accelerate,
