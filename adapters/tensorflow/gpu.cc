@@ -121,7 +121,8 @@ std::string take_automatic(Execution* execution, Gpu& gpu) {
     report(false, "its streams are found by the table for this version of TensorFlow");
     return "";
   }
-  if (is_pluggable(execution))
+  const bool may_be_pluggable = way().how.load(std::memory_order_relaxed) != Streams::own;
+  if (may_be_pluggable && is_pluggable(execution))
     return "this GPU is a pluggable device, which Horovod does not support. Set "
            "HOROVOD_GPU_OPERATIONS=host, so that TensorFlow copies tensors to host memory";
   gpu.is_synchronized = true;
@@ -162,6 +163,7 @@ void choose_streams(Streams how) { way().how.store(how, std::memory_order_relaxe
 std::string find_stream_of(Execution* execution, Gpu& gpu) {
   switch (way().how.load(std::memory_order_relaxed)) {
     case Streams::automatic:
+    case Streams::own:
       return take_automatic(execution, gpu);
     case Streams::pluggable:
       return take_pluggable(execution, gpu);

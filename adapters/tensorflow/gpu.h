@@ -13,6 +13,7 @@ enum class Streams : int {
   automatic = 0,     ///< by the table of gpu_stream.h; if that fails, as `synchronized`
   synchronized = 1,  ///< not at all: the host waits for the GPU
   pluggable = 2,     ///< by TF_GetStream: the GPU is a pluggable device whose streams are CUstreams
+  own = 3,           ///< as `automatic`, for a pluggable device too
 };
 
 /// Why kernels for GPUs cannot be registered with this TensorFlow, "" if they can.

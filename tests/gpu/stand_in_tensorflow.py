@@ -20,6 +20,7 @@ class Streams(enum.IntEnum):
     AUTOMATIC = 0
     SYNCHRONIZED = 1
     PLUGGABLE = 2
+    OWN = 3
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_ranks import FRAMEWORK, needs_tensorflow, run_alone
+from gpu_ranks import FRAMEWORK, needs_tensorflow, run_alone, tell
 from stand_in_tensorflow import Streams, choose, closed_stream, load, on_gpu, select_gpu
 
 from horovod.common._extension import core
@@ -112,6 +112,51 @@ def allocate_an_output_in_memory_that_is_still_used() -> None:
             must_wait(thread)
         thread.join()
     assert results[0].tolist() == [1] * 1000 * hvd.size()
+
+
+def find_no_stream() -> None:
+    """Proofs of the table fail for the objects of the stand-in device."""
+    hvd = begin()
+    choose(Streams.OWN)
+    for turn in range(2):
+        told = hvd.allreduce(on_gpu(np.ones(3, np.float32)), op=hvd.Sum, name=f"{turn}")
+        tell(told.numpy().tolist())
+
+
+def find_no_stream_in_another_version() -> None:
+    import tensorflow as tf
+
+    tf.__version__ = "2.99.1"
+    find_no_stream()
+
+
+def find_a_stream() -> None:
+    begin()
+
+
+@needs_tensorflow
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (find_no_stream, "the context of the device is not where it is expected"),
+        (find_no_stream_in_another_version, "TensorFlow 2.99.1 is not in the table"),
+    ],
+)
+def test_without_its_stream_results_are_right_and_a_warning_says_why(
+    body: Callable[[], None], why: str
+) -> None:
+    job = run_alone(1, body, **TENSORFLOW)
+    assert job.returncode == 0 and job.told == [[[1.0] * 3] * 2], job.output
+    assert job.output.count(f"Horovod on TensorFlow's GPU: its stream cannot be found: {why}") == 1
+    assert "The host waits for the GPU before and after each operation" in job.output
+
+
+@needs_tensorflow
+def test_verbose_jobs_report_how_the_stream_is_found() -> None:
+    found = "Horovod on TensorFlow's GPU: its streams are"
+    assert found not in run_alone(1, find_a_stream, **TENSORFLOW).output
+    verbose = run_alone(1, find_a_stream, **TENSORFLOW, HOROVOD_LOG_LEVEL="info")
+    assert verbose.output.count(found) == 1, verbose.output
 
 
 @needs_tensorflow
