@@ -141,7 +141,7 @@ def test_versions_that_do_not_say_what_they_have_are_tried(tmp_path: Path) -> No
 
 REFUSED = """
 import sys
-import jax.extend, jax.numpy, jaxlib.version
+import jax.extend.core, jax.numpy, jaxlib.version
 {change}
 try:
     import horovod.jax
