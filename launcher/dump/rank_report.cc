@@ -14,8 +14,11 @@ using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1e3; }
+
+/// Cuts a number that cannot be a time.
 milliseconds time_of(const Json& json) {
-  return milliseconds(static_cast<int64_t>(json.get<double>() * 1e3 + 0.5));
+  constexpr double kMost = 1e15;
+  return milliseconds(static_cast<int64_t>(std::clamp(json.get<double>() * 1e3, 0.0, kMost) + 0.5));
 }
 
 /// Parses `  File "<file>", line <line> in <function>`.

@@ -85,6 +85,20 @@ TEST(RankReport, SurvivesJson) {
   EXPECT_EQ(report_from_json(to_json(RankReport{})), RankReport{});
 }
 
+TEST(RankReport, CutsTimesThatCannotBe) {
+  RankReport report{.state = BoardState{.pending = {{.name = "x"}}}};
+  nlohmann::json json = to_json(report);
+  for (const double seconds : {1e300, -1e300, 1e16, -1.0}) {
+    json["state"]["pending"][0]["seconds"] = seconds;
+    json["state"]["since_failure"] = seconds;
+    const RankReport read = report_from_json(json);
+    const auto most = std::chrono::milliseconds(1'000'000'000'000'000);
+    const auto expected = seconds > 0 ? most : std::chrono::milliseconds(0);
+    EXPECT_EQ(read.state->pending[0].age, expected) << seconds;
+    EXPECT_EQ(read.state->since_failure, expected) << seconds;
+  }
+}
+
 TEST(BlockedCall, NamesTheDescriptorOfAReadOrWrite) {
   const auto call = parse_syscall(std::to_string(SYS_read) + " 0x3 0x7fb7 0x20000 0x0 0x7ff 0x7f");
   ASSERT_TRUE(call);
