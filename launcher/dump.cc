@@ -58,14 +58,17 @@ std::optional<Gathered> gathered_by(pid_t launcher) {
   return read_gathered(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
-/// For a launcher that does not answer, because it is stopped for example.
+/// For a launcher that does not answer, because it is stopped for example, or cannot.
 Gathered gathered_here(const RunningJob& job) {
   Gathered all;
   for (const pid_t supervisor : job.supervisors)
     for (RankReport& report : collect_below(supervisor, kAnswerTime))
       all.reports.push_back(std::move(report));
-  all.remarks.push_back("horovodrun (process " + std::to_string(job.launcher) +
-                        ") does not answer: only ranks on this host are shown");
+  add_unknown_ranks(all.reports);
+  const std::string process = std::to_string(job.launcher);
+  const std::string why = job.is_horovodrun ? "horovodrun (process " + process + ") does not answer"
+                                            : "horovodrun has not started these ranks";
+  all.remarks.push_back(why + ": only ranks on this host are shown");
   return all;
 }
 
@@ -73,7 +76,7 @@ Gathered gathered_here(const RunningJob& job) {
 
 int run_dump(const Options& options) {
   const RunningJob job = find_job(process_in(options));
-  const auto answer = gathered_by(job.launcher);
+  const auto answer = job.is_horovodrun ? gathered_by(job.launcher) : std::nullopt;
   const Gathered all = answer ? *answer : gathered_here(job);
   return print(options.dump_as_json ? dump_json(all.reports, all.remarks)
                                     : dump_text(all.reports, all.remarks));

@@ -104,8 +104,19 @@ void DumpPart::show(std::string_view text) {
   }
 }
 
+/// The ranks of hosts that have not answered in time.
+void DumpPart::add_unreached(std::vector<RankReport>& reports) const {
+  for (const int host : missing_)
+    for (const AssignedWorker& one : assignment_.on_host(host))
+      if (one.is_placed())
+        reports.push_back({.rank = one.ranks.rank,
+                           .host = job_.hosts[static_cast<size_t>(host)].name,
+                           .is_reached = false});
+}
+
 Gathered DumpPart::gathered() const {
   Gathered all;
+  add_unreached(all.reports);
   std::vector<int> silent(missing_.begin(), missing_.end());
   for (const HostDump& dump : dumps_) {
     auto reports = reports_in(dump.text);

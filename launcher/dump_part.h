@@ -24,7 +24,7 @@ namespace hvd::launcher {
 class DumpPart {
  public:
   /// How long hosts may take to answer.
-  static constexpr std::chrono::seconds kPatience{4};
+  static constexpr std::chrono::seconds kPatience{3};
   /// Others wait in the queue of the socket.
   static constexpr size_t kMaxVisitors = 16;
 
@@ -50,6 +50,7 @@ class DumpPart {
   void show(std::string_view text);
   Gathered gathered() const;
   void place(RankReport& report) const;
+  void add_unreached(std::vector<RankReport>& reports) const;
 
   const Job& job_;
   const Assignment& assignment_;

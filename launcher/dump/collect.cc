@@ -16,6 +16,8 @@
 #include "core/base/error.h"
 #include "core/transport/rank_board.h"
 #include "launcher/dump/proc.h"
+#include "launcher/dump/py_spy.h"
+#include "launcher/dump/sources.h"
 
 namespace hvd::launcher {
 namespace {
@@ -25,8 +27,9 @@ using std::chrono::milliseconds;
 constexpr int kLookMilliseconds = 1;
 constexpr int kThreadLooks = 100;  // at most, while other threads of a rank are asked
 constexpr int kStateLooks = 5;
+constexpr milliseconds kSpyTime{700};
+constexpr milliseconds kSourceTime{300};
 constexpr size_t kMaxStackBytes = 1 * MiB;
-constexpr size_t kMaxSourceBytes = 500;
 
 /// The board of a process, mapped for reading.
 class BoardView {
@@ -160,28 +163,8 @@ std::string file_text(const std::string& path) {
   return text;
 }
 
-/// The text of a line of a source file that this host can read.
-std::string source_line(const std::string& path, int number) {
-  std::ifstream file(path);
-  std::string line;
-  for (int i = 0; i < number; ++i)
-    if (!std::getline(file, line)) return "";
-  const size_t begin = line.find_first_not_of(" \t");
-  return begin == std::string::npos ? "" : line.substr(begin, kMaxSourceBytes);
-}
-
-void add_sources(std::vector<Frame>& stack, pid_t process) {
-  const std::string folder = "/proc/" + std::to_string(process) + "/cwd/";
-  for (Frame& frame : stack) {
-    if (frame.file.starts_with('<')) continue;
-    frame.source =
-        source_line(frame.file.starts_with('/') ? frame.file : folder + frame.file, frame.line);
-  }
-}
-
 void read_stacks(Asked& one) {
   for (WrittenStack& written : parse_stacks(file_text(one.stack_file))) {
-    add_sources(written.frames, one.report.process);
     if (written.is_main) {
       one.report.holds_gil = written.holds_gil;
       one.report.stack = std::move(written.frames);
@@ -223,6 +206,11 @@ void read_answers(Asked& one) {
 
 }  // namespace
 
+bool has_called_init(pid_t process) {
+  const auto path = open_file(process, kBoardFile);
+  return path && BoardView(*path).is_of(process);
+}
+
 std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience) {
   const auto processes = all_processes();
   std::vector<Asked> all;
@@ -242,6 +230,8 @@ std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience) {
     reports.push_back(std::move(one.report));
   }
   std::ranges::sort(reports, {}, &RankReport::rank);
+  add_spied_stacks(reports, std::chrono::steady_clock::now() + kSpyTime);
+  add_sources(reports, std::chrono::steady_clock::now() + kSourceTime);
   return reports;
 }
 

@@ -15,8 +15,12 @@ namespace hvd::launcher {
 /// How long ranks may take to answer. A main thread that is not blocked answers in a millisecond.
 inline constexpr std::chrono::milliseconds kAnswerTime{800};
 
-/// Returns one report per worker of the supervisor, ascending by rank. Blocks for at most about
-/// `patience`. A signal is sent only to a process that handles it.
+/// Whether this process itself has called hvd.init(), not only its parent.
+bool has_called_init(pid_t process);
+
+/// Returns one report per worker of the supervisor, ascending by rank. Blocks for at most about a
+/// second more than `patience`, also if a file system does not answer. A signal is sent only to a
+/// process that handles it. For a process with one thread that ends soon (aside.h).
 std::vector<RankReport> collect_below(pid_t supervisor, std::chrono::milliseconds patience);
 
 }  // namespace hvd::launcher

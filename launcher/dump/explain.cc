@@ -21,25 +21,13 @@ constexpr std::string_view kOfData[] = {"torch/utils/data/", "tensorflow/python/
                                         "dataset", "next_batch"};
 constexpr std::string_view kOfLocks[] = {"acquire", "lock",   "Lock",  "Condition", "Semaphore",
                                          ".join(",  ".wait(", "Event", "queue",     "Queue"};
-constexpr std::string_view kOfIo[] = {"read of ",
-                                      "write of ",
-                                      "open",
-                                      "pipe",
-                                      "nfs",
-                                      "rpc",
-                                      "fuse",
-                                      "folio",
-                                      "wait_on_page",
-                                      "io_schedule",
-                                      "wait_for_partner",
-                                      "cifs",
-                                      "lustre",
-                                      "ceph",
-                                      "stream_read",
-                                      "recv",
-                                      "sk_wait",
-                                      "wait_woken",
-                                      "stream_data_wait"};
+constexpr std::string_view kOfIo[] = {
+    "read of ",  "write of ",    "stat of ",    "list of ",
+    "fsync of ", "open",         "stat (",      "request_wait_answer",
+    "pipe",      "nfs",          "rpc",         "fuse",
+    "folio",     "wait_on_page", "io_schedule", "wait_for_partner",
+    "cifs",      "lustre",       "ceph",        "stream_read",
+    "recv",      "sk_wait",      "wait_woken",  "stream_data_wait"};
 
 template <class Words>
 bool has_any(std::string_view text, const Words& words) {
@@ -73,11 +61,18 @@ std::string words_of(const RankReport& report) {
   return words;
 }
 
+/// No signal interrupts what its main thread waits for in the kernel.
+bool is_uninterruptible(const RankReport& report) {
+  return !report.answers && report.run_state == 'D';
+}
+
 HangClass class_of(const RankReport& report, const Waited& operation) {
+  if (!report.is_reached) return HangClass::unreachable;
   if (report.process == 0 || report.run_state == 'Z') return HangClass::ended;
   if (report.is_stopped()) return HangClass::stopped;
   if (!report.has_board) return HangClass::start;
   if (other_wait(report, operation.name) != nullptr) return HangClass::order;
+  if (is_uninterruptible(report)) return HangClass::io;
   if (!report.answers) return has_any(report.kernel, kOfIo) ? HangClass::io : HangClass::no_answer;
   if (!report.gil_holder.empty() || (report.holds_gil && report.run_state != 'R'))
     return HangClass::gil;
@@ -107,7 +102,18 @@ std::string order_text(const RankReport& report, const Waited& operation) {
 }
 
 std::string io_text(const RankReport& report) {
-  return fmt::format("its main thread waits in {}{}", report.kernel, place_text(report.stack));
+  const std::string place = place_text(report.stack);
+  if (!is_uninterruptible(report))
+    return fmt::format("its main thread waits in {}{}", report.kernel, place);
+  return fmt::format(
+      "its main thread waits{}{} (state D), which no signal interrupts: a file "
+      "system or a device does not answer{}",
+      report.kernel.empty() ? "" : " in ", report.kernel, place);
+}
+
+std::string no_answer_text(const RankReport& report) {
+  return fmt::format("its main thread does not take signals (state {}{}{}){}", report.run_state,
+                     report.kernel.empty() ? "" : ", in ", report.kernel, place_text(report.stack));
 }
 
 std::string gil_text(const RankReport& report) {
@@ -126,7 +132,11 @@ std::string failed_text(const RankReport& report) {
 std::string doing(HangClass kind, const RankReport& report, const Waited& operation) {
   switch (kind) {
     case HangClass::stopped:
-      return fmt::format("its process {} is stopped, by SIGSTOP or a debugger", report.process);
+      return fmt::format("its process {} is stopped, by SIGSTOP or a debugger{}", report.process,
+                         place_text(report.stack));
+    case HangClass::unreachable:
+      if (report.host.empty()) return "it does not run on this host";
+      return fmt::format("host {} does not answer: it or the network to it is down", report.host);
     case HangClass::ended:
       return "its process has ended";
     case HangClass::start:
@@ -134,8 +144,7 @@ std::string doing(HangClass kind, const RankReport& report, const Waited& operat
     case HangClass::order:
       return order_text(report, operation);
     case HangClass::no_answer:
-      return fmt::format("its main thread does not take signals (state {}{}{})", report.run_state,
-                         report.kernel.empty() ? "" : ", in ", report.kernel);
+      return no_answer_text(report);
     case HangClass::gil:
       return gil_text(report);
     case HangClass::io:
@@ -147,27 +156,50 @@ std::string doing(HangClass kind, const RankReport& report, const Waited& operat
   }
 }
 
+/// Another launcher has started it on another host, where no process asks.
+bool is_elsewhere(const RankReport& report) { return !report.is_reached && report.host.empty(); }
+
+/// Those of the missing ranks that the cause is about.
+std::vector<int> named(const std::vector<RankReport>& reports, const std::vector<int>& missing,
+                       HangClass kind) {
+  std::vector<int> ranks;
+  for (const int rank : missing) {
+    const RankReport* const report = find(reports, rank);
+    const bool is_named =
+        report == nullptr ||
+        (kind == HangClass::unreachable ? !report->is_reached : !is_elsewhere(*report));
+    if (is_named) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+/// Whether a rank that cannot be reached has submitted the operation is not known.
+std::string missing_text(const Cause& cause, const Waited& operation) {
+  const std::string who = ranks_text(cause.ranks), age = time_text(operation.age);
+  const std::string waiting = fmt::format("{} {} awaited", ranks_text(operation.submitted),
+                                          operation.submitted.size() == 1 ? "has" : "have");
+  if (cause.kind == HangClass::unreachable)
+    return fmt::format("{} cannot be reached, and {} {} for {}", who, waiting, operation.name, age);
+  return fmt::format("{} {} not submitted {}, which {} for {}", who,
+                     cause.ranks.size() == 1 ? "has" : "have", operation.name, waiting, age);
+}
+
 Cause not_submitted(const std::vector<RankReport>& reports, const Waited& operation) {
-  Cause cause{.operation = operation.name, .ranks = operation.missing};
   // If several ranks are missing, the one with the clearest reason is explained.
-  HangClass best = HangClass::elsewhere;
+  std::pair best(true, HangClass::elsewhere);
   const RankReport* explained = nullptr;
   for (const int rank : operation.missing) {
     const RankReport* const report = find(reports, rank);
     if (report == nullptr) continue;
-    const HangClass kind = class_of(*report, operation);
-    if (explained == nullptr || kind < best) std::tie(best, explained) = std::pair(kind, report);
+    const std::pair one(is_elsewhere(*report), class_of(*report, operation));
+    if (explained == nullptr || one < best) std::tie(best, explained) = std::pair(one, report);
   }
-  cause.kind = best;
-  cause.text =
-      fmt::format("{} {} not submitted {}, which {} {} awaited for {}",
-                  ranks_text(operation.missing), operation.missing.size() == 1 ? "has" : "have",
-                  operation.name, ranks_text(operation.submitted),
-                  operation.submitted.size() == 1 ? "has" : "have", time_text(operation.age));
+  Cause cause{.kind = best.second, .operation = operation.name};
+  cause.ranks = named(reports, operation.missing, cause.kind);
+  cause.text = missing_text(cause, operation);
   if (explained == nullptr) return cause;
-  const std::string who =
-      operation.missing.size() == 1 ? "" : fmt::format("rank {}: ", explained->rank);
-  cause.text += fmt::format("; {}{}", who, doing(best, *explained, operation));
+  const std::string who = cause.ranks.size() == 1 ? "" : fmt::format("rank {}: ", explained->rank);
+  cause.text += fmt::format("; {}{}", who, doing(cause.kind, *explained, operation));
   return cause;
 }
 
@@ -189,7 +221,7 @@ Cause not_ended(const std::vector<RankReport>& reports, const Waited& operation)
   if (quiet.empty()) return cause;
   const RankReport& first = *quiet.front();
   if (first.is_stopped()) cause.kind = HangClass::stopped;
-  if (first.process == 0) cause.kind = HangClass::ended;
+  if (first.process == 0) cause.kind = first.is_reached ? HangClass::ended : HangClass::unreachable;
   cause.text += fmt::format("; rank {}: {}", first.rank, doing(cause.kind, first, operation));
   return cause;
 }
@@ -199,7 +231,7 @@ std::optional<Cause> not_started(const std::vector<RankReport>& reports) {
   Cause cause{.kind = HangClass::start};
   std::vector<int> waiting;
   for (const RankReport& report : reports) {
-    if (!report.has_board) cause.ranks.push_back(report.rank);
+    if (!report.has_board && report.is_reached) cause.ranks.push_back(report.rank);
     if (report.has_board && report.answers && !report.state) waiting.push_back(report.rank);
   }
   if (cause.ranks.empty() || waiting.empty()) return std::nullopt;
@@ -208,7 +240,10 @@ std::optional<Cause> not_started(const std::vector<RankReport>& reports) {
   cause.text = fmt::format("{} {} not called hvd.init(), in which {} {}", ranks_text(cause.ranks),
                            cause.ranks.size() == 1 ? "has" : "have", ranks_text(waiting),
                            waiting.size() == 1 ? "waits" : "wait");
-  if (first.is_stopped()) cause.text += "; " + doing(HangClass::stopped, first, {});
+  if (first.is_stopped())
+    cause.text += "; " + doing(HangClass::stopped, first, {});
+  else if (!first.stack.empty())
+    cause.text += "; " + main_thread_at(first);
   return cause;
 }
 
@@ -223,11 +258,12 @@ Cause nothing_waits(const std::vector<RankReport>& reports) {
   const bool any_told =
       std::ranges::any_of(reports, [](const RankReport& one) { return one.state.has_value(); });
   for (const RankReport& report : reports)
-    if (report.is_stopped())
-      return {
-          .kind = HangClass::stopped,
-          .text = fmt::format("rank {}: {}", report.rank, doing(HangClass::stopped, report, {})),
-          .ranks = {report.rank}};
+    if (report.is_stopped() || (!report.is_reached && !any_told)) {
+      const HangClass kind = report.is_reached ? HangClass::stopped : HangClass::unreachable;
+      return {.kind = kind,
+              .text = fmt::format("rank {}: {}", report.rank, doing(kind, report, {})),
+              .ranks = {report.rank}};
+    }
   if (!any_told) return {.text = "no rank has told what it waits for"};
   return {.text = fmt::format("no rank has waited for another one for {} or longer",
                               time_text(kHangAge))};
@@ -253,9 +289,9 @@ void add_missing(const std::vector<RankReport>& reports, const Key& key, Waited&
 }  // namespace
 
 std::string_view name_of(HangClass kind) {
-  constexpr std::string_view kNames[] = {"none",  "stopped",  "ended",     "order",    "gil",
-                                         "data",  "io",       "lock",      "busy",     "failed",
-                                         "start", "transfer", "no_answer", "elsewhere"};
+  constexpr std::string_view kNames[] = {
+      "none", "stopped", "ended",  "unreachable", "order",    "gil",       "data",     "io",
+      "lock", "busy",    "failed", "start",       "transfer", "no_answer", "elsewhere"};
   return kNames[static_cast<size_t>(kind)];
 }
 

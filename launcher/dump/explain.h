@@ -14,19 +14,20 @@ namespace hvd::launcher {
 /// Why a job does not go on. `none`: nothing has waited for kHangAge.
 enum class HangClass : uint8_t {
   none,
-  stopped,    ///< by a signal or a debugger
-  ended,      ///< the process of the rank has ended
-  order,      ///< it waits for another operation: a branch, another order, a skipped step
-  gil,        ///< it is blocked in C code and holds the GIL
-  data,       ///< in a data loader
-  io,         ///< it reads or writes a file, a pipe or a socket
-  lock,       ///< it waits for a lock, a thread, or a process
-  busy,       ///< it computes
-  failed,     ///< it runs on after an operation that failed
-  start,      ///< it has not called hvd.init()
-  transfer,   ///< an operation that all ranks have submitted does not end
-  no_answer,  ///< its main thread does not take signals
-  elsewhere,  ///< it does something else; its stack shows what
+  stopped,      ///< by a signal or a debugger
+  ended,        ///< the process of the rank has ended
+  unreachable,  ///< its host does not answer
+  order,        ///< it waits for another operation: a branch, another order, a skipped step
+  gil,          ///< it is blocked in C code and holds the GIL
+  data,         ///< in a data loader
+  io,           ///< it waits for a file system, a device, a pipe or a socket
+  lock,         ///< it waits for a lock, a thread, or a process
+  busy,         ///< it computes
+  failed,       ///< it runs on after an operation that failed
+  start,        ///< it has not called hvd.init()
+  transfer,     ///< an operation that all ranks have submitted does not end
+  no_answer,    ///< its main thread does not take signals
+  elsewhere,    ///< it does something else; its stack shows what
 };
 std::string_view name_of(HangClass kind);
 

@@ -106,10 +106,78 @@ TEST(Explain, KnowsLocksFilesAndFailures) {
 TEST(Explain, SaysThatAMainThreadDoesNotTakeSignals) {
   RankReport report = rank(3);
   report.answers = false;
-  report.run_state = 'D';
   EXPECT_EQ(explain(awaited(report)).kind, HangClass::no_answer);
   report.kernel = "rpc_wait_bit_killable";
   EXPECT_EQ(explain(awaited(report)).kind, HangClass::io);
+}
+
+TEST(Explain, SaysThatAFileSystemDoesNotAnswer) {
+  RankReport report = at({});
+  report.answers = false;
+  report.run_state = 'D';
+  EXPECT_EQ(explain(awaited(report)).kind, HangClass::io);
+  report.kernel = "read of /data/x";
+  EXPECT_EQ(explain(awaited(report)).text,
+            std::string(kAwaited) +
+                "its main thread waits in read of /data/x (state D), which no signal interrupts: "
+                "a file system or a device does not answer");
+  report.stack = {{"/job/train.py", 30, "step", ""}};  // from py-spy
+  EXPECT_THAT(explain(awaited(report)).text, HasSubstr("does not answer, at train.py:30 in step"));
+}
+
+RankReport unreached(int number) { return {.rank = number, .host = "node2", .is_reached = false}; }
+constexpr const char* kUnreached = "host node2 does not answer: it or the network to it is down";
+
+TEST(Explain, NamesRanksThatCannotBeReached) {
+  std::vector<RankReport> reports{rank(0, {waiting("a")}), rank(1), unreached(2), unreached(3)};
+  reports[1].state->pending = {waiting("a")};
+  const Cause cause = explain(reports);
+  EXPECT_EQ(cause.kind, HangClass::unreachable);
+  EXPECT_EQ(cause.operation, "a");
+  EXPECT_THAT(cause.ranks, ElementsAre(2, 3));
+  EXPECT_EQ(cause.text,
+            std::string("ranks 2, 3 cannot be reached, and ranks 0, 1 have awaited a for 12 s; "
+                        "rank 2: ") +
+                kUnreached);
+  EXPECT_THAT(dump_text(reports, {}), HasSubstr("\nRank 2 on node2, which cannot be reached\n"));
+}
+
+TEST(Explain, DoesNotSayThatARankIsOutOfReachThatIsNot) {
+  std::vector<RankReport> reports{rank(0, {waiting("a")}), rank(1), unreached(2)};
+  EXPECT_THAT(explain(reports).text, StartsWith("rank 2 cannot be reached, and rank 0 has "));
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(2));
+}
+
+TEST(Explain, PrefersRanksOfThisHostToThoseThatNobodyHasAsked) {
+  std::vector<RankReport> reports{rank(0, {waiting("a")}), rank(1), unreached(2), unreached(3)};
+  reports[2].host = reports[3].host = "";
+  EXPECT_THAT(explain(reports).text, StartsWith("rank 1 has not submitted a, which rank 0 has "));
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(1));
+  reports[1].state->pending = {waiting("a")};
+  EXPECT_EQ(explain(reports).text,
+            "ranks 2, 3 cannot be reached, and ranks 0, 1 have awaited a for 12 s; rank 2: it does "
+            "not run on this host");
+}
+
+TEST(Explain, NamesAnUnreachedRankDuringATransferAndInInit) {
+  std::vector<RankReport> reports{rank(0, {waiting("a")}), rank(1, {waiting("a")}), unreached(2)};
+  for (size_t i : {0, 1}) reports[i].state->pending[0].is_agreed = true;
+  EXPECT_EQ(explain(reports).kind, HangClass::unreachable);
+  EXPECT_THAT(explain(reports).text, HasSubstr(std::string("rank 2: ") + kUnreached));
+  for (size_t i : {0, 1}) reports[i].state.reset();
+  EXPECT_EQ(explain(reports).kind, HangClass::unreachable);
+  EXPECT_EQ(explain(reports).text, std::string("rank 2: ") + kUnreached);
+}
+
+TEST(Explain, ShowsWhereARankIsThatHasAStackFromPySpyOnly) {
+  RankReport stopped = at({{"/job/train.py", 30, "step", ""}});
+  stopped.run_state = 'T';
+  stopped.answers = false;
+  EXPECT_THAT(explain(awaited(stopped)).text, HasSubstr("a debugger, at train.py:30 in step"));
+  EXPECT_THAT(dump_text(awaited(stopped), {}),
+              HasSubstr("\n  main thread, as py-spy sees it (most"));
+  stopped.run_state = 'S';
+  EXPECT_THAT(explain(awaited(stopped)).text, HasSubstr("(state S), at train.py:30 in step"));
 }
 
 TEST(Explain, BlamesTheFewAndNotTheMany) {
@@ -136,8 +204,11 @@ TEST(Explain, NamesRanksThatHaveNotStarted) {
   std::vector<RankReport> reports{rank(0), rank(1)};
   for (RankReport& report : reports) report.state.reset();
   reports[1].has_board = reports[1].answers = false;
-  EXPECT_EQ(explain(reports).text, "rank 1 has not called hvd.init(), in which rank 0 waits");
+  const std::string text = "rank 1 has not called hvd.init(), in which rank 0 waits";
+  EXPECT_EQ(explain(reports).text, text);
   EXPECT_EQ(explain(reports).kind, HangClass::start);
+  reports[1].stack = {{"/job/train.py", 5, "load", ""}};  // from py-spy
+  EXPECT_EQ(explain(reports).text, text + "; its main thread is at train.py:5 in load");
 }
 
 TEST(Explain, NamesAStoppedRankDuringATransfer) {

@@ -1,6 +1,8 @@
 #include "launcher/dump/gathered.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace hvd::launcher {
 namespace {
@@ -24,6 +26,19 @@ std::string dumped(const Json& json) {
 }
 
 }  // namespace
+
+void add_unknown_ranks(std::vector<RankReport>& reports) {
+  constexpr int kMostRanks = 1 << 20;  // what a process tells of itself may be anything
+  std::set<int> known;
+  int size = 0;
+  for (const RankReport& report : reports) {
+    known.insert(report.rank);
+    if (report.state) size = std::max(size, std::min(report.state->size, kMostRanks));
+  }
+  for (int rank = 0; rank < size; ++rank)
+    if (!known.contains(rank)) reports.push_back({.rank = rank, .is_reached = false});
+  std::ranges::stable_sort(reports, {}, &RankReport::rank);
+}
 
 std::string to_text(const Gathered& all) {
   return dumped({{"reports", json_of(all.reports)}, {"remarks", all.remarks}});

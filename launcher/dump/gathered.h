@@ -16,6 +16,8 @@ struct Gathered {
   std::vector<RankReport> reports{};   ///< ascending by rank
   std::vector<std::string> remarks{};  ///< lines about hosts that have not answered
 };
+/// Adds the ranks that are not in the reports, by the size of the job that they tell.
+void add_unknown_ranks(std::vector<RankReport>& reports);
 std::string to_text(const Gathered& all);
 /// None if malformed.
 std::optional<Gathered> read_gathered(std::string_view text);

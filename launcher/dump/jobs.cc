@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "launcher/dump/collect.h"
 #include "launcher/dump/gathered.h"
 #include "launcher/dump/proc.h"
 #include "launcher/process/supervisor.h"
@@ -26,6 +27,20 @@ std::string command_text(const std::vector<std::string>& arguments) {
   std::string text;
   for (const std::string& argument : arguments) text += (text.empty() ? "" : " ") + argument;
   return text;
+}
+
+/// Another program has started the ranks; it, or one of them, is `root`.
+RunningJob started_otherwise(pid_t root) {
+  RunningJob job{.launcher = root, .is_horovodrun = false};
+  const auto processes = all_processes();
+  for (const pid_t process : tree_of(root, processes)) {
+    if (!processes.contains(process) || !is_own(process) || !has_called_init(process)) continue;
+    const pid_t parent = processes.at(process);
+    if (process_name(parent) == kSupervisorName) continue;  // that of a horovodrun
+    if (std::ranges::find(job.supervisors, parent) == job.supervisors.end())
+      job.supervisors.push_back(parent);
+  }
+  return job;
 }
 
 }  // namespace
@@ -71,15 +86,19 @@ RunningJob find_job(std::optional<pid_t> launcher) {
   if (launcher) {
     const auto found = std::ranges::find(jobs, *launcher, &RunningJob::launcher);
     if (found != jobs.end()) return *found;
+    RunningJob job = started_otherwise(*launcher);
+    if (!job.supervisors.empty()) return job;
     fail(Code::invalid_argument,
-         fmt::format("process {} is not a horovodrun of this user that has started ranks",
+         fmt::format("process {} is not a horovodrun of this user that has started ranks, nor "
+                     "another process that has, nor a rank that has called hvd.init()",
                      *launcher));
   }
   if (jobs.size() == 1) return jobs.front();
   if (jobs.empty())
     fail(Code::invalid_argument,
          "no job of this user runs on this host; call it on the host of horovodrun, as the user "
-         "who has started the job");
+         "who has started the job; for ranks that mpirun, srun or torchrun has started, name it or "
+         "one of them: horovodrun --dump PID");
   std::string text = "several jobs run on this host; name the process of one: horovodrun --dump";
   text += fmt::format(" {}", jobs.front().launcher);
   for (const RunningJob& job : jobs) text += fmt::format("\n  {}: {}", job.launcher, job.command);

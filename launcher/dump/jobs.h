@@ -12,7 +12,8 @@ namespace hvd::launcher {
 
 struct RunningJob {
   pid_t launcher = 0;
-  std::vector<pid_t> supervisors{};  ///< of its ranks on this host
+  bool is_horovodrun = true;
+  std::vector<pid_t> supervisors{};  ///< the parents of its ranks on this host
   std::string command{};             ///< the command line of the launcher
 };
 
@@ -20,8 +21,9 @@ struct RunningJob {
 std::vector<RunningJob> running_jobs();
 /// Returns the launchers in /proc/net/unix, by the names of their sockets.
 std::vector<pid_t> launchers_in(std::string_view sockets);
-/// Returns the one whose launcher has this number. Throws Error{invalid_argument} if there is none;
-/// without a number, also if there are several, listing them.
+/// Returns the one whose launcher has this number. Another launcher, as mpirun, or one of its ranks
+/// will do as well. Throws Error{invalid_argument} if there is none; without a number, also if
+/// there are several, listing them.
 RunningJob find_job(std::optional<pid_t> launcher);
 
 }  // namespace hvd::launcher

@@ -157,6 +157,18 @@ std::optional<BlockedCall> parse_syscall(std::string_view text) {
       return BlockedCall{"write", first};
     case SYS_openat:
       return BlockedCall{"open"};
+    case SYS_newfstatat:
+    case SYS_statx:
+      return BlockedCall{"stat"};
+    case SYS_fstat:
+      return BlockedCall{"stat", first};
+    case SYS_getdents64:
+      return BlockedCall{"list", first};
+    case SYS_fsync:
+    case SYS_fdatasync:
+      return BlockedCall{"fsync", first};
+    case SYS_flock:
+      return BlockedCall{"flock", first};
     default:
       return std::nullopt;
   }

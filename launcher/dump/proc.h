@@ -37,7 +37,7 @@ std::vector<pid_t> sleeping_threads(pid_t process, int signal);
 /// What its main thread waits for in the kernel, for example "read of /data/x" or "pipe_read".
 std::string kernel_place(pid_t process);
 
-/// Parses /proc/<pid>/syscall: the file that a read or write works on. -1: none.
+/// Parses /proc/<pid>/syscall: a call that works on a file, and the file. -1: none.
 struct BlockedCall {
   std::string_view name{};
   int descriptor = -1;

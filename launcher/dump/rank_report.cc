@@ -144,6 +144,7 @@ Json to_json(const RankReport& report) {
           {"process", report.process},
           {"run_state", std::string(1, report.run_state)},
           {"kernel", report.kernel},
+          {"reached", report.is_reached},
           {"initialized", report.has_board},
           {"answers", report.answers},
           {"holds_gil", report.holds_gil},
@@ -159,6 +160,7 @@ RankReport report_from_json(const Json& json) {
                     .process = json.at("process"),
                     .run_state = json.at("run_state").get<std::string>().at(0),
                     .kernel = json.at("kernel"),
+                    .is_reached = json.at("reached"),
                     .has_board = json.at("initialized"),
                     .answers = json.at("answers"),
                     .holds_gil = json.at("holds_gil")};

@@ -29,12 +29,14 @@ struct RankReport {
   /// What its main thread waits for in the kernel, for example "read of /data/x" or "nfs_wait";
   /// empty: nothing is known.
   std::string kernel{};
+  bool is_reached = true;           ///< false: its host does not answer, so nothing is known
   bool has_board = false;           ///< it has called hvd.init()
   bool answers = false;             ///< its main thread has taken the signal
   bool holds_gil = false;           ///< its main thread, when it took the signal
   std::vector<Frame> gil_holder{};  ///< of another thread that is blocked and holds the GIL
   std::optional<BoardState> state{};
-  std::vector<Frame> stack{};  ///< of its main thread, the innermost frame first
+  /// The main thread's, the innermost frame first; from py-spy if it does not answer.
+  std::vector<Frame> stack{};
   bool operator==(const RankReport&) const = default;
 
   bool is_stopped() const { return run_state == 'T' || run_state == 't'; }

@@ -9,6 +9,7 @@
 #include "launcher/dump/gathered.h"
 #include "launcher/dump/jobs.h"
 #include "launcher/dump/proc.h"
+#include "launcher/dump/py_spy.h"
 
 namespace hvd::launcher {
 namespace {
@@ -66,6 +67,7 @@ TEST(RankReport, SurvivesJson) {
       .process = 4711,
       .run_state = 'T',
       .kernel = "read of /data",
+      .is_reached = false,
       .has_board = true,
       .answers = true,
       .holds_gil = true,
@@ -99,12 +101,31 @@ TEST(RankReport, CutsTimesThatCannotBe) {
   }
 }
 
+TEST(SpiedStack, IsThatOfTheMainThread) {
+  const auto stack = spied_stack(R"([
+      {"thread_name": "Thread-1", "frames": [{"name": "g", "filename": "b.py", "line": 1}]},
+      {"thread_name": "MainThread", "owns_gil": false, "frames": [
+          {"name": "read", "filename": "/x/a.py", "line": 4, "module": null},
+          {"name": "<module>", "filename": "/x/a.py", "line": 5}]}])");
+  EXPECT_THAT(stack,
+              ElementsAre(Frame{"/x/a.py", 4, "read", ""}, Frame{"/x/a.py", 5, "<module>", ""}));
+}
+
+TEST(SpiedStack, OfNonsenseIsNone) {
+  for (const char* text :
+       {"", "[", "{}", "[1]", R"([{"thread_name": "MainThread"}])",
+        R"([{"thread_name": "MainThread", "frames": [{"name": "f", "filename": 3, "line": 1}]}])"})
+    EXPECT_TRUE(spied_stack(text).empty()) << text;
+}
+
 TEST(BlockedCall, NamesTheDescriptorOfAReadOrWrite) {
   const auto call = parse_syscall(std::to_string(SYS_read) + " 0x3 0x7fb7 0x20000 0x0 0x7ff 0x7f");
   ASSERT_TRUE(call);
   EXPECT_EQ(call->name, "read");
   EXPECT_EQ(call->descriptor, 3);
   EXPECT_EQ(parse_syscall(std::to_string(SYS_openat) + " 0xffffff9c 0x1")->descriptor, -1);
+  EXPECT_EQ(parse_syscall(std::to_string(SYS_statx) + " 0xffffff9c 0x1")->name, "stat");
+  EXPECT_EQ(parse_syscall(std::to_string(SYS_fsync) + " 0x7 0x1")->descriptor, 7);
   EXPECT_FALSE(parse_syscall(std::to_string(SYS_futex) + " 0x3 0x1"));
   EXPECT_FALSE(parse_syscall("running"));
   EXPECT_FALSE(parse_syscall(""));
@@ -124,6 +145,17 @@ TEST(Gathered, IsNoneIfMalformed) {
     EXPECT_FALSE(read_gathered(text)) << text;
   for (const char* text : {"", "[", "[{}]", "[1]", R"([{"rank": "x"}])"})
     EXPECT_FALSE(reports_in(text)) << text;
+}
+
+TEST(Gathered, HasAllRanksOfAJobThatIsKnownInPart) {
+  std::vector<RankReport> reports{{.rank = 2, .state = BoardState{.rank = 2, .size = 4}},
+                                  {.rank = 0, .state = BoardState{.rank = 0, .size = 4}}};
+  add_unknown_ranks(reports);
+  ASSERT_EQ(reports.size(), 4u);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(reports[static_cast<size_t>(rank)].rank, rank);
+    EXPECT_EQ(reports[static_cast<size_t>(rank)].is_reached, rank % 2 == 0);
+  }
 }
 
 TEST(Jobs, AreFoundByTheSocketsOfTheirLaunchers) {

@@ -55,6 +55,7 @@ std::string state_lines(const BoardState& state) {
 }
 
 std::string process_text(const RankReport& report) {
+  if (!report.is_reached) return "which cannot be reached";
   if (report.process == 0) return "its process has ended";
   std::string text = fmt::format("process {}", report.process);
   if (report.is_stopped()) return text + ", stopped";
@@ -80,7 +81,8 @@ std::string stack_lines(const RankReport& report) {
   std::string text;
   if (!report.kernel.empty()) text += fmt::format("  its main thread waits in {}\n", report.kernel);
   if (report.holds_gil) text += "  its main thread holds the GIL\n";
-  text += frame_lines("main thread", report.stack);
+  text +=
+      frame_lines(report.answers ? "main thread" : "main thread, as py-spy sees it", report.stack);
   return text + frame_lines("another thread, which holds the GIL", report.gil_holder);
 }
 

@@ -187,9 +187,11 @@ constexpr Flag kOwnFlags[] = {
     {.names = "--dump",
      .kind = FlagKind::toggle,
      .value_count = 0,
-     .help = "Print what each rank of a running job waits for and where its main thread is, and "
-             "exit. The first line states the cause of a hang. The process id of its horovodrun "
-             "may follow: horovodrun --dump 4711. It is needed if several jobs run on this host.",
+     .help =
+         "Print what each rank of a running job waits for and where its main thread is, and "
+         "exit. The first line states the cause of a hang. The process id of its horovodrun "
+         "may follow: horovodrun --dump 4711. It is needed if several jobs run on this host, or if "
+         "another program has started the ranks; then it is that of one of them.",
      .take = choose_mode<Options::Mode::dump>},
     {.names = "--dump-json",
      .kind = FlagKind::toggle,

@@ -3,258 +3,38 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hanging import dump, dumped, explained, line_of, start_hanging, write_training
+from dead_files import dead_files_or_skip
+from hang_causes import CAUSES, NOT_STARTED, right_in, write_training
+from hanging import dump, dumped, explained, start_hanging
 from launcher import Jobs, ended, inherited, wait_until
-
-
-@dataclass
-class Hang:
-    """What the last rank does instead of its next operation. `# here` marks its line."""
-
-    code: str
-    kind: str
-    function: str = "hang"
-    has_place: bool = True
-    operation: str = "grad.fc.weight"
-    words: str = ""  #: in the first line
-
-
-CAUSES = {
-    "data_loader": Hang(
-        """
-class Loader:
-    def next_batch(self):
-        return queue.Queue().get()  # here
-def hang():
-    Loader().next_batch()
-""",
-        "data",
-        "next_batch",
-    ),
-    "lock": Hang(
-        """
-def hang():
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()  # here
-""",
-        "lock",
-    ),
-    "two_locks": Hang(
-        """
-first, second = threading.Lock(), threading.Lock()
-def other():
-    with second:
-        held.set()
-        with first:
-            pass
-held = threading.Event()
-def hang():
-    with first:
-        threading.Thread(target=other, daemon=True).start()
-        held.wait()
-        with second:  # here  (a lock)
-            pass
-""".replace("  # here  (a lock)", "  # a lock # here"),
-        "lock",
-    ),
-    "thread": Hang(
-        """
-def hang():
-    worker = threading.Thread(target=time.sleep, args=(1000,), daemon=True)
-    worker.start()
-    worker.join()  # here
-""",
-        "lock",
-    ),
-    "event": Hang("\ndef hang():\n    threading.Event().wait()  # here\n", "lock"),
-    "program": Hang(
-        """
-def hang():
-    subprocess.run(["sleep", "1000"])  # here
-""",
-        "lock",
-    ),
-    "branch": Hang(
-        """
-def hang():
-    reduce("only.here")  # a branch # here
-""",
-        "order",
-        words="it waits for only.here instead",
-    ),
-    "another_order": Hang(
-        """
-def hang():
-    reduce("grad.fc.bias")  # here
-    reduce("grad.fc.weight")
-""",
-        "order",
-        words="it waits for grad.fc.bias instead",
-    ),
-    "a_swallowed_exception": Hang(
-        """
-def hang():
-    raise KeyError("a broken sample")
-def train(steps):
-    for step in range(steps):
-        try:
-            reduce("loss")  # here
-            if step == 2 and RANK == core.world().size - 1:
-                hang()
-            reduce("grad.fc.weight")
-        except KeyError:
-            continue
-def main():
-    _stack.prepare()
-    core.init()
-    train(5)
-main()
-""",
-        "order",
-        "train",
-        words="it waits for loss instead",
-    ),
-    "a_loop_of_another_length": Hang(
-        """
-def hang():
-    reduce("end of the epoch")  # here
-""",
-        "order",
-    ),
-    "shapes_that_depend_on_the_rank": Hang(
-        """
-def train(steps):
-    for step in range(steps):
-        reduce("loss")
-        try:
-            reduce("rows", 4 + RANK)
-        except ValueError:
-            if RANK == core.world().size - 1:
-                time.sleep(1000)  # here
-        reduce("grad.fc.weight")
-def main():
-    _stack.prepare()
-    core.init()
-    train(5)
-main()
-""",
-        "failed",
-        "train",
-    ),
-    "sigstop": Hang(
-        "\ndef hang():\n    os.kill(os.getpid(), signal.SIGSTOP)\n",
-        "stopped",
-        has_place=False,
-        words="is stopped, by SIGSTOP or a debugger",
-    ),
-    "gil": Hang(
-        """
-def hang():
-    libc = ctypes.PyDLL(None)
-    while True:
-        libc.sleep(1000)  # here
-""",
-        "gil",
-    ),
-    "gil_of_another_thread": Hang(
-        """
-def hold():
-    libc = ctypes.PyDLL(None)
-    while True:
-        libc.sleep(1000)  # here
-def hang():
-    threading.Thread(target=hold, daemon=True).start()
-    while True:
-        time.sleep(0.001)
-""",
-        "gil",
-        "hold",
-        words="another thread is blocked in C code and holds the GIL",
-    ),
-    "fifo": Hang(
-        """
-def hang():
-    os.mkfifo("fifo")
-    open("fifo").read()  # here
-""",
-        "io",
-    ),
-    "pipe": Hang(
-        """
-def hang():
-    read, write = os.pipe()
-    os.read(read, 1)  # here
-""",
-        "io",
-    ),
-    "socket": Hang(
-        """
-def hang():
-    here, there = socket.socketpair()
-    here.recv(1)  # here
-""",
-        "io",
-    ),
-    "endless_loop": Hang(
-        """
-def hang():
-    while True: pass  # here
-""",
-        "busy",
-    ),
-    "sleep": Hang("\ndef hang():\n    time.sleep(1000)  # here\n", "elsewhere"),
-    "blocked_signals": Hang(
-        """
-def hang():
-    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
-    time.sleep(1000)
-""",
-        "no_answer",
-        has_place=False,
-        words="does not take signals",
-    ),
-}
-
-
-def place_in(found: Any, hang: Hang, last: int) -> tuple[int, str]:
-    """The line and the function of the first frame of the script."""
-    (report,) = [one for one in found["ranks"] if one["rank"] == last]
-    stack = report["gil_holder"] or report["stack"]
-    frames = [one for one in stack if one["file"].endswith("train.py")]
-    if hang.kind == "order":
-        frames = frames[1:]  # the first one is that of reduce()
-    return frames[0]["line"], frames[0]["function"]
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_a_hang_is_explained(jobs: Jobs, cause: str) -> None:
     hang = CAUSES[cause]
-    found = explained(start_hanging(jobs, hang.code), [2])
-    text = found["cause"]["text"]
-    assert found["cause"]["class"] == hang.kind, text
-    assert found["cause"]["operation"] == hang.operation
-    begin = f"rank 2 has not submitted {hang.operation}, which ranks 0, 1 have awaited for "
-    assert text.startswith(begin) and hang.words in text
-    if hang.has_place:
-        line = line_of(jobs.folder / "train.py")
-        assert place_in(found, hang, 2) == (line, hang.function), found
-        if hang.kind != "order":
-            assert f"train.py:{line} in {hang.function}" in text
+    with ExitStack() as files:
+        env = {}
+        if hang.needs_dead_file:
+            dead = files.enter_context(dead_files_or_skip(jobs.folder / "dead", reads=False))
+            env = {"DEAD_FILE": str(dead.file)}
+        found = explained(start_hanging(jobs, hang.code, env=env), [2])
+        right = right_in(found, hang, jobs.folder / "train.py")
+    if not hang.has_place:
+        del right["line"]
+    assert all(right.values()), (right, found)
 
 
 def test_a_rank_that_has_not_called_init_is_named(jobs: Jobs) -> None:
-    wait = 'if os.environ["HOROVOD_RANK"] == "2":\n    time.sleep(1000)\n'
-    found = explained(start_hanging(jobs, wait), [2], starts=True)
+    found = explained(start_hanging(jobs, NOT_STARTED), [2], starts=True)
     assert found["cause"]["class"] == "start"
     text = "rank 2 has not called hvd.init(), in which ranks 0, 1 wait"
-    assert found["cause"]["text"] == text
+    assert found["cause"]["text"].startswith(text)
 
 
 def test_the_text_shows_what_each_rank_does(jobs: Jobs) -> None:
@@ -397,6 +177,9 @@ def test_a_signal_that_has_a_handler_is_left_alone(jobs: Jobs) -> None:
 
 
 def test_without_a_job_the_dump_says_so(jobs: Jobs) -> None:
-    result = jobs.run("--dump", "1")
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        result = jobs.run("--dump", str(other.pid))
+        other.kill()
     assert result.code == 2
-    assert result.said[0].startswith("process 1 is not a horovodrun of this user that has started")
+    begin = f"process {other.pid} is not a horovodrun of this user that has started ranks, nor "
+    assert result.said[0].startswith(begin)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from cluster import Cluster, address, hosts
-from hanging import write_training
-from launcher import WATCHDOG_SECONDS, horovodrun
+from hang_causes import write_training
+from launcher import WATCHDOG_SECONDS, horovodrun, wait_until
 
 SIZE = 3
 
@@ -54,3 +54,54 @@ def test_a_stopped_rank_on_another_host_is_named(cluster: Cluster, tmp_path: Pat
     command = ["-np", "3", "-H", hosts(1, 1, 1), sys.executable, str(script)]
     job = cluster.start(*command, cwd=tmp_path)
     assert explained(cluster, job.pid)["cause"]["class"] == "stopped"
+
+
+FOREVER = 1_000_000_000
+BEAT = ("--heartbeat-seconds", "1000")  #: so that a lost host is a hang
+
+
+WHY = f"host {address(3)} does not answer: it or the network to it is down"
+
+
+def cut_off(cluster: Cluster, folder: Path, hang: str, *options: str) -> Any:
+    """Cuts off the last rank, which has begun to hang. Returns a dump, and the first line of the
+    launcher about a rank that cannot be reached if there are `options`, for stall reports."""
+    script = write_training(folder, hang, FOREVER)
+    command = (*BEAT, *options, "-H", hosts(1, 1, 1), sys.executable, str(script))
+    job = cluster.start("-np", "3", *command, cwd=folder)
+    wait_until((folder / "begun").exists, "steps")
+    cluster.cut(3)
+    try:
+        found = explained(cluster, job.pid)
+        while found["cause"]["class"] != "unreachable":
+            found = explained(cluster, job.pid)
+        line = ""
+        while options and " cannot be reached, " not in line:
+            assert job.stderr is not None
+            line = job.stderr.readline().decode()
+            assert line, "the job has ended"
+    finally:
+        cluster.cut(3, off=False)
+    assert found["remarks"] == [f"{address(3)} has not told about its ranks"]
+    assert [one["reached"] for one in found["ranks"]] == [True, True, False]
+    return found, line
+
+
+def test_a_rank_that_is_awaited_on_a_host_that_is_cut_off_is_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    hang = "def hang(): time.sleep(1000)"
+    stall = ("--stall-check-warning-time-seconds", "1")
+    found, line = cut_off(cluster, tmp_path, hang, *stall)
+    awaited = "rank 2 cannot be reached, and ranks 0, 1 have awaited grad.fc.weight for "
+    text = found["cause"]["text"]
+    assert text.startswith(awaited) and text.endswith(f"; {WHY}")
+    assert line.startswith(f"horovodrun: {awaited}") and line.endswith(f"; {WHY}\n")
+
+
+def test_a_cut_at_any_moment_of_training_is_explained(cluster: Cluster, tmp_path: Path) -> None:
+    """All ranks may have submitted the operation."""
+    found, _ = cut_off(cluster, tmp_path, "def hang(): pass")
+    cause = found["cause"]
+    assert cause["operation"] in ("loss", "grad.fc.weight")
+    assert cause["text"].endswith(f"; {WHY}") or cause["text"].endswith(f"; rank 2: {WHY}")
