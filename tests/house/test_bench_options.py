@@ -11,6 +11,7 @@ from pathlib import Path
 import kernel
 import pytest
 import start
+from hang_causes import CAUSES
 from harness import hosted, installing, options, peers, pictures, sections
 from harness.places import PROGRAMS, ROOT, cores
 from harness.results import Document, Row, Work, limit
@@ -132,6 +133,16 @@ def test_the_bench_of_faults_says_what_it_does_not_take(
     with pytest.raises(SystemExit):
         importlib.import_module("faults").main()
     assert "--peers, --sizes and --plot do not apply" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_bench_of_hangs_has_all_causes_of_the_tests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["hangs.py", "--causes", "none"])
+    with pytest.raises(SystemExit):
+        importlib.import_module("hangs").main()
+    offered = set(re.findall(r"'(\w+)'", capsys.readouterr().err)) - {"none"}
+    assert offered == {*CAUSES, "not_started", "partition"} and len(offered) >= 20
 
 
 # ---- how peers are set -------------------------------------------------------------------------

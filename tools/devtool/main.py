@@ -20,7 +20,7 @@ usage: ./dev COMMAND
   sim [SEED]              run the simulator's tests; with SEED, from that seed only
   fuzz --executions N     run the fuzzers N times in all, instead of for seconds
   chaos [--minutes N]     train while random ranks are killed and stopped; nothing may be lost
-  bench                   run all benchmarks below except kernel, and write the report
+  bench                   run all benchmarks below except kernel and hangs, and write the report
   bench allreduce         allreduce of float32, compared with all peers, over shm or TCP
   bench half              allreduce of float16 and bfloat16
   bench collectives       allgather, broadcast, alltoall, reducescatter
@@ -33,6 +33,7 @@ usage: ./dev COMMAND
   bench encrypt           cost of encrypted connections: allreduce over TCP with and without
   bench faults            time from kill -9 during an allreduce to the error on survivors
   bench recovery          time from kill -9 in an elastic job to the next commit
+  bench hangs             time until horovodrun --dump explains each of many hangs, and false alarms
   bench kernel            reduction on one core, by type and size; a minimal allreduce
   bench report            write docs/performance.md from stored results; --tables: all tables
   fmt                     format C++ and Python
