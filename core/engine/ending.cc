@@ -6,6 +6,16 @@
 
 namespace hvd {
 
+namespace {
+
+std::string text_of_loss(int rank, std::string_view seen) {
+  return fmt::format(
+      "rank {0} is lost: {1}. The job has ended; look for the cause in the output of rank {0}",
+      rank, seen);
+}
+
+}  // namespace
+
 std::string quoted(const Request& request) {
   if (request.joins()) return "join";
   return fmt::format("{} \"{}\"", name_of(request.signature.operation.kind), request.name);
@@ -37,16 +47,19 @@ Ending ending_of(const Action& action, bool was_given_up) {
                         action.rank, action.text)};
   }
   if (action.lost) {
-    return {Code::peer_lost, action.rank,
-            fmt::format("rank {0} is lost: {1}. The job has ended; look for the cause in the "
-                        "output of rank {0}",
-                        action.rank, action.text)};
+    return {Code::peer_lost, action.rank, text_of_loss(action.rank, action.text)};
   }
   if (!action.text.empty()) return {Code::shut_down, action.rank, action.text};
   return {Code::shut_down, action.rank,
           fmt::format("rank {0} has shut the job down: it called hvd.shutdown(), or its script "
                       "ended; look for the first error in the output of rank {0}",
                       action.rank)};
+}
+
+Ending ending_of(const Error& error) {
+  const bool is_loss = error.code() == Code::peer_lost && error.rank() != kNoRank;
+  return {error.code(), error.rank(),
+          is_loss ? text_of_loss(error.rank(), error.what()) : error.what()};
 }
 
 }  // namespace hvd

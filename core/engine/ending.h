@@ -21,6 +21,9 @@ struct Ending {
 /// `action`: ends the generation. `was_given_up`: this rank, by another one.
 Ending ending_of(const Action& action, bool was_given_up);
 
+/// After a loss that this rank has seen itself, when ranks no longer tell each other causes.
+Ending ending_of(const Error& error);
+
 /// The outcome of a request that has not completed before the generation ended.
 Outcome outcome_of(const Ending& ending, const Request& request);
 

@@ -436,8 +436,7 @@ void Engine::abandon(const Error& error) {
     control_.lose(error.rank() == kNoRank ? wiring_.identity.rank : error.rank(), error.what());
     act();  // calls end() with the text that all ranks get
   }
-  if (state_ == State::running || state_ == State::draining)
-    end({error.code(), error.rank(), error.what()});
+  if (state_ == State::running || state_ == State::draining) end(ending_of(error));
 }
 
 // A rank tells its neighbours why it ends before it closes any connection. So before this rank
