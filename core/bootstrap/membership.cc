@@ -20,6 +20,21 @@ constexpr const char* kGeneration = "HOROVOD_GENERATION";
 constexpr const char* kStoreHost = "HOROVOD_GLOO_RENDEZVOUS_ADDR";
 constexpr const char* kStorePort = "HOROVOD_GLOO_RENDEZVOUS_PORT";
 
+/// A boundary. Returns what `call` returns. If the launcher does not answer it, the error says what
+/// this means for the process, which cannot know whether the launcher or the network is down.
+template <class Call>
+auto with_launcher(Call call) try {
+  return call();
+} catch (const Error& error) {
+  const bool is_lost = error.code() == Code::peer_lost || error.code() == Code::timed_out;
+  if (!is_lost) fail(error.code(), error.what(), error.rank());
+  fail(
+      error.code(),
+      fmt::format("the launcher of this elastic job cannot be reached any more ({}): if horovodrun "
+                  "still runs, the job goes on without this host; otherwise the job has ended",
+                  error.what()));
+}
+
 }  // namespace
 
 std::optional<WorkerId> worker_of(const Environment& environment) {
@@ -57,7 +72,7 @@ Environment Membership::variables() const {
 void Membership::ask() {
   const std::lock_guard lock(mutex_);
   std::string request = fmt::format("{}-{}", ::getpid(), ++requests_);
-  store().set(elastic_asks_key(worker_), as_bytes(request));
+  with_launcher([&] { store().set(elastic_asks_key(worker_), as_bytes(request)); });
   request_ = std::move(request);
 }
 
@@ -68,7 +83,8 @@ bool Membership::await_place(Duration timeout) {
   }
   if (request_.empty()) ask();
   const std::lock_guard lock(mutex_);
-  const auto bytes = store().wait(elastic_place_key(worker_, request_), timeout);
+  const auto bytes =
+      with_launcher([&] { return store().wait(elastic_place_key(worker_, request_), timeout); });
   if (!bytes) return false;
   request_.clear();
   Place place = read_place(*bytes);
@@ -82,7 +98,7 @@ bool Membership::await_place(Duration timeout) {
 
 void Membership::leave() {
   const std::lock_guard lock(mutex_);
-  store().set(elastic_leaves_key(worker_), {});
+  with_launcher([&] { store().set(elastic_leaves_key(worker_), {}); });
 }
 
 std::optional<ElasticUpdate> Membership::pending_update() {

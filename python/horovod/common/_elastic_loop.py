@@ -163,7 +163,7 @@ def restart() -> None:
         try:
             elastic_job.next_generation()
         except HorovodInternalError as error:  # not to be retried
-            raise RuntimeError(f"the elastic job cannot continue: {error}") from error
+            raise RuntimeError(f"this process cannot continue: {error}") from error
     init(*basics.what_init_was_given(same_ranks=not elastic))
 
 
