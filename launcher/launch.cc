@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -93,6 +94,7 @@ class Launch {
     elastic_.value().perform(action);
   }
   void perform(const SignalAll& all);
+  void end_starts(const std::string& why);
   void perform(const Finish& finish) { exit_code_ = finish.exit_code; }
   void watch_consoles();
   int finish(int exit_code);
@@ -422,10 +424,21 @@ void Launch::perform(const Announce& announce) {
   for (const std::string& line :
        report(announce, assignment_, output_.tail(announce.worker), where))
     output_.say(line);
+  if (announce.kind == Announce::Kind::first)
+    end_starts(told_to_others(announce, assignment_, where));
 }
 
 void Launch::perform(const AnnounceHost& announce) {
-  output_.say(report(announce, assignment_, job_.hosts[static_cast<size_t>(announce.host)].name));
+  const std::string& name = job_.hosts[static_cast<size_t>(announce.host)].name;
+  output_.say(report(announce, assignment_, name));
+  if (announce.first) end_starts(told_to_others(announce, assignment_, name));
+}
+
+/// Ranks that wait for others in `init` raise an error, as others do in their operations. In an
+/// elastic job the decisions tell them.
+void Launch::end_starts(const std::string& why) {
+  constexpr auto kEvery = std::numeric_limits<uint32_t>::max();
+  if (!elastic_) store_->abandon_jobs_before(kEvery, why);
 }
 
 void Launch::perform(const Abandon& abandon) {

@@ -1,5 +1,5 @@
 // Tells a rank that connects to others when the launcher has abandoned the job, because it lost one
-// of them. Only elastic jobs are abandoned.
+// of them. Only horovodrun does so.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,8 @@ class Abandonment {
   /// Throws Error{peer_lost} with the launcher's reason. Never blocks. The key is never set: the
   /// launcher refuses requests to wait for it.
   void check() { store_.poll(key_); }
+  /// Returns after `timeout` if the job is not abandoned until then; otherwise throws like check().
+  void await(Duration timeout) { store_.wait(key_, timeout); }
 
  private:
   Store& store_;

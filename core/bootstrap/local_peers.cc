@@ -222,7 +222,8 @@ std::optional<Failure> failure_of_leader(const LocalPeersPlan& plan, Store& stor
   return std::nullopt;
 }
 
-/// A boundary: a closed connection to the leader is not the cause; the leader has published it.
+/// A boundary: a closed connection to the leader is not the cause; the leader has published it, or
+/// the launcher knows who is lost.
 LocalPeers follow_and_report(const LocalPeersPlan& plan, const JobKey& key, Store& store,
                              const StartDeadline& deadline) {
   try {
@@ -230,6 +231,7 @@ LocalPeers follow_and_report(const LocalPeersPlan& plan, const JobKey& key, Stor
   } catch (const Error& error) {
     if (const auto failure = failure_of_leader(plan, store))
       fail_with_leader(*failure, plan.ranks.front());
+    if (plan.abandonment != nullptr) plan.abandonment->await(kReasonTimeout);
     fail(error.code(), error.what(), error.rank());
   }
 }

@@ -75,7 +75,8 @@ class Joining {
     wiring_.identity = identity;
     wiring_.generation = generation;
     wiring_.waiter = std::make_unique<EpollWaiter>();
-    if (identity.generation) abandonment_.emplace(store, generation);
+    const bool by_launcher = identity.rendezvous == RendezvousMethod::launcher;
+    if (by_launcher && identity.members.empty()) abandonment_.emplace(store, generation);
   }
 
   Wiring join_job(const Terms& terms) {
@@ -252,7 +253,7 @@ class Joining {
   Store& store_;
   const Knobs& knobs_;
   const StartDeadline deadline_;
-  std::optional<Abandonment> abandonment_{};  ///< of an elastic job
+  std::optional<Abandonment> abandonment_{};  ///< if the launcher serves `store_`
   FileDescriptor control_listener_, data_listener_;
   Wiring wiring_;
 };

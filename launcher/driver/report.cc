@@ -88,6 +88,23 @@ std::string report(const AnnounceHost& announce, const Assignment& assignment,
                      fmt::join(ranks, ", "), announce.why);
 }
 
+std::string told_to_others(const Announce& first, const Assignment& assignment,
+                           const std::string& host) {
+  const std::string who = name_of(first.worker, assignment);
+  const std::string there = host.empty() ? "" : " on host " + host;
+  if (first.cause)
+    return fmt::format("{} is lost, as {}{} has reported: {}. The job has ended",
+                       name_of(*first.cause, assignment), who, there, first.reason);
+  return fmt::format(
+      "{0} is lost: its process{1} {2}. The job has ended; look for the cause in the output of {0}",
+      who, there, describe(first.status));
+}
+
+std::string told_to_others(const AnnounceHost& first, const Assignment& assignment,
+                           const std::string& host) {
+  return fmt::format("{}. The job has ended", report(first, assignment, "host " + host));
+}
+
 std::string report(const AnnounceEnd& announce) {
   if (announce.by.caller_gone)
     return "the process that started this job has ended; ending all ranks";

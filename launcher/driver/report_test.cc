@@ -56,6 +56,23 @@ TEST(Report, TellsWhomTheFirstFailureBlames) {
                           "it wrote nothing"));
 }
 
+TEST(Report, TellsThoseWhoWaitInInitWhoIsLost) {
+  EXPECT_EQ(told_to_others({.kind = Kind::first, .worker = {1, 0}, .status = {.signal = SIGKILL}},
+                           kAssignment),
+            "rank 2 is lost: its process was killed by signal 9 (SIGKILL). The job has ended; look "
+            "for the cause in the output of rank 2");
+  EXPECT_EQ(told_to_others({.kind = Kind::first,
+                            .worker = {0, 0},
+                            .status = {.code = 1},
+                            .cause = WorkerId{1, 0},
+                            .reason = "silent"},
+                           kAssignment, "a"),
+            "rank 2 is lost, as rank 0 on host a has reported: silent. The job has ended");
+  EXPECT_EQ(told_to_others(AnnounceHost{.host = 1, .workers = {{1, 0}}, .why = "ssh has ended"},
+                           kAssignment, "b"),
+            "host b was lost with rank 2: ssh has ended. The job has ended");
+}
+
 TEST(Report, MarksConsequencesAsSuch) {
   EXPECT_THAT(told({.kind = Kind::consequence,
                     .worker = {0, 0},
