@@ -1,178 +1,376 @@
-"""Measures how long survivors wait for the error after a rank is killed during an allreduce.
+"""Measures how long it takes until a rank that fails is an error on all other ranks.
 
-    ./dev bench faults [--trials 50] [--np 4] [--json FILE]
+    ./dev bench faults [--trials 50] [--only WORDS] [--np 4] [--json FILE]
 
-Each trial starts a job that sums 64 MiB again and again, kills one rank with SIGKILL at a random
-moment, and takes the time from the kill to the exception in Python on each survivor. The victim
-changes from trial to trial. The workers use the runtime without a framework, since importing one
-takes longer than the trial.
+For each fault (such as `kill -9`) and each moment (such as negotiation) it starts jobs, in which
+one rank fails after a random time. It takes the time from the fault to the exception in Python on
+the slowest of the others. Each of them must raise HorovodInternalError, and name the rank that
+failed, which changes from trial to trial. Ranks use the runtime without a framework, since
+importing one takes longer than a trial.
+
+Ranks that are silent are given up after HOROVOD_HEARTBEAT_SECONDS, here 1 s, once the default of
+5 s. Several such jobs wait at the same time. Two hosts are network namespaces (needs root).
 """
 
 from __future__ import annotations
 
 import argparse
-import array
+import contextlib
 import json
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import ours, peers, results
-from harness.results import Work
+from harness import fault_table, jobs, namespaces, ours, peers, results
+from harness.jobs import Launch, Missing
+from harness.places import PROGRAMS
+from harness.results import TARGET, Row, Work, limit
+from start import RATE, over_hosts, place_of
 
 ALONE = "This benchmark has no peers and a single size: --peers, --sizes and --plot do not apply."
-PAYLOAD_BYTES = 64 << 20
+RANK = str(PROGRAMS / "fault_rank.py")
 START_LIMIT_S = 60
-END_LIMIT_S = 60
+ERROR_LIMIT_S = 60
+END_LIMIT_S = 30
+POLL_S = 0.005
+WHOLE_TEXT_OF_STEP = "goes on"  #: in place of an error, of a job that goes on
+
+#: The goals in seconds: of an error after a death, of one after silence, which are set by knobs,
+#: and of the next step of an elastic job.
+DEATH_S, HEARTBEAT_S, DEFAULT_HEARTBEAT_S, STEP_S = 0.2, 1.0, 5.0, 1.0
+SILENT = ("--heartbeat-seconds", f"{HEARTBEAT_S:g}")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`does`, `moment`: see programs/fault_rank.py. `ranks`: that fail; none: one other than 0,
+    which changes. `delay`: least and most seconds from the begin of the moment to the fault."""
+
+    fault: str
+    when: str
+    does: str
+    moment: str
+    ranks: tuple[int, ...] = ()
+    delay: tuple[float, float] = (0.01, 0.15)
+    flags: tuple[str, ...] = ()
+    goal_s: float = DEATH_S
+    hosts: int = 1
+    together: int = 1  #: jobs at the same time
+
+    def text(self) -> str:
+        return f"{self.fault}, {self.when}"
+
+    def failing(self, index: int, np: int) -> tuple[int, ...]:
+        return self.ranks or (1 + index % (np - 1),)
+
+
+NEGOTIATION, PACKING, TRANSFER, START, SHUTDOWN, RESET = (
+    "negotiation",
+    "packing",
+    "transfer",
+    "start",
+    "shutdown",
+    "reset",
+)
+MOMENTS = {
+    NEGOTIATION: "negotiation",
+    PACKING: "packing of small tensors",
+    TRANSFER: "transfer of 64 MiB",
+    START: "init",
+    SHUTDOWN: "shutdown",
+}
+SOON = (0.0, 0.03)
+
+
+def kills() -> list[Cell]:
+    fault = "kill -9"
+    cells = [
+        Cell(fault, MOMENTS[moment], "kill", moment, delay=delay)
+        for moment, delay in (
+            (NEGOTIATION, (0.01, 0.1)),
+            (PACKING, (0.01, 0.15)),
+            (TRANSFER, (0.01, 0.15)),
+            (START, SOON),
+            (SHUTDOWN, (0.0, 0.1)),
+        )
+    ]
+    elastic = ("--min-np", "2")
+    next_step = "reset of an elastic job, to its next step"
+    return [
+        *cells,
+        Cell(fault, "transfer, of two ranks at once", "kill", TRANSFER, ranks=(1, 2)),
+        Cell(fault, "transfer, of rank 0 (Root)", "kill", TRANSFER, ranks=(0,)),
+        Cell(fault, next_step, "kill", RESET, (2,), SOON, elastic, STEP_S),
+    ]
+
+
+def exits() -> list[Cell]:
+    return [
+        Cell("os._exit", MOMENTS[NEGOTIATION], "_exit", NEGOTIATION),
+        Cell("os._exit", MOMENTS[TRANSFER], "_exit", TRANSFER),
+        Cell("sys.exit", MOMENTS[NEGOTIATION], "exit", NEGOTIATION),
+        Cell("out of memory", MOMENTS[NEGOTIATION], "memory", NEGOTIATION),
+    ]
+
+
+def stops() -> list[Cell]:
+    fault = f"SIGSTOP, heartbeat of {HEARTBEAT_S:g} s"
+    usual = Cell(fault, "", "stop", TRANSFER, flags=SILENT, goal_s=HEARTBEAT_S, together=4)
+    moments = (NEGOTIATION, PACKING, TRANSFER)  # in shutdown, some ranks name another one
+    return [
+        *(replace(usual, when=MOMENTS[moment], moment=moment) for moment in moments),
+        replace(usual, when="transfer, of two ranks at once", ranks=(1, 2)),
+        replace(usual, when="transfer, of rank 0 (Root)", ranks=(0,)),
+        Cell(
+            "SIGSTOP",
+            MOMENTS[TRANSFER],
+            "stop",
+            TRANSFER,
+            goal_s=DEFAULT_HEARTBEAT_S,
+            together=8,
+        ),
+    ]
+
+
+def partitions() -> list[Cell]:
+    fault, when = f"network partition, heartbeat of {HEARTBEAT_S:g} s", MOMENTS[TRANSFER]
+    flags = (*SILENT, "--grace-seconds", "20")  # so that the launcher does not end before them
+    cell = Cell(fault, when, "none", TRANSFER, flags=flags, goal_s=HEARTBEAT_S)
+    return [replace(cell, hosts=2, together=5)]
+
+
+CELLS = (*kills(), *exits(), *stops(), *partitions())
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=ALONE)
     parser.add_argument("--np", type=int, default=4)
     parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--only", default="", help="words that a fault and its moment contain")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--ours", type=Path, metavar="BUILD", default=peers.default_build())
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def work(folder: Path) -> None:
-    """Runs on one rank: reduces until it fails, and records the time and text of the error."""
-    from horovod import _core
-
-    _core.init()
-    rank = _core.world().rank
-    data = array.array("f", bytes(PAYLOAD_BYTES))
-    address, count = data.buffer_info()
-    tensor = address, (count,), _core.DTYPES["float32"], data
-    try:
-        for index in range(1 << 30):
-            operation = _core.Operation(_core.ALLREDUCE)
-            handle = _core.submit_tensors(operation, "bench", tensor, tensor, None)
-            _core.wait(handle)
-            _core.free(handle)
-            if index == 2:
-                (folder / f"pid.{rank}.new").write_text(str(os.getpid()))
-                (folder / f"pid.{rank}.new").rename(folder / f"pid.{rank}")
-    except Exception as error:
-        seen = time.monotonic_ns()
-        (folder / f"error.{rank}").write_text(json.dumps({"at": seen, "text": str(error)}))
-        raise
+# ---- one trial ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Trial:
-    victim: int
-    seconds: list[float]  #: from the kill to the error, on each survivor that had one
-    silent: int  #: survivors without an error
-    misnamed: int  #: survivors whose error does not name the victim
+    ranks: tuple[int, ...]  #: that failed
+    seconds: tuple[float, ...]  #: from the fault to the error, on each other rank that had one
+    texts: tuple[str, ...]  #: the errors
+    silent: int  #: other ranks without an error
+    misnamed: int  #: errors that name none of the ranks that failed
 
     @property
     def good(self) -> bool:
         return self.silent == 0 and self.misnamed == 0
 
 
-def await_pids(job: subprocess.Popen[bytes], folder: Path, np: int) -> list[int]:
-    """Returns the processes of all ranks, once each has done a few rounds."""
-    files = [folder / f"pid.{rank}" for rank in range(np)]
-    deadline = time.monotonic() + START_LIMIT_S
-    while not all(file.exists() for file in files):
-        if time.monotonic() > deadline or job.poll() is not None:
-            raise SystemExit(f"the job did not start:\n{(folder / 'output').read_text()}")
-        time.sleep(0.01)
-    return [int(file.read_text()) for file in files]
+def names_one_of(text: str, ranks: Sequence[int]) -> bool:
+    return any(re.search(rf"\brank {rank}\b", text) for rank in ranks)
 
 
-def judge(folder: Path, np: int, victim: int, killed_at: int) -> Trial:
-    survivors = [rank for rank in range(np) if rank != victim]
-    files = [folder / f"error.{rank}" for rank in survivors]
-    errors = [json.loads(file.read_text()) for file in files if file.exists()]
-    return Trial(
-        victim,
-        [(error["at"] - killed_at) / 1e9 for error in errors],
-        len(survivors) - len(errors),
-        sum(f"rank {victim}" not in error["text"] for error in errors),
-    )
+class Job:
+    """A job of `cell` in which `ranks` fail after `delay` seconds. Its notes are in `folder`."""
 
-
-def run_trial(build: Path, np: int, victim: int, delay_s: float) -> Trial:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        launch = ours.python_job(build, np, __file__, ["--worker", name])
-        env = {**os.environ, **launch.env}
+    def __init__(self, launch: Launch, folder: Path, cell: Cell, ranks: tuple[int, ...]) -> None:
+        self.cell = cell
+        self.ranks = ranks
+        self._folder = folder
         with (folder / "output").open("wb") as output:
-            job = subprocess.Popen(launch.command, env=env, stdout=output, stderr=output)
-            try:
-                pids = await_pids(job, folder, np)
-                time.sleep(delay_s)
-                killed_at = time.monotonic_ns()
-                os.kill(pids[victim], signal.SIGKILL)
-                job.wait(END_LIMIT_S)
-            finally:
-                job.kill()
-                job.wait()
-        return judge(folder, np, victim, killed_at)
+            self._process = subprocess.Popen(
+                list(launch.command),
+                env={**os.environ, **launch.env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def await_notes(self, what: str, ranks: Sequence[int], limit_s: float) -> bool:
+        """Returns whether all of them came before the limit, and before the end of the job."""
+        deadline = time.monotonic() + limit_s
+        files = [self._folder / f"{rank}.{what}" for rank in ranks]
+        while True:
+            is_over = self.cell.hosts == 1 and self._process.poll() is not None
+            if all(file.exists() for file in files):
+                return True
+            if is_over or time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+
+    def await_start(self, np: int) -> None:
+        if not self.await_notes("pid", range(np), START_LIMIT_S):
+            raise SystemExit(f"the job did not start:\n{(self._folder / 'output').read_text()}")
+
+    def others(self, np: int) -> list[int]:
+        first = (1,) if self.cell.moment == RESET else ()
+        return [rank for rank in range(np) if rank not in (*self.ranks, *first)]
+
+    def judge(self, np: int, failed_at: int | None, culprits: dict[int, list[int]]) -> Trial:
+        """`failed_at`: if the ranks have not noted it. `culprits`: whom each rank may name."""
+        notes = [self._folder / f"{rank}.fault" for rank in self.ranks]
+        times = [int(note.read_text()) for note in notes if note.exists()]
+        at = failed_at or min(times, default=0)
+        files = {rank: self._folder / f"{rank}.error" for rank in self.others(np)}
+        errors = {r: json.loads(f.read_text()) for r, f in files.items() if f.exists()}
+        wrong = [
+            error["text"]
+            for rank, error in errors.items()
+            if error["text"] != WHOLE_TEXT_OF_STEP
+            and not names_one_of(error["text"], culprits.get(rank, list(self.ranks)))
+        ]
+        return Trial(
+            self.ranks,
+            tuple((error["at"] - at) / 1e9 for error in errors.values()),
+            tuple(error["text"] for error in errors.values()),
+            len(files) - len(errors),
+            len(wrong),
+        )
+
+    def end(self) -> None:
+        """What is stopped is killed, and the rest ends by itself."""
+        if self.cell.does == "stop":
+            for rank in self.ranks:
+                with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                    os.kill(int((self._folder / f"{rank}.pid").read_text()), signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_LIMIT_S)
+        jobs.end(self._process)
 
 
-def table(np: int, trials: list[Trial]) -> str:
-    seconds = sorted(second for trial in trials for second in trial.seconds)
-    worst = [max(trial.seconds, default=float("inf")) for trial in trials]
-    rows = {
-        "trials": f"{len(trials)}, np {np}, {PAYLOAD_BYTES >> 20} MiB float32",
-        "median of all survivors": f"{statistics.median(seconds) * 1e3:.1f} ms",
-        "median of the slowest survivor": f"{statistics.median(worst) * 1e3:.1f} ms",
-        "worst": f"{max(worst) * 1e3:.1f} ms",
-        "survivors without an error": str(sum(trial.silent for trial in trials)),
-        "errors that do not name the victim": str(sum(trial.misnamed for trial in trials)),
-    }
-    return "| kill -9 to the error | |\n|---|---|\n" + "\n".join(
-        f"| {name} | {value} |" for name, value in rows.items()
-    )
+def launch_of(build: Path, cell: Cell, np: int, arguments: list[str]) -> Launch:
+    launch = ours.python_job(build, np, RANK, arguments)
+    if cell.hosts > 1:
+        over = over_hosts(build, cell.hosts)
+        begin = launch.command.index(sys.executable)
+        command = [*over.launcher(np), *launch.command[begin:]]
+        launch = Launch(command, {**launch.env, **over.env(np)})
+    begin = launch.command.index("-np")
+    return replace(launch, command=[*launch.command[:begin], *cell.flags, *launch.command[begin:]])
 
 
-def save(arguments: argparse.Namespace, trials: list[Trial]) -> None:
-    """The slowest survivor of each trial counts, as one round."""
+@contextlib.contextmanager
+def started(build: Path, cell: Cell, np: int, index: int, delay_s: float) -> Iterator[Job]:
+    ranks = cell.failing(index, np) if cell.does != "none" else ()
+    with tempfile.TemporaryDirectory() as name:
+        failing = ",".join(map(str, ranks)) or "-"
+        words = [name, cell.does, cell.moment, failing, f"{delay_s:.4f}"]
+        job = Job(launch_of(build, cell, np, words), Path(name), cell, ranks)
+        try:
+            yield job
+        finally:
+            job.end()
+
+
+def run_trial(build: Path, cell: Cell, np: int, index: int, delay_s: float) -> Trial:
+    """On one host."""
+    with started(build, cell, np, index, delay_s) as job:
+        job.await_start(np)
+        job.await_notes("error", job.others(np), ERROR_LIMIT_S)
+        return job.judge(np, None, {})
+
+
+def run_on_hosts(build: Path, cell: Cell, np: int, delays: Sequence[float]) -> list[Trial]:
+    """Several jobs at once, on two hosts, between which the link is cut."""
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(started(build, cell, np, index, delay))
+            for index, delay in enumerate(delays)
+        ]
+        for job in running:
+            job.await_start(np)
+        time.sleep(max(delays))
+        here, there = list(range(np // 2)), list(range(np // 2, np))
+        stack.callback(end_all_on_hosts)
+        failed_at = time.monotonic_ns()
+        namespaces.cut(1)
+        culprits = {rank: there if rank in here else here for rank in range(np)}
+        for job in running:
+            job.await_notes("error", job.others(np), ERROR_LIMIT_S)
+        return [job.judge(np, failed_at, culprits) for job in running]
+
+
+def end_all_on_hosts() -> None:
+    namespaces.cut(1, off=False)
+    for host in range(2):
+        namespaces.kill_all(host)
+
+
+def measure(build: Path, cell: Cell, np: int, delays: Sequence[float]) -> list[Trial]:
+    if cell.hosts > 1:
+        parts = [delays[i : i + cell.together] for i in range(0, len(delays), cell.together)]
+        return [trial for part in parts for trial in run_on_hosts(build, cell, np, part)]
+    with ThreadPoolExecutor(cell.together) as several:
+        numbered = enumerate(delays)
+        return list(several.map(lambda one: run_trial(build, cell, np, *one), numbered))
+
+
+# ---- the results -------------------------------------------------------------------------------
+
+
+def rows_of(cell: Cell, np: int, trials: Sequence[Trial]) -> tuple[list[Row], list[Row]]:
+    """Returns the rows, and those that are missing. The slowest rank of each trial counts."""
+    work = Work(place_of(cell.hosts), cell.fault, cell.when, np)
     worst = [max(trial.seconds) * 1e6 for trial in trials if trial.seconds]
-    rounds = {str(number): us for number, us in enumerate(worst, 1)}
-    rows = []
-    for what, us in (("median", statistics.median(worst)), ("worst", max(worst))):
-        work = Work("one host", "kill -9 to the error", what, arguments.np)
-        row = {"peer": results.OURS, **vars(work), "bytes": 0, "median_us": us}
-        rows.append({**row, "min_us": min(worst), "rounds": rounds})
-    bad = sum(not trial.good for trial in trials)
-    why = f"{bad} of {len(trials)} trials without an error that names the victim"
-    found = results.document("faults", arguments)
+    bad = [trial for trial in trials if not trial.good]
+    why = f"{len(bad)} of {len(trials)} trials without an error that names the rank, on all ranks"
     missing = [{**vars(work), "peer": results.OURS, "why": why}] if bad else []
-    found.replace([], rows, missing)
-    found.save(arguments.json)
+    if not worst:
+        return [], missing
+    row = {"peer": results.OURS, **vars(work), "bytes": 0, "median_us": statistics.median(worst)}
+    rounds = {str(number): us for number, us in enumerate(worst, 1)}
+    goal = limit(TARGET, work, 0, cell.goal_s * 1e6)
+    return [{**row, "min_us": min(worst), "rounds": rounds}, goal], missing
 
 
-def main() -> None:
+def measured(cell: Cell, arguments: argparse.Namespace) -> list[Trial]:
+    draw = random.Random(f"{arguments.seed} {cell.text()}")
+    delays = [draw.uniform(*cell.delay) for _ in range(arguments.trials)]
+    trials = measure(arguments.ours.resolve(), cell, arguments.np, delays)
+    for trial in trials:
+        if not trial.good:
+            print(f"{cell.text()}: rank {trial.ranks}: {trial.silent} silent: {trial.texts}")
+    return trials
+
+
+def main() -> int:
     arguments = parse_arguments()
-    if arguments.worker:
-        work(arguments.worker)
-        return
-    draw = random.Random(arguments.seed)
-    trials = []
-    for index in range(arguments.trials):
-        build = arguments.ours.resolve()
-        trials.append(run_trial(build, arguments.np, index % arguments.np, draw.uniform(0.05, 0.3)))
-        if sys.stderr.isatty():
-            print(f"\r{index + 1} of {arguments.trials}", end="", file=sys.stderr, flush=True)
+    found = results.document("faults", arguments)
+    cells = [cell for cell in CELLS if arguments.only in cell.text()]
+    bad = 0
+    for hosts in sorted({cell.hosts for cell in cells}):
+        wired = namespaces.hosts(hosts, RATE) if hosts > 1 else contextlib.nullcontext()
+        try:
+            with wired:
+                for cell in (cell for cell in cells if cell.hosts == hosts):
+                    begin = time.monotonic()
+                    trials = measured(cell, arguments)
+                    rows, missing = rows_of(cell, arguments.np, trials)
+                    found.replace([], rows, missing)
+                    bad += len(missing)
+                    if sys.stderr.isatty():
+                        print(f"{cell.text()}: {time.monotonic() - begin:.1f} s", file=sys.stderr)
+        except Missing as reason:
+            print(f"missing: {hosts} hosts: {reason}")
     if arguments.json:
-        save(arguments, trials)
-    print(table(arguments.np, trials))
-    if not all(trial.good for trial in trials):
-        sys.exit(1)
+        found.save(arguments.json)
+    print(fault_table.table(found.rows))
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import pictures, provenance, sections
+from harness import fault_table, pictures, provenance, sections
 from harness.results import Document, Work, last_line, verdicts
 from harness.tables import tables, works
 
@@ -31,6 +31,10 @@ def section(bench: str, found: Sequence[Document], folder: Path | None) -> str:
     about = sections.SECTIONS[bench]
     when = provenance.of_section(mine, provenance.places(found))
     parts = [f"## {about.title}\n", f"Path: {about.path}. {about.text}\n", when]
+    if bench == "faults":
+        for document in mine:
+            parts += [fault_table.table(document.rows) + "\n", *missing(document)]
+        return "\n".join(parts)
     for document in mine:
         for group in pictures.grouped(works(document.rows)):
             parts += [made + "\n" for made in tables(document.rows, group)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 
@@ -69,6 +70,19 @@ def take_down(count: int) -> None:
     for found in (line.split()[0] for line in there.splitlines()):
         if found == SWITCH or found in [name(host) for host in range(count)]:
             ip("netns", "del", found)
+
+
+def cut(host: int, off: bool = True) -> None:
+    """Packets from and to the host get lost, without a reset. `off` False: no longer."""
+    in_host(SWITCH, "ip", "link", "set", f"port{host + 1}", "down" if off else "up")
+
+
+def kill_all(host: int) -> None:
+    """All that runs there. Some processes end with the first that is killed."""
+    listed = subprocess.run(["ip", "netns", "pids", name(host)], capture_output=True, text=True)
+    for word in listed.stdout.split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(word), signal.SIGKILL)
 
 
 def in_host(host: str, *command: str) -> None:

@@ -86,8 +86,10 @@ SECTIONS = {
     "faults": Section(
         LAUNCHER,
         "Faults",
-        "From `kill -9` of a rank in the middle of an allreduce to the error on the slowest "
-        "survivor. A round is one trial.",
+        "From a fault of a rank to the error on the slowest of the others, all of which name it; "
+        "np 4. A round is one trial. Silent ranks are given up after `HOROVOD_HEARTBEAT_SECONDS`. "
+        "Two hosts are network namespaces. A thread that holds Python's lock is no fault, since "
+        "progress needs no Python: the others wait.",
     ),
     "recovery": Section(
         LAUNCHER,

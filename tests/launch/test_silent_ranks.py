@@ -115,9 +115,23 @@ def test_of_two_ranks_that_stop_one_is_named(jobs: Jobs) -> None:
     assert all(SEEN in text for text in found.values())
 
 
-def test_a_rank_whose_script_is_busy_is_not_given_up(jobs: Jobs) -> None:
-    """As one whose data loader is slow."""
-    command = training(jobs.folder, "if (rank, step) == (1, 10): time.sleep(3)", steps=20)
+HOLD_THE_GIL = "import ctypes\nhold = ctypes.PyDLL(None).sleep\n"
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "if (rank, step) == (1, 10): time.sleep(3)",
+        HOLD_THE_GIL + "if (rank, step) == (1, 10): hold(3)",
+        HOLD_THE_GIL
+        + "import threading\n"
+        + "if (rank, step) == (1, 10): threading.Thread(target=hold, args=(3,)).start()",
+    ],
+    ids=["slow", "GIL", "GIL in a thread"],
+)
+def test_a_rank_whose_script_is_busy_is_not_given_up(jobs: Jobs, deed: str) -> None:
+    """As one whose data loader is slow, or whose C code holds the lock of Python."""
+    command = training(jobs.folder, deed, steps=20)
     result = jobs.run("-np", "3", "--heartbeat-seconds", "0.5", *command)
     assert (result.code, result.err) == (0, "")
     assert result.out.count("end") == 3

@@ -31,7 +31,7 @@ usage: ./dev COMMAND
   bench overhead          cost of the optimizer with one process, and of the smallest allreduce
   bench start             start-up time and memory of horovodrun, mpirun and torchrun
   bench encrypt           cost of encrypted connections: allreduce over TCP with and without
-  bench faults            time from kill -9 during an allreduce to the error on survivors
+  bench faults            time from a fault of a rank to the error on all others, by moment
   bench recovery          time from kill -9 in an elastic job to the next commit
   bench hangs             time until horovodrun --dump explains each of many hangs, and false alarms
   bench kernel            reduction on one core, by type and size; a minimal allreduce

@@ -1,0 +1,87 @@
+"""The bench of faults: the time of a trial from the notes of its ranks, and the table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import faults
+import pytest
+from bench_rows import MACHINE
+from faults import CELLS, Cell, Job, Trial
+from harness import fault_table
+from harness.jobs import Launch
+from harness.results import Document
+
+CELL = Cell("kill -9", "negotiation", "kill", "negotiation")
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Job:
+    """Rank 1 of three has failed at 1 s, by its own notes."""
+    (tmp_path / "1.fault").write_text("1000000000")
+    job = Job(Launch([sys.executable, "-c", ""], {}), tmp_path, CELL, (1,))
+    job.end()
+    return job
+
+
+def note(folder: Path, rank: int, at: float, text: str) -> None:
+    (folder / f"{rank}.error").write_text(json.dumps({"at": at * 1e9, "text": text}))
+
+
+def test_a_trial_is_good_if_every_other_rank_names_the_one_that_failed(
+    ended: Job, tmp_path: Path
+) -> None:
+    note(tmp_path, 0, 1.25, "rank 1 is lost")
+    note(tmp_path, 2, 1.5, 'allreduce "x": rank 1 has ended')
+    trial = ended.judge(3, None, {})
+    assert trial.good and trial.seconds == (0.25, 0.5)
+
+
+def test_a_trial_is_bad_if_a_rank_has_no_error_or_names_another_one(
+    ended: Job, tmp_path: Path
+) -> None:
+    note(tmp_path, 0, 1.25, "rank 12 is lost")
+    trial = ended.judge(3, None, {})
+    assert not trial.good and (trial.silent, trial.misnamed) == (1, 1)
+
+
+def test_ranks_that_are_cut_off_name_one_of_the_other_side(ended: Job, tmp_path: Path) -> None:
+    ended.ranks = ()
+    for rank in range(3):
+        note(tmp_path, rank, 3, f"rank {2 if rank < 2 else 0} is lost")
+    assert ended.judge(3, 10**9, {0: [2], 1: [2], 2: [0, 1]}).good
+    assert ended.judge(3, 10**9, {0: [1], 1: [2], 2: [0, 1]}).misnamed == 1
+
+
+def test_the_slowest_rank_of_a_trial_counts() -> None:
+    trials = [Trial((1,), (0.01, slow), ("", ""), 0, 0) for slow in (0.02, 0.05, 0.03)]
+    rows, missing = faults.rows_of(CELL, 4, trials)
+    assert not missing
+    line = fault_table.table(rows).splitlines()[-1]
+    assert [word.strip() for word in line.strip("|").split("|")] == [
+        "kill -9",
+        "negotiation",
+        "30.0 ms",
+        "50.0 ms",
+        "200.0 ms",
+    ]
+
+
+def test_bad_trials_are_told() -> None:
+    trials = [Trial((1,), (0.01,), ("rank 2 is lost",), 1, 1), Trial((2,), (), (), 2, 0)]
+    rows, missing = faults.rows_of(CELL, 4, trials)
+    assert len(rows) == 2
+    assert missing[0]["why"].startswith("2 of 2 trials")
+    assert faults.rows_of(CELL, 4, trials[1:])[0] == []
+
+
+def test_cells_differ_and_a_run_can_be_stored(tmp_path: Path) -> None:
+    assert len({(cell.text(), cell.hosts) for cell in CELLS}) == len(CELLS)
+    run = {"date": "2026-01-01 00:00", "machine": MACHINE, "command": ""}
+    found = Document("faults", [], [], [], run)
+    for cell in CELLS:
+        found.replace([], *faults.rows_of(cell, 4, [Trial((1,), (0.1,), ("",), 0, 0)]))
+    found.save(tmp_path / "faults.json")
+    assert len(fault_table.table(found.rows).splitlines()) == len(CELLS) + 2

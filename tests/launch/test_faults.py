@@ -1,0 +1,156 @@
+"""Ranks that fail in any moment: every other rank raises an error that names one of them.
+
+The jobs are those of `./dev bench faults`, which measures how long this takes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import faults
+import pytest
+from cluster import Cluster, hosts
+from elastic_training import entries
+from elastic_training import training as elastic_training
+from faults import Cell
+from harness import ours
+from harness.jobs import Launch
+from launcher import Jobs, ended, horovodrun, wait_until
+from test_silent_ranks import GRACE, errors, training
+
+pytest.importorskip("horovod._core")
+
+COUNT = 2
+NP = 4
+#: Those that wait longer are of the same kind.
+CELLS = [cell for cell in faults.CELLS if cell.hosts == 1 and cell.goal_s < 5]
+
+
+def installed(_: Path, np: int, script: str, arguments: list[str]) -> Launch:
+    return Launch([horovodrun(), "-np", str(np), sys.executable, script, *arguments], {})
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=Cell.text)
+def test_every_other_rank_names_the_one_that_fails(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ours, "python_job", installed)
+    trial = faults.run_trial(Path(), cell, NP, 0, sum(cell.delay) / 2)
+    assert trial.silent == 0 and len(trial.seconds) >= 2, trial
+    # In shutdown, ranks tell each other no causes: some name one that has ended for this reason.
+    assert trial.good or cell.moment == faults.SHUTDOWN, trial
+
+
+# ---- out of memory -----------------------------------------------------------------------------
+
+LIMIT_BYTES = 256 << 20
+CGROUPS = Path("/sys/fs/cgroup")
+#: Rank 1 enters a cgroup and takes more memory than that allows.
+TAKE_ALL = """
+if (rank, step) == (1, 10):
+    open({procs!r}, "w").write(str(os.getpid()))
+    taken = b"x" * (4 * {limit})
+"""
+
+
+@pytest.fixture
+def cgroup(tmp_path: Path) -> Iterator[Path]:
+    """A cgroup in which LIMIT_BYTES of memory can be used."""
+    is_old = (CGROUPS / "memory").is_dir()
+    made = CGROUPS / ("memory" if is_old else "") / f"hvd{os.getpid()}"
+    limits = ("memory.limit_in_bytes",) if is_old else ("memory.max", "memory.swap.max")
+    try:
+        made.mkdir()
+        for name in limits:
+            (made / name).write_text("0" if "swap" in name else str(LIMIT_BYTES))
+    except OSError as error:
+        if made.is_dir():
+            made.rmdir()
+        pytest.skip(f"cgroups of memory cannot be made here: {error}")
+    yield made
+    wait_until(lambda: not (made / "cgroup.procs").read_text(), "the end of its processes")
+    made.rmdir()
+
+
+def test_a_rank_that_the_kernel_kills_for_its_memory_is_named(jobs: Jobs, cgroup: Path) -> None:
+    deed = TAKE_ALL.format(procs=str(cgroup / "cgroup.procs"), limit=LIMIT_BYTES)
+    result = jobs.run("-np", "3", *GRACE, *training(jobs.folder, deed))
+    assert result.said[0].startswith("rank 1 was killed by signal 9 (SIGKILL); ")
+    found = errors(result.out)
+    assert sorted(found) == [0, 2]
+    assert all("rank 1 is lost: its process ended" in text for text in found.values())
+
+
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [
+        ("raise MemoryError", "exited with code 1"),
+        ("os.abort()", "was killed by signal 6 (SIGABRT)"),
+        ("sys.exit(7)", "exited with code 7"),
+    ],
+    ids=["MemoryError", "abort", "exit"],
+)
+def test_an_elastic_job_goes_on_without_a_rank_that_ends(jobs: Jobs, deed: str, said: str) -> None:
+    """Also if it says goodbye, as a script does that ends by an exception."""
+    at = f"if (generation, rank, step) == (0, 1, 10): {deed}"
+    command = elastic_training(jobs.folder, at, "generation >= 1 and step >= 20")
+    result = jobs.run("-np", "3", "--min-np", "2", *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert [found[1][rank].pid for rank in range(2)] == [found[0][rank].pid for rank in (0, 2)]
+    assert f"rank 1 {said}; the job goes on without it" in result.said
+
+
+# ---- init --------------------------------------------------------------------------------------
+
+#: Rank 1 ends before it calls init.
+BEFORE_INIT = """
+import os, signal, sys, time
+import horovod._core as core
+rank = int(os.environ["HOROVOD_RANK"])
+if rank == 1:
+    time.sleep(0.5)
+    exec(sys.argv[1])
+try:
+    core.init()
+except ValueError as error:
+    print(f"error={error}", flush=True)
+    sys.exit(3)
+"""
+NOT_INITIALISED = "Horovod could not be initialised: "
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    ("deed", "seen"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9 (SIGKILL)"),
+        ("sys.exit(7)", "exited with code 7"),
+    ],
+)
+def test_ranks_that_wait_in_init_are_told_who_is_lost(
+    jobs: Jobs, transport: str, deed: str, seen: str
+) -> None:
+    (jobs.folder / "train.py").write_text(BEFORE_INIT)
+    command = [sys.executable, "train.py", deed]
+    result = jobs.run("-np", "3", "--transport", transport, *GRACE, *command)
+    found = errors(result.out)
+    assert sorted(found) == [0, 2]
+    for text in found.values():
+        assert text.startswith(NOT_INITIALISED), text
+        assert f"rank 1 is lost: its process {seen}. The job has ended; look for the cause" in text
+
+
+def test_ranks_that_wait_in_init_are_told_of_a_lost_host(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BEFORE_INIT)
+    deed = f"open({str(tmp_path / 'here')!r}, 'w'); time.sleep(1000)"
+    command = [sys.executable, "train.py", deed]
+    process = cluster.start("-np", "2", "-H", hosts(1, 1), *GRACE, *command, cwd=tmp_path)
+    wait_until((tmp_path / "here").exists, "rank 1")
+    cluster.kill_all(2)
+    (text,) = errors(ended(process).out).values()
+    assert text.startswith(f"{NOT_INITIALISED}host 10.77.1.2 was lost with rank 1: "), text
+    assert text.endswith(". The job has ended"), text
