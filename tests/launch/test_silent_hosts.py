@@ -39,9 +39,13 @@ def test_both_sides_of_a_cut_give_up_the_other_one(
         assert "for 2 s: it is stopped, or its host or network is down; rank " in text
 
 
-#: Each rank writes its step to a file, and its errors, which do not reach a launcher that is cut
-#: off.
-STEPS = "open(f'{os.getpid()}.step', 'w').write(f'{generation} {step}')"
+#: Each rank writes its step to a file, which is never seen empty, and its errors, which do not
+#: reach a launcher that is cut off.
+STEPS = """
+with open(f"{os.getpid()}.part", "w") as part:
+    part.write(f"{generation} {step}")
+os.replace(part.name, f"{os.getpid()}.step")
+"""
 WITH_ERRORS_IN_FILES = 'exec "$@" 2>$$.errors\n'
 
 
