@@ -125,8 +125,7 @@ bool Control::read(Neighbour& neighbour) {
 
 void Control::hear(Neighbour& neighbour, const Frame& frame) {
   if (frame.kind == FrameKind::beat) return hear_beat(neighbour, frame);
-  if (neighbour.child != kParent)
-    return hub_->from_child(neighbour.child, decode_up(frame.payload));
+  if (neighbour.child != kParent) return hear_child(neighbour.child, decode_up(frame.payload));
   for (const Verdict& verdict : decode_down(frame.payload)) {
     if (hub_) {
       hub_->from_parent(verdict);
@@ -134,6 +133,13 @@ void Control::hear(Neighbour& neighbour, const Frame& frame) {
       client_.from_parent(verdict);
     }
   }
+}
+
+// A rank that its child has given up ends at once: it is cut off from the child already, and the
+// Root may have ended, too.
+void Control::hear_child(int child, const Up& up) {
+  hub_->from_child(child, up);
+  if (up.lost == rank_ && hub_->root() == nullptr) hub_->lost_parent(rank_, up.lost_why);
 }
 
 // The client of a leader and its hub exchange messages without a channel.

@@ -87,6 +87,7 @@ class Control final : public ChannelSet {
 
   bool read(Neighbour& neighbour);
   void hear(Neighbour& neighbour, const Frame& frame);
+  void hear_child(int child, const Up& up);
   void hear_beat(Neighbour& neighbour, const Frame& frame);
   void count_asking();
   void report_loss(int rank, const std::string& why);
