@@ -10,9 +10,9 @@ replacement joins. The victim changes from trial to trial.
 
 Two hosts are network namespaces (needs root).
 
-Then it measures what an elastic job costs while nothing fails: steps of 50 ms on one host, with a
-commit after each in an elastic job, and without in any other job. The jobs run in turn, `--rounds`
-times. Trials or rounds can be 0.
+Then it measures what an elastic job costs while nothing fails: steps of 50 ms on one host, two
+ranks, with a commit after each step or each 10th step in an elastic job, and without in any other
+job. The jobs run in turn, `--rounds` times. Trials or rounds can be 0.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ RECOVERY, JOINER, STALL = (
 MOST_S = {(RECOVERY, 1): 0.5, (RECOVERY, 2): 1.0, (JOINER, 1): 10.0, (JOINER, 2): 10.0}
 
 COST = "step of 50 ms"
-COMMITTING, PLAIN = "elastic, commit after each", "not elastic"
+COST_NP = 2
+PLAIN, EACH, TENTH = "not elastic", "elastic, commit after each", "elastic, commit after each 10th"
+EVERY = 10  #: steps are timed in blocks of this size
 STEPS_OF_A_JOB = 100
 STEPS_LIMIT_S = 120
 #: The goal for a step of an elastic job, as a multiple of one that is not.
@@ -230,10 +232,17 @@ def step_us(launch: Launch) -> float:
     return float(ended.rows[0]["step_us"])
 
 
-def steps(build: Path, np: int, rounds: int) -> dict[str, list[float]]:
+def steps(build: Path, rounds: int) -> dict[str, list[float]]:
     """Returns the times of the rounds in us, of jobs that are elastic and not."""
-    plain = ours.python_job(build, np, STEPS, [str(STEPS_OF_A_JOB)])
-    launches = {PLAIN: plain, COMMITTING: made_elastic(plain, np)}
+
+    def job(every: int) -> Launch:
+        return ours.python_job(build, COST_NP, STEPS, [str(STEPS_OF_A_JOB), str(every)])
+
+    launches = {
+        PLAIN: job(EVERY),
+        EACH: made_elastic(job(1), COST_NP),
+        TENTH: made_elastic(job(EVERY), COST_NP),
+    }
     found: dict[str, list[float]] = {what: [] for what in launches}
     for number in range(rounds):
         for what in sorted(launches, reverse=number % 2 == 1):
@@ -241,26 +250,32 @@ def steps(build: Path, np: int, rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def cost_rows(np: int, found: dict[str, list[float]]) -> list[Row]:
+def cost_rows(found: dict[str, list[float]]) -> list[Row]:
     rows = []
     for what, us in found.items():
-        made = Work(place_of(1), COST, what, np)
+        made = Work(place_of(1), COST, what, COST_NP)
         rounds = {str(number): value for number, value in enumerate(us, 1)}
         row = {"peer": results.OURS, **vars(made), "bytes": 0, "rounds": rounds}
         rows.append({**row, "median_us": statistics.median(us), "min_us": min(us)})
     most = MOST_COST * statistics.median(found[PLAIN])
-    return [*rows, limit(TARGET, Work(place_of(1), COST, COMMITTING, np), 0, most)]
+    return [*rows, limit(TARGET, Work(place_of(1), COST, TENTH, COST_NP), 0, most)]
 
 
-def cost_text(np: int, found: dict[str, list[float]]) -> str:
-    median = {what: statistics.median(us) for what, us in found.items()}
-    more = [e / p - 1 for e, p in zip(found[COMMITTING], found[PLAIN], strict=True)]
-    return (
-        f"while nothing fails, np {np}, {len(more)} rounds: a step takes "
-        f"{median[PLAIN] / 1e3:.2f} ms, in an elastic job with a commit "
-        f"{median[COMMITTING] / 1e3:.2f} ms ({median[COMMITTING] / median[PLAIN] - 1:+.2%}; "
-        f"rounds from {min(more):+.2%} to {max(more):+.2%})"
+def cost_text(found: dict[str, list[float]]) -> str:
+    plain = found[PLAIN]
+    text = (
+        f"while nothing fails, np {COST_NP}, {len(plain)} rounds: a step takes "
+        f"{statistics.median(plain) / 1e3:.2f} ms"
     )
+    for what in (TENTH, EACH):
+        times = found[what]
+        more = [e / p - 1 for e, p in zip(times, plain, strict=True)]
+        text += (
+            f"; {what}: {statistics.median(times) / 1e3:.2f} ms "
+            f"({statistics.median(times) / statistics.median(plain) - 1:+.2%}; "
+            f"rounds from {min(more):+.2%} to {max(more):+.2%})"
+        )
+    return text
 
 
 # ---- the results -------------------------------------------------------------------------------
@@ -308,9 +323,9 @@ def main() -> int:
     found = results.document("recovery", arguments)
     code = 1
     if arguments.rounds:
-        cost = steps(arguments.ours.resolve(), arguments.np, arguments.rounds)
-        found.replace([], cost_rows(arguments.np, cost), [])
-        print(cost_text(arguments.np, cost), flush=True)
+        cost = steps(arguments.ours.resolve(), arguments.rounds)
+        found.replace([], cost_rows(cost), [])
+        print(cost_text(cost), flush=True)
         code = 0
         if arguments.json:
             found.save(arguments.json)

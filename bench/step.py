@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness import options, together
-from harness.results import BOUND, Work, is_peer
+from harness.results import BOUND, OURS_UNDER_DDP, Work, is_peer
 from harness.shapes import NETWORKS, Shape, float_bytes
 from harness.together import Bench, Ranks, Task
 
@@ -37,7 +37,7 @@ GRADIENTS = {
 BACKWARD = {
     "ours": 1,
     "DDP, views": 1,
-    "ours, under DDP, views": 1,
+    OURS_UNDER_DDP: 1,
     "DDP": 2,
     "ours, under DDP": 2,
     "ours, in 8 groups": 1,

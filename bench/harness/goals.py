@@ -22,7 +22,16 @@ from harness.readings import (
     targets,
     within_spread,
 )
-from harness.results import BOUND, MEMORY, OURS, OURS_FLOAT32, Row, cell_of, cell_text
+from harness.results import (
+    BOUND,
+    MEMORY,
+    OURS,
+    OURS_FLOAT32,
+    OURS_UNDER_DDP,
+    Row,
+    cell_of,
+    cell_text,
+)
 from harness.shapes import NETWORKS
 from harness.verdict import digits, geometric_mean
 
@@ -126,6 +135,14 @@ def of_a_step(kind: str, network: str, way: str) -> Goal:
     return Goal(key, f"{kind} of {network}, {words}: best peer / ours", cells, read, 1.5)
 
 
+def beside_ddp(network: str) -> Goal:
+    """DistributedOptimizer is not slower than DistributedDataParallel over the same runtime."""
+    key = f"step-backward-{network.replace(' ', '-')}-ddp"
+    cells = Cells("step", kind=("backward",), type=(network,), np=STEP_NP.get(network, ()))
+    words = f"backward of {network}, one by one: under DDP / ours"
+    return Goal(key, words, cells, shares_of(OURS_UNDER_DDP), 1.0)
+
+
 def overhead(type_: str, np: int) -> Cells:
     return Cells("overhead", ("torch",), ("overhead",), (type_,), (np,))
 
@@ -140,8 +157,8 @@ def of_recovery() -> list[Goal]:
             "from the start of a replacement to its first commit",
         ),
     }
-    cost = ("step of 50 ms",), ("elastic, commit after each",), (4,)
-    words_of_cost = "a step of 50 ms with a commit, compared with a job that is not elastic"
+    cost = ("step of 50 ms",), ("elastic, commit after each 10th",), (2,)
+    words_of_cost = "a step of 50 ms, commit after each 10th, compared with a job that is not"
     return [
         *(
             Goal(
@@ -154,7 +171,7 @@ def of_recovery() -> list[Goal]:
         ),
         Goal(
             "elastic-cost",
-            f"elastic job, np 4: {words_of_cost}",
+            f"elastic job, np 2: {words_of_cost}",
             Cells("recovery", ("one host",), *cost),
             targets,
         ),
@@ -214,6 +231,7 @@ GOALS = (
         for kind in ("gradients", "backward")
         for way in WAYS
     ),
+    *(beside_ddp(network) for network in NETWORKS),
     Goal(
         "train",
         "training to the same loss, np 2: best peer / ours",

@@ -23,6 +23,8 @@ BOUND = "bound"  #: the peer that stands for the lower bound of the machine
 TARGET = "target"  #: the peer that stands for a fixed limit
 BEFORE = "before"  #: an older version of ours
 OURS_FLOAT32 = "ours, float32"  #: our float32 at the same bytes, in tables of other types
+#: DistributedDataParallel whose buckets are reduced by our backend of torch.distributed.
+OURS_UNDER_DDP = "ours, under DDP, views"
 MEMORY = "memory"  #: a kind whose values are bytes of memory instead of microseconds
 
 Row = dict[str, Any]

@@ -1,7 +1,7 @@
-"""Makes steps of 50 ms and prints the median as a row of JSON: in an elastic job, which commits
-after each step, or in any other job.
+"""Makes steps of 50 ms and prints their time as a row of JSON: in an elastic job, which commits
+after every EVERY steps, or in any other job. The time is the median over blocks of EVERY steps.
 
-    elastic_steps.py STEPS
+    elastic_steps.py STEPS EVERY
 
 Most of a step is sleep, as if a GPU were computing. The rest trains a small network.
 """
@@ -17,7 +17,8 @@ import horovod.torch as hvd
 from horovod.common.elastic import is_elastic
 
 STEP_S = 0.05
-WARM = 10
+WARM_BLOCKS = 1
+STEPS, EVERY = map(int, sys.argv[1:])
 
 hvd.init()
 torch.manual_seed(1)
@@ -34,28 +35,30 @@ def step():
     optimizer.step()
 
 
-def measure(make_step):
+def measure(end_block):
     times = []
-    for _ in range(WARM + int(sys.argv[1])):
+    for _ in range(WARM_BLOCKS + STEPS // EVERY):
         begin = time.perf_counter()
-        make_step()
-        times.append(time.perf_counter() - begin)
+        for _ in range(EVERY):
+            step()
+        end_block()
+        times.append((time.perf_counter() - begin) / EVERY)
     if hvd.rank() == 0:
-        print(json.dumps({"step_us": statistics.median(times[WARM:]) * 1e6}), flush=True)
+        median = statistics.median(times[WARM_BLOCKS:])
+        print(json.dumps({"step_us": median * 1e6}), flush=True)
 
 
 @hvd.elastic.run
 def train(state):
-    def committed_step():
-        step()
-        state.step += 1
+    def commit():
+        state.step += EVERY
         state.commit()
 
-    measure(committed_step)
+    measure(commit)
 
 
 if is_elastic():
     train(hvd.elastic.TorchState(model, optimizer, step=0))
 else:
-    measure(step)
+    measure(lambda: None)
 hvd.shutdown()
