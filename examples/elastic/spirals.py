@@ -1,4 +1,9 @@
-"""The data of the elastic examples of Keras and TensorFlow: points of three spirals."""
+"""The data of the elastic examples of Keras and TensorFlow: points of three spirals.
+
+    horovodrun -np 3 --min-np 2 -H localhost:3 python examples/elastic/keras_mlp.py
+
+It is imported from examples/elastic/spirals.py, and does nothing by itself.
+"""
 
 from __future__ import annotations
 
