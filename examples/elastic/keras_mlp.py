@@ -64,12 +64,15 @@ def main() -> None:
         tell()
         model.optimizer.learning_rate.assign(arguments.lr * math.sqrt(hvd.size()))
 
+    def pause(batch: int, logs: object = None) -> None:
+        time.sleep(arguments.pause)
+
     state.register_reset_callbacks([on_reset])
     tell()
     callbacks = [
         hvd.elastic.UpdateSamplerStateCallback(sampler, arguments.batch_size),  # 3
         hvd.elastic.CommitStateCallback(state, arguments.steps_per_commit),  # 4
-        keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: time.sleep(arguments.pause)),
+        keras.callbacks.LambdaCallback(on_train_batch_end=pause),
     ]
 
     @hvd.elastic.run  # 5
