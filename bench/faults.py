@@ -191,14 +191,7 @@ class Job:
         self.ranks = ranks
         self._folder = folder
         with (folder / "output").open("wb") as output:
-            self._process = subprocess.Popen(
-                list(launch.command),
-                env={**os.environ, **launch.env},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            self._process = jobs.started(launch, output, output)
 
     def await_notes(self, what: str, ranks: Sequence[int], limit_s: float) -> bool:
         """Returns whether all of them came before the limit, and before the end of the job."""
@@ -221,7 +214,7 @@ class Job:
         return [rank for rank in range(np) if rank not in (*self.ranks, *first)]
 
     def judge(self, np: int, failed_at: int | None, culprits: dict[int, list[int]]) -> Trial:
-        """`failed_at`: if the ranks have not noted it. `culprits`: whom each rank may name."""
+        """`failed_at`: if ranks have not noted it. `culprits`: those that each rank may name."""
         notes = [self._folder / f"{rank}.fault" for rank in self.ranks]
         times = [int(note.read_text()) for note in notes if note.exists()]
         at = failed_at or min(times, default=0)

@@ -24,7 +24,6 @@ import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import namespaces, ours, peers, results
+from harness import jobs, namespaces, ours, peers, results
 from harness.jobs import Launch, Missing, end, run
 from harness.places import PROGRAMS
 from harness.results import TARGET, Row, Work, limit
@@ -151,14 +150,7 @@ class Job:
     def __init__(self, launch: Launch, folder: Path) -> None:
         self.folder = folder
         with (folder / "output").open("wb") as output:
-            self.process = subprocess.Popen(
-                list(launch.command),
-                env={**os.environ, **launch.env},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            self.process = jobs.started(launch, output, output)
 
     def await_commits(self, count: int, size: int, generation: int, limit_s: float) -> Commits:
         """Waits until `size` processes have `count` commits each as ranks of a job of that size, in

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from harness import loopback
 
@@ -52,20 +52,27 @@ class Ended:
         return f"{how}: {self.complaint}" if self.complaint else how
 
 
+def started(
+    launch: Launch, output: IO[Any], errors: IO[Any], **options: Any
+) -> subprocess.Popen[bytes]:
+    """Starts a job in a session of its own. It writes to files, not pipes: a daemon of a launcher
+    may keep its output open. `options`: of Popen."""
+    return subprocess.Popen(
+        list(launch.command),
+        env={**os.environ, **launch.env},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
+        start_new_session=True,
+        **options,
+    )
+
+
 def run(launch: Launch, limit_s: float) -> Ended:
     loopback.network()  # created here, since a child process can only enter it
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         begin = time.monotonic()
-        # Files, not pipes: a daemon of a launcher may keep its output open.
-        process = subprocess.Popen(
-            list(launch.command),
-            env={**os.environ, **launch.env},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
-            preexec_fn=loopback.enter,
-        )
+        process = started(launch, output, errors, preexec_fn=loopback.enter)
         code = wait(process, limit_s)
         seconds = time.monotonic() - begin
         output.seek(0)
