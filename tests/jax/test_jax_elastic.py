@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from elastic_trainings import told_by_elastic_job
 from jax_ranks import EVERYWHERE, JOB_SECONDS, on_ranks
 from rank_jobs import launcher
 
@@ -165,18 +163,7 @@ hvd.shutdown()
 def test_training_goes_on_without_a_killed_rank_and_with_a_new_one(
     victim: int, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text(TRAINING)
-    result = tmp_path / "result.json"
-    words = [sys.executable, "train.py", str(victim), str(SAMPLES), str(result)]
-    ended = subprocess.run(
-        [str(launcher()), "-np", "3", "--min-np", "2", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=JOB_SECONDS,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    told = json.loads(result.read_text())
+    told = told_by_elastic_job(TRAINING, [victim, SAMPLES], tmp_path, JOB_SECONDS)
     assert told["size"] == 3
     for used, different, repeated in told["history"]:
         assert different == SAMPLES and used - SAMPLES == repeated <= 2

@@ -3,13 +3,10 @@ killed and join."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from elastic_trainings import told_by_elastic_job
 from rank_jobs import launcher
 from slim import slim
 
@@ -107,19 +104,8 @@ hvd.shutdown()
 @pytest.mark.skipif(launcher() is None, reason="not built")
 @pytest.mark.parametrize(("kind", "victim"), [("tape", 1), ("keras", 0)])
 def test_every_sample_counts_once_in_an_elastic_job(kind: str, victim: int, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAINING)
-    result = tmp_path / "result.json"
-    words = [sys.executable, "train.py", kind, str(victim), str(SAMPLES), str(result)]
-    ended = subprocess.run(
-        [str(launcher()), "-np", "3", "--min-np", "2", *words],
-        cwd=tmp_path,
-        env={**os.environ, **slim({"TF_CPP_MIN_LOG_LEVEL": "2"})},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    told = json.loads(result.read_text())
+    variables = slim({"TF_CPP_MIN_LOG_LEVEL": "2"})
+    told = told_by_elastic_job(TRAINING, [kind, victim, SAMPLES], tmp_path, SECONDS, variables)
     assert told["size"] == 3 and len(told["history"]) >= 2
     for used, different, repeated in told["history"]:
         assert different == SAMPLES and used - SAMPLES == repeated <= 2

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from elastic_trainings import told_by_elastic_job
 from rank_jobs import launcher
 from ranks import JOB_SECONDS, needs_job
 
@@ -74,27 +73,10 @@ hvd.shutdown()
 """
 
 
-def elastic_job(folder: Path, victim: int) -> Any:
-    """Runs the training on 3 ranks, of which one is killed; returns what rank 0 has written."""
-    (folder / "train.py").write_text(TRAINING)
-    result = folder / "result.json"
-    program, numbers = launcher(), ["-np", "3", "--min-np", "2"]
-    command = [sys.executable, "train.py", str(victim), str(SAMPLES), str(result)]
-    ended = subprocess.run(
-        [str(program), *numbers, *command],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=JOB_SECONDS,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return json.loads(result.read_text())
-
-
 @needs_job
 @pytest.mark.parametrize("victim", [0, 1])
 def test_every_sample_counts_once_in_an_elastic_job(victim: int, tmp_path: Path) -> None:
-    told = elastic_job(tmp_path, victim)
+    told = told_by_elastic_job(TRAINING, [victim, SAMPLES], tmp_path, JOB_SECONDS)
     sizes = [size for _, _, _, size in told["history"]]
     assert len(sizes) >= 2 and sizes[-1] == 3
     assert [generation for generation, _ in told["resets"]][:2] == [1, 2]
