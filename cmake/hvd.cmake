@@ -21,17 +21,29 @@ endif()
 # __FILE__ is the path from the root, the same in all clones: ccache shares objects between them.
 add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 
-# hvd_sources(a.cc b.cc): belongs to the core library. A unity build compiles 8 sources of a folder at a time.
+# hvd_unity_by_folder(target a.cc b.cc): a unity build compiles 8 of these sources at a time, all of one folder, so that
+# a new source does not meet those of other folders.
+function(hvd_unity_by_folder target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  set(folders "")
+  foreach(source IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH source)
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET folder FILENAME folder)
+    set(earlier ${folders})
+    list(FILTER earlier INCLUDE REGEX "^${folder}$")
+    list(LENGTH earlier number)
+    math(EXPR batch "${number} / 8")
+    list(APPEND folders ${folder})
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${folder}_${batch})
+  endforeach()
+endfunction()
+
+# hvd_sources(a.cc b.cc): belongs to the core library.
 function(hvd_sources)
   list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   target_sources(hvd_core PRIVATE ${ARGN})
-  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
-  set(number 0)
-  foreach(source IN LISTS ARGN)
-    math(EXPR batch "${number} / 8")
-    math(EXPR number "${number} + 1")
-    set_source_files_properties(${source} TARGET_DIRECTORY hvd_core PROPERTIES UNITY_GROUP ${folder}_${batch})
-  endforeach()
+  hvd_unity_by_folder(hvd_core ${ARGN})
 endfunction()
 
 # hvd_alone(target a.cc b.cc): sources that a unity build compiles alone, because they use the same name in an anonymous
