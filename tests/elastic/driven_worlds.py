@@ -54,7 +54,8 @@ class Driver:
 
 class DrivenWorld(World):
     """`alive`: processes by their id, from their start to their end; None until they are ranks.
-    `asked`: those that wait for a place. `dismissed`: those that get none."""
+    `asked`: those that wait for a place. `dismissed`: those that get none. `dark`: until when
+    nothing comes from a host, nor arrives there."""
 
     def __init__(self, seed: int, library: Path) -> None:
         super().__init__(seed)
@@ -65,6 +66,7 @@ class DrivenWorld(World):
         self.numbers = itertools.count()
         self.slots = [2, 2, 2]
         self.lost_hosts: set[int] = set()
+        self.dark: dict[str, int] = {}
         self.alive: dict[str, Worker | None] = {}
         self.ids: dict[Worker, str] = {}
         for number, worker in enumerate(self.workers):
@@ -167,7 +169,9 @@ class DrivenWorld(World):
             self.after(0, lambda: self.end(id))
 
     def on_say(self, *words: str) -> None:
-        """For the user."""
+        self.found["given up with their host"] += "nothing has come from its host" in " ".join(
+            words
+        )
 
     def on_close(self) -> None:
         self.over = "a rank has finished"
@@ -180,6 +184,8 @@ class DrivenWorld(World):
     def ask(self, id: str) -> None:
         if id not in self.alive or int(id[0]) in self.lost_hosts:
             return
+        if self.is_put_off(id, lambda: self.ask(id)):
+            return
         if id in self.dismissed:
             self.found["refused"] += 1
             self.end(id)
@@ -191,11 +197,18 @@ class DrivenWorld(World):
             self.event(f"asks {id}")
 
     def end(self, id: str, how: str = "ended") -> None:
-        if id not in self.alive:
+        if id not in self.alive or self.is_put_off(id, lambda: self.end(id, how)):
             return
         del self.alive[id]
         self.asked.discard(id)
         self.event(f"{how} {id}")
+
+    def is_put_off(self, id: str, call: Callable[[], None]) -> bool:
+        """Whether what a worker says, or what it is told, comes later: its host is dark."""
+        left = self.dark.get(id[0], 0) - self.now
+        if left > 0:
+            self.after(left, call)
+        return left > 0
 
     def lose_host(self, host: int) -> None:
         if host in self.lost_hosts:
@@ -297,8 +310,8 @@ class DrivenWorld(World):
             return []
         self.is_lost = True
         self.faults += 1
-        fate = self.random.choice(["kill", "kill", "stop", "cut", "host", "error"])
-        if fate == "host":
+        fate = self.random.choice(["kill", "kill", "stop", "cut", "host", "dark", "error"])
+        if fate in ("host", "dark"):
             host = self.ids[self.random.choice(self.workers)][0]
             chosen = [worker for worker in self.workers if self.ids[worker][0] == host]
         else:
@@ -314,6 +327,15 @@ class DrivenWorld(World):
 
     def meet_host(self, worker: Worker) -> None:
         self.after(self.pause(3_000), lambda: self.lose_host(int(self.ids[worker][0])))
+
+    def meet_dark(self, worker: Worker) -> None:
+        """The network of a host is down, or all of the host stands still. Of its ranks, others
+        watch one only."""
+        host = self.ids[worker][0]
+        if self.dark.get(host, 0) <= self.now:
+            self.dark[host] = self.now + HEARTBEAT + self.pause(100_000)
+            self.report_silence(worker)
+        self.after(self.dark[host] - self.now, lambda: self.come_back(worker))
 
     def meet_stop(self, worker: Worker) -> None:
         self.report_silence(worker)

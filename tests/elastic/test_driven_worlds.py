@@ -28,8 +28,9 @@ def test_every_sample_counts_once(monkeypatch: Patch) -> None:
     if len(chosen) >= 1000:
         assert found["finished"] > len(chosen) // 2
         for what in (
-            "kill", "stop", "cut", "host", "killed while it asks", "late joiners", "refused",
-            "changed hosts", "clock jumps", "slow commits", "generations",
+            "kill", "stop", "cut", "host", "dark", "given up with their host",
+            "killed while it asks", "late joiners", "refused", "changed hosts", "clock jumps",
+            "slow commits", "asks twice", "generations",
         ):  # fmt: skip
             assert found[what] > 0, what
 

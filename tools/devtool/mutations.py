@@ -181,6 +181,14 @@ MUTATIONS = (
         seeds=1000,
     ),
     Mutation(
+        guard="the other members of a silent host are given up",
+        file="launcher/elastic/elastic.cc",
+        find="    give_up_silent_hosts();\n",
+        replace="",
+        found_by=ELASTIC,
+        seeds=1000,
+    ),
+    Mutation(
         guard="what was given up asks in vain",
         file="launcher/elastic/elastic.cc",
         find="    state_.workers.erase(worker);\n    state_.dismissed.insert",
