@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 JOBS = "WorldProgram.EveryOperation*"
 SILENCE = "WorldSilence.*"
+CONNECTING = "Connecting.*"
 #: Not cases of test_sim, but jobs with the decisions of the launcher (tests/elastic).
 ELASTIC = "elastic"
 
@@ -124,6 +125,22 @@ MUTATIONS = (
         file="core/engine/engine.cc",
         find="  if (!connections_.parted(lost) && clock_.now() < closing_until_) return moved;\n",
         replace="  if (!connections_.parted(lost)) return moved;\n",
+    ),
+    Mutation(
+        guard="the first connection of a rank is kept",
+        file="core/bootstrap/peers.cc",
+        find="    if (awaited_.erase(arrival.hello.rank) == 1) {\n",
+        replace="    awaited_.erase(arrival.hello.rank);\n    {\n",
+        found_by=CONNECTING,
+        seeds=200,
+    ),
+    Mutation(
+        guard="one handshake with a rank at a time",
+        file="core/bootstrap/peers.cc",
+        find="    if (attempt.proving || attempt.connected.empty()) return;\n",
+        replace="    if (attempt.connected.empty()) return;\n",
+        found_by=CONNECTING,
+        seeds=200,
     ),
     Mutation(
         guard="no worker is started in the slot of one that has not ended",
