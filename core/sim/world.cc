@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/assert.h"
 #include "core/blocking/small_batches.h"
 #include "core/sim/sim_backend.h"
 
@@ -12,6 +13,7 @@ namespace {
 constexpr uint32_t kGeneration = 1;
 constexpr size_t kRingBytes = 4096;  // not used: control goes over links
 constexpr size_t kEagerBytes = 4 * KiB;
+constexpr std::chrono::minutes kLongestEnd{10};  // of virtual time; engines flush for less
 
 /// The simulator never sleeps.
 class NoWaiter final : public Waiter {
@@ -134,7 +136,9 @@ World::~World() {
     for (Wire* wire : rank.wires) wire->break_now();
   }
   for (Rank& rank : ranks_) {
+    const TimePoint limit = clock_.now() + kLongestEnd;
     while (!rank.engine->finished()) {
+      HVD_ASSERT(clock_.now() < limit);  // otherwise it never comes to its end
       turn(rank);
       clock_.advance(std::chrono::milliseconds(1));  // until it no longer flushes
     }
