@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "launcher/options/hints.h"
+#include "launcher/options/words.h"
 
 namespace hvd::launcher {
 namespace {
@@ -19,10 +20,6 @@ struct Word {
   std::string spelled;
   std::optional<std::string> joined{};
 };
-
-bool is_number(std::string_view text) {
-  return text.find_first_not_of("0123456789") == std::string_view::npos;
-}
 
 /// A value may follow a one-letter flag without a blank: -Hnode1:4, -p2222.
 bool takes_joined(const Flag* flag, std::string_view value) {

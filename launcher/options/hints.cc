@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/options/flags.h"
+#include "launcher/options/words.h"
 
 namespace hvd::launcher {
 namespace {
@@ -104,10 +105,6 @@ size_t distance(std::string_view a, std::string_view b) {
     }
   }
   return row.back();
-}
-
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 /// NAME=value

@@ -1,4 +1,4 @@
-// Splits text at blanks.
+// Splits text at blanks, and tells numbers from other words.
 #pragma once
 
 #include <string>
@@ -15,5 +15,7 @@ std::vector<std::string> split_words(std::string_view flag, std::string_view tex
 inline constexpr std::string_view kBlanks = " \t\r\v\f\n";
 /// Without the blanks at both ends.
 std::string_view trimmed(std::string_view text);
+/// One digit at least, and nothing else.
+bool is_number(std::string_view text);
 
 }  // namespace hvd::launcher

@@ -29,5 +29,12 @@ TEST(Words, WithAnOpenQuoteAreRefused) {
   EXPECT_THROW(split_words("--x", "a \"b'"), Error);
 }
 
+TEST(Words, AreNumbersIfTheyAreDigitsAlone) {
+  EXPECT_TRUE(is_number("0123456789"));
+  EXPECT_FALSE(is_number(""));
+  EXPECT_FALSE(is_number("-1"));
+  EXPECT_FALSE(is_number("1.5"));
+}
+
 }  // namespace
 }  // namespace hvd::launcher
