@@ -83,12 +83,16 @@ void LocalLink::start_workers(std::span<const AssignedWorker> workers, const Add
 
 void LocalLink::start_supervisor() {
   const CommitGrace grace = commit_grace(command_.environment, plan_.elastic);
+  // If the launcher is lost, workers beside it end at once, so that those of other hosts name them.
+  const bool may_linger = plan_.is_far || grace.keeps_state;
   supervisor_.emplace(SupervisorSetup{
       .defaults = defaults_,
       .keeper = keeper_,
       .key = key_,
       .workers_commit = grace.when_asked > Duration{},
-      .grace = std::chrono::duration_cast<std::chrono::milliseconds>(grace.when_lost)});
+      .grace = std::chrono::duration_cast<std::chrono::milliseconds>(may_linger ? grace.when_lost
+                                                                                : Duration{}),
+      .commits_when_lost = grace.keeps_state});
   watch(events_, supervisor_->fd(), kSupervisor);
   if (!paused_) watch(events_, pipe_events_.get(), kPipes);
 }

@@ -35,6 +35,7 @@ struct LocalPlan {
   int rank_zero_input = -1;  ///< descriptor of its standard input; -1: none
   Binding binding{};
   bool elastic = false;  ///< the number of workers may change
+  bool is_far = false;   ///< the launcher is on another host
 };
 
 /// Returns a warning about this machine for the user; empty if there is none.

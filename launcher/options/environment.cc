@@ -51,11 +51,12 @@ Environment job_environment(const Environment& launcher, const Options& options)
 CommitGrace commit_grace(const Environment& job, bool elastic) {
   const Knobs knobs = knobs_from(job);
   const bool keeps_state = !knobs.state_dir.empty();
-  if (!elastic && !keeps_state) return {};
   const auto given = job.find("HOROVOD_GRACE_SECONDS");
   const bool is_given = given != job.end() && !given->second.empty();
   const Duration grace = is_given ? Duration(knobs.grace) : Duration(kCommitGrace);
-  return {.when_asked = grace, .when_lost = keeps_state ? grace : Duration{}};
+  return {.when_asked = elastic || keeps_state ? grace : Duration{},
+          .when_lost = grace,
+          .keeps_state = keeps_state};
 }
 
 Environment host_variables(const Environment& job, const StoreAddress& address) {

@@ -17,10 +17,12 @@ namespace hvd::launcher {
 /// the config file. Its knobs are those of the job.
 Environment job_environment(const Environment& launcher, const Options& options);
 
-/// How workers leave a job that has a state folder, or that goes on without them.
+/// How workers leave a job that has a state folder, or that goes on without them, and how those of
+/// any job end if it loses its launcher.
 struct CommitGrace {
-  Duration when_asked{};  ///< from SIGTERM on, to reach a commit; 0: they end at once
-  Duration when_lost{};   ///< the same after the loss of the launcher or the agent
+  Duration when_asked{};     ///< from SIGTERM on, to reach a commit; 0: they end at once
+  Duration when_lost{};      ///< after the loss of the launcher
+  bool keeps_state = false;  ///< they write a commit then
 };
 /// `job`: the result of job_environment().
 CommitGrace commit_grace(const Environment& job, bool elastic);

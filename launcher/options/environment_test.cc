@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <tuple>
 #include <utility>
 
 namespace hvd::launcher {
@@ -66,19 +67,22 @@ TEST(JobEnvironment, TellsNcclToLeaveInfinibandAlone) {
               UnorderedElementsAre(Pair("NCCL_IB_DISABLE", "1")));
 }
 
-TEST(CommitGrace, IsForJobsWithAFolderOrWhichGoOn) {
+TEST(CommitGrace, IsForAllWhenTheLauncherIsLost) {
   using std::chrono::seconds;
   const auto of = [](const Environment& job, bool elastic) {
     const CommitGrace grace = commit_grace(job, elastic);
-    return std::pair(grace.when_asked, grace.when_lost);
+    return std::tuple<Duration, Duration, bool>(grace.when_asked, grace.when_lost,
+                                                grace.keeps_state);
   };
-  const std::pair<Duration, Duration> none{};
-  EXPECT_EQ(of({{"HOROVOD_GRACE_SECONDS", "3"}}, false), none);
-  EXPECT_EQ(of({}, true), std::pair(Duration(seconds(5)), Duration{}));
-  EXPECT_EQ(of({{"HOROVOD_STATE_DIR", "state"}}, false),
-            std::pair(Duration(seconds(5)), Duration(seconds(5))));
+  const auto is = [](seconds when_asked, seconds when_lost, bool keeps_state) {
+    return std::tuple<Duration, Duration, bool>(when_asked, when_lost, keeps_state);
+  };
+  EXPECT_EQ(of({}, false), is(seconds(0), seconds(5), false));
+  EXPECT_EQ(of({{"HOROVOD_GRACE_SECONDS", "3"}}, false), is(seconds(0), seconds(3), false));
+  EXPECT_EQ(of({}, true), is(seconds(5), seconds(5), false));
+  EXPECT_EQ(of({{"HOROVOD_STATE_DIR", "state"}}, false), is(seconds(5), seconds(5), true));
   EXPECT_EQ(of({{"HOROVOD_STATE_DIR", "state"}, {"HOROVOD_GRACE_SECONDS", "30"}}, true),
-            std::pair(Duration(seconds(30)), Duration(seconds(30))));
+            is(seconds(30), seconds(30), true));
 }
 
 TEST(HostVariables, OnOneHostKeepTheInterfacesThatTheUserHasSet) {

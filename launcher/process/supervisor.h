@@ -1,7 +1,7 @@
 // The process between the launcher, or its agent on another host, and the workers of a host. It
 // starts workers, gives them the job's key (keeper.h), reports their exits, and signals them and
-// the processes below it on request. It kills all of them when the process that started it ends. It
-// makes no decisions.
+// the processes below it on request. It kills all of them when the process that started it ends,
+// after a grace period. It makes no decisions.
 //
 // It leads its own session, so that no signal of the terminal or to the launcher's process group
 // reaches it. It is a subreaper, so that no descendant escapes it.
@@ -26,13 +26,18 @@ inline constexpr const char* kSupervisorName = "hvd-supervisor";
 
 struct SupervisorSetup {
   ProcessDefaults defaults;
-  std::string keeper;  ///< name of the socket that gives the key to the workers
-  JobKey key;
+  std::string keeper{};  ///< name of the socket that gives the key to the workers
+  JobKey key{};
   /// SIGTERM is for the processes that handle it, as SIGUSR1 is: workers leave at a commit. Their
   /// children, such as those of a data loader, are needed until then.
   bool workers_commit = false;
-  /// How long workers may take for this if the starter is lost. Their output is dropped meanwhile.
+  /// How long workers may take to end by themselves if the starter is lost. Their output is dropped
+  /// meanwhile.
   std::chrono::milliseconds grace{0};
+  /// Workers get SIGTERM at the begin of `grace`, to leave at a commit. Otherwise they have time to
+  /// raise the error of a lost rank. Those that still run after a second get SIGINT, which is an
+  /// exception in Python: nothing else tells them that the launcher is lost.
+  bool commits_when_lost = false;
 };
 
 /// The starter's interface to the supervisor. Owned and used by one thread.

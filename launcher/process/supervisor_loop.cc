@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -33,6 +34,8 @@ using Kind = SupervisorMessage::Kind;
 constexpr int kKillRoundMilliseconds = 2;
 /// While output is dropped: the interval, and the reads per worker.
 constexpr int kDropRoundMilliseconds = 5, kDropsAtOnce = 16;
+/// From the loss of the starter to SIGINT: ranks of a lost host are named within 0.2 s.
+constexpr std::chrono::milliseconds kBeforeInterrupt{1000};
 constexpr int kForEver = -1;
 constexpr int kNothing = -1;  // ignored by poll()
 /// Limit for killing what is left after the starter has ended. Processes that are left after it are
@@ -45,6 +48,7 @@ class SupervisorLoop {
   SupervisorLoop(const SupervisorSetup& setup, int socket) noexcept
       : defaults_(setup.defaults),
         workers_commit_(setup.workers_commit),
+        commits_when_lost_(setup.commits_when_lost),
         grace_(setup.grace),
         socket_(socket),
         keeper_(setup.keeper, setup.key),
@@ -209,15 +213,24 @@ class SupervisorLoop {
 
   /// The process that started this one has ended.
   [[noreturn]] void vanish() {
-    if (grace_.count() > 0) let_workers_commit();
+    if (grace_.count() > 0) let_workers_end(std::exchange(grace_, {}));
     descendants_.kill_all(kLastPatience, [](pid_t, int) {});
     _exit(1);
   }
 
-  /// A worker that writes to a pipe without a reader, or to a full one, would not reach its commit.
-  void let_workers_commit() {
-    descendants_.signal_handlers(SIGTERM);
-    const auto deadline = std::chrono::steady_clock::now() + std::exchange(grace_, {});
+  void let_workers_end(std::chrono::milliseconds grace) {
+    const TimePoint begin = std::chrono::steady_clock::now();
+    if (commits_when_lost_) {
+      descendants_.signal_handlers(SIGTERM);
+    } else {
+      await_workers_until(begin + std::min(kBeforeInterrupt, grace / 2));
+      descendants_.signal_groups(SIGINT);
+    }
+    await_workers_until(begin + grace);
+  }
+
+  /// A worker that writes to a pipe without a reader, or to a full one, would not reach its end.
+  void await_workers_until(TimePoint deadline) {
     const auto ended = [this](pid_t pid, int) { index_of_.erase(pid); };
     while (descendants_.reap(ended) && !index_of_.empty() &&
            std::chrono::steady_clock::now() < deadline) {
@@ -251,6 +264,7 @@ class SupervisorLoop {
 
   const ProcessDefaults& defaults_;
   const bool workers_commit_;
+  const bool commits_when_lost_;
   std::chrono::milliseconds grace_;
   int socket_;
   std::map<int32_t, std::unique_ptr<Worker>> workers_;  ///< by index; running

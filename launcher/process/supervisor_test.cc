@@ -149,31 +149,48 @@ TEST_F(SupervisorTest, IsLostWhenItIsKilled) {
 constexpr const char* kSaving =
     "trap 'echo saved; echo saved > $SAVED; exit' TERM; while :; do echo up; sleep 0.01; done";
 
-TEST(LostStarter, IsFollowedByTheCommitsOfItsWorkers) {
+/// The same for an interrupt.
+constexpr const char* kInterrupted =
+    "trap 'echo saved; echo interrupted > $SAVED; exit' INT; while :; do echo up; sleep 0.01; done";
+
+/// Returns what a worker saves that loses the starter of its supervisor.
+std::string saved_without_starter(const char* script, SupervisorSetup setup) {
   const std::string saved = ::testing::TempDir() + "supervisor_saved." + std::to_string(getpid());
   int pipe[2];
-  ASSERT_EQ(pipe2(pipe, O_CLOEXEC), 0);
+  EXPECT_EQ(pipe2(pipe, O_CLOEXEC), 0);
   FileDescriptor output(pipe[0]), written(pipe[1]);
   {
-    Supervisor supervisor(SupervisorSetup{.defaults = current_defaults(),
-                                          .keeper = make_keeper_name(),
-                                          .key = make_job_key(),
-                                          .workers_commit = true,
-                                          .grace = std::chrono::minutes(1)});
-    const std::vector<std::string> command{"/bin/sh", "-c", kSaving};
+    setup.keeper = make_keeper_name();
+    setup.key = make_job_key();
+    Supervisor supervisor(setup);
+    const std::vector<std::string> command{"/bin/sh", "-c", script};
     Program program{.path = "/bin/sh", .arguments = command, .environment = {"SAVED=" + saved}};
     program.in = program.out = program.err = written.get();
     supervisor.start(std::vector{WorkerProgram{.program = program}});
     char first;
-    ASSERT_EQ(read(output.get(), &first, 1), 1);
+    EXPECT_EQ(read(output.get(), &first, 1), 1);
     written.reset();
     output.reset();  // nobody reads its output any more
   }
   int status = 0;
   while (wait(&status) < 0 && errno == EINTR) {
   }
-  EXPECT_EQ(read_small_file(saved), "saved\n");
+  const std::string text = read_small_file(saved);
   unlink(saved.c_str());
+  return text;
+}
+
+TEST(LostStarter, IsFollowedByTheCommitsOfItsWorkers) {
+  const SupervisorSetup setup{.defaults = current_defaults(),
+                              .workers_commit = true,
+                              .grace = std::chrono::minutes(1),
+                              .commits_when_lost = true};
+  EXPECT_EQ(saved_without_starter(kSaving, setup), "saved\n");
+}
+
+TEST(LostStarter, InterruptsWorkersThatGoOn) {
+  const SupervisorSetup setup{.defaults = current_defaults(), .grace = std::chrono::minutes(1)};
+  EXPECT_EQ(saved_without_starter(kInterrupted, setup), "interrupted\n");
 }
 
 }  // namespace

@@ -161,7 +161,8 @@ void Agent::wait() {
   if (watched[0].revents != 0) take_input();
 }
 
-/// The input ends if the launcher or the ssh ends. The supervisor then ends all processes here.
+/// The input ends if the launcher or the ssh ends. The supervisor then ends all processes here,
+/// after the time that they have to say what they saw.
 void Agent::take_input() {
   std::array<std::byte, 64 * KiB> bytes;
   const ssize_t size = read(STDIN_FILENO, bytes.data(), bytes.size());
@@ -310,6 +311,7 @@ void Agent::start(AgentStart start) {
     plan.store.interface = way_.interface;
     plan.store.one_host = false;
     plan.elastic = setup_.elastic;
+    plan.is_far = true;
     if (std::ranges::any_of(start.workers, &AssignedWorker::reads_input))
       plan.rank_zero_input = input_.emplace().read_end();
     plan.binding = std::move(binding_);

@@ -2,7 +2,7 @@
 // there, starts and signals the workers of its host below a supervisor, and forwards their output
 // and exits. On request it starts agents on further hosts and relays between them and the launcher.
 // It makes no decisions. When its standard input ends, or the launcher's host is lost, its workers
-// and the agents below it end.
+// and the agents below it end. Workers have `--grace-seconds` to raise the error of a lost rank.
 #pragma once
 
 namespace hvd::launcher {

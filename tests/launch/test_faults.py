@@ -12,14 +12,14 @@ from pathlib import Path
 
 import faults
 import pytest
-from cluster import Cluster, hosts
+from cluster import Cluster, address, hosts, shell
 from elastic_training import entries
 from elastic_training import training as elastic_training
 from faults import Cell
 from harness import ours
 from harness.jobs import Launch
 from launcher import Jobs, ended, horovodrun, wait_until
-from test_silent_ranks import GRACE, errors, training
+from test_silent_ranks import GRACE, LARGE, SMALL, errors, training
 
 pytest.importorskip("horovod._core")
 
@@ -154,3 +154,53 @@ def test_ranks_that_wait_in_init_are_told_of_a_lost_host(cluster: Cluster, tmp_p
     (text,) = errors(ended(process).out).values()
     assert text.startswith(f"{NOT_INITIALISED}host 10.77.1.2 was lost with rank 1: "), text
     assert text.endswith(". The job has ended"), text
+
+
+# ---- the launcher's host -----------------------------------------------------------------------
+
+
+def step_of(folder: Path, rank: int) -> None:
+    steps = folder / f"{rank}.steps"
+    wait_until(lambda: steps.exists() and steps.stat().st_size > 0, f"a step of rank {rank}")
+
+
+@pytest.mark.parametrize("count", [SMALL, LARGE])
+@pytest.mark.parametrize("lost", ["host", "launcher"])
+def test_ranks_of_other_hosts_name_those_of_the_launchers_host(
+    cluster: Cluster, tmp_path: Path, lost: str, count: int
+) -> None:
+    """Their agents do not end them before they have raised the error. Nothing is left then."""
+    command = training(tmp_path, "pass", count)
+    process = cluster.start("-np", "4", "-H", hosts(2, 2), *command, cwd=tmp_path)
+    step_of(tmp_path, 3)
+    if lost == "host":
+        cluster.kill_all(1)
+    else:
+        process.kill()
+    raised = [tmp_path / f"{rank}.error" for rank in (2, 3)]
+    wait_until(lambda: all(error.exists() for error in raised), "the errors")
+    for error in raised:
+        text = error.read_text()
+        assert text.startswith('allreduce "x'), text
+        assert "rank 0 is lost: " in text or "rank 1 is lost: " in text, text
+
+
+WITH_ERRORS_IN_FILES = 'exec "$@" 2>$HOROVOD_RANK.errors\n'
+
+
+@pytest.mark.parametrize("elastic", [(), ("--min-np", "1")], ids=["usual", "elastic"])
+def test_ranks_are_interrupted_if_they_have_lost_only_the_launcher(
+    cluster: Cluster, tmp_path: Path, elastic: tuple[str, ...]
+) -> None:
+    """No rank of its host tells them."""
+    command = [shell(tmp_path, WITH_ERRORS_IN_FILES), *training(tmp_path, "pass")]
+    flags = ("-np", "2", *elastic, "-H", f"{address(2)}:2")
+    process = cluster.start(*flags, *command, cwd=tmp_path)
+    step_of(tmp_path, 1)
+    process.kill()
+    wait_until(lambda: not cluster.processes(2), "the end of the ranks")
+    for rank in range(2):
+        text = (tmp_path / f"{rank}.errors").read_text()
+        assert "KeyboardInterrupt" in text or "HorovodInternalError" in text, text
+    texts = [(tmp_path / f"{rank}.errors").read_text() for rank in range(2)]
+    assert any("KeyboardInterrupt" in text for text in texts), texts
