@@ -51,10 +51,16 @@ DEATH_S, HEARTBEAT_S, DEFAULT_HEARTBEAT_S, STEP_S = 0.2, 1.0, 5.0, 1.0
 SILENT = ("--heartbeat-seconds", f"{HEARTBEAT_S:g}")
 
 
+#: Faults that the caller does, and what ranks do meanwhile: to cut the link between two hosts, and
+#: to end all processes of the launcher's host at once.
+OF_HOSTS = {"cut": "none", "kill_host": "wait"}
+
+
 @dataclass(frozen=True)
 class Cell:
-    """`does`, `moment`: see programs/fault_rank.py. `ranks`: that fail; none: one other than 0,
-    which changes. `delay`: least and most seconds from the begin of the moment to the fault."""
+    """`does`, `moment`: see programs/fault_rank.py, or OF_HOSTS. `ranks`: that fail; none: one
+    other than 0, which changes. `delay`: least and most seconds from the begin of the moment to
+    the fault."""
 
     fault: str
     when: str
@@ -71,6 +77,10 @@ class Cell:
         return f"{self.fault}, {self.when}"
 
     def failing(self, index: int, np: int) -> tuple[int, ...]:
+        if self.does == "kill_host":
+            return tuple(range(np // 2))
+        if self.does == "cut":
+            return ()
         return self.ranks or (1 + index % (np - 1),)
 
 
@@ -145,11 +155,20 @@ def stops() -> list[Cell]:
 def partitions() -> list[Cell]:
     fault, when = f"network partition, heartbeat of {HEARTBEAT_S:g} s", MOMENTS[TRANSFER]
     flags = (*SILENT, "--grace-seconds", "20")  # so that the launcher does not end before them
-    cell = Cell(fault, when, "none", TRANSFER, flags=flags, goal_s=HEARTBEAT_S)
+    cell = Cell(fault, when, "cut", TRANSFER, flags=flags, goal_s=HEARTBEAT_S)
     return [replace(cell, hosts=2, together=5)]
 
 
-CELLS = (*kills(), *exits(), *stops(), *partitions())
+def lost_launchers() -> list[Cell]:
+    """Their agents give ranks of other hosts the time to raise the error."""
+    fault = "kill -9 of all on the launcher's host"
+    return [
+        Cell(fault, MOMENTS[moment], "kill_host", moment, hosts=2, together=together)
+        for moment, together in ((NEGOTIATION, 5), (PACKING, 2), (TRANSFER, 2))
+    ]
+
+
+CELLS = (*kills(), *exits(), *stops(), *partitions(), *lost_launchers())
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -258,10 +277,11 @@ def launch_of(build: Path, cell: Cell, np: int, arguments: list[str]) -> Launch:
 
 @contextlib.contextmanager
 def started(build: Path, cell: Cell, np: int, index: int, delay_s: float) -> Iterator[Job]:
-    ranks = cell.failing(index, np) if cell.does != "none" else ()
+    ranks = cell.failing(index, np)
+    does = OF_HOSTS.get(cell.does, cell.does)
     with tempfile.TemporaryDirectory() as name:
         failing = ",".join(map(str, ranks)) or "-"
-        words = [name, cell.does, cell.moment, failing, f"{delay_s:.4f}"]
+        words = [name, does, cell.moment, failing, f"{delay_s:.4f}"]
         job = Job(launch_of(build, cell, np, words), Path(name), cell, ranks)
         try:
             yield job
@@ -278,7 +298,7 @@ def run_trial(build: Path, cell: Cell, np: int, index: int, delay_s: float) -> T
 
 
 def run_on_hosts(build: Path, cell: Cell, np: int, delays: Sequence[float]) -> list[Trial]:
-    """Several jobs at once, on two hosts, between which the link is cut."""
+    """Several jobs at once, on two hosts. The launcher is on the first one."""
     with contextlib.ExitStack() as stack:
         running = [
             stack.enter_context(started(build, cell, np, index, delay))
@@ -290,7 +310,10 @@ def run_on_hosts(build: Path, cell: Cell, np: int, delays: Sequence[float]) -> l
         here, there = list(range(np // 2)), list(range(np // 2, np))
         stack.callback(end_all_on_hosts)
         failed_at = time.monotonic_ns()
-        namespaces.cut(1)
+        if cell.does == "cut":
+            namespaces.cut(1)
+        else:
+            namespaces.kill_all(0)
         culprits = {rank: there if rank in here else here for rank in range(np)}
         for job in running:
             job.await_notes("error", job.others(np), ERROR_LIMIT_S)

@@ -2,9 +2,10 @@
 
     fault_rank.py FOLDER FAULT MOMENT RANKS SECONDS
 
-Each of RANKS (such as 1,2) does FAULT in MOMENT, SECONDS after that has begun. The fault "none" is
-done by the caller. In FOLDER, rank R writes its process to R.pid, the time of its fault to R.fault,
-and the time and text of its error to R.error. Times are nanoseconds of the monotonic clock.
+Each of RANKS (such as 1,2) does FAULT in MOMENT, SECONDS after that has begun. The faults "none"
+and "wait" are done by the caller; with "wait", RANKS wait for it. In FOLDER, rank R writes its
+process to R.pid, the time of its fault to R.fault, and the time and text of its error to R.error.
+Times are nanoseconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ TENSORS = 2000  #: of a fused set
 #: After which all ranks have agreed on an operation that all have submitted.
 AGREED_S = 0.03
 POLL_S = 0.002
+HOUR_S = 3600.0
 SPARE_BYTES = 8 << 20  #: what a rank may still allocate before it runs out of memory
 EXIT_CODE = 7
 
@@ -63,6 +65,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "exit": lambda: sys.exit(EXIT_CODE),
     "memory": run_out_of_memory,
     "none": lambda: None,
+    "wait": lambda: time.sleep(HOUR_S),
 }
 
 
