@@ -4,14 +4,15 @@
                             [--lengths 8 64K 4M] [--rounds 9] [--json FILE]
 
 The same functions of torch.distributed on two groups of the same processes, blocking and with
-async_op. The size is the larger buffer of a rank. all_reduce sums; rank 0 is the root. Results are
-checked.
+async_op. The size is the larger buffer of a rank. all_reduce and reduce sum; rank 0 is the root. A
+barrier has neither type nor size. Results are checked.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ from harness.together import Bench, Ranks, Task
 
 TYPES = ("float32", "bfloat16", "int64")
 LENGTHS = (8, 64 << 10, 4 << 20)
+NO_TYPE = "alone"  #: of a barrier
+#: By which a rank is late to the barrier that is checked.
+LATE_S = 0.02
 
 #: Takes `async_op`.
 Call = Callable[..., Any]
@@ -32,13 +36,19 @@ class Case(NamedTuple):
     call: Call
     given: Any
     made: Any  #: may be `given`
-    #: From what all ranks give, by rank: what a rank gets.
+    #: From what all ranks give, by rank: what a rank gets. None: anything.
     expected: Callable[[list[Any], int], Any]
 
 
 def all_reduce(dist: Any, group: Any, whole: Any) -> Case:
     call = functools.partial(dist.all_reduce, whole, group=group)
     return Case(call, whole, whole, lambda given, rank: total(given))
+
+
+def reduce(dist: Any, group: Any, whole: Any) -> Case:
+    """Other ranks than the root may keep what they gave, or not."""
+    call = functools.partial(dist.reduce, whole, 0, group=group)
+    return Case(call, whole, whole, lambda given, rank: None if rank else total(given))
 
 
 def broadcast(dist: Any, group: Any, whole: Any) -> Case:
@@ -51,6 +61,23 @@ def all_gather(dist: Any, group: Any, whole: Any) -> Case:
     gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
     call = functools.partial(gather, whole, part, group=group)
     return Case(call, part, whole, lambda given, rank: joined(given))
+
+
+def gather(dist: Any, group: Any, whole: Any) -> Case:
+    parts = list(whole.chunk(dist.get_world_size()))
+    part = parts[0].clone()
+    to = parts if dist.get_rank() == 0 else None
+    call = functools.partial(dist.gather, part, to, 0, group=group)
+    return Case(call, part, whole, lambda given, rank: None if rank else joined(given))
+
+
+def scatter(dist: Any, group: Any, whole: Any) -> Case:
+    parts = list(whole.chunk(dist.get_world_size()))
+    part = parts[0].clone()
+    call = functools.partial(
+        dist.scatter, part, parts if dist.get_rank() == 0 else None, 0, group=group
+    )
+    return Case(call, whole, part, lambda given, rank: given[0].chunk(len(given))[rank])
 
 
 def reduce_scatter(dist: Any, group: Any, whole: Any) -> Case:
@@ -96,8 +123,19 @@ def joined(parts: list[Any]) -> Any:
 
 KINDS = {
     made.__name__: made
-    for made in (all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, send_recv)
+    for made in (
+        all_reduce,
+        reduce,
+        broadcast,
+        all_gather,
+        gather,
+        scatter,
+        reduce_scatter,
+        all_to_all,
+        send_recv,
+    )
 }
+BARRIER = "barrier"
 
 
 def is_correct(case: Case, work: Callable[[], object], ranks: Ranks) -> bool:
@@ -109,24 +147,59 @@ def is_correct(case: Case, work: Callable[[], object], ranks: Ranks) -> bool:
     case.made.fill_(-1)
     case.given.copy_(given[ranks.rank])
     work()
-    is_right = torch.equal(case.made, case.expected(given, ranks.rank))
-    case.given.zero_()
+    expected = case.expected(given, ranks.rank)
+    is_right = expected is None or torch.equal(case.made, expected)
+    for buffer in (case.given, case.made):
+        buffer.zero_()
     return is_right
+
+
+def waits_for_all(wait: Callable[[], object], ranks: Ranks) -> bool:
+    """Collective: whether no rank leaves a barrier before the last one has come to it."""
+    if ranks.rank == ranks.size - 1:
+        time.sleep(LATE_S)
+    came = time.monotonic()
+    wait()
+    left = time.monotonic()
+    return left >= ranks.greatest([came])[0]
+
+
+def barrier(ranks: Ranks, work: Work) -> Task:
+    import torch.distributed as dist
+
+    contestants: dict[str, Callable[[], object]] = {}
+    for label, group in groups(ranks).items():
+        call = functools.partial(dist.barrier, group=group)
+        for name, how in ways(label).items():
+            contestants[name] = how(call)
+    return Task(work, 0, contestants, lambda name: waits_for_all(contestants[name], ranks))
+
+
+def groups(ranks: Ranks) -> dict[str, Any]:
+    import torch.distributed as dist
+
+    return {"ours": ranks.group_of_ours(), "Gloo": dist.group.WORLD}
+
+
+def ways(label: str) -> dict[str, Callable[[Call], Callable[[], object]]]:
+    return {label: blocking, f"{label}, asynchronous": waited_for}
 
 
 def tasks(ranks: Ranks, work: Work, lengths: Sequence[int]) -> list[Task]:
     import torch
     import torch.distributed as dist
 
+    if work.kind == BARRIER:
+        return [barrier(ranks, work)]
     made = []
     dtype = getattr(torch, work.type)
     for length in lengths:
         elements = max(1, length // dtype.itemsize // ranks.size) * ranks.size
         cases: dict[str, Case] = {}
         contestants: dict[str, Callable[[], object]] = {}
-        for label, group in (("ours", ranks.group_of_ours()), ("Gloo", dist.group.WORLD)):
+        for label, group in groups(ranks).items():
             case = KINDS[work.kind](dist, group, torch.zeros(elements, dtype=dtype))
-            for name, how in ((label, blocking), (f"{label}, asynchronous", waited_for)):
+            for name, how in ways(label).items():
                 cases[name], contestants[name] = case, how(case.call)
         made.append(Task(work, length, contestants, checker(cases, contestants, ranks)))
     return made
@@ -147,7 +220,9 @@ def waited_for(call: Call) -> Callable[[], object]:
 
 
 def works(np: int, kinds: Sequence[str], types: Sequence[str]) -> list[Work]:
-    return [Work("torch", kind, type, np) for kind in kinds for type in types]
+    with_types = [Work("torch", kind, type, np) for kind in kinds for type in types]
+    made = [each for each in with_types if each.kind != BARRIER]
+    return [*made, *[Work("torch", BARRIER, NO_TYPE, np)] * (BARRIER in kinds)]
 
 
 def work(arguments: Any) -> None:
@@ -160,7 +235,8 @@ def work(arguments: Any) -> None:
 
 def main() -> int:
     parser = options.parser(__doc__, [2, 4], None, ["gloo"])
-    parser.add_argument("--kinds", **options.listed(options.one_of(KINDS)), default=list(KINDS))
+    kinds = [*KINDS, BARRIER]
+    parser.add_argument("--kinds", **options.listed(options.one_of(kinds)), default=list(kinds))
     parser.add_argument("--types", **options.listed(options.one_of(TYPES)), default=list(TYPES))
     parser.add_argument("--lengths", **options.listed(options.size), default=list(LENGTHS))
     arguments = together.parse_worker(parser)

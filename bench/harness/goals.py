@@ -104,7 +104,7 @@ LINE_RATE = Cells("net", HOSTS, ("allreduce",), FLOAT32, bytes=WIRE_BYTES)
 EIGHT_BYTES = Cells("net", HOSTS, ("allreduce",), FLOAT32, bytes=(8,))
 
 #: Numbers of ranks that must be measured for a step. BERT-large: any that fit into memory.
-STEP_NP = {"ResNet-50": (2, 4), "1000 x 1 KiB": (2, 4)}
+STEP_NP = {"ResNet-50": (2, 4), "21 layers": (2, 4), "1000 x 1 KiB": (2, 4)}
 WAYS: dict[str, tuple[str, Read]] = {
     "best": ("our best way", best_ratios),
     "each": ("one by one", ratios),

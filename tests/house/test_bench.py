@@ -326,6 +326,7 @@ def test_a_cpu_is_told_by_name_and_generation() -> None:
     [
         ("ResNet-50", 161, 25_557_032),
         ("BERT-large", 391, 335_141_888),
+        ("21 layers", 42, 5_253_633),
         ("1000 x 1 KiB", 1000, 256_000),
     ],
 )
