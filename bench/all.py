@@ -53,6 +53,7 @@ STEPS = (
     step(175, "step", "--np", "4", "--seconds", "0.2", "--networks", *FITTING),
     step(240, "train"),
     step(600, "distributed", "--np", "2", "--seconds", "0.05"),
+    step(500, "trainers"),
     step(60, "overhead"),
     step(300, "half", "--np", "4"),
     step(600, "half", "--np", "8"),

@@ -37,6 +37,12 @@ SECTIONS = {
         "The same functions by the backend `hvd` and by Gloo, blocking and with `async_op`. The "
         "size is the larger buffer of a rank.",
     ),
+    "trainers": Section(
+        TRAINING,
+        "Trainers of PyTorch",
+        "A step of 21 layers by Lightning, Accelerate and Transformers over the backend `hvd` and "
+        'over Gloo, and by Lightning\'s `strategy="horovod"`. A round is a job.',
+    ),
     "overhead": Section(
         TRAINING,
         "Overhead",

@@ -28,6 +28,7 @@ usage: ./dev COMMAND
   bench step              gradients of whole networks from torch, compared with DDP
   bench distributed       collectives of torch.distributed, compared with Gloo
   bench train             training to the same loss, compared with DDP
+  bench trainers          steps by Lightning, Accelerate and Transformers, compared with Gloo
   bench overhead          cost of the optimizer with one process, and of the smallest allreduce
   bench start             start-up time and memory of horovodrun, mpirun and torchrun
   bench encrypt           cost of encrypted connections: allreduce over TCP with and without
