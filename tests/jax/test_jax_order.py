@@ -40,8 +40,7 @@ def test_independent_operations_of_a_program_keep_their_order() -> None:
         return jnp.stack([one[-1] for one in results])
 
     for run in range(RUNS):
-        found = program(float(run))
-    same(found, hvd.size() * (np.arange(OPERATIONS) + RUNS - 1.0))
+        same(program(float(run)), hvd.size() * (np.arange(OPERATIONS) + float(run)), run)
 
 
 @on_ranks(2)
