@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,8 @@ def forget_errors() -> None:
 
 
 TYPES = ["uint8", "int8", "int16", "int32", "float16", "float32", "bfloat16"]
+#: Those that can be moved, but not reduced.
+MOVED = [*TYPES, "bool", "uint16", "uint32", "float8_e4m3fn"]
 
 
 @on_ranks(*EVERYWHERE)
@@ -91,6 +95,17 @@ def test_compression_is_undone() -> None:
 
 
 @on_ranks(*EVERYWHERE)
+def test_groups_are_lists_of_results() -> None:
+    shapes = [(2, 3), (4,), (1, 1, 2)]
+    own = [mine(shape) for shape in shapes] + [mine((3,), np.int32)]
+    sums = [sum(every(shape)) for shape in shapes] + [sum(every((3,), np.int32))]
+    in_every_mode(lambda x: hvd.grouped_allreduce(x, op=hvd.Sum, name="group"), [own], sums)
+    in_every_mode(hvd.grouped_allreduce, [own[:1]], [np.mean(every((2, 3)), 0)])
+    gathered = [np.concatenate(every(shape)) for shape in shapes]
+    in_every_mode(hvd.grouped_allgather, [own[:3]], gathered)
+
+
+@on_ranks(*EVERYWHERE)
 def test_allgather_concatenates_in_the_order_of_ranks() -> None:
     in_every_mode(
         hvd.allgather,
@@ -99,8 +114,6 @@ def test_allgather_concatenates_in_the_order_of_ranks() -> None:
     )
     rows = [np.full((rank + 1, 2), rank) for rank in range(hvd.size())]
     same(hvd.allgather(jnp.asarray(rows[hvd.rank()])), np.concatenate(rows))
-    (one,) = hvd.grouped_allgather([mine((1, 2))])
-    same(one, np.concatenate(every((1, 2))))
 
 
 @on_ranks(2, 3)
@@ -114,10 +127,26 @@ def test_rows_that_differ_in_a_compiled_allgather_are_an_error() -> None:
 @on_ranks(*EVERYWHERE)
 def test_broadcast_takes_types_that_cannot_be_reduced() -> None:
     root = hvd.size() - 1
-    types = [*TYPES, "bool", "uint16", "uint32", "float8_e4m3fn"]
-    tree = {dtype: mine((3,), dtype) for dtype in types}
-    wanted = {dtype: value(root, (3,), dtype) for dtype in types}
+    tree = {dtype: mine((3,), dtype) for dtype in MOVED}
+    wanted = {dtype: value(root, (3,), dtype) for dtype in MOVED}
     in_every_mode(lambda x: hvd.broadcast(x, root), [tree], wanted)
+
+
+@on_ranks(*EVERYWHERE)
+def test_rows_of_every_type_are_moved() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    tree = {dtype: mine((2 * size,), dtype) for dtype in MOVED}
+    gathered = {dtype: np.concatenate(every((2 * size,), dtype)) for dtype in MOVED}
+    parts = {
+        dtype: np.concatenate([one[2 * rank : 2 * rank + 2] for one in every((2 * size,), dtype)])
+        for dtype in MOVED
+    }
+    in_every_mode(hvd.allgather, [tree], gathered)
+    in_every_mode(hvd.alltoall, [tree], parts)
+    for found in (hvd.allgather(tree), jax.jit(hvd.alltoall)(tree)):
+        assert {name: one.dtype for name, one in found.items()} == {
+            name: one.dtype for name, one in tree.items()
+        }
 
 
 @on_ranks(*EVERYWHERE)
@@ -141,6 +170,10 @@ def test_reducescatter_gives_more_rows_to_the_first_ranks() -> None:
         in_every_mode(
             lambda x: hvd.reducescatter(x, op=hvd.Sum), [mine((rows, 2))], parts[hvd.rank()]
         )
+    tree = {dtype: mine((5,), dtype) for dtype in TYPES}
+    sums = {dtype: sum(one.astype(np.float64) for one in every((5,), dtype)) for dtype in TYPES}
+    own = {dtype: np.array_split(one, hvd.size())[hvd.rank()] for dtype, one in sums.items()}
+    in_every_mode(lambda x: hvd.reducescatter(x, op=hvd.Sum), [tree], own)
     mean = np.array_split(np.mean(every((6,)), 0), hvd.size())[hvd.rank()]
     in_every_mode(lambda x: hvd.grouped_reducescatter([x])[0], [mine((6,))], mean)
 
@@ -153,6 +186,29 @@ def test_numbers_and_empty_trees_are_trees() -> None:
     assert hvd.grouped_allreduce([]) == []
 
 
+@on_ranks(2, 3)
+def test_a_barrier_waits_for_the_last_rank() -> None:
+    """In a program, the operations after it do. This one is of a set of one rank."""
+    sets = [hvd.add_process_set([rank]) for rank in range(hvd.size())]
+    own = sets[hvd.rank()]
+
+    def step(x: Any) -> Any:
+        hvd.barrier()
+        return hvd.allreduce(x, op=hvd.Sum, process_set=own)
+
+    for run in MODES.values():
+        program = run(step)
+        for late in range(hvd.size()):
+            if hvd.rank() == late:
+                time.sleep(0.05)
+            begin = time.monotonic()
+            same(program(mine((3,))), value(hvd.rank(), (3,)))
+            times = hvd.allgather_object((begin, time.monotonic()))
+            assert min(end for _, end in times) >= max(begin for begin, _ in times), times
+    for one in sets:
+        hvd.remove_process_set(one)
+
+
 @on_ranks(3)
 def test_process_sets_reduce_among_their_ranks() -> None:
     pair = hvd.add_process_set([0, 1])
@@ -161,6 +217,26 @@ def test_process_sets_reduce_among_their_ranks() -> None:
             lambda x: hvd.allreduce(x, op=hvd.Sum, process_set=pair),
             [mine((3,))],
             sum(value(rank, (3,)) for rank in range(2)),
+        )
+        both = [value(rank, (2, 2)) for rank in range(2)]
+        own = slice(hvd.rank(), hvd.rank() + 1)
+        others = [
+            both[1],
+            np.concatenate(both),
+            np.concatenate([one[own] for one in both]),
+            sum(both)[own],
+            both[1],
+        ]
+        in_every_mode(
+            lambda x: [
+                hvd.broadcast(x, 1, process_set=pair),
+                hvd.allgather(x, process_set=pair),
+                hvd.alltoall(x, process_set=pair),
+                hvd.reducescatter(x, op=hvd.Sum, process_set=pair),
+                hvd.grouped_allreduce([x], op=hvd.Max, process_set=pair)[0],
+            ],
+            [mine((2, 2))],
+            others,
         )
         hvd.barrier(pair)
     else:
