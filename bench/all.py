@@ -54,6 +54,7 @@ STEPS = (
     step(240, "train"),
     step(600, "distributed", "--np", "2", "--seconds", "0.05"),
     step(500, "trainers"),
+    step(130, "with_jax", "--np", "2"),
     step(60, "overhead"),
     step(300, "half", "--np", "4"),
     step(600, "half", "--np", "8"),

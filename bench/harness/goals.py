@@ -99,6 +99,7 @@ ALLREDUCE_TCP_NP_2 = replace(ALLREDUCE_TCP, np=(2,))
 ALLREDUCE_HALF_TCP = replace(ALLREDUCE_HALF, transport=("tcp",), np=(2, 4))
 COLLECTIVES = Cells("collectives", ("shm",), KINDS, FLOAT32, (2, 4), KINDS_BYTES)
 COLLECTIVES_TCP = replace(COLLECTIVES, transport=("tcp",))
+JAX_BYTES = (16, KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 WIRE_BYTES = (4 * MIB, 16 * MIB, 64 * MIB)
 LINE_RATE = Cells("net", HOSTS, ("allreduce",), FLOAT32, bytes=WIRE_BYTES)
 EIGHT_BYTES = Cells("net", HOSTS, ("allreduce",), FLOAT32, bytes=(8,))
@@ -236,6 +237,13 @@ GOALS = (
         "train",
         "training to the same loss, np 2: best peer / ours",
         Cells("train", kind=("train",), np=(2,)),
+        ratios,
+        1.0,
+    ),
+    Goal(
+        "jax",
+        "allreduce of 16 B to 64 MiB under jax.jit, np 2: best peer / ours, worst",
+        Cells("with_jax", np=(2,), bytes=JAX_BYTES),
         ratios,
         1.0,
     ),

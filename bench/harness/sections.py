@@ -43,6 +43,12 @@ SECTIONS = {
         "A step of 21 layers by Lightning, Accelerate and Transformers over the backend `hvd` and "
         'over Gloo, and by Lightning\'s `strategy="horovod"`. A round is a job.',
     ),
+    "with_jax": Section(
+        TRAINING,
+        "Allreduce in compiled programs of JAX",
+        "A call of a program compiled by `jax.jit` that sums an array over all ranks, up to its "
+        "result, compared with mpi4jax on Open MPI and with JAX's own processes on Gloo.",
+    ),
     "overhead": Section(
         TRAINING,
         "Overhead",
