@@ -6,6 +6,7 @@ With the backend `horovod`, Lightning reduces by its strategy of this name.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -49,7 +50,7 @@ class Model(torch.nn.Module):
         torch.manual_seed(3)
         widths = [WIDTH] * LAYERS + [1]
         self.layers = torch.nn.Sequential(
-            *(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+            *(torch.nn.Linear(a, b) for a, b in itertools.pairwise(widths))
         )
         self.began: list[float] = []
 
@@ -136,7 +137,7 @@ def main(trainer: str, backend: str, steps: str) -> None:
     model, count = Model(), int(steps)
     TRAINERS[trainer](backend, model, Points(count * BATCH * SIZE), count)
     began = model.began[WARM:]
-    times = [b - a for a, b in zip(began, began[1:], strict=False)]
+    times = [b - a for a, b in itertools.pairwise(began)]
     if dist.get_rank() == 0:
         print(json.dumps({"us": statistics.median(times) * 1e6, "steps": len(model.began)}))
     dist.destroy_process_group()
