@@ -31,9 +31,10 @@ class DumpPart {
   /// All references outlive this. Without a socket, only SIGQUIT asks for dumps.
   DumpPart(const Job& job, const Assignment& assignment, Links& links, Output& output);
 
-  /// Readable if someone connects; -1: there is no socket.
+  /// Readable as long as someone waits in its queue; -1: there is no socket.
   int fd() const { return listener_.get(); }
-  /// Takes those who have connected, a bounded number. Call it in every turn.
+  /// Takes those who have connected, a bounded number. Call it in every turn, after step(), which
+  /// makes room for those who wait.
   void take_visitors(TimePoint now);
   /// Writes the dump to standard error when it is complete.
   void show(TimePoint now);

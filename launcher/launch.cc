@@ -243,7 +243,7 @@ void Launch::start_all(const std::string& store_host) {
   links_->start_workers(assignment_.workers(), store);
   ranks_started_ = true;
   dump_.emplace(job_, assignment_, *links_, output_);
-  if (dump_->fd() >= 0) events_.watch_always(dump_->fd());
+  if (dump_->fd() >= 0) events_.watch_changes(dump_->fd());
   if (job_.elastic) {
     elastic_.emplace(job_, *store_, *links_, output_, events_, store, defaults_);
     perform(driver_.on(now(), {elastic::TimePassed{}}));
@@ -252,7 +252,7 @@ void Launch::start_all(const std::string& store_host) {
   }
   if (job_.host_of(job_.assignment.worker(0)).local) return;
   input_.emplace(STDIN_FILENO);
-  events_.watch_input(input_->fd());
+  events_.watch_changes(input_->fd());
   feed_rank_zero();
 }
 
@@ -264,7 +264,7 @@ void Launch::feed_rank_zero() {
     if (!bytes) return;
     link.give_input(*bytes);
   }
-  events_.unwatch_input(input_->fd());
+  events_.unwatch_changes(input_->fd());
   input_.reset();
 }
 
@@ -293,8 +293,8 @@ void Launch::turn() {
     if (const auto found = elastic_->look_for_hosts(now())) events.emplace_back(*found);
   perform(driver_.on(now(), std::move(events)));
   show(chunks, exited, false);
-  dump_->take_visitors(now());
   dump_->step(now());
+  dump_->take_visitors(now());
   output_.pass(now());
   output_.console(Stream::out).pump();
   output_.console(Stream::err).pump();

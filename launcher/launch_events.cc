@@ -29,12 +29,12 @@ void LaunchEvents::watch_store(int fd) { watch(epoll_, fd, kStore); }
 
 void LaunchEvents::watch_link(size_t index, int fd) { watch(epoll_, fd, kLinks + index); }
 
-void LaunchEvents::watch_input(int fd) {
+void LaunchEvents::watch_changes(int fd) {
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u64 = kAlways}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
-void LaunchEvents::unwatch_input(int fd) { unwatch(epoll_, fd); }
+void LaunchEvents::unwatch_changes(int fd) { unwatch(epoll_, fd); }
 
 void LaunchEvents::watch_console(Stream stream, const Console& console) {
   bool& watched = console_watched_[static_cast<size_t>(stream)];

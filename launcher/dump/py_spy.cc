@@ -30,7 +30,7 @@ std::vector<Frame> stack_of_thread(const Json& thread) {
   std::vector<Frame> stack;
   for (const Json& frame : thread.at("frames"))
     stack.push_back({.file = frame.at("filename"),
-                     .line = frame.at("line").get<int>(),
+                     .line = static_cast<int>(integer_of(frame.at("line"))),
                      .function = frame.at("name")});
   return stack;
 }

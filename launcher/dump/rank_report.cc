@@ -21,6 +21,12 @@ milliseconds time_of(const Json& json) {
   return milliseconds(static_cast<int64_t>(std::clamp(json.get<double>() * 1e3, 0.0, kMost) + 0.5));
 }
 
+std::vector<int32_t> ranks_of(const Json& json) {
+  std::vector<int32_t> ranks;
+  for (const Json& rank : json) ranks.push_back(static_cast<int32_t>(integer_of(rank)));
+  return ranks;
+}
+
 /// Parses `  File "<file>", line <line> in <function>`.
 std::optional<Frame> parse_frame(std::string_view line) {
   constexpr std::string_view kFile = "  File \"", kLine = "\", line ", kFunction = " in ";
@@ -54,7 +60,8 @@ Json json_of(const std::vector<Frame>& stack) {
 std::vector<Frame> stack_of(const Json& json) {
   std::vector<Frame> stack;
   for (const Json& frame : json)
-    stack.push_back({frame.at("file"), frame.at("line"), frame.at("function"), frame.at("source")});
+    stack.push_back({frame.at("file"), static_cast<int>(integer_of(frame.at("line"))),
+                     frame.at("function"), frame.at("source")});
   return stack;
 }
 
@@ -69,7 +76,7 @@ Json json_of(const PendingOperation& one) {
 PendingOperation pending_of(const Json& json) {
   return {.name = json.at("name"),
           .what = json.at("what"),
-          .between = json.at("ranks").get<std::vector<int32_t>>(),
+          .between = ranks_of(json.at("ranks")),
           .age = time_of(json.at("seconds")),
           .is_agreed = json.at("agreed")};
 }
@@ -94,15 +101,15 @@ Json json_of(const BoardState& state) {
 }
 
 BoardState state_of(const Json& json) {
-  BoardState state{.rank = json.at("rank"),
-                   .size = json.at("size"),
-                   .generation = json.at("generation"),
-                   .step = json.at("step"),
-                   .batches = json.at("batches"),
+  BoardState state{.rank = static_cast<int32_t>(integer_of(json.at("rank"))),
+                   .size = static_cast<int32_t>(integer_of(json.at("size"))),
+                   .generation = static_cast<uint32_t>(integer_of(json.at("generation"))),
+                   .step = static_cast<uint64_t>(integer_of(json.at("step"))),
+                   .batches = static_cast<uint64_t>(integer_of(json.at("batches"))),
                    .has_joined = json.at("joined"),
                    .has_ended = json.at("ended")};
   for (const Json& one : json.at("pending")) state.pending.push_back(pending_of(one));
-  state.more_pending = json.at("more_pending");
+  state.more_pending = static_cast<uint64_t>(integer_of(json.at("more_pending")));
   for (const Json& one : json.at("submitted_last"))
     state.last.push_back({one.at("name"), one.at("what"), time_of(one.at("seconds"))});
   state.last_failure = json.at("last_failure");
@@ -137,6 +144,8 @@ std::string to_text(const Frame& frame) {
   return fmt::format("{}:{} in {}", name, frame.line, frame.function);
 }
 
+int64_t integer_of(const Json& json) { return json.get_ref<const Json::number_integer_t&>(); }
+
 Json to_json(const RankReport& report) {
   return {{"rank", report.rank},
           {"host", report.host},
@@ -154,10 +163,10 @@ Json to_json(const RankReport& report) {
 }
 
 RankReport report_from_json(const Json& json) {
-  RankReport report{.rank = json.at("rank"),
+  RankReport report{.rank = static_cast<int>(integer_of(json.at("rank"))),
                     .host = json.at("host"),
                     .worker = json.at("worker"),
-                    .process = json.at("process"),
+                    .process = static_cast<int>(integer_of(json.at("process"))),
                     .run_state = json.at("run_state").get<std::string>().at(0),
                     .kernel = json.at("kernel"),
                     .is_reached = json.at("reached"),

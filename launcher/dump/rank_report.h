@@ -57,6 +57,10 @@ const Frame* place_in(const std::vector<Frame>& stack);
 /// "train.py:30 in step".
 std::string to_text(const Frame& frame);
 
+/// Throws an exception of nlohmann::json unless it is an integer: the conversion of a double that
+/// is too large for one is not defined.
+int64_t integer_of(const nlohmann::json& json);
+
 nlohmann::json to_json(const RankReport& report);
 /// Throws an exception of nlohmann::json if malformed.
 RankReport report_from_json(const nlohmann::json& json);

@@ -87,6 +87,22 @@ TEST(RankReport, SurvivesJson) {
   EXPECT_EQ(report_from_json(to_json(RankReport{})), RankReport{});
 }
 
+TEST(RankReport, TakesIntegersOnlyWhereItNeedsThem) {
+  const RankReport report{.rank = 1,
+                          .state = BoardState{.pending = {{"x", "allreduce", {1}}}},
+                          .stack = {{"a.py", 1, "f", ""}}};
+  const nlohmann::json whole = to_json(report);
+  for (const char* place :
+       {"/rank", "/process", "/state/rank", "/state/size", "/state/generation", "/state/step",
+        "/state/batches", "/state/more_pending", "/state/pending/0/ranks/0", "/stack/0/line"})
+    for (const nlohmann::json& wrong : {nlohmann::json(1e300), nlohmann::json(1.5),
+                                        nlohmann::json("1"), nlohmann::json(nullptr)}) {
+      nlohmann::json json = whole;
+      json[nlohmann::json::json_pointer(place)] = wrong;
+      EXPECT_THROW(report_from_json(json), nlohmann::json::exception) << place << " " << wrong;
+    }
+}
+
 TEST(RankReport, CutsTimesThatCannotBe) {
   RankReport report{.state = BoardState{.pending = {{.name = "x"}}}};
   nlohmann::json json = to_json(report);

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import sys
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -102,12 +103,18 @@ def descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
+def processor_seconds(pid: int) -> float:
+    words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @without_sanitizer
 def test_a_crowd_at_the_socket_of_dumps_takes_little_of_the_launcher(jobs: Jobs) -> None:
     """A rank that does not take signals makes a dump last long enough to be looked at."""
     job = start_hanging(jobs, NO_ANSWER)
     explained(job, [2])
     before, memory = descriptors(job.pid), proc_number(job.pid, "status", "VmRSS")
+    began, used = time.monotonic(), processor_seconds(job.pid)
     most = 0
     with ExitStack() as crowd:
         visitors = []
@@ -125,6 +132,8 @@ def test_a_crowd_at_the_socket_of_dumps_takes_little_of_the_launcher(jobs: Jobs)
             return all(map(has_answer, visitors))
 
         wait_until(have_answers, "the answer to everyone")
+    elapsed, used = time.monotonic() - began, processor_seconds(job.pid) - used
+    assert used < elapsed / 4, "those who wait in the queue do not keep it awake"
     assert before < most <= before + TAKEN + 8, (before, most)  # and those of the dump itself
     assert proc_number(job.pid, "status", "VmHWM") - memory < 32 << 10
     assert dumped(job)["cause"]["class"] == "no_answer"
