@@ -14,6 +14,9 @@ class PrefixedStore final : public Store {
   PrefixedStore(Store& whole, std::string prefix) : whole_(whole), prefix_(std::move(prefix)) {}
 
   void set(const std::string& key, ConstBytes value) override { whole_.set(prefix_ + key, value); }
+  void set_within(const std::string& key, ConstBytes value, Duration timeout) override {
+    whole_.set_within(prefix_ + key, value, timeout);
+  }
   std::optional<ByteVector> wait(const std::string& key, Duration timeout) override {
     return whole_.wait(prefix_ + key, timeout);
   }

@@ -23,6 +23,8 @@
 namespace hvd {
 namespace {
 
+// The launcher answers within a millisecond. If it cannot be reached, the error must not wait.
+constexpr std::chrono::milliseconds kReportTimeout{100};
 constexpr std::string_view kDynamicTimeline = "DYNAMIC";  // started by hvd_start_timeline()
 
 // Returns the entry of this rank in a comma-separated list of cores, one per local rank.
@@ -197,7 +199,7 @@ void Context::blame(const Ending& ending) noexcept {
         fmt::format("ended/{}/{}", world_.generation, identity.launcher_rank(world_.rank));
     const std::string said = ending.silence.empty() ? fmt::format("{} {}", cause, ending.text)
                                                     : fmt::format("{}! {}", cause, ending.silence);
-    store_.store->set(key, as_bytes(said));
+    store_.store->set_within(key, as_bytes(said), kReportTimeout);
   } catch (const std::exception& error) {
     log(LogLevel::debug,
         std::string("cannot report the end of the job to the launcher: ") + error.what());

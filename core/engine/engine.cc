@@ -104,7 +104,7 @@ void Engine::look_for_silence(bool moved) {
   constexpr uint32_t kTurnsBetweenLooks = 64;
   if (state_ == State::closing || (moved && ++turns_ % kTurnsBetweenLooks != 0)) return;
   const bool pending = !requests_.empty() || !runner_.idle() || !inbox_.empty() ||
-                       state_ == State::draining ||
+                       state_ == State::draining || awaits_end_ ||
                        waiting_calls_.load(std::memory_order_relaxed) > 0;
   if (const auto silence = heartbeat_.check(pending)) give_up(*silence);
 }
@@ -152,6 +152,7 @@ bool Engine::take_submissions() {
 void Engine::accept(Request& request) {
   if (request.ends_job) {
     ++accepted_;
+    awaits_end_ = true;
     return control_.shutdown();
   }
   const uint64_t tag = next_tag_++;

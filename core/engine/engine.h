@@ -172,6 +172,7 @@ class Engine {
 
   State state_ = State::running;
   std::optional<Ending> ending_;
+  bool awaits_end_ = false;          ///< this rank has asked for the end of the job
   bool has_failed_ = false;          ///< this rank itself is the cause of the loss
   bool is_leaving_devices_ = false;  ///< draining: no run is left
   TimePoint closing_until_{};

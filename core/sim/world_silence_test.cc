@@ -212,6 +212,22 @@ TEST(WorldSilence, ARankForWhichNothingWaitsIsNotGivenUp) {
   }
 }
 
+TEST(WorldSilence, ARankThatStopsBeforeTheJobCanEndIsNamedByTheOneThatWaitsForTheEnd) {
+  for (const uint64_t seed : seeds(100)) {
+    Training job(seed);
+    const int stopped = 0;  // has the Root
+    const int waiting = 1 + job.below(job.world.size() - 1);
+    job.stop(stopped);
+    job.world.shutdown(waiting);
+    const TimePoint since = job.world.now();
+    ASSERT_TRUE(job.world.run_until([&] { return job.has_ended(waiting); }, kManyBeats))
+        << "seed " << seed;
+    EXPECT_LE(job.world.now() - since, kHeartbeat) << "seed " << seed;
+    EXPECT_EQ(job.world.ending(waiting).code, Code::peer_lost) << "seed " << seed;
+    EXPECT_EQ(job.world.ending(waiting).rank, stopped) << "seed " << seed;
+  }
+}
+
 TEST(WorldSilence, BeatsEndWithWhatIsPending) {
   for (const uint64_t seed : seeds(20)) {
     Training job(seed);

@@ -22,6 +22,10 @@ class Store {
   /// Throws Error{invalid_argument} above the limits, Error{peer_lost} if the server is lost,
   /// Error{timed_out} when it does not answer.
   virtual void set(const std::string& key, ConstBytes value) = 0;
+  /// The same, but waits for an answer for `timeout` only: what was sent may arrive later.
+  virtual void set_within(const std::string& key, ConstBytes value, Duration /*timeout*/) {
+    set(key, value);
+  }
   /// Blocks until `key` is set and returns its value; nullopt after `timeout`. Throws
   /// Error{peer_lost}.
   virtual std::optional<ByteVector> wait(const std::string& key, Duration timeout) = 0;

@@ -153,8 +153,12 @@ StoreClient::StoreClient(const std::vector<Address>& servers, const JobKey& key,
 StoreClient::~StoreClient() { channel_.send_goodbye(); }
 
 void StoreClient::set(const std::string& key, ConstBytes value) {
+  set_within(key, value, kAnswerTimeout);
+}
+
+void StoreClient::set_within(const std::string& key, ConstBytes value, Duration timeout) {
   check_store_limits(key, value.size());
-  const auto answer = ask(StoreOperation::set, key, value, now() + kAnswerTimeout);
+  const auto answer = ask(StoreOperation::set, key, value, now() + timeout);
   if (!answer) fail(Code::timed_out, "the store of this job does not answer");
   if (answer->status == StoreStatus::refused) {
     fail(Code::invalid_argument, std::string(as_text(answer->value)));

@@ -35,6 +35,7 @@ class StoreClient final : public Store {
   const Address& server() const { return server_; }
 
   void set(const std::string& key, ConstBytes value) override;
+  void set_within(const std::string& key, ConstBytes value, Duration timeout) override;
   std::optional<ByteVector> wait(const std::string& key, Duration timeout) override;
   std::optional<ByteVector> peek(const std::string& key) override;
   /// Never blocks, except for a call of another thread.

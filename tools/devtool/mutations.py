@@ -73,6 +73,14 @@ MUTATIONS = (
         seeds=100,
     ),
     Mutation(
+        guard="a rank that has asked for the end of the job gives silent ranks up",
+        file="core/engine/engine.cc",
+        find="    awaits_end_ = true;\n",
+        replace="",
+        found_by=SILENCE,
+        seeds=100,
+    ),
+    Mutation(
         guard="silence ends the wait for a rank",
         file="core/engine/engine.cc",
         find="  if (const auto silence = heartbeat_.check(pending)) give_up(*silence);\n",
