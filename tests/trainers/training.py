@@ -155,14 +155,18 @@ def in_sets(backend: str) -> Trained:
 
 def alone(rank: int) -> torch.nn.Module:
     """Trained as by `fit`, with the sampler that Lightning takes, but without other ranks."""
-    points, model = Points(), Model()
+    model = Model()
+    train_by_loop(model, torch.optim.SGD(model.parameters(), lr=0.05), rank)
+    return model
+
+
+def train_by_loop(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int) -> None:
+    points = Points()
     sampler = DistributedSampler(points, 2, rank, shuffle=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for batch in DataLoader(points, BATCH, sampler=sampler):
         optimizer.zero_grad()
         model(**batch)["loss"].backward()
         optimizer.step()
-    return model
 
 
 def by_adasum(backend: str) -> Trained:
@@ -170,7 +174,22 @@ def by_adasum(backend: str) -> Trained:
     from horovod.torch.lightning import HorovodStrategy
 
     assert backend == "hvd"
-    return fit(HorovodStrategy(op=hvd.Adasum))
+    loss, model = fit(HorovodStrategy(op=hvd.Adasum))
+    parameters = list(by_hand(hvd.Adasum).parameters())
+    for found, wanted in zip(model.parameters(), parameters, strict=True):
+        torch.testing.assert_close(found, wanted)
+    return loss, model
+
+
+def by_hand(op: Any) -> torch.nn.Module:
+    """Trained as by `fit`, by a loop around DistributedOptimizer."""
+    import horovod.torch as hvd
+
+    model = Model()
+    plain = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)
+    train_by_loop(model, optimizer, hvd.rank())
+    return model
 
 
 def lightning_unchanged(_: str) -> Trained:
