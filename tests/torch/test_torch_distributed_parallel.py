@@ -3,10 +3,14 @@ pipelines, meshes, compiled models, checkpoints in the background."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
+from rank_jobs import watch
 from ranks import on_ranks
 from test_torch_distributed import both
 from test_torch_distributed_training import batch, folder_of_all, is_as_over_gloo, model, train
@@ -98,6 +102,19 @@ def test_compiled_models_train_as_over_gloo() -> None:
 @needs_torch("2.6", "collectives that change their tensor in one graph")
 @on_ranks(2)
 def test_collectives_of_scripts_are_compiled_in_one_graph() -> None:
+    compile_in_one_graph("aot_eager")
+
+
+@needs_torch("2.6", "collectives that change their tensor in one graph")
+@pytest.mark.slow
+@on_ranks(2)
+def test_collectives_of_scripts_are_compiled_to_machine_code() -> None:
+    if shutil.which(os.environ.get("CXX", "g++")):
+        watch(300)
+        compile_in_one_graph("inductor")
+
+
+def compile_in_one_graph(backend: str) -> None:
     both()
     torch._dynamo.reset()
 
@@ -109,7 +126,7 @@ def test_collectives_of_scripts_are_compiled_in_one_graph() -> None:
         return every + 1
 
     hvd_size = hvd.size()
-    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(step, fullgraph=True, backend=backend)
     assert compiled(torch.ones(2)).tolist() == [2.0 * hvd_size + 1] * (2 * hvd_size)
 
 
