@@ -6,7 +6,7 @@ For each fault (such as `kill -9`) and each moment (such as negotiation) it star
 one rank fails after a random time. It takes the time from the fault to the exception in Python on
 the slowest of the others. Each of them must raise HorovodInternalError, and name the rank that
 failed, which changes from trial to trial. Ranks use the runtime without a framework, since
-importing one takes longer than a trial.
+importing one takes longer than a trial, but for torch.distributed, whose error is DistBackendError.
 
 Ranks that are silent are given up after HOROVOD_HEARTBEAT_SECONDS, here 1 s, once the default of
 5 s. Several such jobs wait at the same time. Two hosts are network namespaces (needs root).
@@ -84,10 +84,11 @@ class Cell:
         return self.ranks or (1 + index % (np - 1),)
 
 
-NEGOTIATION, PACKING, TRANSFER, START, SHUTDOWN, RESET = (
+NEGOTIATION, PACKING, TRANSFER, BACKEND, START, SHUTDOWN, RESET = (
     "negotiation",
     "packing",
     "transfer",
+    "backend",
     "start",
     "shutdown",
     "reset",
@@ -96,6 +97,7 @@ MOMENTS = {
     NEGOTIATION: "negotiation",
     PACKING: "packing of small tensors",
     TRANSFER: "transfer of 64 MiB",
+    BACKEND: "all_reduce of torch.distributed, 64 MiB",
     START: "init",
     SHUTDOWN: "shutdown",
 }
@@ -110,6 +112,7 @@ def kills() -> list[Cell]:
             (NEGOTIATION, (0.01, 0.1)),
             (PACKING, (0.01, 0.15)),
             (TRANSFER, (0.01, 0.15)),
+            (BACKEND, (0.01, 0.15)),
             (START, SOON),
             (SHUTDOWN, (0.0, 0.1)),
         )

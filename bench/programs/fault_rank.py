@@ -47,6 +47,10 @@ def note(what: str, text: str) -> None:
     part.rename(FOLDER / f"{RANK}.{what}")
 
 
+def note_error(error: Exception) -> None:
+    note("error", json.dumps({"at": time.monotonic_ns(), "text": str(error)}))
+
+
 # ---- faults ------------------------------------------------------------------------------------
 
 
@@ -139,6 +143,25 @@ def transfer(fault: Fault) -> None:
         finish(tensor.submit("x"))
 
 
+def backend(fault: Fault) -> None:
+    """A transfer of torch.distributed on the backend "hvd", by a script that knows nothing else."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("hvd")
+    tensor = torch.zeros(LARGE)
+    note("pid", str(os.getpid()))
+    dist.all_reduce(tensor)
+    fault.happen_meanwhile()
+    try:
+        while True:
+            dist.all_reduce(tensor)
+    except dist.DistBackendError as error:
+        note_error(error)
+        raise
+
+
 def start(fault: Fault) -> None:
     """The others are in init, and the rank that fails is about to call it, or has just done so."""
     tensor = Tensor(SMALL)
@@ -195,7 +218,8 @@ def again() -> None:
 
 
 MOMENTS = {
-    moment.__name__: moment for moment in (negotiation, packing, transfer, start, shutdown, reset)
+    moment.__name__: moment
+    for moment in (negotiation, packing, transfer, backend, start, shutdown, reset)
 }
 
 
@@ -208,7 +232,7 @@ def main() -> None:
     try:
         MOMENTS[moment](Fault(kind, ranks, float(seconds)))
     except (HorovodInternalError, ValueError) as error:  # ValueError: of init
-        note("error", json.dumps({"at": time.monotonic_ns(), "text": str(error)}))
+        note_error(error)
         raise
 
 
