@@ -10,15 +10,17 @@ import numpy as np
 
 import horovod.mxnet as hvd
 
-SUMS: dict[int, Callable[[Sequence[Any]], Any]] = {
+REDUCTIONS: dict[int, Callable[[Sequence[Any]], Any]] = {
     hvd.Sum: lambda every: np.sum(every, 0),
-    hvd.Average: lambda every: np.trunc(np.mean(every, 0)),
+    hvd.Average: lambda every: np.mean(every, 0),
     hvd.Min: lambda every: np.min(every, 0),
     hvd.Max: lambda every: np.max(every, 0),
     hvd.Product: lambda every: np.prod(every, 0),
 }
 BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 NUMBERS = ["uint8", "int8", "int32", "int64", "float16", "float32", "float64", "bfloat16"]
+#: How far the division of an average may be off, of its value.
+ROUNDING = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 1e-6, "float64": 1e-12}
 
 
 def value(rank: int, shape: tuple[int, ...]) -> Any:
@@ -51,16 +53,32 @@ def values(found: Any) -> Any:
     return host
 
 
-def same(found: Any, wanted: Any, dtype: str = "float32", where: Any = "") -> None:
-    """An NDArray of the type, with exactly these values."""
+def same(
+    found: Any, wanted: Any, dtype: str = "float32", where: Any = "", tolerance: float = 0
+) -> None:
+    """An NDArray of the type, with these values. `tolerance`: relative."""
     assert isinstance(found, mx.nd.NDArray), where
     expected = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
     assert np.dtype(found.dtype) == expected, (where, found.dtype)
     assert found.shape == np.shape(wanted), (where, found.shape, np.shape(wanted))
     if np.size(wanted) > 0:
-        np.testing.assert_array_equal(
-            values(found).astype(np.float64), np.asarray(wanted, np.float64), err_msg=f"{where}"
+        np.testing.assert_allclose(
+            values(found).astype(np.float64),
+            np.asarray(wanted, np.float64),
+            tolerance,
+            err_msg=f"{where}",
         )
+
+
+def reduced(found: Any, op: int, every: Sequence[Any], dtype: str, where: Any = "") -> None:
+    """An NDArray of the type, with the reduction of what the ranks have passed."""
+    wanted = REDUCTIONS[op](every)
+    if op != hvd.Average:
+        same(found, wanted, dtype, where)
+    elif dtype in ROUNDING:
+        same(found, wanted, dtype, where, ROUNDING[dtype])
+    else:
+        same(found, np.trunc(wanted), dtype, where)
 
 
 def late(found: Any, rounds: int) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import mxnet as mx
 import numpy as np
 import pytest
 from mx_ranks import EVERYWHERE, on_ranks
-from mx_reference import NUMBERS, SUMS, array, every, mine, same, value
+from mx_reference import NUMBERS, REDUCTIONS, array, every, mine, reduced, same, value
 
 import horovod.mxnet as hvd
 from horovod.mxnet import _engine, _host
@@ -17,23 +19,25 @@ SHAPE = (3, 2)
 @on_ranks(*EVERYWHERE)
 def test_allreduce_takes_every_type_and_op() -> None:
     for dtype in NUMBERS:
-        for op, reduced in SUMS.items():
-            if op == hvd.Average and "int" not in dtype:
-                continue  # below
+        for op in REDUCTIONS:
             where = (dtype, op)
             own = mine(SHAPE, dtype)
-            same(hvd.allreduce(own, op=op), reduced(every(SHAPE)), dtype, where)
+            reduced(hvd.allreduce(own, op=op), op, every(SHAPE), dtype, where)
             same(own, value(hvd.rank(), SHAPE), dtype, where)
             assert hvd.allreduce_(own, op=op) is own
-            same(own, reduced(every(SHAPE)), dtype, where)
+            reduced(own, op, every(SHAPE), dtype, where)
 
 
 @on_ranks(*EVERYWHERE)
 def test_an_average_is_the_default() -> None:
-    wanted = np.mean(every(SHAPE), 0)
-    for dtype in ("float16", "float32", "float64"):
+    for dtype in NUMBERS:
         for own in (hvd.allreduce(mine(SHAPE, dtype)), hvd.allreduce_(mine(SHAPE, dtype))):
-            np.testing.assert_allclose(own.asnumpy().astype(np.float64), wanted, 1e-3)
+            reduced(own, hvd.Average, every(SHAPE), dtype)
+        reduced(hvd.grouped_allreduce([mine(SHAPE, dtype)])[0], hvd.Average, every(SHAPE), dtype)
+        own = mine((hvd.size(), 2), dtype)
+        parts = [one[hvd.rank()][None] for one in every((hvd.size(), 2))]
+        reduced(hvd.reducescatter(own), hvd.Average, parts, dtype)
+        reduced(hvd.grouped_reducescatter([own])[0], hvd.Average, parts, dtype)
     with pytest.warns(DeprecationWarning):
         same(hvd.allreduce(mine(SHAPE), average=False), np.sum(every(SHAPE), 0))
     with pytest.raises(ValueError, match="only one"):
@@ -43,10 +47,22 @@ def test_an_average_is_the_default() -> None:
 @on_ranks(*EVERYWHERE)
 def test_bool_has_all_and_any() -> None:
     own = array(np.arange(4) == hvd.rank(), "bool")
-    same(hvd.allreduce(own, op=hvd.Max), np.arange(4) < hvd.size(), "bool")
-    same(hvd.allreduce(own, op=hvd.Min), (np.arange(4) == hvd.rank()) * (hvd.size() == 1), "bool")
-    with pytest.raises(ValueError, match="bool supports only"):
-        hvd.allreduce(own, op=hvd.Sum)
+    wanted = {
+        hvd.Max: np.arange(4) < hvd.size(),
+        hvd.Min: (np.arange(4) == 0) & (hvd.size() == 1),
+    }
+    for op, values in wanted.items():
+        same(hvd.allreduce(own, op=op), values, "bool")
+        for one in hvd.grouped_allreduce([own, own], op=op):
+            same(one, values, "bool")
+    for refused in (
+        lambda: hvd.allreduce(own, op=hvd.Sum),
+        lambda: hvd.grouped_allreduce_([own], op=hvd.Product),
+        lambda: hvd.reducescatter(own),
+        lambda: hvd.grouped_reducescatter([own], hvd.Sum),
+    ):
+        with pytest.raises(ValueError, match="bool supports only"):
+            refused()
 
 
 @on_ranks(*EVERYWHERE)
@@ -73,13 +89,14 @@ def test_adasum_combines_two_ranks() -> None:
 @on_ranks(*EVERYWHERE)
 def test_grouped_allreduce_takes_several_shapes_of_one_type() -> None:
     shapes = [(2,), (3, 2), (1, 1, 1)]
-    wanted = [np.sum(every(shape), 0) for shape in shapes]
-    own = [mine(shape) for shape in shapes]
-    for one, other in zip(hvd.grouped_allreduce(own, op=hvd.Sum), wanted, strict=True):
-        same(one, other)
-    hvd.grouped_allreduce_(own, op=hvd.Sum, name="group", priority=-1)
-    for one, other in zip(own, wanted, strict=True):
-        same(one, other)
+    for dtype in NUMBERS:
+        for op in REDUCTIONS:
+            own = [mine(shape, dtype) for shape in shapes]
+            for one, shape in zip(hvd.grouped_allreduce(own, op=op), shapes, strict=True):
+                reduced(one, op, every(shape), dtype, (dtype, op))
+            hvd.grouped_allreduce_(own, op=op, name="group", priority=-1)
+            for one, shape in zip(own, shapes, strict=True):
+                reduced(one, op, every(shape), dtype, (dtype, op))
     with pytest.raises(ValueError, match="one type"):
         hvd.grouped_allreduce([mine((2,)), mine((2,), "int32")])
     with pytest.raises(ValueError, match="at least one"):
@@ -98,14 +115,17 @@ def test_parts_of_one_array_are_reduced_in_place() -> None:
 @on_ranks(*EVERYWHERE)
 def test_reducescatter_gives_the_first_ranks_more_rows() -> None:
     for rows in (1, 2, 5, 6):
-        for dtype in ("float32", "int64", "bfloat16"):
-            each, left = divmod(rows, hvd.size())
-            begin = each * hvd.rank() + min(left, hvd.rank())
-            own = slice(begin, begin + each + (hvd.rank() < left))
-            wanted = np.sum(every((rows, 2)), 0)[own]
-            same(hvd.reducescatter(mine((rows, 2), dtype), hvd.Sum), wanted, dtype, rows)
-            (one,) = hvd.grouped_reducescatter([mine((rows, 2), dtype)], op=hvd.Sum)
-            same(one, wanted, dtype, rows)
+        each, left = divmod(rows, hvd.size())
+        begin = each * hvd.rank() + min(left, hvd.rank())
+        end = begin + each + (hvd.rank() < left)
+        shapes = [(rows, 2), (rows,)]
+        parts = [[one[begin:end] for one in every(shape)] for shape in shapes]
+        for dtype, op in itertools.product(NUMBERS, (hvd.Sum, hvd.Average)):
+            arrays = [mine(shape, dtype) for shape in shapes]
+            together = hvd.grouped_reducescatter(arrays, op=op)
+            for own, one, part in zip(arrays, together, parts, strict=True):
+                reduced(hvd.reducescatter(own, op), op, part, dtype, (rows, dtype, op))
+                reduced(one, op, part, dtype, (rows, dtype, op))
     with pytest.raises(ValueError, match="only Average or Sum"):
         hvd.reducescatter(mine((2,)), hvd.Max)
 
@@ -126,14 +146,14 @@ def test_broadcast_takes_every_type_and_root() -> None:
 
 @on_ranks(*EVERYWHERE)
 def test_allgather_takes_rows_that_differ() -> None:
-    for dtype in NUMBERS:
-        rows = [np.full((rank + 1, 2), rank + 1) for rank in range(hvd.size())]
+    for dtype in [*NUMBERS, "bool"]:
+        bits = 1 if dtype == "bool" else 7
+        rows = [np.full((rank + 1, 2), (rank + 1) & bits) for rank in range(hvd.size())]
+        group = [rows, [one.astype(int) & bits for one in every((1,))]]
         same(hvd.allgather(array(rows[hvd.rank()], dtype)), np.concatenate(rows), dtype)
-        one, other = hvd.grouped_allgather(
-            [array(rows[hvd.rank()], dtype), mine((1,), dtype)], name="both"
-        )
-        same(one, np.concatenate(rows), dtype)
-        same(other, np.concatenate(every((1,))), dtype)
+        arrays = [array(one[hvd.rank()], dtype) for one in group]
+        for one, wanted in zip(hvd.grouped_allgather(arrays, name="both"), group, strict=True):
+            same(one, np.concatenate(wanted), dtype)
     rows = [np.full((rank, 2), rank) for rank in range(hvd.size())]
     same(hvd.allgather(array(rows[hvd.rank()])), np.concatenate(rows))
 
@@ -141,16 +161,18 @@ def test_allgather_takes_rows_that_differ() -> None:
 @on_ranks(*EVERYWHERE)
 def test_alltoall_takes_splits() -> None:
     size, rank = hvd.size(), hvd.rank()
-    own = array([[10 * rank + other] for other in range(size)], "int32")
-    same(hvd.alltoall(own), [[10 * other + rank] for other in range(size)], "int32")
     counts = [other + 1 for other in range(size)]
-    own = array(np.repeat(np.arange(size) + 10 * rank, counts))
-    for splits in (counts, array(counts, "int32"), np.array(counts)):
-        found, received = hvd.alltoall(own, splits)
-        same(found, np.repeat([10 * other + rank for other in range(size)], rank + 1))
-        same(received, [rank + 1] * size, "int32")
+    for dtype in [*NUMBERS, "bool"]:
+        sent = np.tri(size) if dtype == "bool" else np.add.outer(10 * np.arange(size), range(size))
+        own, wanted = sent[rank, :, None], sent[:, rank, None]
+        same(hvd.alltoall(array(own, dtype)), wanted, dtype)
+        rows = array(np.repeat(own, counts, 0), dtype)
+        for splits in (counts, array(counts, "int32"), np.array(counts)):
+            found, received = hvd.alltoall(rows, splits)
+            same(found, np.repeat(wanted, rank + 1, 0), dtype)
+            same(received, [rank + 1] * size, "int32")
     with pytest.raises(ValueError, match="splits must be a list"):
-        hvd.alltoall(own, 3)
+        hvd.alltoall(rows, 3)
 
 
 @on_ranks(*EVERYWHERE)
@@ -262,6 +284,17 @@ def test_process_sets_have_their_own_operations() -> None:
             hvd.allgather(mine(SHAPE), process_set=pair),
             np.concatenate([value(0, SHAPE), value(2, SHAPE)]),
         )
+        for one in hvd.grouped_allreduce([mine(SHAPE)] * 2, op=hvd.Sum, process_set=pair):
+            same(one, wanted)
+        own = slice(2, 3) if hvd.rank() == 2 else slice(0, 2)
+        same(hvd.reducescatter(mine(SHAPE), hvd.Sum, process_set=pair), wanted[own])
+        for one in hvd.grouped_reducescatter([mine(SHAPE)] * 2, hvd.Sum, process_set=pair):
+            same(one, wanted[own])
+        for one in hvd.grouped_allgather([mine((1,))] * 2, process_set=pair):
+            same(one, [1, 3])
+        found, received = hvd.alltoall(mine((3,)), [1, 2], process_set=pair)
+        same(found, [1, 3] if hvd.rank() == 0 else [2, 3, 4, 5])
+        same(received, [1, 1] if hvd.rank() == 0 else [2, 2], "int32")
         with pytest.raises(ValueError, match="root_rank 1 is not a rank"):
             hvd.broadcast(mine(SHAPE), 1, process_set=pair)
     finally:
