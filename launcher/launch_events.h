@@ -24,8 +24,8 @@ class LaunchEvents {
   void watch_always(int fd);
   void watch_store(int fd);
   void watch_link(size_t index, int fd);
-  /// Wakes the loop once for each change, so what is left over does not wake it again. Regular files
-  /// are left out: epoll rejects them, and they are always readable.
+  /// Wakes the loop once for each change, so what is left over does not wake it again. Regular
+  /// files are left out: epoll rejects them, and they are always readable.
   void watch_changes(int fd);
   void unwatch_changes(int fd);
   /// Watches a console as long as it has unwritten data.
