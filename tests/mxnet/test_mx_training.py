@@ -138,19 +138,24 @@ def test_frozen_parameters_are_not_reduced() -> None:
 
 
 @on_ranks(3)
-def test_a_trainer_of_a_process_set_leaves_other_ranks_alone() -> None:
+def test_training_on_a_process_set_leaves_other_ranks_alone() -> None:
     pair = hvd.add_process_set([0, 2])
     net = network(1)
     trainer = hvd.DistributedTrainer(
         net.collect_params(), "sgd", {"learning_rate": 1.0}, process_set=pair
     )
-    before = parameters(net)
+    before, own = parameters(net), (hvd.rank() + 1) ** 2  # no mean of some ranks is that of others
     with autograd.record():
-        loss = sum((one.data() * (hvd.rank() + 1)).sum() for one in net.collect_params().values())
+        loss = sum((one.data() * own).sum() for one in net.collect_params().values())
     loss.backward()
     trainer.step(1)
-    step_of_all = 2.0 if pair.included() else hvd.rank() + 1
+    step_of_all = 5.0 if pair.included() else own
     close(parameters(net), {name: values - step_of_all for name, values in before.items()})
+    inner = mx.optimizer.create("sgd", learning_rate=1.0)
+    optimizer = hvd.DistributedOptimizer(inner, process_set=pair)
+    weight, gradient = mx.nd.zeros((2,)), mx.nd.ones((2,)) * own
+    optimizer.update(0, weight, gradient, optimizer.create_state(0, weight))
+    same(weight, [-step_of_all] * 2)
     hvd.remove_process_set(pair)
 
 
@@ -240,7 +245,7 @@ def test_a_module_trains_like_one_process_on_all_rows() -> None:
 
 @on_ranks(2)
 def test_the_optimizer_is_the_one_that_it_wraps() -> None:
-    inner = mx.optimizer.create("sgd", learning_rate=0.5, multi_precision=True)
+    inner = mx.optimizer.create("sgd", learning_rate=0.5, wd=0.5, multi_precision=True)
     optimizer = hvd.DistributedOptimizer(inner)
     assert isinstance(optimizer, mx.optimizer.Optimizer)
     optimizer.set_learning_rate(0.25)
@@ -255,7 +260,7 @@ def test_the_optimizer_is_the_one_that_it_wraps() -> None:
     np.testing.assert_allclose(weight.asnumpy(), 1 - 0.25 * 2 * 0.5 * mean)
     weight, state = array([1.0, 1.0]), optimizer.create_state(1, array([1.0, 1.0]))
     optimizer.update(1, weight, mine((2,)), state)
-    np.testing.assert_allclose(weight.asnumpy(), 1 - 0.25 * 0.5 * mean)
+    np.testing.assert_allclose(weight.asnumpy(), 1 - 0.25 * (0.5 * mean + 0.5))
     again = pickle.loads(pickle.dumps(optimizer))
     assert isinstance(again, hvd.DistributedOptimizer) and again.lr == 0.25
     with pytest.raises(ValueError, match="expected an mx"):
