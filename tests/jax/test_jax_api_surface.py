@@ -6,9 +6,9 @@ import inspect
 from typing import Any
 
 import pytest
+from common_names import FUNCTIONS, NAMES, NUMBERS
 
 import horovod.jax as hvd
-from horovod.common import front
 
 REDUCTION = (
     "tensor, name=None, op=0, prescale_factor=1.0, postscale_factor=1.0, compression=none, "
@@ -68,13 +68,18 @@ def signature(function: Any) -> str:
     return text.removeprefix("(").removesuffix(")")
 
 
-@pytest.mark.parametrize(("name", "wanted"), SURFACE.items())
+@pytest.mark.parametrize(("name", "wanted"), {**SURFACE, **FUNCTIONS}.items())
 def test_every_name_has_its_documented_signature(name: str, wanted: str) -> None:
     assert signature(getattr(hvd, name)) == wanted
 
 
+@pytest.mark.parametrize(("name", "number"), NUMBERS.items())
+def test_reductions_are_plain_numbers(name: str, number: int) -> None:
+    assert getattr(hvd, name) == number and type(getattr(hvd, name)) is int
+
+
 def test_no_name_is_missing_here() -> None:
-    assert set(hvd.__all__) == set(SURFACE) | BESIDES | set(front.__all__)
+    assert set(hvd.__all__) == set(SURFACE) | BESIDES | NAMES
 
 
 def test_elastic_states_have_the_surface_of_other_frameworks() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import mxnet as mx
 import pytest
+from common_names import FUNCTIONS, NAMES, NUMBERS
 
 import horovod.mxnet as hvd
-from horovod.common import front
 
 FACTORS = "prescale_factor=1.0, postscale_factor=1.0"
 REDUCTION = f"average=None, name=None, priority=0, {FACTORS}, process_set=gps, op=None"
@@ -67,7 +67,7 @@ def signature(function: Any) -> str:
     return ", ".join(spelled(one) for one in parameters if one.name != "self")
 
 
-@pytest.mark.parametrize(("name", "wanted"), SURFACE.items())
+@pytest.mark.parametrize(("name", "wanted"), {**SURFACE, **FUNCTIONS}.items())
 def test_every_name_has_its_documented_signature(name: str, wanted: str) -> None:
     assert signature(getattr(hvd, name)) == wanted
 
@@ -77,8 +77,13 @@ def test_the_optimizer_has_the_methods_of_mxnet(name: str, wanted: str) -> None:
     assert signature(getattr(hvd.DistributedOptimizer, name)) == wanted
 
 
+@pytest.mark.parametrize(("name", "number"), NUMBERS.items())
+def test_reductions_are_plain_numbers(name: str, number: int) -> None:
+    assert getattr(hvd, name) == number and type(getattr(hvd, name)) is int
+
+
 def test_no_name_is_missing_here() -> None:
-    assert set(hvd.__all__) == set(SURFACE) | CLASSES | set(front.__all__)
+    assert set(hvd.__all__) == set(SURFACE) | CLASSES | NAMES
     assert issubclass(hvd.DistributedTrainer, mx.gluon.Trainer)
     assert issubclass(hvd.DistributedOptimizer, mx.optimizer.Optimizer)
     for error in (hvd.HorovodInternalError, hvd.HorovodMismatchError):

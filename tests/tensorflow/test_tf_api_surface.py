@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from common_names import FUNCTIONS, NUMBERS
 from tensorflow.python.framework import op_def_registry
 
 PRE_POST = "prescale_factor=1.0, postscale_factor=1.0"
@@ -29,42 +30,7 @@ AGGREGATION = (
 )
 SOURCES = "target, sources, output_gradients=None, use_generic_names=False, **kwargs"
 
-COMMON = {
-    "init": "comm=None, process_sets=None",
-    "start_timeline": "file_path, mark_cycles=False",
-    **dict.fromkeys(
-        (
-            "shutdown",
-            "is_initialized",
-            "stop_timeline",
-            "size",
-            "local_size",
-            "cross_size",
-            "rank",
-            "local_rank",
-            "cross_rank",
-            "is_homogeneous",
-            "mpi_threads_supported",
-            "mpi_enabled",
-            "mpi_built",
-            "gloo_enabled",
-            "gloo_built",
-            "nccl_built",
-            "ddl_built",
-            "ccl_built",
-            "cuda_built",
-            "rocm_built",
-        ),
-        "",
-    ),
-    "ProcessSet": "ranks_or_comm",
-    "add_process_set": "process_set",
-    "remove_process_set": "process_set",
-    "global_process_set": None,
-    "Compression": None,
-    "elastic": None,
-}
-NUMBERS = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}
+COMMON = {**FUNCTIONS, "global_process_set": None, "Compression": None, "elastic": None}
 
 OPERATIONS = {
     "allreduce": f"tensor, average=None, {DEVICES}, compression=none, op=None, {PRE_POST}, "
