@@ -36,8 +36,9 @@ enum DataType : int {
   kBfloat16 = 12,
 };
 
-/// A property of an operation: its function returns before the operation has ended.
-inline constexpr int kAsynchronous = 4;
+/// A property of an operation: of those that are ready, the ones with a higher priority start
+/// first. Threads of their own start them, so they don't wait for what calculates.
+inline constexpr int kPrioritized = 3;
 
 /// What the engine passes to the function of an operation, to be called when the operation has
 /// started or ended. Valid only during the function, hence it is copied.

@@ -89,7 +89,7 @@ std::string Call::push(const hvd_mxnet_request& request) {
   const auto destroy = [](void* pushed) { delete static_cast<Call*>(pushed); };
   const int status = api().push(run, call.release(), destroy, &context, arrays.read.data(),
                                 static_cast<int>(arrays.read.size()), arrays.written.data(),
-                                static_cast<int>(arrays.written.size()), &kAsynchronous,
+                                static_cast<int>(arrays.written.size()), &kPrioritized,
                                 request.priority, "horovod", false);
   return status == 0 ? "" : last_error();
 }

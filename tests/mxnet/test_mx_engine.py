@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import json
+import os
 import random
+import tempfile
+import threading
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -80,6 +86,53 @@ def test_arrays_may_be_dropped_in_flight() -> None:
         same(one, wanted, where=i)
 
 
+#: As MXNet declares them: an operation that runs a function, and a property: it has a priority.
+RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+PRIORITIZED = ctypes.c_int(3)
+
+
+class Context(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int32), ("index", ctypes.c_int32))
+
+
+def start_by_priority() -> None:
+    """All are ready while the engine's only thread for operations with a priority is busy."""
+    free, busy = threading.Event(), threading.Event()
+
+    @RUN
+    def wait(_context: int | None, _parameter: int | None) -> None:
+        busy.set()
+        free.wait(60)
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HOROVOD_TIMELINE"] = f"{folder}/trace"
+        hvd.init()
+        arrays = [mx.nd.ones((3,)) for _ in range(9)]
+        mx.nd.waitall()
+        none = (None, 0, None, 0)
+        cpu, property = ctypes.byref(Context(1, 0)), ctypes.byref(PRIORITIZED)
+        mx.base.check_call(
+            mx.base._LIB.MXEnginePushSync(wait, None, None, cpu, *none, property, 0, b"wait")
+        )
+        assert busy.wait(60)
+        for i, one in enumerate(arrays):
+            hvd.allreduce_(one, name=f"{i}", priority=i * 4 % 9)
+        free.set()
+        mx.nd.waitall()
+        hvd.shutdown()
+        trace = json.loads(Path(folder, "trace").read_text())
+    announced = [one for one in trace if one["name"] == "process_name" and one["pid"] > 0]
+    names = {one["pid"]: one["args"]["name"] for one in announced}
+    begun = [names[one["pid"]] for one in trace if one["name"] == "NEGOTIATE_ALLREDUCE"]
+    tell(list(dict.fromkeys(begun)))
+
+
+def test_operations_with_a_higher_priority_start_first() -> None:
+    job = run_alone(1, start_by_priority, MXNET_CPU_PRIORITY_NTHREADS="1")
+    wanted = sorted(range(9), key=lambda i: -(i * 4 % 9))
+    assert job.told == [[[f"allreduce.{i}" for i in wanted]]], job.output
+
+
 @on_ranks(2)
 def test_nothing_is_recorded() -> None:
     own = mine(SHAPE)
@@ -137,8 +190,6 @@ def test_wrong_arguments_are_value_errors() -> None:
 
 
 def lose_a_rank() -> None:
-    import os
-
     hvd.init()
     own = mx.nd.ones((3,))
     hvd.allreduce_(own)
