@@ -45,6 +45,8 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
       runner_(backends_, events_) {
   add_group(kWorldGroup, sets_.find(ProcessSets::kWorldId)->ranks);
   connections_.watch_sockets();
+  // As long as causes come through the tree, with what was seen.
+  if (wiring_.mesh) wiring_.mesh->heed_reasons(false);
   if (board != nullptr) board->set_doorbell(wiring_.waiter->doorbell_fd());
 }
 
@@ -379,6 +381,7 @@ void Engine::end(Ending ending) {
   end_requests(*ending_);
   if (ending_->code == Code::shut_down) {
     state_ = State::draining;
+    if (wiring_.mesh) wiring_.mesh->heed_reasons(true);
     return;
   }
   // Before the devices give up their work: their results may be in use already.
@@ -460,7 +463,13 @@ void Engine::begin_closing() {
   closing_until_ =
       clock_.now() + (lost ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
   state_ = State::closing;
-  connections_.say_goodbye();
+  // Those that drain wait for data which does not come, and receive no causes through the tree.
+  if (lost && wiring_.mesh)
+    wiring_.mesh->give_up(ending_->rank == kNoRank ? wiring_.identity.rank : ending_->rank);
+  else if (wiring_.mesh)
+    wiring_.mesh->say_goodbye();
+  control_.say_goodbye();
+  if (wiring_.segment) wiring_.segment->say_goodbye();
 }
 
 bool Engine::close() {

@@ -56,7 +56,8 @@ bool Mesh::pump(Peer& state) {
   return moved;
 }
 
-void Mesh::heed_reason(Peer& state) {
+void Mesh::heed_reason(Peer& state) const {
+  if (!heeds_reasons_) return;
   const int peer = state.channel->peer();
   const int lost = state.channel->take_reason();
   if (lost == peer)

@@ -52,6 +52,9 @@ class Mesh final : public ChannelSet {
   void say_goodbye() override;
   /// Sends goodbyes with a reason: the rank that is lost, or this rank.
   void give_up(int lost);
+  /// Whether pump() throws for such a reason, as at first. Otherwise it is an end like any other,
+  /// until this is called again.
+  void heed_reasons(bool whether) { heeds_reasons_ = whether; }
   /// Ignores peers that have given up.
   bool parted(bool after_loss) const override;
   bool has_unsent() const override { return !unsent_.empty(); }
@@ -105,11 +108,12 @@ class Mesh final : public ChannelSet {
   bool has(int peer) const {
     return static_cast<size_t>(peer) < peers_.size() && peers_[static_cast<size_t>(peer)];
   }
-  static bool pump(Peer& state);
-  static void heed_reason(Peer& state);
+  bool pump(Peer& state);
+  void heed_reason(Peer& state) const;
   static bool takes_more(const Peer& state);
   static void park(Peer& state, Frame frame);
 
+  bool heeds_reasons_ = true;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< [rank]; nullptr for ranks without a connection
   std::vector<int> unsent_;
 };

@@ -66,6 +66,14 @@ std::vector<std::string> missing_in(const Ran& ran) {
 
 // The seeds test only the features that they contain. Goes on from those that have been run: slow
 // builds run fewer.
+/// A partition in the shutdown: two ranks give up one that the draining rank does not wait for.
+TEST(WorldProgram, ARankThatDrainsHearsWhomTheOthersHaveLost) {
+  constexpr uint64_t kSeed = 40632;
+  Ran once;
+  const auto failure = run_seed(kSeed, once);
+  EXPECT_FALSE(failure) << *failure;
+}
+
 TEST(WorldProgram, MixesEveryIngredientAndEveryFaultAtEveryMoment) {
   constexpr uint64_t kEnough = 2000;
   Ran all = ran();

@@ -73,6 +73,14 @@ MUTATIONS = (
         seeds=100,
     ),
     Mutation(
+        guard="a rank that drains hears of losses from data links",
+        file="core/engine/engine.cc",
+        find="    if (wiring_.mesh) wiring_.mesh->heed_reasons(true);\n",
+        replace="",
+        found_by="WorldProgram.ARankThatDrains*",
+        seeds=1,
+    ),
+    Mutation(
         guard="a rank that has asked for the end of the job gives silent ranks up",
         file="core/engine/engine.cc",
         find="    awaits_end_ = true;\n",
