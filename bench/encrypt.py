@@ -109,14 +109,12 @@ def run_job(arguments: argparse.Namespace, encrypt: bool) -> dict[int, float]:
 
 
 def rows_of(np: int, measured: dict[str, list[dict[int, float]]]) -> list[Row]:
-    rows = []
-    for peer, rounds in measured.items():
-        for size in SIZES:
-            us = [one[size] for one in rounds]
-            row = {"peer": peer, **vars(Work("tcp", "allreduce", "encrypted", np)), "bytes": size}
-            row |= {"median_us": statistics.median(us), "min_us": min(us)}
-            rows.append({**row, "rounds": {str(i): value for i, value in enumerate(us, 1)}})
-    return rows
+    work = Work("tcp", "allreduce", "encrypted", np)
+    return [
+        results.row_of(peer, work, size, [one[size] for one in rounds])
+        for peer, rounds in measured.items()
+        for size in SIZES
+    ]
 
 
 def table(rows: list[Row]) -> str:

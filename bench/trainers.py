@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import statistics
 import sys
 from pathlib import Path
 
@@ -80,17 +79,7 @@ def measure(arguments: argparse.Namespace, trainer: str) -> Times:
 
 def rows_of(np: int, trainer: str, times: Times) -> list[Row]:
     work, size = Work("torch", trainer, NETWORK, np), shapes.float_bytes(shapes.NETWORKS[NETWORK]())
-    return [
-        {
-            "peer": peer,
-            **vars(work),
-            "bytes": size,
-            "median_us": statistics.median(us),
-            "min_us": min(us),
-            "rounds": {str(i): value for i, value in enumerate(us, 1)},
-        }
-        for peer, us in times.items()
-    ]
+    return [results.row_of(peer, work, size, us) for peer, us in times.items()]
 
 
 def table(rows: list[Row]) -> str:

@@ -227,6 +227,13 @@ def limit(name: str, work: Work, size: int, value: float) -> Row:
     return {"peer": name, **vars(work), "bytes": size, **values}
 
 
+def row_of(peer: str, work: Work, size: int, us: Sequence[float]) -> Row:
+    """Returns the row of a contestant that took `us`, one time a round."""
+    values = {"median_us": statistics.median(us), "min_us": min(us)}
+    rounds = {str(i): value for i, value in enumerate(us, 1)}
+    return {"peer": peer, **vars(work), "bytes": size, **values, "rounds": rounds}
+
+
 def of_before(path: Path | None, rows: Iterable[Row]) -> list[Row]:
     """Returns our rows of an older document, if there is one, in the cells of `rows`."""
     cells = {cell_of(row) for row in rows}
