@@ -31,7 +31,7 @@ class DumpPart {
   /// All references outlive this. Without a socket, only SIGQUIT asks for dumps.
   DumpPart(const Job& job, const Assignment& assignment, Links& links, Output& output);
 
-  /// Readable as long as someone waits in its queue; -1: there is no socket.
+  /// Readable while someone waits in its queue; -1: there is no socket.
   int fd() const { return listener_.get(); }
   /// Takes those who have connected, a bounded number. Call it in every turn, after step(), which
   /// makes room for those who wait.

@@ -463,12 +463,11 @@ void Engine::begin_closing() {
   closing_until_ =
       clock_.now() + (lost ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
   state_ = State::closing;
-  // Those that drain wait for data which does not come, and receive no causes through the tree.
-  if (lost && wiring_.mesh)
-    wiring_.mesh->give_up(ending_->rank == kNoRank ? wiring_.identity.rank : ending_->rank);
-  else if (wiring_.mesh)
-    wiring_.mesh->say_goodbye();
+  if (!lost) return connections_.say_goodbye();
   control_.say_goodbye();
+  // Those that drain wait for data which does not come, and receive no causes through the tree.
+  if (wiring_.mesh)
+    wiring_.mesh->give_up(ending_->rank == kNoRank ? wiring_.identity.rank : ending_->rank);
   if (wiring_.segment) wiring_.segment->say_goodbye();
 }
 
