@@ -209,7 +209,7 @@ void Context::blame(const Ending& ending) noexcept {
 std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given,
                                                    const std::string& name) {
   const std::vector<int> ranks = ranks_of_group(std::move(given), world_);
-  if (ending()) refuse_as_ended();
+  if (ending()) refuse_as_ended("a new group");
   int earlier = 0;
   {
     const std::lock_guard lock(making_groups_);
@@ -327,7 +327,7 @@ std::shared_ptr<Completion> Context::start(Request&& request) {
 void Context::refuse(const Refusal& refusal) {
   switch (refusal.why) {
     case Refusal::Why::closed:
-      refuse_as_ended();
+      refuse_as_ended(quoted(*refusal.request));
     case Refusal::Why::full:
       fail(Code::invalid_argument,
            fmt::format("rank {}: more than {} operations are in flight; wait for some of them "
@@ -343,10 +343,10 @@ void Context::refuse(const Refusal& refusal) {
   HVD_ASSERT(false && "a reason");
 }
 
-void Context::refuse_as_ended() {
+void Context::refuse_as_ended(const std::string& what) {
   const Ending ended = ending().value();
   blame(ended);
-  fail(ended.code, ended.text, ended.rank);
+  fail(ended.code, what + ": " + ended.text, ended.rank);
 }
 
 // The job continues if the trace cannot be written.

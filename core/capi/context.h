@@ -117,7 +117,7 @@ class Context {
                                             GroupNumber target);
   std::shared_ptr<Completion> start(Request&& request);
   [[noreturn]] void refuse(const Refusal& refusal);
-  [[noreturn]] void refuse_as_ended();
+  [[noreturn]] void refuse_as_ended(const std::string& what);
   void tell(const Ending& ending, bool interrupts) noexcept;
   void blame(const Ending& ending) noexcept;
 

@@ -89,7 +89,11 @@ TEST_P(WhileTheJobEnds, ASubmissionIsRefusedWithTheEnding) {
     }
     context.shutdown();
     for (std::thread& thread : threads) thread.join();
-    for (const auto& error : errors) ASSERT_EQ(error->code(), Code::shut_down) << error->what();
+    for (const auto& error : errors) {
+      ASSERT_EQ(error->code(), Code::shut_down) << error->what();
+      // The operation, also if it was submitted after the end.
+      ASSERT_THAT(error->what(), testing::HasSubstr(": rank 0 has shut the job down: "));
+    }
   }
 }
 

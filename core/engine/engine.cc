@@ -129,7 +129,8 @@ std::optional<Refusal> Engine::submit(std::span<Request> requests) {
   const Pushed pushed = inbox_.push_all(requests);
   if (pushed == Pushed::accepted) return std::nullopt;
   names_.remove(requests);
-  return Refusal{pushed == Pushed::full ? Refusal::Why::full : Refusal::Why::closed};
+  return Refusal{pushed == Pushed::full ? Refusal::Why::full : Refusal::Why::closed,
+                 requests.data()};
 }
 
 void Engine::submit_shutdown() {

@@ -40,7 +40,7 @@ struct Refusal {
     name_in_flight,  ///< an operation with the name of `request` is in flight on this rank
   };
   Why why;
-  const Request* request = nullptr;  ///< name_in_flight: one of the submitted requests
+  const Request* request;  ///< one of the submitted requests
 };
 
 /// Only the holder of the progress token may call functions, except those marked as thread-safe.
