@@ -40,7 +40,9 @@ def section(bench: str, found: Sequence[Document], folder: Path | None) -> str:
             parts += [made + "\n" for made in tables(document.rows, group)]
             parts += pictures.picture(document, group, folder) if folder else []
         parts += missing(document)
-        parts += [f"{last_line(verdicts(document.rows))}.\n"]
+        judged = verdicts(document.rows)
+        if any(verdict.ratio is not None for verdict in judged.values()):
+            parts += [f"{last_line(judged)}.\n"]
     return "\n".join(parts)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from harness.results import (
     BOUND,
-    MEMORY,
     OURS,
     OURS_FLOAT32,
     TARGET,
@@ -87,8 +86,10 @@ def table(title: str, names: list[str], columns: list[Column], rows: Sequence[Ro
 
     lines = [[title, *names]]
     lines += [[peer, *[cell(peer, column) for column in columns]] for peer in peers]
-    for ours in judged if any(work.kind != MEMORY for work, _ in columns) else ():
-        lines += [[f"best peer / {ours}", *[ratio(ours, column) for column in columns]]]
+    for ours in judged:
+        ratios = [ratio(ours, column) for column in columns]
+        if set(ratios) != {GAP}:
+            lines += [[f"best peer / {ours}", *ratios]]
     if OURS_FLOAT32 in entered:
         lines += [[f"{OURS_FLOAT32} / ours", *[share(OURS_FLOAT32, column) for column in columns]]]
     if TARGET in entered:
