@@ -28,8 +28,7 @@ torch.set_num_threads(1)
 torch.manual_seed(hvd.rank())
 model = torch.nn.Linear(1, 1)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01))
-sampler = hvd.elastic.ElasticSampler(range(samples))
-loader = torch.utils.data.DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
+{data}
 state = hvd.elastic.TorchState(
     model, optimizer, sampler=sampler, epoch=0, used=[], history=[], last=None
 )
@@ -71,12 +70,25 @@ if hvd.rank() == 0:
         json.dump({"history": state.history, "resets": pids, "parameters": told}, file)
 hvd.shutdown()
 """
+SAMPLER = """
+sampler = hvd.elastic.ElasticSampler(range(samples))
+loader = torch.utils.data.DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
+"""
+# One worker process of the loader reads all epochs.
+STREAM = """
+sampler = hvd.elastic.ElasticStream(lambda epoch: range(samples))
+loader = torch.utils.data.DataLoader(
+    sampler, batch_size=4, num_workers=1, persistent_workers=True
+)
+"""
 
 
 @needs_job
+@pytest.mark.parametrize("data", [SAMPLER, STREAM], ids=["sampler", "stream"])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_every_sample_counts_once_in_an_elastic_job(victim: int, tmp_path: Path) -> None:
-    told = told_by_elastic_job(TRAINING, [victim, SAMPLES], tmp_path, JOB_SECONDS)
+def test_every_sample_counts_once_in_an_elastic_job(victim: int, data: str, tmp_path: Path) -> None:
+    script = TRAINING.replace("{data}", data)
+    told = told_by_elastic_job(script, [victim, SAMPLES], tmp_path, JOB_SECONDS)
     sizes = [size for _, _, _, size in told["history"]]
     assert len(sizes) >= 2 and sizes[-1] == 3
     assert [generation for generation, _ in told["resets"]][:2] == [1, 2]

@@ -77,6 +77,19 @@ class ElasticBatchSampler:
         return list(itertools.islice(repeats, max(len(batch), self.sampler.num_replicas)))
 
 
+class _Number:
+    """An integer of a stream."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __get__(self, stream: ElasticStream, _: type) -> int:
+        return int(stream.numbers[self.index])
+
+    def __set__(self, stream: ElasticStream, value: int) -> None:
+        stream.numbers[self.index] = value
+
+
 class ElasticStream:
     """The items of a stream that this rank has yet to use in this epoch.
 
@@ -89,28 +102,32 @@ class ElasticStream:
     all ranks, and put the stream into the state. Used by one thread.
     """
 
-    def __init__(self, make: Callable[[int], Iterable[Any]]) -> None:
+    epoch = _Number(0)
+    processed_num = _Number(1)
+    rank = _Number(2)
+    num_replicas = _Number(3)
+    _begin = _Number(4)  # processed_num at the last division
+    _ended = _Number(5)  # the epoch whose end was reached last, or -1
+    _length = _Number(6)  # of that epoch
+
+    def __init__(self, make: Callable[[int], Iterable[Any]], numbers: Any = None) -> None:
+        """`numbers`: a sequence of seven zeros, which copies of the stream share."""
         self.make = make
-        self.epoch = 0
-        self.processed_num = 0
-        self.rank = 0
-        self.num_replicas = 1
-        self._begin = 0  # processed_num at the last division
-        self._length: int | None = None  # of this epoch, once its end was reached
+        self.numbers = [0] * 7 if numbers is None else numbers
+        self._ended = -1
         self.reset()
 
     @property
     def repeated_num(self) -> int:
         """The number of items that were used twice in this epoch. It is 0 until the end of the
         epoch was reached in this process, and then less than the number of ranks."""
-        return 0 if self._length is None else max(0, self.processed_num - self._length)
+        return max(0, self.processed_num - self._length) if self._ended == self.epoch else 0
 
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch, or continues it, as ElasticSampler does."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.processed_num = 0
-            self._length = None
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
@@ -123,8 +140,6 @@ class ElasticStream:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Sets the progress to that of `state_dict`, with the current number of ranks."""
-        if state_dict["epoch"] != self.epoch:
-            self._length = None
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()
@@ -138,10 +153,12 @@ class ElasticStream:
         return rank(), size()
 
     def __iter__(self) -> Iterator[Any]:
-        own_rank, ranks, begin = self.rank, self.num_replicas, self._begin
+        return self._items(self.epoch, self.rank, self.num_replicas, self._begin)
+
+    def _items(self, epoch: int, own_rank: int, ranks: int, begin: int) -> Iterator[Any]:
         first = own = None
         count = 0
-        for item in self.make(self.epoch):
+        for item in self.make(epoch):
             turn = (count - begin) % ranks
             count += 1
             if count <= begin:
@@ -150,7 +167,7 @@ class ElasticStream:
             own = item if turn == own_rank else own
             if turn == ranks - 1:
                 yield own
-        self._length = count
+        self._length, self._ended = count, epoch
         left = max(0, count - begin) % ranks
         if left > 0:
             yield own if own_rank < left else first

@@ -31,12 +31,15 @@ class ElasticStream(elastic_batches.ElasticStream, torch.utils.data.IterableData
     ranks.
 
     `make(epoch)` returns an iterable of the items of an epoch, in the same order on all ranks.
-    A DataLoader of it may have one worker process at most, since each worker would read the stream
-    anew. Call `record_batch(number, len(batch))` after each batch.
+    A DataLoader of it may have one worker process at most, which may be persistent, since each
+    worker would read the stream anew. Call `record_batch(number, len(batch))` after each batch.
     """
 
     def __init__(self, make: Callable[[int], Iterable[Any]]) -> None:
-        super().__init__(make)
+        # A worker process gets a copy of the stream. It must see each new epoch and division, and
+        # this process the end of an epoch.
+        numbers = torch.zeros(7, dtype=torch.int64)
+        super().__init__(make, numbers.share_memory_())  # type: ignore[no-untyped-call]
 
     def __iter__(self) -> Iterator[Any]:
         worker = torch.utils.data.get_worker_info()
