@@ -4,14 +4,16 @@ one, or this machine with what is installed for the tests at the image's paths."
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,61 +113,86 @@ def entry(image: Image, pod: Pod, folder: Path, hosts: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def start(image: Image, pod: Pod, folder: Path, enter: str, hosts: str) -> subprocess.Popen[str]:
-    folder.mkdir()
-    script = folder.with_suffix(".sh")
-    script.write_text(entry(image, pod, folder, hosts))
-    apart = ["unshare", "-m", "--pid", "--fork", "--kill-child"]
-    environment = {"HOME": HOME, **image.environment, **pod.environment}
-    with folder.with_suffix(".log").open("w") as log:
-        return subprocess.Popen(
-            [enter, *apart, "sh", str(script), *pod.command],
-            env={"OMP_NUM_THREADS": "1", **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+@dataclass
+class Running:
+    """Pods of a job. `logs`: of the latest start of each."""
 
+    folder: Path
+    image: Image
+    pods: list[Pod]
+    enter: list[str]
+    hosts: str
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    logs: dict[int, Path] = field(default_factory=dict)
 
-def await_text(log: Path, text: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while text not in log.read_text():
-        assert time.monotonic() < deadline, f"waited in vain for {text!r}: {log.read_text()}"
-        time.sleep(0.05)
+    def start(self, index: int) -> None:
+        """Also in the place of one that was deleted."""
+        pod = self.pods[index]
+        at = self.folder / f"pod{len(self.processes)}"
+        at.mkdir()
+        script = at.with_suffix(".sh")
+        script.write_text(entry(self.image, pod, at, self.hosts))
+        apart = ["unshare", "-m", "--pid", "--fork", "--kill-child"]
+        environment = {"HOME": HOME, **self.image.environment, **pod.environment}
+        self.logs[index] = at.with_suffix(".log")
+        with self.logs[index].open("w") as log:
+            started = subprocess.Popen(
+                [self.enter[index], *apart, "sh", str(script), *pod.command],
+                env={"OMP_NUM_THREADS": "1", **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        self.processes.append(started)
+        self.await_text(index, pod.ready)
+
+    def await_text(self, index: int, text: str, count: int = 1) -> None:
+        log = self.logs[index]
+        deadline = time.monotonic() + SECONDS
+        while log.read_text().count(text) < count:
+            assert time.monotonic() < deadline, f"waited in vain for {text!r}: {log.read_text()}"
+            time.sleep(0.05)
+
+    def delete(self, index: int) -> int:
+        """As Kubernetes does it: by a SIGTERM to process 1 of the pod. Returns its status."""
+        process = self.processes[index]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGTERM)
+        return process.wait(timeout=SECONDS)
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
 
 @contextmanager
-def running(folder: Path, image: Image, pods: list[Pod]) -> Iterator[list[subprocess.Popen[str]]]:
+def running(folder: Path, image: Image, pods: list[Pod]) -> Iterator[Running]:
     with hosts_lab.running(folder, len(pods)) as hosts:
         lines = ["127.0.0.1 localhost"]
         for pod, address in zip(pods, hosts.addresses, strict=True):
             lines.append(f"{address} {pod.name} {pod.name.partition('.')[0]}")
         text = "".join(f"{line}\\n" for line in lines)
-        started: list[subprocess.Popen[str]] = []
+        job = Running(folder, image, pods, list(hosts.enter), text)
         try:
-            for pod, enter in zip(pods, hosts.enter, strict=True):
-                at = folder / f"pod{len(started)}"
-                started.append(start(image, pod, at, enter, text))
-                await_text(at.with_suffix(".log"), pod.ready)
-            yield started
+            for index in range(len(pods)):
+                job.start(index)
+            yield job
         finally:
-            for process in started:
-                process.kill()
-                process.wait()
+            job.end()
 
 
 def run(folder: Path, image: Image, pods: list[Pod], until: list[int]) -> Ended:
     """Ends when the pods with these numbers have; the worst of their ends."""
-    with running(folder, image, pods) as started:
+    with running(folder, image, pods) as job:
         codes = []
         for index in until:
             try:
-                codes.append(started[index].wait(timeout=SECONDS))
+                codes.append(job.processes[index].wait(timeout=SECONDS))
             except subprocess.TimeoutExpired:
                 codes.append(124)
-    logs = [(folder / f"pod{index}.log").read_text() for index in range(len(pods))]
-    return Ended(max(codes, key=abs), "\n".join(logs))
+    return Ended(max(codes, key=abs), "\n".join(log.read_text() for log in job.logs.values()))
 
 
 def container(template: dict[str, Any]) -> dict[str, Any]:
@@ -196,16 +223,18 @@ def ssh_secret(folder: Path, user: str) -> Path:
     return folder
 
 
-def mpijob(
+def mpijob_pods(
     folder: Path,
     image: Image,
+    file: str = "mpijob.yaml",
     program: Sequence[str] = (),
     volume: Mapping[Path, str] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Ended:
-    """The job of mpijob.yaml, by what the operator sets for Open MPI. `program`: other than that of
-    the manifest. `volume`: mounted in all pods. `environment`: of the launcher."""
-    (job,) = manifest("mpijob.yaml")
+) -> list[Pod]:
+    """Those of an MPIJob, the launcher last, by what the operator sets for Open MPI. `program`:
+    other than that of the manifest. `volume`: mounted in all pods. `environment`: of the launcher.
+    """
+    (job,) = manifest(file)
     name, spec = job["metadata"]["name"], job["spec"]
     worker = container(spec["mpiReplicaSpecs"]["Worker"]["template"])
     launcher = container(spec["mpiReplicaSpecs"]["Launcher"]["template"])
@@ -233,6 +262,13 @@ def mpijob(
     }
     files = {**secret, config: "/etc/mpi"}
     command = command_of(launcher)
-    command = [*command[: command.index("python")], *program] if program else shortened(command)
-    pods.append(Pod(f"{name}-launcher", command, variables, files))
-    return run(folder, image, pods, [count])
+    command = [*command[: command.index("python")], *program] if program else command
+    return [*pods, Pod(f"{name}-launcher", command, variables, files)]
+
+
+def mpijob(folder: Path, image: Image, pods: list[Pod] | None = None) -> Ended:
+    """The job of mpijob.yaml, or of `pods`; shortened, if it is that of the manifest."""
+    if pods is None:
+        pods = mpijob_pods(folder, image)
+        pods[-1] = replace(pods[-1], command=shortened(pods[-1].command))
+    return run(folder, image, pods, [len(pods) - 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from pods import (
     container,
     manifest,
     mpijob,
+    mpijob_pods,
     shortened,
     this_machine,
     variables_of,
@@ -30,6 +32,7 @@ from devtool.paths import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 SCHEMAS = ROOT / "build" / "deploy" / "schemas"
+MPI_JOBS = ["mpijob.yaml", "elastic-mpijob.yaml"]
 REQUIREMENTS = ["kubernetes-validate==1.37.0", "kubeflow_trainer_api==2.3.0"]
 #: kubeflow.org/v2beta1, which nobody publishes as a package. What a field holds: fields again, a
 #: type, or the values that the operator accepts. A pod template is checked as a core kind.
@@ -122,8 +125,11 @@ def test_the_check_sees_a_field_that_does_not_exist(schemas: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_pods_of_the_mpijob_fit_the_schemas_of_kubernetes(schemas: Path, tmp_path: Path) -> None:
-    (job,) = manifest("mpijob.yaml")
+@pytest.mark.parametrize("file", MPI_JOBS)
+def test_pods_of_an_mpijob_fit_the_schemas_of_kubernetes(
+    file: str, schemas: Path, tmp_path: Path
+) -> None:
+    (job,) = manifest(file)
     templates = [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **one["template"]}
         for one in job["spec"]["mpiReplicaSpecs"].values()
@@ -132,8 +138,9 @@ def test_pods_of_the_mpijob_fit_the_schemas_of_kubernetes(schemas: Path, tmp_pat
     assert problems(schemas, templates, tmp_path) == ""
 
 
-def test_the_mpijob_has_what_its_version_accepts() -> None:
-    (job,) = manifest("mpijob.yaml")
+@pytest.mark.parametrize("file", MPI_JOBS)
+def test_an_mpijob_has_what_its_version_accepts(file: str) -> None:
+    (job,) = manifest(file)
     assert misfits(job, MPI_JOB) == []
 
 
@@ -182,8 +189,9 @@ def test_one_lost_rank_of_an_indexed_job_counts_once_however_many_pods_end() -> 
     assert "backoffLimit" not in job["spec"]
 
 
-def test_the_mpijob_starts_as_many_ranks_as_it_has_slots() -> None:
-    (job,) = manifest("mpijob.yaml")
+@pytest.mark.parametrize("file", MPI_JOBS)
+def test_an_mpijob_starts_as_many_ranks_as_it_has_slots(file: str) -> None:
+    (job,) = manifest(file)
     replicas = job["spec"]["mpiReplicaSpecs"]
     command = command_of(container(replicas["Launcher"]["template"]))
     slots = replicas["Worker"]["replicas"] * job["spec"]["slotsPerWorker"]
@@ -229,13 +237,44 @@ def test_an_mpijob_that_is_started_again_continues_from_its_state_folder(tmp_pat
     def job(name: str, deed: str) -> pods.Ended:
         (tmp_path / name).mkdir()
         program = ["python", "/volume/train.py", *training(volume, deed, "state.step >= 30")[2:]]
-        return mpijob(tmp_path / name, this_machine(), program, {volume: "/volume"}, folder)
+        at, image, mounted = tmp_path / name, this_machine(), {volume: "/volume"}
+        some = mpijob_pods(at, image, program=program, volume=mounted, environment=folder)
+        return mpijob(at, image, some)
 
     first = job("first", "if (rank(), state.step) == (1, 20): os.kill(os.getpid(), signal.SIGKILL)")
     assert first.returncode != 0 and written_step(volume / "state") == 20, first.output
     second = job("second", "pass")
     assert second.returncode == 0, second.output
     assert [one.step for one in entries(second.output)] == [20, 20]
+
+
+def test_a_pod_of_an_elastic_mpijob_is_deleted_and_replaced(tmp_path: Path) -> None:
+    """Its rank leaves in time, the other one goes on, and a new one joins from the new pod."""
+    needs_pods()
+    (job,) = manifest("elastic-mpijob.yaml")
+    template = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    (mount,) = container(template)["volumeMounts"]
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    some = mpijob_pods(
+        tmp_path, this_machine(), "elastic-mpijob.yaml", volume={volume: mount["mountPath"]}
+    )
+    *workers, launcher = range(len(some))
+    command = some[launcher].command
+    assert command[command.index("--state-dir") + 1].startswith(mount["mountPath"] + "/")
+    grace = int(command[command.index("--grace-seconds") + 1])
+    assert grace < template["spec"]["terminationGracePeriodSeconds"]
+    with pods.running(tmp_path, this_machine(), some) as running:
+        running.await_text(launcher, " ranks", count=2)
+        assert running.delete(workers[1]) == 128 + signal.SIGTERM
+        running.await_text(launcher, "is rank 0 of 1")
+        running.start(workers[1])
+        running.await_text(launcher, "is rank 1 of 2", count=2)
+        running.processes[launcher].terminate()
+    text = running.logs[launcher].read_text()
+    assert "leaves at a commit; the job goes on without it" in text, text
+    epochs = [int(number) for number in re.findall(r"epoch (\d+): accuracy", text)]
+    assert epochs == list(range(1, len(epochs) + 1)), text
 
 
 def test_a_trainjob_trains(tmp_path: Path) -> None:
