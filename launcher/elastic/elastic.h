@@ -32,8 +32,9 @@ inline constexpr int kFailuresUntilDropped = 2;
 /// How long newcomers that are ready wait for others that are starting, so that they join together.
 inline constexpr std::chrono::seconds kGathering{5};
 /// How long nothing may come from a host on which a worker was silent, and was killed, until its
-/// other members are given up, too: the end of the worker, or a member that asks.
-inline constexpr std::chrono::seconds kNoNews{5};
+/// other members are given up, too: the end of the worker, or a member that asks. An agent that can
+/// be reached tells of the end within milliseconds.
+inline constexpr std::chrono::seconds kNoNews{1};
 
 /// How long a host is not used after a failure there: doubles with each failure, within these
 /// limits.
