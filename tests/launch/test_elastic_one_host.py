@@ -66,6 +66,17 @@ def test_one_loss_after_the_other(jobs: Jobs) -> None:
     assert [line for line in result.said if "exited with code 3; the job goes on" in line]
 
 
+def test_no_rank_is_started_on_a_host_after_two_failures_there(jobs: Jobs) -> None:
+    deed = "if rank == size - 1 and generation < 2 and step >= 10 * (generation + 1): os._exit(3)"
+    command = training(jobs.folder, deed, "generation >= 3 and step >= 300")
+    result = jobs.run("-np", "4", "--min-np", "2", "--verbose", *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    pids = {entry.pid for generation in found.values() for entry in generation.values()}
+    assert len(pids) == 4 + 1, "only the first one was replaced"
+    assert any("no more workers are started on localhost" in line for line in result.said)
+
+
 def test_two_ranks_may_be_lost_at_the_same_time(jobs: Jobs) -> None:
     deed = (
         "if generation == 0 and rank in (1, 2) and step == 10: os.kill(os.getpid(), signal.SIGKILL)"

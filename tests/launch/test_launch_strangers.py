@@ -3,19 +3,14 @@ nothing, and some of each kind that says something wrong."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
-import socket
-import struct
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from launcher import Jobs, ended, proc_number, wait_until, without_sanitizer
-from test_launch_attack import many_descriptors, stranger
+from strangers import crowd, descriptors, many_descriptors
 
 pytest.importorskip("horovod._core")
 
@@ -40,25 +35,6 @@ core.shutdown()
 """
 
 
-def challenge() -> bytes:
-    return struct.pack("<IBBH", 0x4A445648, 2, 0, 0) + os.urandom(32)
-
-
-def proof(key: bytes) -> bytes:
-    """Of the form that it should have; as from another connection or another job."""
-    claim = struct.pack("<16sII", b"data", 1, 1)
-    return claim + hmac.digest(key, claim, hashlib.sha256)
-
-
-#: What a stranger says as soon as it is connected.
-WORDS: dict[str, Callable[[], bytes]] = {
-    "garbage": lambda: os.urandom(1 << 16),
-    "oversized": lambda: challenge() + os.urandom(1 << 16),
-    "truncated": lambda: challenge()[:39],
-    "another job": lambda: challenge() + proof(os.urandom(32)),
-}
-
-
 def ports_of(pid: int) -> list[int]:
     """At which the process listens."""
     listening = {}
@@ -76,23 +52,6 @@ def ports_of(pid: int) -> list[int]:
     return sorted(ports)
 
 
-def descriptors(pid: int) -> int:
-    with suppress(OSError):
-        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return 0
-
-
-def crowd(strangers: ExitStack, port: int) -> None:
-    """Thousands that are silent, and then all others, in front of any rank."""
-    for _ in range(HALF_OPEN):
-        strangers.enter_context(stranger(port))
-    for say in WORDS.values():
-        for _ in range(SPEAKING // len(WORDS)):
-            speaking = strangers.enter_context(socket.create_connection(("127.0.0.1", port), 30))
-            with suppress(OSError):
-                speaking.sendall(say())
-
-
 @without_sanitizer
 def test_strangers_at_the_ports_of_a_rank_do_not_keep_the_others_out(jobs: Jobs) -> None:
     (jobs.folder / "rank.py").write_text(RANK)
@@ -106,7 +65,7 @@ def test_strangers_at_the_ports_of_a_rank_do_not_keep_the_others_out(jobs: Jobs)
     most = 0
     with many_descriptors(2 * (HALF_OPEN + SPEAKING) + 200), ExitStack() as strangers:
         for port in ports_of(rank_0):
-            crowd(strangers, port)
+            crowd(strangers, port, HALF_OPEN, SPEAKING)
         (jobs.folder / "go").touch()
 
         def have_met() -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launcher import Jobs, ended, pids_in, wait_gone
+from launcher import Jobs, ended, pids_in, wait_gone, wait_until
 from state_training import (
     EACH_COMMIT,
     SELDOM,
@@ -40,6 +40,30 @@ def test_a_job_that_is_started_again_continues(ranks: int, jobs: Jobs) -> None:
     assert second.code == 0, second.err
     assert [(one.size, one.step) for one in entries(second.out)] == [(ranks, 20)] * ranks
     assert written_step(jobs.folder / "state") == 30
+
+
+def test_an_elastic_job_that_has_lost_a_rank_continues_from_its_folder(jobs: Jobs) -> None:
+    """The rank that replaces it has the state of the others, not that of the folder."""
+    deed = (
+        "if (generation, rank(), state.step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if generation >= 2 and state.step == 100: touch('joined')"
+    )
+    command = training(jobs.folder, deed, "False")
+    process = jobs.start("-np", "3", "--min-np", "2", *STATE, *EACH_COMMIT, *command)
+    wait_until((jobs.folder / "joined").exists, "the third rank")
+    process.send_signal(signal.SIGTERM)
+    first = ended(process)
+    assert first.code == 143, first.err
+    steps = {(one.generation, one.step) for one in entries(first.out)}
+    generations = sorted(generation for generation, _ in steps)
+    assert generations == sorted(set(generations)), "ranks of one generation began at one step"
+    assert all(step >= 10 for generation, step in steps if generation > 0)
+    written = written_step(jobs.folder / "state")
+    assert written >= 100 and parts_of_newest(jobs.folder / "state") == 3
+    again = training(jobs.folder, "pass", "state.step >= 500")
+    second = jobs.run("-np", "2", *STATE, "--state-seconds", "0", *again)
+    assert second.code == 0, second.err
+    assert [(one.size, one.step) for one in entries(second.out)] == [(2, written)] * 2
 
 
 def test_a_job_that_was_done_ends_at_once(jobs: Jobs) -> None:
