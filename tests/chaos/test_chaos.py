@@ -31,7 +31,7 @@ def run_and_check(folder: Path, *words: str) -> None:
 
 def test_nothing_is_lost_in_a_job_under_random_faults(tmp_path: Path) -> None:
     """Steps between two commits are repeated."""
-    words = ["--minutes", "0.2", "--least-faults", "6", "--every", "1.5", "--min-np", "2"]
+    words = ["--minutes", "1", "--least-faults", "6", "--every", "1.5", "--min-np", "2"]
     run_and_check(tmp_path, *words, "--commit-every", "3")
 
 
