@@ -19,6 +19,7 @@ Connections::Connections(Wiring& wiring, std::vector<ChannelSet*> sets)
     : wiring_(wiring), sets_(std::move(sets)) {
   for (const Wiring::Watched& peer : wiring_.local_peers)
     wiring_.waiter->watch(peer.process.get(), static_cast<uint64_t>(peer.rank));
+  if (wiring_.launcher >= 0) wiring_.waiter->watch_end(wiring_.launcher, kLauncherTag);
 }
 
 void Connections::watch_sockets() {
@@ -45,6 +46,9 @@ Connections::News Connections::take_news() {
   for (const uint64_t tag : ready_) {
     if (tag >= socket_tag(0)) {
       news.readable |= tag >> 32;
+    } else if (tag == kLauncherTag) {
+      wiring_.waiter->forget(wiring_.launcher);
+      news.left_by_launcher = true;
     } else if (const int rank = static_cast<int>(tag); is_lost_with_its_process(rank)) {
       news.lost.push_back(rank);
     }

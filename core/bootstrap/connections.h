@@ -17,7 +17,7 @@ namespace hvd {
 class Connections {
  public:
   /// `sets`: whose sockets are watched once watch_sockets() is called. Watches the processes of
-  /// local peers.
+  /// local peers, and the end of the connection to the launcher.
   Connections(Wiring& wiring, std::vector<ChannelSet*> sets);
 
   void watch_sockets();
@@ -37,6 +37,7 @@ class Connections {
   struct News {
     uint64_t readable = 0;    ///< bit i: a socket of sets[i] has something, or room, or is broken
     std::vector<int> lost{};  ///< global ranks whose process has ended without a goodbye
+    bool left_by_launcher = false;  ///< the connection to the launcher has ended
   };
   /// What poll() and wait() have found since the last call.
   News take_news();
@@ -55,6 +56,7 @@ class Connections {
 
  private:
   static uint64_t socket_tag(size_t set) { return uint64_t{1} << (32 + set); }
+  static constexpr uint64_t kLauncherTag = (uint64_t{1} << 32) - 1;
   template <class Visit>
   void for_each_channel(Visit visit);
   bool is_lost_with_its_process(int rank);
@@ -62,7 +64,8 @@ class Connections {
   Wiring& wiring_;
   std::vector<ChannelSet*> sets_;
   bool watches_sockets_ = false;
-  std::vector<uint64_t> ready_;  ///< tags: a global rank for its process, or socket_tag()
+  std::vector<uint64_t>
+      ready_;  ///< tags: a global rank for its process, kLauncherTag, or socket_tag()
 };
 
 }  // namespace hvd

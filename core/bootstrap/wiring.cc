@@ -61,6 +61,9 @@ void refuse_unless_possible(const Terms& terms) {
   if (!terms.refusal.empty()) fail(Code::invalid_argument, terms.refusal);
 }
 
+/// As far as the next commit, which is written to the state folder.
+bool goes_on_without_launcher(const Knobs& knobs) { return !knobs.state_dir.empty(); }
+
 /// The steps by which one rank joins a job, or a group of it, in order.
 class Joining {
  public:
@@ -77,6 +80,8 @@ class Joining {
     wiring_.waiter = std::make_unique<EpollWaiter>();
     const bool by_launcher = identity.rendezvous == RendezvousMethod::launcher;
     if (by_launcher && identity.members.empty()) abandonment_.emplace(store, generation);
+    if (by_launcher && group_.name.empty() && !goes_on_without_launcher(knobs))
+      wiring_.launcher = store.fd();
   }
 
   Wiring join_job(const Terms& terms) {

@@ -56,6 +56,9 @@ struct Wiring {
       parent;  ///< towards the root: to the leader of this host or of its parent; none on rank 0
   std::vector<Child> children;  ///< on the leader of a host; without its own client
   std::vector<Watched> local_peers;
+  /// The socket of the Store's client, which outlives the Wiring, if the launcher serves the Store
+  /// and ranks end with it; otherwise -1.
+  int launcher = -1;
 
   /// Every rank of this host can have a core to itself. The same on all ranks of the host.
   bool has_spare_cores() const;

@@ -46,6 +46,7 @@ Ending ending_of(const Action& action, bool was_given_up) {
                         "{}",
                         action.rank, action.text)};
   }
+  if (action.lost && action.rank == kNoRank) return {Code::peer_lost, kNoRank, action.text};
   if (action.lost) {
     return {Code::peer_lost, action.rank, text_of_loss(action.rank, action.text)};
   }

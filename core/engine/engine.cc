@@ -41,6 +41,7 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
       stall_watch_(control_, events_, knobs_, clock, wiring_.identity.rank),
       self_report_(board, clock),
       heartbeat_(control_, wiring_, clock, knobs.heartbeat),
+      launcher_watch_({wiring_.identity.store_host, wiring_.identity.store_port}, clock),
       sets_(wiring_.identity.size),
       runner_(backends_, events_) {
   add_group(kWorldGroup, sets_.find(ProcessSets::kWorldId)->ranks);
@@ -68,6 +69,7 @@ bool Engine::turn() {
   if (self_report_.is_asked()) report_state();
   if (wiring_.mesh) connections_.poll();
   const Connections::News news = connections_.take_news();
+  if (news.left_by_launcher) launcher_watch_.connection_ended();
   bool moved = notice_lost(news.lost);
   if (state_ == State::closing) return close() || moved;
   moved |= take_submissions();
@@ -80,6 +82,7 @@ bool Engine::turn() {
   if (wiring_.mesh) moved |= wiring_.mesh->pump_unsent();  // peers wait for this data
   stall_watch_.check(requests_);
   look_for_silence(moved);
+  look_for_launcher();
   if (state_ == State::draining && runner_.idle()) moved |= leave_devices();
   return moved;
 }
@@ -103,8 +106,10 @@ void Engine::lose_process(int rank) {
 
 // Reading the clock would slow down turns that have work.
 void Engine::look_for_silence(bool moved) {
-  constexpr uint32_t kTurnsBetweenLooks = 64;
+  constexpr uint32_t kTurnsBetweenLooks = 64, kTurnsBetweenPolls = 1024;
   if (state_ == State::closing || (moved && ++turns_ % kTurnsBetweenLooks != 0)) return;
+  // The loss of the launcher stops no operation, so that ranks may never sleep.
+  if (moved && turns_ % kTurnsBetweenPolls == 0) connections_.poll();
   const bool pending = !requests_.empty() || !runner_.idle() || !inbox_.empty() ||
                        state_ == State::draining || awaits_end_ ||
                        waiting_calls_.load(std::memory_order_relaxed) > 0;
@@ -117,6 +122,14 @@ void Engine::give_up(const Heartbeat::Silence& silence) {
   silence_ = silence.text;
   control_.give_up(silence.rank, silence.text);
   connections_.forget(silence.rank);
+  act();
+}
+
+// Every rank sees it, so it is no message. In shutdown, ranks need the launcher no more.
+void Engine::look_for_launcher() {
+  const auto loss = launcher_watch_.check();
+  if (!loss || state_ != State::running) return;
+  control_.lose_launcher(*loss);
   act();
 }
 
@@ -359,7 +372,8 @@ void Engine::report_state() {
 std::optional<TimePoint> Engine::deadline() const {
   const auto timer = state_ == State::closing
                          ? std::optional(closing_until_)
-                         : earlier(stall_watch_.deadline(), heartbeat_.deadline());
+                         : earlier(earlier(stall_watch_.deadline(), heartbeat_.deadline()),
+                                   launcher_watch_.deadline());
   const auto interval = is_leaving_devices_ && state_ == State::draining
                             ? std::optional<std::chrono::nanoseconds>(kDevicePoll)
                             : runner_.poll_interval();

@@ -23,6 +23,7 @@
 #include "core/engine/ending.h"
 #include "core/engine/event_source.h"
 #include "core/engine/heartbeat.h"
+#include "core/engine/launcher_watch.h"
 #include "core/engine/names_in_flight.h"
 #include "core/engine/process_sets.h"
 #include "core/engine/request.h"
@@ -120,6 +121,7 @@ class Engine {
   void lose_process(int rank);
   void look_for_silence(bool moved);
   void give_up(const Heartbeat::Silence& silence);
+  void look_for_launcher();
   bool act();
   void act_on(Action& action);
   void enqueue(Action& action);
@@ -160,6 +162,7 @@ class Engine {
   StallWatch stall_watch_;
   SelfReport self_report_;
   Heartbeat heartbeat_;
+  LauncherWatch launcher_watch_;
   /// Relaxed: the doorbell orders it before the next turn, and a late look does no harm.
   std::atomic<int> waiting_calls_{0};
   uint32_t turns_ = 0;

@@ -19,6 +19,7 @@ constexpr std::chrono::minutes kLongestEnd{10};  // of virtual time; engines flu
 class NoWaiter final : public Waiter {
  public:
   void watch(int, uint64_t) override {}
+  void watch_end(int, uint64_t) override {}
   void watch_writable(int, uint64_t, bool) override {}
   void forget(int) override {}
   void poll(std::vector<uint64_t>&) override {}

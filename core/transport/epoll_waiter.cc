@@ -16,9 +16,12 @@ namespace {
 
 constexpr int kEventsAtOnce = 64;  // the next call reports the rest
 
-void control(int epoll, int operation, int fd, bool writable) {
+constexpr uint32_t kEnds = EPOLLRDHUP;
+constexpr uint32_t kReads = EPOLLIN | kEnds;
+
+void control(int epoll, int operation, int fd, uint32_t events) {
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLRDHUP | (writable ? EPOLLOUT : 0u);
+  event.events = events;
   event.data.fd = fd;
   if (::epoll_ctl(epoll, operation, fd, &event) != 0) fail_errno("epoll_ctl");
 }
@@ -42,12 +45,18 @@ EpollWaiter::EpollWaiter() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) fail_errno("epoll_create1");
   doorbell_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell_) fail_errno("eventfd");
-  control(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), false);
+  control(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), kReads);
 }
 
 void EpollWaiter::watch(int fd, uint64_t tag) {
   HVD_ASSERT(!watched_.contains(fd));
-  control(epoll_.get(), EPOLL_CTL_ADD, fd, false);
+  control(epoll_.get(), EPOLL_CTL_ADD, fd, kReads);
+  watched_.emplace(fd, Watched{tag, false});
+}
+
+void EpollWaiter::watch_end(int fd, uint64_t tag) {
+  HVD_ASSERT(!watched_.contains(fd));
+  control(epoll_.get(), EPOLL_CTL_ADD, fd, kEnds);
   watched_.emplace(fd, Watched{tag, false});
 }
 
@@ -57,7 +66,7 @@ void EpollWaiter::watch_writable(int fd, uint64_t tag, bool on) {
   HVD_ASSERT(entry->second.tag == tag);
   if (entry->second.writable == on) return;
   entry->second.writable = on;
-  control(epoll_.get(), EPOLL_CTL_MOD, fd, on);
+  control(epoll_.get(), EPOLL_CTL_MOD, fd, kReads | (on ? EPOLLOUT : 0u));
 }
 
 void EpollWaiter::forget(int fd) {

@@ -13,6 +13,7 @@ class EpollWaiter final : public Waiter {
   EpollWaiter();
 
   void watch(int fd, uint64_t tag) override;
+  void watch_end(int fd, uint64_t tag) override;
   void watch_writable(int fd, uint64_t tag, bool on) override;
   void forget(int fd) override;
   void poll(std::vector<uint64_t>& ready) override;

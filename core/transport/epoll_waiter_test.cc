@@ -48,6 +48,19 @@ TEST(EpollWaiter, ReportsAClosedPeer) {
   EXPECT_THAT(ready, ElementsAre(7));
 }
 
+TEST(EpollWaiter, ReportsTheEndAloneIfAsked) {
+  EpollWaiter waiter;
+  SocketPair pair;
+  waiter.watch_end(pair.ours.get(), 7);
+  std::vector<uint64_t> ready;
+  ASSERT_EQ(::write(pair.theirs.get(), "x", 1), 1);
+  waiter.poll(ready);
+  EXPECT_THAT(ready, IsEmpty());
+  pair.theirs.reset();
+  waiter.wait(std::nullopt, ready);
+  EXPECT_THAT(ready, ElementsAre(7));
+}
+
 TEST(EpollWaiter, ReportsRoomToWriteOnlyWhenAsked) {
   EpollWaiter waiter;
   SocketPair pair;

@@ -17,6 +17,8 @@ class Waiter {
 
   /// Reports `tag` whenever `fd` is readable (level-triggered), closed or in error.
   virtual void watch(int fd, uint64_t tag) = 0;
+  /// Reports `tag` only when `fd` is closed by its other end or in error.
+  virtual void watch_end(int fd, uint64_t tag) = 0;
   /// Also reports `tag` when `fd` is writable, if `on`. Does nothing if `fd` is not watched.
   virtual void watch_writable(int fd, uint64_t tag, bool on) = 0;
   virtual void forget(int fd) = 0;

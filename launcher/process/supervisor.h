@@ -35,8 +35,8 @@ struct SupervisorSetup {
   /// meanwhile.
   std::chrono::milliseconds grace{0};
   /// Workers get SIGTERM at the begin of `grace`, to leave at a commit. Otherwise they have time to
-  /// raise the error of a lost rank. Those that still run after a second get SIGINT, which is an
-  /// exception in Python: nothing else tells them that the launcher is lost.
+  /// raise an error in their next operation. Those that still run 2 s before the end get
+  /// SIGINT, which is an exception in Python.
   bool commits_when_lost = false;
 };
 

@@ -34,8 +34,8 @@ using Kind = SupervisorMessage::Kind;
 constexpr int kKillRoundMilliseconds = 2;
 /// While output is dropped: the interval, and the reads per worker.
 constexpr int kDropRoundMilliseconds = 5, kDropsAtOnce = 16;
-/// From the loss of the starter to SIGINT: ranks of a lost host are named within 0.2 s.
-constexpr std::chrono::milliseconds kBeforeInterrupt{1000};
+/// From SIGINT to SIGKILL, at most, after the loss of the starter.
+constexpr std::chrono::milliseconds kAfterInterrupt{2000};
 constexpr int kForEver = -1;
 constexpr int kNothing = -1;  // ignored by poll()
 /// Limit for killing what is left after the starter has ended. Processes that are left after it are
@@ -223,7 +223,7 @@ class SupervisorLoop {
     if (commits_when_lost_) {
       descendants_.signal_handlers(SIGTERM);
     } else {
-      await_workers_until(begin + std::min(kBeforeInterrupt, grace / 2));
+      await_workers_until(begin + grace - std::min(kAfterInterrupt, grace / 2));
       descendants_.signal_groups(SIGINT);
     }
     await_workers_until(begin + grace);

@@ -189,7 +189,7 @@ TEST(LostStarter, IsFollowedByTheCommitsOfItsWorkers) {
 }
 
 TEST(LostStarter, InterruptsWorkersThatGoOn) {
-  const SupervisorSetup setup{.defaults = current_defaults(), .grace = std::chrono::minutes(1)};
+  const SupervisorSetup setup{.defaults = current_defaults(), .grace = std::chrono::seconds(4)};
   EXPECT_EQ(saved_without_starter(kInterrupted, setup), "interrupted\n");
 }
 

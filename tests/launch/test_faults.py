@@ -185,22 +185,46 @@ def test_ranks_of_other_hosts_name_those_of_the_launchers_host(
         assert "rank 0 is lost: " in text or "rank 1 is lost: " in text, text
 
 
-WITH_ERRORS_IN_FILES = 'exec "$@" 2>$HOROVOD_RANK.errors\n'
+#: Without ranks on the launcher's host, no lost rank shows that it is lost.
+ELSEWHERE = f"{address(2)}:2"
+LAUNCHER_LOST = "the launcher of this job is lost: horovodrun on host 10.77.1.1 has closed its "
+#: Rank 1 computes when the launcher is lost.
+COMPUTING = """
+if (rank, step) == (1, 10):
+    open("computes", "w").close()
+    time.sleep(2)
+"""
 
 
 @pytest.mark.parametrize("elastic", [(), ("--min-np", "1")], ids=["usual", "elastic"])
-def test_ranks_are_interrupted_if_they_have_lost_only_the_launcher(
-    cluster: Cluster, tmp_path: Path, elastic: tuple[str, ...]
+@pytest.mark.parametrize("deed", ["pass", COMPUTING], ids=["operation", "computation"])
+def test_ranks_that_have_lost_only_the_launcher_say_so(
+    cluster: Cluster, tmp_path: Path, elastic: tuple[str, ...], deed: str
 ) -> None:
-    """No rank of its host tells them."""
-    command = [shell(tmp_path, WITH_ERRORS_IN_FILES), *training(tmp_path, "pass")]
-    flags = ("-np", "2", *elastic, "-H", f"{address(2)}:2")
-    process = cluster.start(*flags, *command, cwd=tmp_path)
+    """Those that wait at once, and one that computes in its next operation."""
+    flags = ("-np", "2", *elastic, *GRACE, "-H", ELSEWHERE)
+    process = cluster.start(*flags, *training(tmp_path, deed), cwd=tmp_path)
     step_of(tmp_path, 1)
+    if deed == COMPUTING:
+        wait_until((tmp_path / "computes").exists, "rank 1 to compute")
     process.kill()
     wait_until(lambda: not cluster.processes(2), "the end of the ranks")
     for rank in range(2):
-        text = (tmp_path / f"{rank}.errors").read_text()
-        assert "KeyboardInterrupt" in text or "HorovodInternalError" in text, text
+        text = (tmp_path / f"{rank}.error").read_text()
+        assert text.startswith('allreduce "x') and LAUNCHER_LOST in text, text
+        assert text.endswith("The job has ended"), text
+
+
+WITH_ERRORS_IN_FILES = 'exec "$@" 2>$HOROVOD_RANK.errors\n'
+
+
+def test_ranks_that_start_no_operation_are_interrupted(cluster: Cluster, tmp_path: Path) -> None:
+    deed = "open(f'{rank}.computes', 'w').close(); time.sleep(1000)"
+    command = [shell(tmp_path, WITH_ERRORS_IN_FILES), *training(tmp_path, deed)]
+    process = cluster.start("-np", "2", "-H", ELSEWHERE, *command, cwd=tmp_path)
+    computes = [tmp_path / f"{rank}.computes" for rank in range(2)]
+    wait_until(lambda: all(file.exists() for file in computes), "ranks that compute")
+    process.kill()
+    wait_until(lambda: not cluster.processes(2), "the end of the ranks")
     texts = [(tmp_path / f"{rank}.errors").read_text() for rank in range(2)]
     assert any("KeyboardInterrupt" in text for text in texts), texts

@@ -1,0 +1,41 @@
+// Notices that the launcher of the job is lost, by the end of its connection, so that ranks raise
+// an error that says so in the time that their agents leave them. If ranks are lost with it, the
+// other ones name them.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/base/clock.h"
+#include "core/transport/socket.h"
+
+namespace hvd {
+
+/// For the holder of the progress token.
+class LauncherWatch {
+ public:
+  /// `launcher`: where it serves the Store. `clock` must outlive this.
+  LauncherWatch(Address launcher, const Clock& clock)
+      : launcher_(std::move(launcher)), clock_(clock) {}
+
+  /// The connection to it has ended.
+  void connection_ended() { look_at_ = clock_.now() + kForRanks; }
+  /// The time at which check() must be called without any event.
+  std::optional<TimePoint> deadline() const { return look_at_; }
+  /// When it is time, tries to connect to the launcher. Blocks for up to kToConnect, but only if
+  /// the launcher's host does not answer. Returns once what was seen if the launcher is lost.
+  std::optional<std::string> check();
+
+ private:
+  /// Ranks beside the launcher end with it. Their loss is told first, since it names them.
+  static constexpr std::chrono::milliseconds kForRanks{50};
+  static constexpr std::chrono::milliseconds kToConnect{100};
+
+  const Address launcher_;
+  const Clock& clock_;
+  std::optional<TimePoint> look_at_{};
+};
+
+}  // namespace hvd
