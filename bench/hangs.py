@@ -4,10 +4,11 @@
     ./dev bench hangs --healthy MINUTES [--heartbeat SECONDS] [--pause SECONDS]
     ./dev bench hangs --cost ROUNDS
 
-The first form starts a job of three ranks for each cause of tests/launch/hang_causes.py, and for a
-host that is cut off. It asks `--after` seconds after the hang has begun, until an answer names a
-cause. The table shows which parts of it are right, and the time from the begin of the hang to the
-answer. The lines of some causes are known only if py-spy is in PATH.
+The first form starts a job of three ranks for each cause of tests/launch/hang_causes.py, for a
+host that is cut off, and for two that do not reach each other. It asks `--after` seconds after the
+hang has begun, until an answer names a cause. The table shows which parts of it are right, and the
+time from the begin of the hang to the answer. The lines of some causes are known only if py-spy is
+in PATH.
 
 `--healthy` trains a small network on four ranks, with the shortest waiting time of stall reports,
 and asks once a minute. All that is said about ranks is a false alarm.
@@ -30,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,25 @@ sys.path.insert(0, str(ROOT / "tests" / "launch"))
 
 from cluster import Cluster, address, hosts, why_not
 from dead_files import dead_files
-from hang_causes import CAUSES, NOT_STARTED, Hang, line_of, place_in, right_in, write_training
+from hang_causes import (
+    CAUSES,
+    LARGE_STEPS,
+    NOT_STARTED,
+    Hang,
+    line_of,
+    place_in,
+    right_in,
+    write_training,
+)
 from launcher import horovodrun
 
 LIMIT_S = 5.0  #: of an explanation, from the begin of the hang
 SHARE = 0.95  #: of the causes
 GIVE_UP_S = 60.0
 PARTS = ("rank", "operation", "line", "class")
-FOREVER = 1_000_000_000
+#: Causes that are not in tests/launch/hang_causes.py. A host that nobody reaches, and two that do
+#: not reach each other.
+NOT_INITIALISED, CUT_OFF, PARTED = "not_started", "host_cut_off", "partition"
 Ask = Callable[[], Any]
 
 
@@ -143,42 +155,70 @@ def not_started(folder: Path, after: float) -> Result:
         "line": place == (line_of(script), "<module>"),
         "class": cause["class"] == "start",
     }
-    return Result("not_started", dict(right), seconds, cause["text"])
+    return Result(NOT_INITIALISED, dict(right), seconds, cause["text"])
 
 
-def cut_off(folder: Path, after: float) -> Result:
-    """Of a rank on a host that is cut off, no line can be known."""
-    script = write_training(folder, "def hang(): pass", FOREVER)
+@contextlib.contextmanager
+def hosts_for(folder: Path) -> Iterator[Cluster]:
+    """Three hosts, with files in `folder`."""
     cluster = Cluster(folder / "hosts", 3)
     cluster.folder.mkdir()
     try:
         cluster.build()
+        yield cluster
+    finally:
+        cluster.take_down()
+
+
+def dump_between(
+    folder: Path, after: float, fail: Callable[[Cluster, bool], None]
+) -> tuple[Any, float]:
+    """The dump of a job on three hosts whose network fails, and its time since then."""
+    script = write_training(folder, LARGE_STEPS)
+    with hosts_for(folder) as cluster:
         words = ["-np", "3", "-H", hosts(1, 1, 1), "--heartbeat-seconds", "1000"]
         process = cluster.start(*words, sys.executable, str(script), cwd=folder)
         begin_in(folder)
-        cluster.cut(3)
+        fail(cluster, True)
         begin = time.monotonic()
         ask = asking(cluster.inside(1, horovodrun(), "--dump-json", str(process.pid)))
         found, seconds = first_answer(ask, begin, after)
-        cluster.cut(3, off=False)
-    finally:
-        cluster.take_down()
-    cause = found["cause"]
-    right = {
-        "rank": cause["ranks"] == [2] and f"host {address(3)} " in cause["text"],
+        fail(cluster, False)
+    return found, seconds
+
+
+def of_hosts(cause: Any, kind: str, ranks: list[int], failed: Sequence[int]) -> dict[str, Any]:
+    """Of a rank on a host that does not answer, no line can be known."""
+    named = all(f"host {address(host)}" in cause["text"] for host in failed)
+    return {
+        "rank": cause["ranks"] == ranks and named,
         "operation": cause["operation"] in ("loss", "grad.fc.weight"),
         "line": None,
-        "class": cause["class"] == "unreachable",
+        "class": cause["class"] == kind,
     }
-    return Result("partition", right, seconds, cause["text"])
+
+
+def cut_off(folder: Path, after: float) -> Result:
+    found, seconds = dump_between(folder, after, lambda cluster, off: cluster.cut(3, off))
+    cause = found["cause"]
+    return Result(CUT_OFF, of_hosts(cause, "unreachable", [2], [3]), seconds, cause["text"])
+
+
+def parted(folder: Path, after: float) -> Result:
+    """The hosts of ranks 1 and 2 do not reach each other, and both reach the launcher."""
+    found, seconds = dump_between(
+        folder, after, lambda cluster, off: cluster.isolate(2, 3, off=off)
+    )
+    cause = found["cause"]
+    return Result(PARTED, of_hosts(cause, "partition", [1, 2], [2, 3]), seconds, cause["text"])
 
 
 def measured(cause: str, folder: Path, after: float) -> Result | str:
     """A text: why it cannot be."""
-    if cause == "not_started":
+    if cause == NOT_INITIALISED:
         return not_started(folder, after)
-    if cause == "partition":
-        return why_not() or cut_off(folder, after)
+    if cause in (CUT_OFF, PARTED):
+        return why_not() or (cut_off if cause == CUT_OFF else parted)(folder, after)
     try:
         return explained(cause, CAUSES[cause], folder, after)
     except OSError as error:
@@ -318,7 +358,7 @@ def cost(rounds: int) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # jobs end with this program
-    known = [*CAUSES, "not_started", "partition"]
+    known = [*CAUSES, NOT_INITIALISED, CUT_OFF, PARTED]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--causes", nargs="+", choices=known, default=known, metavar="NAME")
     parser.add_argument("--after", type=float, default=1.2, metavar="SECONDS")

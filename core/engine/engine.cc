@@ -366,7 +366,7 @@ void Engine::report_state() {
                      .generation = wiring_.generation,
                      .has_ended = ending_.has_value(),
                      .has_joined = has_joined},
-                    requests_, runner_, sets_);
+                    requests_, runner_, sets_, channel_sets());
 }
 
 std::optional<TimePoint> Engine::deadline() const {

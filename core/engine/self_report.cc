@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/transport/tcp_silence.h"
+
 namespace hvd {
 namespace {
 
@@ -39,6 +41,22 @@ std::vector<int32_t> ranks_of(const Request& request, const ProcessSets& sets) {
                         : std::vector<int32_t>(set->ranks.begin(), set->ranks.end());
 }
 
+/// The connection that was silent for the longest time counts, of several to one rank.
+std::vector<SilentPeer> silent_among(const std::vector<ChannelSet*>& links) {
+  std::map<int, std::chrono::milliseconds> longest;
+  for (ChannelSet* set : links)
+    set->for_each_channel([&](Channel& channel) {
+      const auto silence = channel.fd() < 0 ? std::nullopt : silence_at(channel.fd());
+      if (!silence) return;
+      auto& known = longest[channel.peer()];
+      known = std::max(known, *silence);
+    });
+  std::vector<SilentPeer> found;
+  for (const auto& [rank, silence] : longest)
+    if (found.size() < kMaxSilentInState) found.push_back({rank, silence});
+  return found;
+}
+
 }  // namespace
 
 void SelfReport::accepted(Request& request) {
@@ -67,7 +85,8 @@ std::vector<std::pair<const Request*, bool>> SelfReport::pending(
 }
 
 void SelfReport::tell(const Facts& facts, const std::map<uint64_t, Request>& waiting,
-                      Runner& runner, const ProcessSets& sets) {
+                      Runner& runner, const ProcessSets& sets,
+                      const std::vector<ChannelSet*>& links) {
   const TimePoint now = clock_.now();
   BoardState state{.rank = facts.rank,
                    .size = facts.size,
@@ -94,6 +113,7 @@ void SelfReport::tell(const Facts& facts, const std::map<uint64_t, Request>& wai
   }
   state.last_failure = failure_;
   if (!failure_.empty()) state.since_failure = between(failed_at_, now);
+  state.silent = silent_among(links);
   board_->tell(to_bytes(state));
 }
 

@@ -14,6 +14,7 @@
 #include "core/engine/request.h"
 #include "core/engine/runner.h"
 #include "core/transport/board_state.h"
+#include "core/transport/channel_set.h"
 #include "core/transport/rank_board.h"
 
 namespace hvd {
@@ -39,9 +40,9 @@ class SelfReport {
     bool has_joined = false;
   };
   bool is_asked() const { return board_ != nullptr && board_->is_asked(); }
-  /// `waiting`: the requests between acceptance and agreement.
+  /// `waiting`: the requests between acceptance and agreement. `links`: to other ranks.
   void tell(const Facts& facts, const std::map<uint64_t, Request>& waiting, Runner& runner,
-            const ProcessSets& sets);
+            const ProcessSets& sets, const std::vector<ChannelSet*>& links);
 
  private:
   static std::vector<std::pair<const Request*, bool>> pending(

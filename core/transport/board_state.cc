@@ -66,6 +66,11 @@ ByteVector to_bytes(const BoardState& state) {
   for (const PastOperation& one : state.last) put_past(out, one);
   put_text(out, state.last_failure);
   put_time(out, state.since_failure);
+  out.put_count(state.silent.size());
+  for (const SilentPeer& one : state.silent) {
+    out.put(one.rank);
+    put_time(out, one.silence);
+  }
   return out.take();
 }
 
@@ -86,6 +91,10 @@ BoardState read_board_state(ConstBytes bytes) {
     state.last.push_back(get_past(in));
   state.last_failure = in.get_text(kMaxTextBytes);
   state.since_failure = get_time(in);
+  for (uint64_t left = in.get_count(kMaxSilentInState); left > 0; --left) {
+    const auto rank = in.get<int32_t>();
+    state.silent.push_back({rank, get_time(in)});
+  }
   in.finish();
   return state;
 }

@@ -1,5 +1,6 @@
-// What a rank tells about itself on request: which operations it waits for and what it has
-// submitted last. Its engine writes it into the board of the process (rank_board.h); horovodrun
+// What a rank tells about itself on request: which operations it waits for, what it has submitted
+// last, and which ranks it does not reach. Its engine writes it into the board of the process
+// (rank_board.h); horovodrun
 // --dump reads it. Values; pure.
 #pragma once
 
@@ -29,6 +30,13 @@ struct PastOperation {
   bool operator==(const PastOperation&) const = default;
 };
 
+/// A rank whose host does not acknowledge what was sent to it.
+struct SilentPeer {
+  int32_t rank = 0;
+  std::chrono::milliseconds silence{};  ///< since anything came from there
+  bool operator==(const SilentPeer&) const = default;
+};
+
 struct BoardState {
   int32_t rank = 0;
   int32_t size = 1;
@@ -42,11 +50,13 @@ struct BoardState {
   std::vector<PastOperation> last{};        ///< submissions, the latest first
   std::string last_failure{};               ///< the text of the last operation that failed
   std::chrono::milliseconds since_failure{};
+  std::vector<SilentPeer> silent{};  ///< ascending by rank, at most kMaxSilentInState
   bool operator==(const BoardState&) const = default;
 };
 
 inline constexpr size_t kMaxPendingInState = 100;
 inline constexpr size_t kMaxLastInState = 8;
+inline constexpr size_t kMaxSilentInState = 100;
 
 /// Longer names and texts are cut.
 ByteVector to_bytes(const BoardState& state);

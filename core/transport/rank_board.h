@@ -22,7 +22,7 @@ namespace hvd {
 inline constexpr std::string_view kBoardFile = "horovod-board";
 inline constexpr std::string_view kStackFile = "horovod-stack";
 inline constexpr size_t kBoardBytes = 1 * MiB;
-inline constexpr uint64_t kBoardMagic = 0x31647261'6f427668;  // changes with the format
+inline constexpr uint64_t kBoardMagic = 0x32647261'6f427668;  // changes with the format
 
 /// The first bytes of the board; the state follows. All fields are 0 until they are set.
 struct BoardHeader {

@@ -33,7 +33,8 @@ BoardState some_state() {
           .more_pending = 2,
           .last = {{"grad.fc.bias", "allreduce", std::chrono::milliseconds(7)}},
           .last_failure = "shapes differ",
-          .since_failure = std::chrono::milliseconds(9)};
+          .since_failure = std::chrono::milliseconds(9),
+          .silent = {{2, std::chrono::milliseconds(4100)}}};
 }
 
 TEST(BoardState, ReadsWhatItWrites) {

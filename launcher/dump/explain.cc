@@ -226,6 +226,50 @@ Cause not_ended(const std::vector<RankReport>& reports, const Waited& operation)
   return cause;
 }
 
+/// One end of a connection between two hosts that answer, whose other end does not answer there.
+struct Cut {
+  const RankReport* from = nullptr;
+  const RankReport* to = nullptr;
+  milliseconds silence{};
+};
+
+std::vector<Cut> cuts_in(const std::vector<RankReport>& reports) {
+  std::vector<Cut> cuts;
+  for (const RankReport& report : reports) {
+    if (!report.state) continue;
+    for (const SilentPeer& peer : report.state->silent) {
+      const RankReport* const other = find(reports, peer.rank);
+      if (other != nullptr && other->is_reached) cuts.push_back({&report, other, peer.silence});
+    }
+  }
+  return cuts;
+}
+
+/// All ranks between the hosts of the cut that has lasted longest are named.
+std::optional<Cause> cut_between_hosts(const std::vector<RankReport>& reports,
+                                       const Waited& operation) {
+  const std::vector<Cut> cuts = cuts_in(reports);
+  if (cuts.empty()) return std::nullopt;
+  const Cut& cut = *std::ranges::max_element(cuts, {}, &Cut::silence);
+  const std::set<std::string> hosts{cut.from->host, cut.to->host};
+  std::set<int> ranks;
+  for (const Cut& one : cuts)
+    if (hosts.contains(one.from->host) && hosts.contains(one.to->host))
+      ranks.insert({one.from->rank, one.to->rank});
+  const std::vector<PendingOperation>& pending = cut.from->state->pending;
+  const bool knows = !pending.empty();
+  Cause cause{.kind = HangClass::partition,
+              .operation = knows ? pending.front().name : operation.name,
+              .ranks = {ranks.begin(), ranks.end()}};
+  cause.text = fmt::format(
+      "host {} cannot be reached from host {}: rank {} there has heard nothing from rank {} for "
+      "{}, and {} has not ended for {}; both hosts answer horovodrun, so the network between them "
+      "is down",
+      cut.to->host, cut.from->host, cut.from->rank, cut.to->rank, time_text(cut.silence),
+      cause.operation, time_text(knows ? pending.front().age : operation.age));
+  return cause;
+}
+
 /// Some ranks have not called hvd.init(), which the others wait in.
 std::optional<Cause> not_started(const std::vector<RankReport>& reports) {
   Cause cause{.kind = HangClass::start};
@@ -275,13 +319,19 @@ bool takes_part(const RankReport& report, const Key& key) {
   return key.second.empty() || std::ranges::find(key.second, report.rank) != key.second.end();
 }
 
+/// Whether it waits for the operation, or runs it already.
+bool has_submitted(const RankReport& report, const Key& key) {
+  return report.state &&
+         std::ranges::any_of(report.state->pending, [&](const PendingOperation& one) {
+           return one.name == key.first && one.between == key.second;
+         });
+}
+
 /// Adds the ranks that have not submitted it. One that has joined need not.
 void add_missing(const std::vector<RankReport>& reports, const Key& key, Waited& operation) {
   for (const RankReport& report : reports) {
-    const bool has_submitted =
-        std::ranges::find(operation.submitted, report.rank) != operation.submitted.end();
     const bool has_joined = report.state && report.state->has_joined;
-    if (!has_submitted && !has_joined && takes_part(report, key))
+    if (!has_submitted(report, key) && !has_joined && takes_part(report, key))
       operation.missing.push_back(report.rank);
   }
 }
@@ -290,8 +340,8 @@ void add_missing(const std::vector<RankReport>& reports, const Key& key, Waited&
 
 std::string_view name_of(HangClass kind) {
   constexpr std::string_view kNames[] = {
-      "none", "stopped", "ended",  "unreachable", "order",    "gil",       "data",     "io",
-      "lock", "busy",    "failed", "start",       "transfer", "no_answer", "elsewhere"};
+      "none", "stopped", "ended", "unreachable", "partition", "order",    "gil",       "data",
+      "io",   "lock",    "busy",  "failed",      "start",     "transfer", "no_answer", "elsewhere"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -327,6 +377,8 @@ Cause explain(const std::vector<RankReport>& reports) {
   const std::vector<Waited> operations = waited_for(reports);
   const bool waits = !operations.empty() && (operations.front().age >= kHangAge ||
                                              waits_for_stopped(reports, operations.front()));
+  if (waits)
+    if (auto cause = cut_between_hosts(reports, operations.front())) return *std::move(cause);
   if (waits && !operations.front().missing.empty())
     return not_submitted(reports, operations.front());
   if (waits) return not_ended(reports, operations.front());

@@ -17,6 +17,7 @@ enum class HangClass : uint8_t {
   stopped,      ///< by a signal or a debugger
   ended,        ///< the process of the rank has ended
   unreachable,  ///< its host does not answer
+  partition,    ///< its host answers, but not the host of another rank
   order,        ///< it waits for another operation: a branch, another order, a skipped step
   gil,          ///< it is blocked in C code and holds the GIL
   data,         ///< in a data loader

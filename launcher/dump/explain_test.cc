@@ -223,6 +223,46 @@ TEST(Explain, NamesAStoppedRankDuringATransfer) {
   EXPECT_THAT(cause.text, HasSubstr("has not ended on ranks 0-2 for 12 s; rank 3: its process"));
 }
 
+/// Rank 1 is on host b, rank 2 on host c. Both run an operation for which rank 0 no longer waits.
+std::vector<RankReport> parted() {
+  std::vector<RankReport> reports{rank(0, {waiting("next", 11s)}), rank(1, {waiting("a")}),
+                                  rank(2, {waiting("a")})};
+  for (size_t i : {0, 1, 2}) reports[i].host = std::string(1, "abc"[i]);
+  for (size_t i : {1, 2}) reports[i].state->pending[0].is_agreed = true;
+  reports[1].state->silent = {{2, 9s}};
+  return reports;
+}
+
+TEST(Explain, NamesHostsThatDoNotReachEachOther) {
+  std::vector<RankReport> reports = parted();
+  const Cause cause = explain(reports);
+  EXPECT_EQ(cause.kind, HangClass::partition);
+  EXPECT_EQ(cause.operation, "a");
+  EXPECT_THAT(cause.ranks, ElementsAre(1, 2));
+  EXPECT_EQ(cause.text,
+            "host c cannot be reached from host b: rank 1 there has heard nothing from rank 2 for "
+            "9.0 s, and a has not ended for 12 s; both hosts answer horovodrun, so the network "
+            "between them is down");
+  EXPECT_THAT(dump_text(reports, {}), HasSubstr("\n  has heard nothing from rank 2 for 9.0 s\n"));
+  reports[2].state->silent = {{1, 10s}};
+  EXPECT_THAT(explain(reports).text, StartsWith("host b cannot be reached from host c: rank 2 "));
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(1, 2));
+}
+
+TEST(Explain, NamesAHostThatIsOutOfReachOfAllAsSuch) {
+  std::vector<RankReport> reports = parted();
+  reports[0].state->pending = {waiting("a")};
+  reports[0].state->pending[0].is_agreed = true;
+  reports[2] = unreached(2);
+  EXPECT_EQ(explain(reports).kind, HangClass::unreachable);
+}
+
+TEST(Explain, DoesNotCallOperationsThatRunNotSubmitted) {
+  std::vector<RankReport> reports{rank(0, {waiting("a")}), rank(1, {waiting("a")})};
+  reports[0].state->pending[0].is_agreed = true;  // rank 1 has not heard of the agreement
+  EXPECT_EQ(explain(reports).kind, HangClass::transfer);
+}
+
 TEST(Explain, FindsNothingInAHealthyJob) {
   std::vector<RankReport> reports{rank(0, {waiting("a", 20ms)}), rank(1)};
   EXPECT_EQ(explain(reports).kind, HangClass::none);

@@ -82,10 +82,12 @@ PendingOperation pending_of(const Json& json) {
 }
 
 Json json_of(const BoardState& state) {
-  Json pending = Json::array(), last = Json::array();
+  Json pending = Json::array(), last = Json::array(), silent = Json::array();
   for (const PendingOperation& one : state.pending) pending.push_back(json_of(one));
   for (const PastOperation& one : state.last)
     last.push_back({{"name", one.name}, {"what", one.what}, {"seconds", seconds(one.age)}});
+  for (const SilentPeer& one : state.silent)
+    silent.push_back({{"rank", one.rank}, {"seconds", seconds(one.silence)}});
   return {{"rank", state.rank},
           {"size", state.size},
           {"generation", state.generation},
@@ -97,7 +99,8 @@ Json json_of(const BoardState& state) {
           {"more_pending", state.more_pending},
           {"submitted_last", std::move(last)},
           {"last_failure", state.last_failure},
-          {"since_failure", seconds(state.since_failure)}};
+          {"since_failure", seconds(state.since_failure)},
+          {"silent", std::move(silent)}};
 }
 
 BoardState state_of(const Json& json) {
@@ -114,6 +117,9 @@ BoardState state_of(const Json& json) {
     state.last.push_back({one.at("name"), one.at("what"), time_of(one.at("seconds"))});
   state.last_failure = json.at("last_failure");
   state.since_failure = time_of(json.at("since_failure"));
+  for (const Json& one : json.at("silent"))
+    state.silent.push_back(
+        {static_cast<int32_t>(integer_of(one.at("rank"))), time_of(one.at("seconds"))});
   return state;
 }
 

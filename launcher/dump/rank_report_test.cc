@@ -81,20 +81,22 @@ TEST(RankReport, SurvivesJson) {
                           .more_pending = 1,
                           .last = {{"y", "barrier", std::chrono::milliseconds(5)}},
                           .last_failure = "why",
-                          .since_failure = std::chrono::milliseconds(77)},
+                          .since_failure = std::chrono::milliseconds(77),
+                          .silent = {{1, std::chrono::milliseconds(4100)}}},
       .stack = parse_stacks(kWritten).front().frames};
   EXPECT_EQ(report_from_json(nlohmann::json::parse(to_json(report).dump())), report);
   EXPECT_EQ(report_from_json(to_json(RankReport{})), RankReport{});
 }
 
 TEST(RankReport, TakesIntegersOnlyWhereItNeedsThem) {
-  const RankReport report{.rank = 1,
-                          .state = BoardState{.pending = {{"x", "allreduce", {1}}}},
-                          .stack = {{"a.py", 1, "f", ""}}};
+  const RankReport report{
+      .rank = 1,
+      .state = BoardState{.pending = {{"x", "allreduce", {1}}}, .silent = {{.rank = 2}}},
+      .stack = {{"a.py", 1, "f", ""}}};
   const nlohmann::json whole = to_json(report);
-  for (const char* place :
-       {"/rank", "/process", "/state/rank", "/state/size", "/state/generation", "/state/step",
-        "/state/batches", "/state/more_pending", "/state/pending/0/ranks/0", "/stack/0/line"})
+  for (const char* place : {"/rank", "/process", "/state/rank", "/state/size", "/state/generation",
+                            "/state/step", "/state/batches", "/state/more_pending",
+                            "/state/pending/0/ranks/0", "/state/silent/0/rank", "/stack/0/line"})
     for (const nlohmann::json& wrong : {nlohmann::json(1e300), nlohmann::json(1.5),
                                         nlohmann::json("1"), nlohmann::json(nullptr)}) {
       nlohmann::json json = whole;

@@ -39,6 +39,9 @@ std::string state_lines(const BoardState& state) {
     text += fmt::format("  pending: {} ({}), {}{}\n", one.name, one.what, time_text(one.age),
                         one.is_agreed ? ", in progress" : "");
   }
+  for (const SilentPeer& one : state.silent)
+    text +=
+        fmt::format("  has heard nothing from rank {} for {}\n", one.rank, time_text(one.silence));
   const size_t more = state.pending.size() - std::min(state.pending.size(), kPendingShown);
   if (more + state.more_pending > 0)
     text += fmt::format("  and {} more pending\n", more + state.more_pending);

@@ -96,6 +96,7 @@ BoardState busy_board() {
   board.last = {{"w", "allreduce float32 [4, 2]", 1200ms}};
   board.last_failure = "a shape differs";
   board.since_failure = 30ms;
+  board.silent = {{0, 4100ms}};
   return board;
 }
 

@@ -142,7 +142,7 @@ def test_the_bench_of_hangs_has_all_causes_of_the_tests(
     with pytest.raises(SystemExit):
         importlib.import_module("hangs").main()
     offered = set(re.findall(r"'(\w+)'", capsys.readouterr().err)) - {"none"}
-    assert offered == {*CAUSES, "not_started", "partition"} and len(offered) >= 20
+    assert offered == {*CAUSES, "not_started", "host_cut_off", "partition"} and len(offered) >= 20
 
 
 # ---- how peers are set -------------------------------------------------------------------------

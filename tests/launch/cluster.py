@@ -119,6 +119,13 @@ class Cluster:
         port = f"{WIRE}{host}"
         must("ip", "-n", self.name("switch"), "link", "set", port, "down" if off else "up")
 
+    def isolate(self, *hosts: int, off: bool = True) -> None:
+        """The same between these hosts only: they still reach all others."""
+        for host in hosts:
+            port = ("dev", f"{WIRE}{host}", "type", "bridge_slave")
+            switch = self.name("switch")
+            must("ip", "-n", switch, "link", "set", *port, "isolated", "on" if off else "off")
+
     # ---- ssh ----
     def _make_keys(self) -> None:
         for key in ("host_key", "user_key", "other_key"):

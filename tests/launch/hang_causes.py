@@ -290,6 +290,19 @@ if os.environ["HOROVOD_RANK"] == "2":
     time.sleep(1000)  # here
 """
 
+#: Trains for ever on arrays that are so large that each pair of hosts sends something.
+LARGE_STEPS = """
+def main():
+    _stack.prepare()
+    core.init()
+    for step in range(1_000_000_000):
+        reduce("loss", 1 << 18)
+        if step == 2 and RANK == core.world().size - 1:
+            begins()
+        reduce("grad.fc.weight", 1 << 18)
+main()
+"""
+
 
 def place_in(found: Any, kind: str, rank: int) -> tuple[int, str] | None:
     """The line and the function of the first frame of the script."""

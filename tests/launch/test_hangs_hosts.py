@@ -11,19 +11,24 @@ from typing import Any
 
 import pytest
 from cluster import Cluster, address, hosts
-from hang_causes import write_training
+from hang_causes import LARGE_STEPS, write_training
 from launcher import WATCHDOG_SECONDS, horovodrun, wait_until
 
 SIZE = 3
 
 
-def explained(cluster: Cluster, launcher: int, host: int = 1) -> Any:
-    """Waits until a dump names the last rank, which has started."""
+def dumped(cluster: Cluster, launcher: int, host: int = 1) -> Any:
+    """The dump as JSON; None: the job has not started yet."""
     command = cluster.inside(host, horovodrun(), "--dump-json", str(launcher))
+    result = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)
+    return json.loads(result.stdout) if result.returncode == 0 else None
+
+
+def explained(cluster: Cluster, launcher: int) -> Any:
+    """Waits until a dump names the last rank, which has started."""
     deadline = time.monotonic() + WATCHDOG_SECONDS
     while time.monotonic() < deadline:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)
-        found = json.loads(result.stdout) if result.returncode == 0 else None
+        found = dumped(cluster, launcher)
         if found and found["cause"]["ranks"] == [SIZE - 1] and found["cause"]["class"] != "start":
             return found
         time.sleep(0.1)
@@ -105,3 +110,38 @@ def test_a_cut_at_any_moment_of_training_is_explained(cluster: Cluster, tmp_path
     cause = found["cause"]
     assert cause["operation"] in ("loss", "grad.fc.weight")
     assert cause["text"].endswith(f"; {WHY}") or cause["text"].endswith(f"; rank 2: {WHY}")
+
+
+@pytest.mark.parametrize("slots", [(1, 1, 1), (0, 2, 1)], ids=["root_elsewhere", "root_there"])
+def test_hosts_that_do_not_reach_each_other_are_named(
+    cluster: Cluster, tmp_path: Path, slots: tuple[int, ...]
+) -> None:
+    """Both answer the launcher. Ranks there may be in the midst of a transfer, or may not have
+    heard that all have submitted the operation."""
+    script = write_training(tmp_path, LARGE_STEPS)
+    listed = hosts(*slots).replace(f"{address(1)}:0,", "")
+    job = cluster.start("-np", "3", *BEAT, "-H", listed, sys.executable, str(script), cwd=tmp_path)
+    wait_until((tmp_path / "begun").exists, "steps")
+    cluster.isolate(2, 3)
+    found: Any = None
+
+    def is_known() -> bool:
+        """The kernels have sent something several times."""
+        nonlocal found
+        found = dumped(cluster, job.pid)
+        return found["cause"]["class"] not in ("none", "transfer")
+
+    try:
+        wait_until(is_known, "a cause")
+    finally:
+        cluster.isolate(2, 3, off=False)
+    cause = found["cause"]
+    assert cause["class"] == "partition", cause
+    assert cause["operation"] in ("loss", "grad.fc.weight")
+    here, there = address(2), address(3)
+    begins = [
+        f"host {a} cannot be reached from host {b}: " for a, b in ((here, there), (there, here))
+    ]
+    assert cause["text"].startswith(tuple(begins)), cause
+    assert SIZE - 1 in cause["ranks"] and len(cause["ranks"]) >= 2, cause
+    assert found["remarks"] == []
