@@ -145,16 +145,15 @@ TEST_F(SupervisorTest, IsLostWhenItIsKilled) {
   Descendants().kill_all(std::chrono::seconds(60), [](pid_t, int) {});
 }
 
-/// A worker that says when it is up, goes on writing, and saves when it is asked to end.
-constexpr const char* kSaving =
-    "trap 'echo saved; echo saved > $SAVED; exit' TERM; while :; do echo up; sleep 0.01; done";
+/// A worker that says when it is up, writes more than its pipe holds, and saves when it gets
+/// `signal`. It starts no program meanwhile: dash loses a signal that arrives while it does.
+std::string saving_at(const std::string& signal) {
+  return "trap 'echo saved; echo " + signal + " > $SAVED; exit' " + signal +
+         "; sleep 1000 & i=0; while [ $i -lt 50000 ]; do echo up; i=$((i + 1)); done; wait";
+}
 
-/// The same for an interrupt.
-constexpr const char* kInterrupted =
-    "trap 'echo saved; echo interrupted > $SAVED; exit' INT; while :; do echo up; sleep 0.01; done";
-
-/// Returns what a worker saves that loses the starter of its supervisor.
-std::string saved_without_starter(const char* script, SupervisorSetup setup) {
+/// Returns what a worker saves at `signal` that loses the starter of its supervisor.
+std::string saved_without_starter(const std::string& signal, SupervisorSetup setup) {
   const std::string saved = ::testing::TempDir() + "supervisor_saved." + std::to_string(getpid());
   int pipe[2];
   EXPECT_EQ(pipe2(pipe, O_CLOEXEC), 0);
@@ -163,7 +162,7 @@ std::string saved_without_starter(const char* script, SupervisorSetup setup) {
     setup.keeper = make_keeper_name();
     setup.key = make_job_key();
     Supervisor supervisor(setup);
-    const std::vector<std::string> command{"/bin/sh", "-c", script};
+    const std::vector<std::string> command{"/bin/sh", "-c", saving_at(signal)};
     Program program{.path = "/bin/sh", .arguments = command, .environment = {"SAVED=" + saved}};
     program.in = program.out = program.err = written.get();
     supervisor.start(std::vector{WorkerProgram{.program = program}});
@@ -185,12 +184,12 @@ TEST(LostStarter, IsFollowedByTheCommitsOfItsWorkers) {
                               .workers_commit = true,
                               .grace = std::chrono::minutes(1),
                               .commits_when_lost = true};
-  EXPECT_EQ(saved_without_starter(kSaving, setup), "saved\n");
+  EXPECT_EQ(saved_without_starter("TERM", setup), "TERM\n");
 }
 
 TEST(LostStarter, InterruptsWorkersThatGoOn) {
   const SupervisorSetup setup{.defaults = current_defaults(), .grace = std::chrono::seconds(4)};
-  EXPECT_EQ(saved_without_starter(kInterrupted, setup), "interrupted\n");
+  EXPECT_EQ(saved_without_starter("INT", setup), "INT\n");
 }
 
 }  // namespace

@@ -41,12 +41,12 @@ constexpr WorkerId worker(int slot, int incarnation = 0) { return {0, slot, inca
 
 /// Files in the folder control what a worker does after its first line.
 constexpr const char* kScript =
-    "if [ -e trap ]; then trap 'echo told; exit 7' USR1; fi;"
+    "if [ -e trap ]; then trap 'echo told; kill $!; exit 7' USR1; fi;"
     "echo rank $HOROVOD_RANK of $HOROVOD_SIZE;"
     "if [ -e wait ]; then exec sleep 900; fi;"
     "if [ -e wait-in-child ]; then sleep 900 & wait; fi;"
     "if [ -e leave-child ]; then sleep 900 & fi;"
-    "if [ -e trap ]; then while :; do sleep 0.01; done; fi";
+    "if [ -e trap ]; then sleep 900 & wait; fi";
 
 class HostLinkTest : public ::testing::TestWithParam<Kind> {
  protected:

@@ -68,7 +68,7 @@ def stand(tmp_path: Path) -> Stand:
 
 
 #: A step that saves for a while when it is told to stop.
-SAVES = 'trap "sleep 0.3; echo saved; exit 0" USR1; echo there; while :; do sleep 0.05; done'
+SAVES = 'sleep 1000 & trap "sleep 0.3; echo saved; kill $!; exit 0" USR1; echo there; wait'
 
 
 def signalled(stand: Stand, step: str, **more: str) -> tuple[int, str]:
