@@ -79,6 +79,8 @@ def comparison() -> str:
         '#include "adapters/jax/c_api.h"',
         '#include "xla/ffi/api/c_api.h"',
     ]
+    if "XLA_FFI_InternalExtension" in (HEADERS / "xla/ffi/api/c_api.h").read_text():
+        lines.append("#define XLA_FFI_Extension_Base XLA_FFI_InternalExtension")  # JAX 0.12
     lines.append("namespace o = hvd::xla;")
     for (ours, theirs), (fields, their_fields) in LAYOUTS.items():
         for field, other in zip(fields.split(), their_fields.split(), strict=True):
