@@ -101,7 +101,7 @@ class GradientNotes {
     if (left_[index] == 0) return tell(listeners_.unexpected, nb::int_(index).ptr());
     last_ = static_cast<int64_t>(index);
     if (--left_[index] > 0) return;
-    note(index, nb::getattr(parameter, "grad"));
+    note(index, nb::getattr(parameter, grad_name_));
     ++complete_count_;
     if (noted_bytes_ >= enough_bytes_ || complete_count_ == expected_count_)
       tell(listeners_.enough);
@@ -123,7 +123,7 @@ class GradientNotes {
     note_stream(gradient, is_plain ? &read : nullptr);
     noted_bytes_ += bytes_[index];
     indices_.append(index);
-    versions_.append(nb::getattr(gradient, "_version", nb::none()));
+    versions_.append(nb::getattr(gradient, version_name_, nb::none()));
     gradients_.append(std::move(gradient));
   }
 
@@ -139,6 +139,13 @@ class GradientNotes {
     if (read != nullptr) streams_.push_back(read->stream);
   }
 
+  /// Python finds attributes by interned names faster.
+  static nb::object interned(const char* name) {
+    return nb::steal(PyUnicode_InternFromString(name));
+  }
+
+  const nb::object grad_name_ = interned("grad");
+  const nb::object version_name_ = interned("_version");
   nb::capsule readers_;
   const Reader& reader_;
   Listeners listeners_;

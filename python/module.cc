@@ -106,6 +106,17 @@ nb::bytes addresses(const nb::capsule& readers, const nb::list& items) {
   return nb::bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(uintptr_t));
 }
 
+/// Returns bytes that change with size, dtype or device of a tensor; empty if one of them cannot be
+/// read.
+nb::bytes kinds(const nb::capsule& readers, const nb::list& tensors) {
+  const auto& reader = Reader::in(readers);
+  std::vector<hvd::python::TensorKind> found(nb::len(tensors));
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!reader.read_kind(item_of(tensors, i), found[i])) return nb::bytes("", 0);
+  }
+  return nb::bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(found[0]));
+}
+
 /// Makes the owner of a request, which allocates outputs by a function of Python, unless it is
 /// None.
 nb::capsule lend(hvd_request& request, const Arguments& arguments, nb::object name,
@@ -434,6 +445,7 @@ NB_MODULE(_core, m) {
       },
       "owner"_a, "identity"_a.none() = nb::none());
   m.def("addresses", &addresses, "reader"_a, "items"_a);
+  m.def("kinds", &kinds, "reader"_a, "tensors"_a);
   nb::class_<GradientNotes>(m, "GradientNotes")
       .def("__init__", &make_notes, "reader"_a, "begin"_a, "enough"_a, "unexpected"_a,
            "on_stream"_a, "enough_bytes"_a)

@@ -5,7 +5,10 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -111,6 +114,15 @@ inline bool has_memory(const Tensor& tensor) {
 
 }  // namespace dlpack
 
+/// What a tensor is beside its values.
+struct TensorKind {
+  int64_t elements;
+  int32_t dtype;
+  int32_t device_type;
+  int64_t device_index;
+};
+static_assert(std::has_unique_object_representations_v<TensorKind>);
+
 /// Reads the tensors of one framework.
 class Reader {
  public:
@@ -165,6 +177,17 @@ class Reader {
             *device,
             nullptr};
     return device->type == HVD_HOST || read_stream(object, tensor, read.stream);
+  }
+
+  /// Reads what a tensor is beside its values. Returns false unless the framework provides the
+  /// exchange API.
+  bool read_kind(nb::handle object, TensorKind& kind) const {
+    dlpack::Tensor tensor;
+    if (!borrow(object.ptr(), tensor)) return false;
+    kind = {std::accumulate(tensor.shape, tensor.shape + tensor.dimensions, int64_t{1},
+                            std::multiplies<>()),
+            tensor.code << 8 | tensor.bits, tensor.device_type, tensor.device_id};
+    return true;
   }
 
   /// Returns the address of any tensor.

@@ -233,6 +233,10 @@ def addresses(reader: Any, items: list[Any]) -> bytes:
     `items`: tensors, or lists of them.
     """
 
+def kinds(reader: Any, tensors: list[Any]) -> bytes:
+    """Returns bytes that change if a tensor gets another size, dtype or device. Empty if a tensor
+    cannot be read."""
+
 class Group:
     """A blocking group: its ranks make the same calls in the same order, without agreement.
 

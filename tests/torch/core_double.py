@@ -256,6 +256,9 @@ class Double:
         lists = [item if isinstance(item, list) else [item] for item in items]
         return b"".join(t.data_ptr().to_bytes(8, sys.byteorder) for group in lists for t in group)
 
+    def kinds(self, reader: Any, tensors: list[Any]) -> bytes:
+        return b""  # as with an older torch
+
     @staticmethod
     def is_plain(tensor: Any) -> bool:
         return (

@@ -32,19 +32,29 @@ def job_generation() -> int | None:
     return core.world().generation if core.is_initialized() else None
 
 
+class Joined(NamedTuple):
+    """A group of small gradients: the name of its operation; name, shape and dtype of each."""
+
+    operation: str
+    members: tuple[tuple[str, tuple[int, ...], str], ...]
+
+
 class Reduced(NamedTuple):
-    """The parameters that a rank reduces in a round, and the number of rounds that it has broken
-    off."""
+    """The parameters that a rank reduces in a round, the number of rounds that it has broken off,
+    and its groups of small gradients."""
 
     names: tuple[str, ...]
     broken_off: int
+    joined: tuple[Joined, ...] = ()
 
 
 class Others(NamedTuple):
-    """The parameters that all ranks reduce, by rank in the process set, and which are sparse."""
+    """The parameters that all ranks reduce, by rank in the process set, and which are sparse; the
+    names of all operations that a rank has sent."""
 
     every: list[Reduced]
     sparse_dims: dict[str, int]
+    operations: set[str]
 
     def lacking(self, names: Sequence[str]) -> set[str]:
         """Returns the parameters that some ranks reduce and that are not in `names`."""
@@ -80,9 +90,9 @@ class Agreement(Generic[Carrier]):
             first = [one for one in every if is_first(one)]
             self.carrier = min(first or every, key=size, default=None)
 
-    def change(self, names: Sequence[str]) -> None:
+    def change(self, names: Sequence[str], joined: tuple[Joined, ...] = ()) -> None:
         """Begins a round that reduces the parameters with these names."""
-        self._replace(names=tuple(sorted(names)))
+        self._replace(names=tuple(sorted(names)), joined=joined)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,28 +126,39 @@ class Agreement(Generic[Carrier]):
             self._hash = int.from_bytes(digest, "little")
         return torch.empty((0, self._hash), dtype=like.dtype, device=like.device)
 
-    def exchange(self, sparse_dims: Mapping[str, int]) -> Others | None:
+    def exchange(
+        self, sparse_dims: Mapping[str, int], operations: Sequence[str] = ()
+    ) -> Others | None:
         """Exchanges what each rank reduces, after an operation with a mark has failed on all ranks.
 
-        `sparse_dims`: by name, of parameters that have had sparse gradients on this rank. Returns
-        None if all ranks reduce the same, so that the operation failed for another reason, or if
-        the exchange fails. Counts broken off rounds from 0 again.
+        `sparse_dims`: by name, of parameters that have had sparse gradients on this rank.
+        `operations`: that this rank has sent. Returns None if all ranks reduce the same, so that
+        the operation failed for another reason, or if the exchange fails. Counts broken off rounds
+        from 0 again.
         """
-        told: list[tuple[Reduced, dict[str, int]]] = []
+        told: list[tuple[Reduced, dict[str, int], list[str]]] = []
         with contextlib.suppress(RuntimeError, ValueError):
-            mine = (self._reduced, dict(sparse_dims))
+            mine = (self._reduced, dict(sparse_dims), list(operations))
             told = allgather_object(mine, "optimizer_parameters", self._process_set)
         self._replace(broken_off=0)
-        every = [reduced for reduced, _ in told]
+        every = [reduced for reduced, _, _ in told]
         if len(set(every)) < 2:
             return None
-        return Others(every, {name: dims for _, each in told for name, dims in each.items()})
+        return Others(
+            every,
+            {name: dims for _, each, _ in told for name, dims in each.items()},
+            {name for _, _, names in told for name in names},
+        )
 
     def describe(self, others: Others) -> HorovodMismatchError:
         """Returns the error for ranks that differ."""
         every = others.every
         ranks = self._process_set.ranks or list(range(len(every)))
-        what = _other_parameters(every, ranks) or _other_rounds(every, ranks)
+        what = (
+            _other_parameters(every, ranks)
+            or _other_groups(every, ranks)
+            or _other_rounds(every, ranks)
+        )
         return HorovodMismatchError(f"rank {core.world().rank}: DistributedOptimizer: {what}")
 
 
@@ -155,6 +176,30 @@ def _other_parameters(every: list[Reduced], ranks: Sequence[int]) -> str | None:
         f"{_listed(having)} and not on {_listed(lacking)}{more}; set requires_grad alike on all "
         "ranks, before the first backward pass of a step"
     )
+
+
+def _other_groups(every: list[Reduced], ranks: Sequence[int]) -> str | None:
+    if len({reduced.joined for reduced in every}) < 2:
+        return None
+    forms = [{name: form for each in r.joined for name, *form in each.members} for r in every]
+    for name in sorted(set().union(*forms)):
+        shown = [_shown(form.get(name)) for form in forms]
+        if len(set(shown)) > 1:
+            other = next(at for at, each in enumerate(shown) if each != shown[0])
+            return (
+                f"ranks disagree about the gradient of {name!r}: it has {shown[0]} on rank "
+                f"{ranks[0]} and {shown[other]} on rank {ranks[other]}; shapes, dtypes and the "
+                "argument groups must be equal"
+            )
+    return "ranks put small gradients into different groups; groups=0 makes none"
+
+
+def _shown(form: list[Any] | None) -> str:
+    """Describes a gradient in a group of small ones; None: it is in none."""
+    if form is None:
+        return "another size or dtype"
+    shape, dtype = form
+    return f"shape {shape} and dtype {dtype.removeprefix('torch.')}"
 
 
 def _other_rounds(every: list[Reduced], ranks: Sequence[int]) -> str:

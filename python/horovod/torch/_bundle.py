@@ -127,11 +127,16 @@ class Bundle(Sent):
         return len(self.names)
 
     def add(
-        self, name: str, parameters: Sequence[Parameter], gradients: list[torch.Tensor]
+        self,
+        name: str,
+        parameters: Sequence[Parameter],
+        gradients: list[torch.Tensor],
+        versions: list[int],
     ) -> None:
-        """Adds gradients that are reduced in place, as one operation; `name` in full."""
+        """Adds gradients that are reduced in place, as one operation, with their expected versions;
+        `name` in full."""
         self._add_operation(name, gradients)
-        self._remember(parameters, gradients, [gradient._version for gradient in gradients])
+        self._remember(parameters, gradients, versions)
 
     def add_all(
         self,
@@ -223,14 +228,20 @@ class Bundle(Sent):
 
     def _resolve(self) -> None:
         """Replaces gradients whose memory holds the negative values by copies."""
-        if any(isinstance(wire, list) and len(wire) > 0 for wire in self._wires):
-            return  # groups were checked when they were added
-        for index, (parameter, wire) in enumerate(zip(self.parameters, self._wires, strict=False)):
-            if wire.is_neg():
-                copied = wire.detach().resolve_neg()
-                self._packed.append(Packed(parameter, wire, copied, None))
-                self._wires[index] = copied
+        parameters = iter(self.parameters)
+        for index, wire in enumerate(self._wires):
+            if isinstance(wire, list):
+                self._wires[index] = [self._resolved(next(parameters), each) for each in wire]
+            else:
+                self._wires[index] = self._resolved(next(parameters), wire)
         self._addresses = core.addresses(READER, self._wires)
+
+    def _resolved(self, parameter: Parameter, wire: torch.Tensor) -> torch.Tensor:
+        if not wire.is_neg():
+            return wire
+        copied = wire.detach().resolve_neg()
+        self._packed.append(Packed(parameter, wire, copied, None))
+        return copied
 
     def is_over(self) -> bool:
         return self._batch is None or self._batch.is_over()

@@ -35,6 +35,9 @@ class Passes:
     Python.
     """
 
+    #: Small gradients are reduced in groups, see _small_gradients.py.
+    joins_small = False
+
     #: on_enough is called when complete gradients have this many bytes.
     enough_bytes = 1
 
@@ -114,6 +117,7 @@ class Passes:
         """
         first = [copy_of[parameter] for parameter in self._first]
         copied = type(self)(names, self.how, self._passes, first)
+        copied.joins_small = self.joins_small
         copied.add([[copy_of[parameter] for parameter in group] for group in self._groups()])
         return copied
 

@@ -6,6 +6,7 @@ round, when its gradients have been accumulated `backward_passes_per_step` times
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,40 +16,22 @@ import torch
 
 from horovod.common._gradients import How
 from horovod.common.exceptions import HorovodMismatchError
-from horovod.torch._agreement import Others, job_generation
+from horovod.torch._agreement import Joined, Others, job_generation
 from horovod.torch._bundle import (
     BUNDLE_BYTES,
     Bundle,
     Packed,
+    allreduce_together_async_,
     changed,
     lies_as_sent,
-    operation_name,
 )
+from horovod.torch._packing import Packing, is_as_it_lies
 from horovod.torch._passes import Parameter, Passes, finish_all
 from horovod.torch._sparse_gradient import SentSparse, sparse_names
-from horovod.torch._submission import readable
+from horovod.torch._submission import synchronize
 from horovod.torch._under_way import wait_for_names
 from horovod.torch._unfinished import leave_unfinished
-
-
-class _Unit:
-    """Parameters whose gradients are reduced by one operation, and their state in this round. Some
-    or all may be frozen.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], name: str) -> None:
-        self.parameters = parameters
-        self.name = name
-        self.full_name = operation_name(name, len(parameters))
-        self.bytes = sum(parameter.nbytes for parameter in parameters)
-        self.members: list[Parameter] = []  # reduced in this round
-        self.ready = 0
-        self.is_taken = False
-
-    def choose(self) -> bool:
-        """Selects the parameters that require a gradient. Returns False if there are none."""
-        self.members = [parameter for parameter in self.parameters if parameter.requires_grad]
-        return bool(self.members)
+from horovod.torch._units import Unit, Units, kinds_of
 
 
 class Reducer(Passes):
@@ -66,23 +49,26 @@ class Reducer(Passes):
     ) -> None:
         self.enough_bytes = BUNDLE_BYTES
         super().__init__(names, how, passes, first)
-        self._units: list[_Unit] = []
-        self._unit_of: list[_Unit] = []  # by parameter index
+        self._units = Units(names)
         self._flags: list[bool] = []  # requires_grad in this round, by parameter index
+        self._kinds: Any = None  # of the parameters, from which groups of small gradients were made
+        self._joined: tuple[Joined, ...] = ()
         self._is_begun = False  # the flags are those of the current round
         self._has_more = False  # equal flags may mean other parameters
         self._is_marked = False  # the mark has been added to a bundle
         self._has_compared = False  # ranks have compared what they reduce
         self._unit_count = 0  # units with members
-        self._has_groups = False
         self._taken_count = 0
+        #: Complete gradients whose groups are not, and their versions, by parameter index.
+        self._held: dict[int, Any] = {}
+        self._held_versions: dict[int, int] = {}
+        self._are_plain = True  # the native module can send all complete gradients as they are
         self._bundle = Bundle(how)  # taken but not sent yet
         self._changed: list[Parameter] = []  # gradient changed after its hook had noted it
         self._sent: list[Bundle] = []
         self._sparse: list[SentSparse] = []
         self._generation: int | None = None  # of the job in which this round began
-        #: The number of sparse dimensions, of parameters that have had sparse gradients.
-        self._sparse_dims: dict[Parameter, int] = {}
+        self._packing = Packing(names, how)
 
     def __del__(self) -> None:
         is_unfinished = self.is_unfinished and self._generation == job_generation()
@@ -92,22 +78,12 @@ class Reducer(Passes):
 
     def add(self, groups: Sequence[Sequence[Parameter]]) -> None:
         """Adds `groups`, as `Passes.add`: one unit per group and dtype."""
-        first, units_before = len(self._watched), len(self._units)
+        first = len(self._watched)
         super().add(groups)
-        unit_of: dict[Parameter, _Unit] = {}
-        for group in groups:
-            by_dtype: dict[torch.dtype, list[Parameter]] = {}
-            for parameter in group:
-                by_dtype.setdefault(parameter.dtype, []).append(parameter)
-            for parameters in by_dtype.values():
-                unit = _Unit(parameters, self._names[parameters[0]])
-                self._units.append(unit)
-                unit_of.update(dict.fromkeys(parameters, unit))
-        self._unit_of += [unit_of[parameter] for parameter in self._watched[first:]]
-        self._has_groups = len(self._unit_of) > len(self._units)
+        added = self._units.add(groups)
         leading = set(map(id, self._first))
         self._agreement.choose_carrier(
-            self._units,
+            added,
             lambda unit: not leading.isdisjoint(map(id, unit.parameters)),
             lambda unit: (unit.bytes, unit.name),
         )
@@ -115,26 +91,27 @@ class Reducer(Passes):
             self._flags += [parameter.requires_grad for parameter in self._watched[first:]]
             self._has_more = True
             self._notes.expect(self._flags)
-            self._unit_count += sum([unit.choose() for unit in self._units[units_before:]])
+            self._unit_count += sum([unit.choose() for unit in added])
 
     def copied(self, names: dict[Parameter, str], copy_of: Mapping[Parameter, Parameter]) -> Passes:
         copied = super().copied(names, copy_of)
         assert isinstance(copied, Reducer)
-        copied._sparse_dims = {copy_of[p]: dims for p, dims in self._sparse_dims.items()}
+        dims = {copy_of[p]: dims for p, dims in self._packing.sparse_dims.items()}
+        copied._packing.sparse_dims = dims
         return copied
 
     def _groups(self) -> list[Sequence[Parameter]]:
-        return [unit.parameters for unit in self._units]
+        return self._units.given()
 
     @property
     def is_outstanding(self) -> bool:
         """Returns whether gradients of this round have been taken, or are about to be."""
-        return self._taken_count > 0 or self._notes.has_noted()
+        return self._taken_count > 0 or bool(self._held) or self._notes.has_noted()
 
     @property
     def is_under_way(self) -> bool:
-        """Returns whether operations of this round are in flight."""
-        return bool(self._sent or self._sparse)
+        """Returns whether operations of this round are in flight, here or on other ranks."""
+        return bool(self._sent or self._sparse or self._held)
 
     @property
     def is_complete(self) -> bool:
@@ -158,19 +135,24 @@ class Reducer(Passes):
             return
         self._is_begun = True
         flags = [parameter.requires_grad for parameter in self._watched]
-        if flags == self._flags and not self._has_more:
+        kinds = kinds_of(self._watched) if self.joins_small else None
+        if flags == self._flags and kinds == self._kinds and not self._has_more:
             return
-        self._flags = flags
+        if self.joins_small and (kinds != self._kinds or self._has_more):
+            self._joined = self._units.join_small(self._agreement.carrier)
+        self._flags, self._kinds = flags, kinds
         self._has_more = False
         self._notes.expect(flags)
-        self._unit_count = sum([unit.choose() for unit in self._units])
+        self._unit_count = self._units.choose()
         names = [self._names[p] for p, flag in zip(self._watched, flags, strict=True) if flag]
-        self._agreement.change(names)
+        self._agreement.change(names, self._joined)
 
     def on_unexpected(self, index: int) -> None:
         if self._flags[index]:
             super().on_unexpected(index)
-        unit, parameter = self._unit_of[index], self._watched[index]
+        unit, parameter = self._units.of[index], self._watched[index]
+        if unit.is_joined:
+            unit = self._units.separate(index)
         if unit.is_taken:
             raise AssertionError(
                 f"{self._names[parameter]!r} was unfrozen (requires_grad=True) while gradients of "
@@ -233,7 +215,14 @@ class Reducer(Passes):
         self.begin_round()
 
     def _missing(self) -> str:
-        names = [self._names[p] for unit in self._units if not unit.is_taken for p in unit.members]
+        missing = [
+            place
+            for unit in self._units.every
+            if not unit.is_taken
+            for place in unit.member_places
+            if place not in self._held
+        ]
+        names = [self._names[self._watched[place]] for place in missing]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return ", ".join(map(repr, names[:3])) + more
 
@@ -267,7 +256,7 @@ class Reducer(Passes):
         if self._generation == job_generation():
             with contextlib.suppress(RuntimeError, ValueError):
                 self._take_noted()
-            for unit in self._units:
+            for unit in self._units.every:
                 if unit.members and not unit.is_taken:
                     with contextlib.suppress(RuntimeError, ValueError):
                         self._take_zeros(unit, unit.members)
@@ -280,7 +269,7 @@ class Reducer(Passes):
 
     def _take_rest(self) -> None:
         if self._taken_count < self._unit_count:
-            for unit in self._units:
+            for unit in self._units.every:
                 if unit.members and not unit.is_taken:
                     self._take(unit)
 
@@ -291,9 +280,9 @@ class Reducer(Passes):
         self._changed = []
         self._sent = []
         self._sparse = []
-        for unit in self._units:
-            unit.ready = 0
-            unit.is_taken = False
+        self._held, self._held_versions = {}, {}
+        self._are_plain = True
+        self._units.begin_round()
         self._taken_count = 0
         self._is_begun = self._is_marked = self._has_compared = False
         super().begin_round()
@@ -304,10 +293,22 @@ class Reducer(Passes):
             return
         indices, gradients, versions, are_plain = self._notes.take()
         self._streams.join()
-        if not are_plain or self._has_groups or not lies_as_sent(self.how, gradients):
-            self._take_by_unit(indices, gradients, versions)
+        self._are_plain = self._are_plain and are_plain
+        is_as_sent = self._are_plain and lies_as_sent(self.how, gradients)
+        if is_as_sent and not self._units.has_groups:
+            self._take_each(indices, gradients, versions)
             return
-        units = [self._unit_of[index] for index in indices]
+        self._held.update(zip(indices, gradients, strict=True))
+        self._held_versions.update(zip(indices, versions, strict=True))
+        counts = collections.Counter(map(self._units.of.__getitem__, indices))
+        for unit, count in counts.items():
+            unit.ready += count
+            if unit.ready == len(unit.members):
+                (self._take_held if is_as_sent else self._take)(unit)
+
+    def _take_each(self, indices: list[int], gradients: list[Any], versions: list[int]) -> None:
+        """Takes gradients that are units, as they are."""
+        units = [self._units.of[index] for index in indices]
         self._bundle.add_all(
             [unit.full_name for unit in units],
             [unit.parameters[0] for unit in units],
@@ -318,45 +319,54 @@ class Reducer(Passes):
             unit.is_taken = True
         self._taken_count += len(units)
 
-    def _take_by_unit(self, indices: list[int], gradients: list[Any], versions: list[int]) -> None:
-        for index, gradient, version in zip(indices, gradients, versions, strict=True):
-            parameter = self._watched[index]
-            if parameter.grad is not gradient or getattr(gradient, "_version", None) != version:
-                self._changed.append(parameter)
-            unit = self._unit_of[index]
-            unit.ready += 1
-            if unit.ready == len(unit.members):
-                self._take(unit)
-
-    def _take(self, unit: _Unit) -> None:
-        if not self._take_as_it_lies(unit):
-            gradients = [self._gradient(parameter) for parameter in unit.members]
-            self._take_packed(unit, unit.members, gradients, self._packed)
+    def _take_held(self, unit: Unit) -> None:
+        """Takes a complete unit as it is. Changes since then are noticed when it is sent."""
+        gradients = [self._held.pop(place) for place in unit.member_places]
+        versions = [self._held_versions.pop(place) for place in unit.member_places]
+        self._bundle.add(unit.full_name, unit.members, gradients, versions)
         unit.is_taken = True
         self._taken_count += 1
 
-    def _take_as_it_lies(self, unit: _Unit) -> bool:
+    def _release_held(self, unit: Unit) -> None:
+        """Notes which complete gradients of a unit have changed since then."""
+        for place, parameter in zip(unit.member_places, unit.members, strict=True):
+            if place in self._held:
+                gradient, version = self._held.pop(place), self._held_versions.pop(place)
+                now = getattr(gradient, "_version", None)
+                if parameter.grad is not gradient or now != version:
+                    self._changed.append(parameter)
+
+    def _take(self, unit: Unit) -> None:
+        self._release_held(unit)
+        if not self._take_as_it_lies(unit):
+            gradients = [self._packing.gradient(parameter) for parameter in unit.members]
+            self._take_packed(unit, unit.members, gradients, self._packing.packed)
+        unit.is_taken = True
+        self._taken_count += 1
+
+    def _take_as_it_lies(self, unit: Unit) -> bool:
         """Takes dense gradients that Python need not compress. Returns False and does nothing for
         other kinds."""
         gradients = [parameter.grad for parameter in unit.members]
         dense = [g for g in gradients if g is not None and g.layout is torch.strided]
-        if len(dense) < len(gradients) or not all([_is_as_it_lies(g) for g in dense]):
+        if len(dense) < len(gradients) or not all([is_as_it_lies(g) for g in dense]):
             return False
         if not lies_as_sent(self.how, dense):
             return False
-        self._bundle.add(unit.full_name, unit.members, dense)
+        versions = [gradient._version for gradient in dense]
+        self._bundle.add(unit.full_name, unit.members, dense, versions)
         return True
 
-    def _take_zeros(self, unit: _Unit, parameters: Sequence[Parameter]) -> None:
+    def _take_zeros(self, unit: Unit, parameters: Sequence[Parameter]) -> None:
         """Takes zeros in place of gradients whose results are not used. Does not change the
         gradients."""
-        zeros = [self._zeros(parameter) for parameter in parameters]
-        self._take_packed(unit, parameters, zeros, self._packed_if_possible)
+        zeros = [self._packing.zeros(parameter) for parameter in parameters]
+        self._take_packed(unit, parameters, zeros, self._packing.packed_if_possible)
         unit.is_taken = True
 
     def _take_packed(
         self,
-        unit: _Unit,
+        unit: Unit,
         parameters: Sequence[Parameter],
         gradients: list[torch.Tensor],
         pack: Callable[[Parameter, torch.Tensor], Packed],
@@ -373,43 +383,6 @@ class Reducer(Passes):
             self._sparse.append(self._send_sparse(parameter, gradient))
         if packed:
             self._bundle.add_packed(unit.full_name, packed)
-
-    def _gradient(self, parameter: Parameter) -> torch.Tensor:
-        """Returns the parameter's gradient in memory that holds its values; zeros if it has none,
-        sparse if earlier ones were.
-        """
-        gradient = parameter.grad
-        if gradient is None:
-            gradient = self._zeros(parameter)
-            parameter.grad = gradient
-        elif gradient.layout is torch.sparse_coo:
-            self._sparse_dims[parameter] = gradient.sparse_dim()
-        elif not _is_as_it_lies(gradient) and gradient.is_contiguous():
-            gradient = readable(gradient.detach(), f"the gradient of {self._names[parameter]!r}")
-            parameter.grad = gradient
-        return gradient
-
-    def _travels_sparse(self, parameter: Parameter) -> bool:
-        return not self.how.sparse_as_dense and parameter in self._sparse_dims
-
-    def _zeros(self, parameter: Parameter) -> torch.Tensor:
-        zeros = torch.zeros_like(parameter, requires_grad=False)
-        dims = self._sparse_dims.get(parameter)
-        return zeros if dims is None else zeros.to_sparse(dims)
-
-    def _packed_if_possible(self, parameter: Parameter, zeros: torch.Tensor) -> Packed:
-        try:
-            return self._packed(parameter, zeros)
-        except (RuntimeError, ValueError):  # the context of the compression
-            wire = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-            return Packed(parameter, zeros, wire.detach(), None)
-
-    def _packed(self, parameter: Parameter, gradient: torch.Tensor) -> Packed:
-        dense = gradient if gradient.layout is torch.strided else gradient.to_dense()
-        with torch.no_grad():
-            wire, context = self.how.compression.compress(dense)
-            wire = wire if wire.is_contiguous() else wire.contiguous()
-        return Packed(parameter, gradient, wire, context)
 
     def _send_sparse(self, parameter: Parameter, gradient: torch.Tensor) -> SentSparse:
         name = self._names[parameter]
@@ -458,34 +431,42 @@ class Reducer(Passes):
             for bundle in self._sent:
                 bundle.wait_for_mark()
         except HorovodMismatchError:
-            dims = {self._names[p]: dims for p, dims in self._sparse_dims.items()}
-            others = self._agreement.exchange(dims)
+            dims = self._packing.dims_by_name()
+            others = self._agreement.exchange(dims, self._sent_names())
             if others is None:
                 raise
             self._send_for_others(others)
             raise self._agreement.describe(others) from None
 
+    def _sent_names(self) -> list[str]:
+        return [name for bundle in self._sent for name in bundle.names]
+
     def _send_for_others(self, others: Others) -> None:
         """Sends zeros for parameters that only other ranks reduce. Each sparse gradient has its own
         operations. The rest of a unit is one operation; it fails if this rank has sent it with
-        different parameters.
+        different parameters. So do operations that this rank does not know.
         """
         names = others.lacking(self._agreement.names)
-        sent = {name for bundle in self._sent for name in bundle.names}
-        for unit in self._units:
+        sent = self._sent_names()
+        for unit in self._units.every:
             missing = [p for p in unit.parameters if self._names[p] in names]
             for parameter in missing:
-                if self._names[parameter] in others.sparse_dims:
-                    self._sparse_dims[parameter] = others.sparse_dims[self._names[parameter]]
-            if unit.full_name in sent:
-                missing = [p for p in missing if self._travels_sparse(p)]
+                self._packing.expect_dims(parameter, others.sparse_dims)
+            if unit.full_name in sent or unit.full_name not in others.operations:
+                missing = [p for p in missing if self._packing.travels_sparse(p)]
             if missing:
                 with contextlib.suppress(RuntimeError, ValueError):
                     self._take_zeros(unit, missing)
         with contextlib.suppress(RuntimeError, ValueError):
             self._send()
+        self._refuse(sorted(others.operations.difference(self._sent_names())))
 
-
-def _is_as_it_lies(gradient: torch.Tensor) -> bool:
-    """Returns whether the memory of a dense gradient holds its values in the usual order."""
-    return gradient.is_contiguous() and not gradient.is_neg() and not gradient._is_zerotensor()
+    def _refuse(self, names: list[str]) -> None:
+        """Ends operations of other ranks by an error, as this rank has nothing to send."""
+        handles = []
+        for name in names:
+            with contextlib.suppress(RuntimeError, ValueError):
+                nothing = [torch.empty(0)]
+                handles.append(allreduce_together_async_(name, nothing, **self.how.operation()))
+        with contextlib.suppress(RuntimeError, ValueError):
+            finish_all(functools.partial(synchronize, handle) for handle in handles)

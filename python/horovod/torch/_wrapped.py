@@ -43,6 +43,8 @@ class Terms:
     wrap_again: Callable[[Any, dict[str, Any]], Any]
     #: The optimizer that was wrapped; None in a copy.
     original: Any = None
+    #: Small gradients are reduced in groups that the user has not chosen.
+    joins_small: bool = False
 
 
 class Wrapped(_Base):
@@ -122,7 +124,12 @@ class Wrapped(_Base):
         """
         terms = self._terms
         names = {**number_parameters(self.param_groups), **terms.names}
-        saved = {"passes": terms.passes, "names": list(names.items()), "groups": self._groups()}
+        saved = {
+            "passes": terms.passes,
+            "names": list(names.items()),
+            "groups": self._groups(),
+            "joins_small": terms.joins_small,
+        }
         return terms.wrap_again, (self._unwrapped(), {**_saved_how(terms.how), **saved})
 
     def _groups(self) -> list[Sequence[Parameter]]:

@@ -201,6 +201,11 @@ def _agreed(
     return [by_name[name] for name in order]
 
 
+#: Compressions whose result has a dtype that depends on that of the gradient alone, so that the
+#: gradients of a group have one dtype afterwards.
+_KEEPING_DTYPES = (Compression.none, Compression.fp16, Compression.bf16)
+
+
 def _check_optimizer(optimizer: Any) -> None:
     if isinstance(optimizer, Wrapped):
         raise ValueError("this optimizer is already a DistributedOptimizer")
@@ -268,8 +273,10 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
         op: Average, Sum, Adasum, Min, Max or Product.
         gradient_predivide_factor: f: with Average, multiplies by 1/f before and by f/size after the
             sum.
-        groups: n divides the parameters into n groups that are reduced together, for models with
-            hundreds of small parameters. A list of lists of parameters defines the groups.
+        groups: n divides the parameters into n groups that are reduced together. A list of lists
+            of parameters defines the groups. By default, if at least 64 gradients have at most
+            16 KiB each, these are reduced in groups of up to 128, which messages and timelines
+            call by their first parameter; 0 makes no groups.
         num_groups: deprecated, use `groups`.
         sparse_as_dense: sends sparse gradients as dense ones. Otherwise indices and values are
             sent, uncompressed, for Average and Sum; every rank must then have had a gradient of
@@ -306,7 +313,8 @@ def DistributedOptimizer(  # noqa: N802 (the documented name)
         units = [[parameter for parameter in names if can_be_trained(parameter)]]
     else:
         units = _group_parameters(names, groups, None if is_alone else process_set)
-    terms = Terms(how, backward_passes_per_step, names, units, wrap_again, optimizer)
+    joins_small = groups is None and compression in _KEEPING_DTYPES
+    terms = Terms(how, backward_passes_per_step, names, units, wrap_again, optimizer, joins_small)
     return _wrap(optimizer, terms, is_alone)
 
 
@@ -317,6 +325,7 @@ def _wrap(optimizer: Any, terms: Terms, is_alone: bool) -> Any:
     groups = optimizer.param_groups
     first = list(groups[0]["params"]) if groups else []
     passes = work(terms.names, terms.how, terms.passes, first)
+    passes.joins_small = terms.joins_small
     passes.add(terms.groups)
     terms.groups = []  # the passes know them
     return wrap(kind, optimizer, terms, _names=terms.names, _passes=passes)
@@ -334,6 +343,7 @@ def wrap_again(optimizer: Any, saved: dict[str, Any]) -> Any:
     if is_initialized():
         check_ranks(how.op, process_set)
     terms = Terms(how, saved["passes"], dict(saved["names"]), saved["groups"], wrap_again)
+    terms.joins_small = saved.get("joins_small", False)
     return _wrap(optimizer, terms, is_alone)
 
 
