@@ -139,9 +139,10 @@ def exits() -> list[Cell]:
 def stops() -> list[Cell]:
     fault = f"SIGSTOP, heartbeat of {HEARTBEAT_S:g} s"
     usual = Cell(fault, "", "stop", TRANSFER, flags=SILENT, goal_s=HEARTBEAT_S, together=4)
-    moments = (NEGOTIATION, PACKING, TRANSFER)  # in shutdown, some ranks name another one
+    moments = (NEGOTIATION, PACKING, TRANSFER)
     return [
         *(replace(usual, when=MOMENTS[moment], moment=moment) for moment in moments),
+        replace(usual, when=MOMENTS[SHUTDOWN], moment=SHUTDOWN, delay=SOON),
         replace(usual, when="transfer, of two ranks at once", ranks=(1, 2)),
         replace(usual, when="transfer, of rank 0 (Root)", ranks=(0,)),
         Cell(

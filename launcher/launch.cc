@@ -113,9 +113,9 @@ class Launch {
   LaunchEvents events_;
   std::optional<Links> links_;
   std::optional<ElasticPart> elastic_;
-  std::optional<DumpPart> dump_;      ///< once ranks are started
-  std::optional<InputSource> input_;  ///< while a rank 0 on another host reads it
-  std::set<std::string> told_;        ///< keys of last messages that were processed
+  std::optional<DumpPart> dump_;                        ///< once ranks are started
+  std::optional<InputSource> input_;                    ///< while a rank 0 on another host reads it
+  std::set<std::pair<std::string, std::string>> told_;  ///< last messages that were processed
   bool output_paused_ = false;
   bool look_at_store_ = false;  ///< there may be new last messages
   bool ranks_started_ = false;
@@ -387,7 +387,7 @@ std::vector<Event> Launch::take_records() {
   if (!look_at_store_) return events;
   store_->step();
   for (const auto& [key, value] : store_->matching(kLastWords)) {
-    if (!told_.insert(key).second) continue;
+    if (!told_.emplace(key, as_text(value)).second) continue;
     const auto word = parse_last_word(key, as_text(value));
     if (!word) continue;
     if (const auto ends = worker_ends(*word, assignment_)) events.push_back(*ends);

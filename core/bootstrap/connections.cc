@@ -80,6 +80,13 @@ void Connections::forget(int rank) {
   for (ChannelSet* set : sets_) set->forget(rank);
 }
 
+void Connections::dismiss(int rank) {
+  for_each_channel([&](Channel& channel, uint64_t) {
+    if (channel.peer() == rank) channel.give_up(rank);
+  });
+  forget(rank);
+}
+
 bool Connections::pump() {
   bool moved = false;
   for (ChannelSet* set : sets_) moved |= set->pump();
@@ -93,6 +100,22 @@ bool Connections::has_unsent() const {
 void Connections::say_goodbye() {
   for (ChannelSet* set : sets_) set->say_goodbye();
   if (wiring_.segment) wiring_.segment->say_goodbye();
+}
+
+void Connections::give_up(int lost) {
+  for (ChannelSet* set : sets_) set->give_up(lost);
+  if (wiring_.segment) wiring_.segment->say_goodbye();
+}
+
+std::optional<Connections::Report> Connections::take_report() {
+  const int lost = wiring_.segment ? wiring_.segment->reported_loss() : kNoRank;
+  if (lost != kNoRank) return Report{lost};
+  std::optional<Report> report;
+  for_each_channel([&](Channel& channel, uint64_t) {
+    const int reason = report ? kNoRank : channel.take_reason();
+    if (reason != kNoRank) report = Report{reason, channel.peer()};
+  });
+  return report;
 }
 
 bool Connections::parted(bool after_loss) const {

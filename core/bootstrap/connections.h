@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/error.h"
 #include "core/bootstrap/wiring.h"
 #include "core/transport/channel_set.h"
 
@@ -46,11 +47,30 @@ class Connections {
 
   /// Nothing more is read from `rank` or sent to it.
   void forget(int rank);
+  /// Tells `rank` that it was given up, in case it wakes up, and forgets it.
+  void dismiss(int rank);
   /// Moves what there is to move on all channels. Throws Error{peer_lost, rank}.
   bool pump();
   bool has_unsent() const;
   /// This rank ends in good order: its end is no loss to the others.
   void say_goodbye();
+  /// This rank ends because `lost` is lost, or because of itself: tells it in all goodbyes.
+  void give_up(int lost);
+
+  /// A rank that is lost, as another rank has told it that ends for this reason.
+  struct Report {
+    int lost = kNoRank;
+    int by = kNoRank;  ///< kNoRank: a rank of this host
+  };
+  /// Reports `lost` to the ranks of this host, unless one was reported before. Call it before
+  /// anything of this rank ends.
+  void report_loss(int lost) {
+    if (wiring_.segment) wiring_.segment->report_loss(lost);
+  }
+  /// The first report that this rank finds, in the memory of its host and in goodbyes. Those of
+  /// goodbyes are taken.
+  std::optional<Report> take_report();
+
   /// See ChannelSet::parted.
   bool parted(bool after_loss) const;
 

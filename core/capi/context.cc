@@ -192,7 +192,8 @@ void Context::tell(const Ending& ending, bool interrupts) noexcept {
 void Context::blame(const Ending& ending) noexcept {
   const Identity& identity = roster_.identity;
   const bool launcher_listens = store_.store && identity.rendezvous == RendezvousMethod::launcher;
-  if (!launcher_listens || ending.rank == world_.rank || blamed_.exchange(true)) return;
+  if (!launcher_listens || ending.rank == world_.rank) return;
+  if (blamed_.exchange(ending.code) == ending.code) return;
   try {
     const int cause = ending.rank == kNoRank ? kNoRank : identity.launcher_rank(ending.rank);
     const std::string key =

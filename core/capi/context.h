@@ -136,8 +136,8 @@ class Context {
   std::mutex making_groups_;
   /// By ranks and name: how many groups of them were made.
   std::map<std::pair<std::vector<int>, std::string>, int> groups_made_;
-  std::atomic<bool> blamed_{false};
-  RankBoard* const board_;  ///< of the process; nullptr: there is none
+  std::atomic<Code> blamed_{Code::ok};  ///< kind of the ending that was reported last
+  RankBoard* const board_;              ///< of the process; nullptr: there is none
 
   std::unique_ptr<ProgressThread> progress_;  ///< destroyed first: its thread uses the above
 };

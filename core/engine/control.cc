@@ -38,7 +38,7 @@ void Control::lose(int rank, const std::string& why) {
   report_loss(rank, why);
 }
 
-void Control::give_up(int rank, const std::string& why) {
+void Control::lose_silent(int rank, const std::string& why) {
   report_loss(rank, why);
   forget(rank);
 }
@@ -191,10 +191,18 @@ void Control::say_goodbye() {
   }
 }
 
+void Control::give_up(int lost) {
+  parting_ = true;
+  for (Neighbour& neighbour : neighbours_) {
+    if (!neighbour.gone) neighbour.channel->give_up(lost);
+  }
+}
+
 bool Control::parted(bool after_loss) const {
   return std::all_of(neighbours_.begin(), neighbours_.end(), [=](const Neighbour& neighbour) {
-    return neighbour.gone || ((after_loss || neighbour.channel->said_goodbye()) &&
-                              neighbour.channel->unsent_bytes() == 0);
+    if (neighbour.gone || neighbour.channel->has_given_up()) return true;
+    const bool heard = after_loss || neighbour.channel->said_goodbye();
+    return heard && neighbour.channel->unsent_bytes() == 0;
   });
 }
 

@@ -35,7 +35,7 @@ class Control final : public ChannelSet {
   /// `rank` left without a goodbye. Ends the job on this rank and informs all ranks it can reach.
   void lose(int rank, const std::string& why);
   /// `rank`, a neighbour, is silent. Like lose(), but it is informed too, in case it wakes up.
-  void give_up(int rank, const std::string& why);
+  void lose_silent(int rank, const std::string& why);
   /// The launcher is lost. The other ranks see it, too, and are not informed.
   void lose_launcher(const std::string& why) { client_.parent_lost(kNoRank, why); }
   void expire(GroupNumber group, const Signature& signature, std::chrono::milliseconds timeout) {
@@ -68,6 +68,7 @@ class Control final : public ChannelSet {
 
   bool has_unsent() const override;
   void say_goodbye() override;
+  void give_up(int lost) override;
   bool parted(bool after_loss) const override;
   void forget(int rank) override;
 

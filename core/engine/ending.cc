@@ -14,6 +14,11 @@ std::string text_of_loss(int rank, std::string_view seen) {
       rank, seen);
 }
 
+std::string text_of_own_loss(int rank, std::string_view seen) {
+  return fmt::format("this process, rank {}, has lost its place in the job and cannot continue: {}",
+                     rank, seen);
+}
+
 }  // namespace
 
 std::string quoted(const Request& request) {
@@ -40,12 +45,8 @@ std::string_view why_refused(Submitted why) {
 }
 
 Ending ending_of(const Action& action, bool was_given_up) {
-  if (action.lost && was_given_up) {
-    return {Code::peer_lost, action.rank,
-            fmt::format("this process, rank {}, has lost its place in the job and cannot continue: "
-                        "{}",
-                        action.rank, action.text)};
-  }
+  if (action.lost && was_given_up)
+    return {Code::peer_lost, action.rank, text_of_own_loss(action.rank, action.text)};
   if (action.lost && action.rank == kNoRank) return {Code::peer_lost, kNoRank, action.text};
   if (action.lost) {
     return {Code::peer_lost, action.rank, text_of_loss(action.rank, action.text)};
@@ -57,10 +58,18 @@ Ending ending_of(const Action& action, bool was_given_up) {
                       action.rank)};
 }
 
-Ending ending_of(const Error& error) {
+Ending ending_of(const Error& error, int own) {
   const bool is_loss = error.code() == Code::peer_lost && error.rank() != kNoRank;
+  if (!is_loss) return {error.code(), error.rank(), error.what()};
   return {error.code(), error.rank(),
-          is_loss ? text_of_loss(error.rank(), error.what()) : error.what()};
+          error.rank() == own ? text_of_own_loss(own, error.what())
+                              : text_of_loss(error.rank(), error.what())};
+}
+
+std::string text_of(const Connections::Report& report) {
+  if (report.by == kNoRank) return "a rank of this host has reported it";
+  if (report.by == report.lost) return "it has failed; its own error gives the reason";
+  return fmt::format("rank {} has reported it", report.by);
 }
 
 }  // namespace hvd

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/bootstrap/connections.h"
 #include "core/engine/request.h"
 #include "core/negotiate/client.h"
 
@@ -21,8 +22,11 @@ struct Ending {
 /// `action`: ends the generation. `was_given_up`: this rank, by another one.
 Ending ending_of(const Action& action, bool was_given_up);
 
-/// After a loss that this rank has seen itself, when ranks no longer tell each other causes.
-Ending ending_of(const Error& error);
+/// After a loss that no other rank has told through the tree. `own`: this rank.
+Ending ending_of(const Error& error, int own);
+
+/// What was seen of the lost rank, for a loss that others have reported.
+std::string text_of(const Connections::Report& report);
 
 /// The outcome of a request that has not completed before the generation ended.
 Outcome outcome_of(const Ending& ending, const Request& request);

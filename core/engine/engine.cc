@@ -46,8 +46,7 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
       runner_(backends_, events_) {
   add_group(kWorldGroup, sets_.find(ProcessSets::kWorldId)->ranks);
   connections_.watch_sockets();
-  // As long as causes come through the tree, with what was seen.
-  if (wiring_.mesh) wiring_.mesh->heed_reasons(false);
+  if (wiring_.mesh) wiring_.mesh->leave_reasons();
   if (board != nullptr) board->set_doorbell(wiring_.waiter->doorbell_fd());
 }
 
@@ -75,6 +74,7 @@ bool Engine::turn() {
   moved |= take_submissions();
   moved |= control_.pump();
   moved |= act();
+  if (state_ == State::draining) heed_reports();
   // After the control plane, which tells why connections were closed.
   const bool has_data = (news.readable & kDataReadable) != 0 && state_ != State::closing;
   if (has_data) moved |= wiring_.mesh->pump();
@@ -104,6 +104,13 @@ void Engine::lose_process(int rank) {
        rank);
 }
 
+// Ranks that are running hear causes through the tree, with what was seen. Those that drain receive
+// nothing through it, and may wait for data of ranks that end after a loss.
+void Engine::heed_reports() {
+  if (const auto report = connections_.take_report())
+    fail(Code::peer_lost, text_of(*report), report->lost);
+}
+
 // Reading the clock would slow down turns that have work.
 void Engine::look_for_silence(bool moved) {
   constexpr uint32_t kTurnsBetweenLooks = 64, kTurnsBetweenPolls = 1024;
@@ -118,9 +125,12 @@ void Engine::look_for_silence(bool moved) {
 
 // Unlike a rank whose connection is closed, it is told: it may wake up.
 void Engine::give_up(const Heartbeat::Silence& silence) {
-  if (state_ == State::draining) fail(Code::peer_lost, silence.text, silence.rank);
-  silence_ = silence.text;
-  control_.give_up(silence.rank, silence.text);
+  silence_ = silence;
+  if (state_ == State::draining) {
+    connections_.dismiss(silence.rank);
+    fail(Code::peer_lost, silence.text, silence.rank);
+  }
+  control_.lose_silent(silence.rank, silence.text);
   connections_.forget(silence.rank);
   act();
 }
@@ -386,17 +396,17 @@ std::optional<TimePoint> Engine::deadline() const {
 // ---------------------------------------------------------------------------------------
 
 void Engine::end(Ending ending) {
-  const bool was_draining = state_ == State::draining;
+  // Before anything of this rank ends, which others could take for the cause.
+  if (ending.code != Code::shut_down) connections_.report_loss(culprit_of(ending.rank));
   inbox_.close(ending);
   if (ending.code != Code::shut_down) abandon_backends();
-  ending.silence = silence_;
-  told_(ending, busy() || !silence_.empty());
+  if (silence_ && silence_->rank == ending.rank) ending.silence = silence_->text;
+  told_(ending, busy() || silence_);
   ending_ = std::move(ending);
   take_submissions();  // requests from before the inbox closed fail with the ending
   end_requests(*ending_);
   if (ending_->code == Code::shut_down) {
     state_ = State::draining;
-    if (wiring_.mesh) wiring_.mesh->heed_reasons(true);
     return;
   }
   // Before the devices give up their work: their results may be in use already.
@@ -411,13 +421,7 @@ void Engine::end(Ending ending) {
   });
   runner_.drop_all();
   end_device_work();
-  // While draining, ranks no longer receive causes. Links that close without a goodbye show the
-  // other ranks that agreed operations will not complete.
-  if (was_draining) {
-    state_ = State::finished;
-  } else {
-    begin_closing();
-  }
+  begin_closing();
 }
 
 void Engine::end_requests(const Ending& ending) {
@@ -446,26 +450,29 @@ bool Engine::leave_devices() {
 
 void Engine::abandon(const Error& error) {
   const bool blames_another = error.rank() != kNoRank && error.rank() != wiring_.identity.rank;
-  if (blames_another && state_ == State::running) hear_of_end();
+  if (blames_another) hear_of_end();
   if (error.rank() != kNoRank) connections_.forget(error.rank());
   if (state_ == State::closing && error.rank() == kNoRank) state_ = State::finished;
   if (state_ == State::closing || state_ == State::finished) return;
+  const Error cause = blames_another ? first_cause(error) : error;
   if (state_ == State::running) {
-    has_failed_ = error.rank() == kNoRank || error.rank() == wiring_.identity.rank;
-    control_.lose(error.rank() == kNoRank ? wiring_.identity.rank : error.rank(), error.what());
+    has_failed_ = !blames_another;
+    control_.lose(culprit_of(cause.rank()), cause.what());
     act();  // calls end() with the text that all ranks get
   }
-  if (state_ == State::running || state_ == State::draining) end(ending_of(error));
+  if (state_ == State::running || state_ == State::draining)
+    end(ending_of(cause, wiring_.identity.rank));
 }
 
-// A rank tells its neighbours why it ends before it closes any connection. So before this rank
-// blames one whose connection or process has ended, it reads everything that has arrived: the
-// other one may have ended because of a third, or have given up this rank while it was stopped.
+// A rank tells why it ends before it closes any connection. So before this rank blames one whose
+// connection or process has ended, it reads everything that has arrived: the other one may have
+// ended because of a third, or have given up this rank while it was stopped.
 void Engine::hear_of_end() {
-  for (bool moved = true; moved && state_ == State::running;) {
+  for (bool moved = true; moved && (state_ == State::running || state_ == State::draining);) {
     try {
       moved = control_.pump();
       moved |= act();
+      if (state_ == State::draining && wiring_.mesh) moved |= wiring_.mesh->pump();
     } catch (const Error& error) {
       if (error.rank() == kNoRank) return;
       connections_.forget(error.rank());  // its connection was read to the end; others go on
@@ -473,17 +480,21 @@ void Engine::hear_of_end() {
   }
 }
 
+// `error` blames a rank. If others have lost one before, that one counts.
+Error Engine::first_cause(const Error& error) {
+  const auto report = connections_.take_report();
+  return report ? Error(Code::peer_lost, text_of(*report), report->lost) : error;
+}
+
 void Engine::begin_closing() {
   const bool lost = ending_->code != Code::shut_down;
   closing_until_ =
       clock_.now() + (lost ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
   state_ = State::closing;
-  if (!lost) return connections_.say_goodbye();
-  control_.say_goodbye();
-  // Those that drain wait for data which does not come, and receive no causes through the tree.
-  if (wiring_.mesh)
-    wiring_.mesh->give_up(ending_->rank == kNoRank ? wiring_.identity.rank : ending_->rank);
-  if (wiring_.segment) wiring_.segment->say_goodbye();
+  if (lost)
+    connections_.give_up(culprit_of(ending_->rank));
+  else
+    connections_.say_goodbye();
 }
 
 bool Engine::close() {

@@ -119,6 +119,7 @@ class Engine {
   Submitted announce(const Request& request, uint64_t tag);
   bool notice_lost(const std::vector<int>& ranks);
   void lose_process(int rank);
+  void heed_reports();
   void look_for_silence(bool moved);
   void give_up(const Heartbeat::Silence& silence);
   void look_for_launcher();
@@ -142,6 +143,8 @@ class Engine {
   void end_device_work();
   bool leave_devices();
   void hear_of_end();
+  Error first_cause(const Error& error);
+  int culprit_of(int rank) const { return rank == kNoRank ? wiring_.identity.rank : rank; }
   void begin_closing();
   bool close();
 
@@ -166,7 +169,7 @@ class Engine {
   /// Relaxed: the doorbell orders it before the next turn, and a late look does no harm.
   std::atomic<int> waiting_calls_{0};
   uint32_t turns_ = 0;
-  std::string silence_;  ///< of the rank that this one has given up
+  std::optional<Heartbeat::Silence> silence_;  ///< of the rank that this one has given up
   ProcessSets sets_;
   Runner runner_;
   Requests requests_;  ///< by tag, from acceptance to agreement

@@ -18,7 +18,7 @@ namespace hvd {
 namespace {
 
 constexpr uint64_t kMagic = 0x6d67'6573'6476'6821;  // the first word of every segment
-constexpr uint32_t kVersion = 6;
+constexpr uint32_t kVersion = 7;                    // version 6 had no JobState
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 /// The header, at offset 0 of the segment.
@@ -28,6 +28,9 @@ struct SegmentHeader {
   uint32_t generation;
   SegmentLayout layout;
 };
+
+constexpr size_t kJobStateOffset = 2 * kCacheLine;
+static_assert(sizeof(SegmentHeader) <= kJobStateOffset && kNoRank == -1);
 
 [[noreturn]] void refuse(const std::string& why) {
   fail(Code::internal, "cannot use the shared memory of this host: " + why +
@@ -70,6 +73,7 @@ void make_content(MutableBytes memory, const SegmentLayout& layout, uint32_t gen
     make_ring(memory.subspan(layout.ring_from_leader_offset(rank), ring));
     if (layout.eager_bytes > 0) EagerBuffers::make(memory.data() + layout.eager_offset(rank));
   }
+  new (memory.data() + kJobStateOffset) JobState();
   new (memory.data()) SegmentHeader{kMagic, kVersion, generation, layout};
 }
 
@@ -139,6 +143,7 @@ HostSegment::HostSegment(FileDescriptor fd, MutableBytes memory, const SegmentLa
       memory_(prepared(memory, layout, generation, local_rank)),
       layout_(layout),
       local_rank_(local_rank),
+      job_(*reinterpret_cast<JobState*>(memory_.data() + kJobStateOffset)),
       doorbells_(states_in(memory_, layout_), local_rank),
       staging_(areas_in(memory_, layout_), layout_.slots, doorbells_, copy_) {
   if (layout_.eager_bytes == 0) return;
@@ -166,6 +171,13 @@ void HostSegment::check_header(uint32_t generation) const {
            std::to_string(generation));
   }
   if (header.layout != layout_) refuse("its leader laid it out for other settings");
+}
+
+void HostSegment::report_loss(int rank) {
+  HVD_ASSERT(rank >= 0);
+  int32_t none = 0;
+  if (job_.lost.compare_exchange_strong(none, rank + 1, std::memory_order_seq_cst))
+    doorbells_.wake_others();
 }
 
 std::unique_ptr<Link> HostSegment::control_link(int local_peer, int peer) {

@@ -4,11 +4,13 @@
 // which outlives all Groups and Links made from it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 
 #include "core/base/bytes.h"
+#include "core/base/error.h"
 #include "core/group/doorbells.h"
 #include "core/group/eager_buffers.h"
 #include "core/group/segment_layout.h"
@@ -18,6 +20,13 @@
 #include "core/transport/link.h"
 
 namespace hvd {
+
+/// In shared memory, after the header.
+struct JobState {
+  /// 1 + the global rank whose loss ends the job, or 0. Partner: HostSegment::reported_loss
+  std::atomic<int32_t> lost;
+};
+static_assert(std::atomic<int32_t>::is_always_lock_free);
 
 /// The view of one rank of the host. Owned and used by one thread. A forked child must not access
 /// it: the memory is not mapped there.
@@ -60,6 +69,14 @@ class HostSegment {
   /// Marks a clean exit: afterwards the end of this process is not a loss.
   void say_goodbye() { doorbells_.say_goodbye(); }
   bool said_goodbye(int local_rank) const { return doorbells_.said_goodbye(local_rank); }
+  /// Reports that this rank ends because `rank` (global) is lost, and wakes all ranks. Only the
+  /// first report on this host counts.
+  void report_loss(int rank);
+  /// Returns that rank; kNoRank if there is none.
+  int reported_loss() const {  // partner: report_loss
+    return job_.lost.load(std::memory_order_seq_cst) - 1;
+  }
+
   /// As in Doorbells.
   void give_up(int first) { doorbells_.give_up(first); }
   int who_has_given_up() const { return doorbells_.who_has_given_up(); }
@@ -82,6 +99,7 @@ class HostSegment {
   MutableBytes memory_;
   SegmentLayout layout_;
   int local_rank_;
+  JobState& job_;
   Doorbells doorbells_;
   SharedCopy copy_;
   Staging staging_;

@@ -177,6 +177,36 @@ TEST(HostSegment, AGoodbyeIsSeenByTheOthers) {
   EXPECT_FALSE(rank.said_goodbye(0));
 }
 
+TEST(HostSegment, TheFirstLossThatIsReportedCounts) {
+  const auto layout = small_layout(3);
+  SegmentMemory memory(layout.total_bytes());
+  HostSegment leader(memory.bytes(), layout, 1, 0);
+  HostSegment first(memory.bytes(), layout, 1, 1);
+  HostSegment second(memory.bytes(), layout, 1, 2);
+  EXPECT_EQ(leader.reported_loss(), kNoRank);
+  first.report_loss(0);
+  second.report_loss(17);
+  for (const HostSegment* rank : {&leader, &first, &second}) EXPECT_EQ(rank->reported_loss(), 0);
+}
+
+TEST(HostSegment, AReportOfALossWakesThoseThatSleep) {
+  const auto layout = small_layout(2);
+  SegmentMemory memory(layout.total_bytes());
+  HostSegment leader(memory.bytes(), layout, 1, 0);
+  HostSegment rank(memory.bytes(), layout, 1, 1);
+  EpollWaiter leaders_waiter;
+  rank.set_doorbell(0, copy_of(leaders_waiter.doorbell_fd()));
+  std::thread sleeper([&] {
+    leader.set_asleep(true);
+    std::vector<uint64_t> ready;
+    while (leader.reported_loss() == kNoRank) leaders_waiter.wait(std::nullopt, ready);
+  });
+  while (!leader.is_asleep()) std::this_thread::yield();
+  rank.report_loss(5);
+  sleeper.join();
+  EXPECT_EQ(leader.reported_loss(), 5);
+}
+
 TEST(HostSegment, IsNotMappedInAForkedChild) {
   const auto segment = HostSegment::create(small_layout(1), 1);
   const auto room = segment->staging().reserve({0, 0}, 8);

@@ -50,11 +50,10 @@ class Mesh final : public ChannelSet {
 
   void forget(int rank) override;
   void say_goodbye() override;
-  /// Sends goodbyes with a reason: the rank that is lost, or this rank.
-  void give_up(int lost);
-  /// Whether pump() throws for such a reason, as at first. Otherwise it is an end like any other,
-  /// until this is called again.
-  void heed_reasons(bool whether) { heeds_reasons_ = whether; }
+  void give_up(int lost) override;
+  /// From now on pump() does not throw for the reason of a peer's goodbye, which is left to the
+  /// caller (Channel::take_reason).
+  void leave_reasons() { heeds_reasons_ = false; }
   /// Ignores peers that have given up.
   bool parted(bool after_loss) const override;
   bool has_unsent() const override { return !unsent_.empty(); }

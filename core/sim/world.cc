@@ -15,20 +15,6 @@ constexpr size_t kRingBytes = 4096;  // not used: control goes over links
 constexpr size_t kEagerBytes = 4 * KiB;
 constexpr std::chrono::minutes kLongestEnd{10};  // of virtual time; engines flush for less
 
-/// The simulator never sleeps.
-class NoWaiter final : public Waiter {
- public:
-  void watch(int, uint64_t) override {}
-  void watch_end(int, uint64_t) override {}
-  void watch_writable(int, uint64_t, bool) override {}
-  void forget(int) override {}
-  void poll(std::vector<uint64_t>&) override {}
-  void wait(std::optional<TimePoint>, std::vector<uint64_t>&) override {}
-  void park(std::optional<TimePoint>) override {}
-  void ring() override {}
-  int doorbell_fd() const override { return -1; }
-};
-
 Request on_tensor(OperationKind kind, const std::string& name, std::vector<float>& tensor) {
   Request made = request(kind, name);
   const Shape shape{static_cast<int64_t>(tensor.size())};
@@ -61,7 +47,10 @@ World::World(const WorldOptions& options)
     wiring.identity.size = size;
     wiring.topology = topology;
     wiring.generation = kGeneration;
-    wiring.waiter = std::make_unique<NoWaiter>();
+    auto waiter = std::make_unique<SimWaiter>(random_);
+    ranks_[rank].number = rank;
+    ranks_[rank].waiter = waiter.get();
+    wiring.waiter = std::move(waiter);
   }
   if (options.shared_memory) share_memory(wirings, topology, options.knobs);
   if (!options.shared_memory || topology.hosts() > 1) link_all(wirings);
@@ -104,6 +93,14 @@ void World::share_memory(Wirings& wirings, const Topology& topology, const Knobs
     for (size_t i = 0; i < locals.size(); ++i)
       wirings[locals[i]].segment =
           std::make_unique<HostSegment>(memory->bytes(), layout, kGeneration, static_cast<int>(i));
+    for (size_t i = 0; i < locals.size(); ++i) {
+      for (const int peer : locals) {
+        if (peer == locals[i]) continue;
+        ranks_[locals[i]].local_peers.push_back(peer);
+        wirings[peer].local_peers.push_back(
+            {.rank = locals[i], .local_rank = static_cast<int>(i), .process = FileDescriptor()});
+      }
+    }
   }
 }
 
@@ -169,6 +166,16 @@ void World::lose(int rank) {
   quiet_ = 0;
   ranks_[rank].lost = true;
   for (Wire* wire : ranks_[rank].wires) random_() % 2 == 0 ? wire->break_now() : wire->close();
+  end_process(rank);
+}
+
+void World::fail(int rank) {
+  quiet_ = 0;
+  ranks_[rank].engine->abandon(Error(Code::internal, "no memory"));
+}
+
+void World::end_process(int rank) {
+  for (const int peer : ranks_[rank].local_peers) ranks_[peer].waiter->tell_end(rank);
 }
 
 void World::resume(int rank) {
@@ -191,14 +198,17 @@ bool World::step() {
 
 bool World::turn(Rank& rank) {
   if (rank.engine->finished()) return false;
-  bool moved = true;
+  bool moved = rank.waiter->has_news();
   try {
-    moved = rank.engine->turn();
+    rank.engine->take_events();
+    moved |= rank.engine->turn();
   } catch (const Error& error) {  // like the ProgressThread
+    moved = true;
     rank.engine->abandon(error);
   }
   if (rank.engine->finished()) {
     for (Wire* wire : rank.wires) wire->close();
+    end_process(rank.number);
   }
   return moved;
 }

@@ -14,6 +14,7 @@
 
 #include "core/engine/engine.h"
 #include "core/group/segment_memory.h"
+#include "core/sim/sim_waiter.h"
 #include "core/sim/wire.h"
 
 namespace hvd::sim {
@@ -46,6 +47,9 @@ class World {
   void shutdown(int rank);
   /// Kills the rank. Each of its connections ends with or without what is in transit.
   void lose(int rank);
+
+  /// The rank ends with an error of its own, as for a lack of memory.
+  void fail(int rank);
 
   /// The rank does nothing more until it is resumed, as a process that a signal has stopped.
   void stop(int rank) { ranks_[rank].stopped = true; }
@@ -88,9 +92,12 @@ class World {
   static constexpr int kQuietTurns = 20;  ///< per rank; almost surely every rank has had a turn
 
   struct Rank {
+    int number = 0;
     std::unique_ptr<Engine> engine;
     std::vector<Wire*> wires;
-    int moving = 0;  ///< runs that move data
+    SimWaiter* waiter = nullptr;
+    std::vector<int> local_peers{};  ///< that see the end of its process
+    int moving = 0;                  ///< runs that move data
     Ending ending{Code::ok, kNoRank, ""};
     bool lost = false;
     bool stopped = false;
@@ -105,6 +112,7 @@ class World {
   void link_tree(Wirings& wirings, const Topology& topology);
   bool step();
   bool turn(Rank& rank);
+  void end_process(int rank);
   bool pass_time();
 
   const int quiet_turns_;  ///< larger if runs need turns without progress

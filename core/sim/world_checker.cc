@@ -32,25 +32,19 @@ void WorldChecker::note(int rank, const std::string& what) {
   if (failure_.empty()) failure_ = fmt::format("rank {}: {}", rank, what);
 }
 
-// All ranks end alike, unless a fault comes while they end.
+// All ranks end alike. A rank that has done its part before the fault may end by the shutdown.
 void WorldChecker::check_ending(int rank) {
   const Ending& ending = world_.ending(rank);
   const bool by_shutdown =
       ending.code == Code::shut_down && ending.rank == job_.shut_down_by && ending.rank >= 0;
-  const bool by_loss = ending.code == Code::peer_lost && may_blame(rank, ending.rank);
+  const bool by_loss = ending.code == Code::peer_lost && trouble_.may_blame(rank, ending.rank);
   if (!by_shutdown && !by_loss)
     note(rank, fmt::format("ended because of rank {}: {}", ending.rank, ending.text));
 }
 
-/// Ranks that end the job tell each other no causes any more.
-bool WorldChecker::may_blame(int rank, int culprit) const {
-  const bool while_it_ends = job_.shut_down_by >= 0 && trouble_.plan().may_cost_ranks();
-  return while_it_ends || trouble_.may_blame(rank, culprit);
-}
-
 /// An operation may fail because of the end of the job that was meant to happen.
 bool WorldChecker::is_excused(int rank, const Outcome& outcome) const {
-  if (outcome.code == Code::peer_lost) return may_blame(rank, outcome.rank);
+  if (outcome.code == Code::peer_lost) return trouble_.may_blame(rank, outcome.rank);
   return outcome.code == Code::shut_down && job_.shut_down_early &&
          outcome.rank == job_.shut_down_by;
 }

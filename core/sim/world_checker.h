@@ -26,7 +26,6 @@ class WorldChecker {
   void check_item(int rank, size_t i);
   void check_once(int rank, size_t i);
   bool expect_outcome(int rank, const Completion& completion, Code code, const std::string& what);
-  bool may_blame(int rank, int culprit) const;
   bool is_excused(int rank, const Outcome& outcome) const;
   void check_number(int rank, size_t i);
   void compare(int rank, size_t i);

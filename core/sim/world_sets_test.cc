@@ -156,6 +156,36 @@ TEST(WorldJoin, ARankThatHasJoinedContributesNothingInItsProcessSetsToo) {
   }
 }
 
+// The leader of the host, which alone is connected to both, has done its part.
+TEST(WorldSets, ARankThatFailsWhileTheJobEndsIsNamedToTheMemberThatWaitsForIt) {
+  Knobs knobs;
+  knobs.staging_bytes = 64 * KiB;
+  int waited = 0;
+  for (const uint64_t seed : seeds(40)) {
+    World world({.ranks_per_host = {3}, .seed = seed, .knobs = knobs, .shared_memory = true});
+    const auto added = on_all(world, seed, [] { return add_process_set({1, 2}); });
+    const ProcessSet set = *world.process_sets(1).find(added[1]->number);
+    std::vector<std::vector<float>> tensors(2, std::vector<float>(200000, 1.0f));
+    Operations sums;
+    for (const int rank : {1, 2})
+      sums.push_back(world.submit(rank, on(set, allreduce("sum", tensors[rank - 1]))));
+    ASSERT_TRUE(world.run_until([&] { return world.is_moving_data(); })) << "seed " << seed;
+    world.shutdown(0);
+    const auto all_drain = [&] {
+      const auto drains = [&](int rank) { return world.ending(rank).code == Code::shut_down; };
+      return drains(0) && drains(1) && drains(2);
+    };
+    ASSERT_TRUE(world.run_until(all_drain)) << "seed " << seed;
+    if (all_done(sums)) continue;
+    ++waited;
+    world.fail(1);
+    ASSERT_TRUE(world.run_until([&] { return all_done(sums); }, 3)) << "seed " << seed;
+    EXPECT_EQ(sums[1]->handle.outcome().code, Code::peer_lost) << "seed " << seed;
+    EXPECT_EQ(sums[1]->handle.outcome().rank, 1) << "seed " << seed;
+  }
+  EXPECT_GT(waited, 0);
+}
+
 TEST(WorldJoin, EndsWithTheJob) {
   for (const uint64_t seed : seeds(20)) {
     World world({.ranks_per_host = {2, 1}, .seed = seed});

@@ -22,6 +22,8 @@ class ChannelSet {
   virtual void forget(int rank) = 0;
   /// Sends the last frame on every channel.
   virtual void say_goodbye() = 0;
+  /// Sends it with a reason: the rank that is lost, or this rank.
+  virtual void give_up(int lost) = 0;
   /// Returns whether all frames are sent and, unless `after_loss`, every peer has said goodbye.
   /// Forgotten channels do not count.
   virtual bool parted(bool after_loss) const = 0;

@@ -38,8 +38,8 @@ MUTATIONS = (
     Mutation(
         guard="what others tell is read before a rank is blamed",
         file="core/engine/engine.cc",
-        find="  if (blames_another && state_ == State::running) hear_of_end();\n",
-        replace="",
+        find="  const bool blames_another = error.rank() != kNoRank &&",
+        replace="  const bool blames_another = false &&",
         seeds=20000,
     ),
     Mutation(
@@ -73,12 +73,25 @@ MUTATIONS = (
         seeds=100,
     ),
     Mutation(
-        guard="a rank that drains hears of losses from data links",
+        guard="a rank that drains hears of losses that others have reported",
         file="core/engine/engine.cc",
-        find="    if (wiring_.mesh) wiring_.mesh->heed_reasons(true);\n",
+        find="  if (state_ == State::draining) heed_reports();\n",
         replace="",
-        found_by="WorldProgram.ARankThatDrains*",
-        seeds=1,
+    ),
+    Mutation(
+        guard="ranks of a host are told who is lost before one of them ends",
+        file="core/engine/engine.cc",
+        find="connections_.report_loss(culprit_of(ending.rank));",
+        replace=";",
+        found_by="WorldSets.ARankThatFails*",
+        seeds=40,
+    ),
+    Mutation(
+        guard="a silent rank is told that it was given up while the job ends",
+        file="core/engine/engine.cc",
+        find="    connections_.dismiss(silence.rank);\n",
+        replace="",
+        seeds=20000,
     ),
     Mutation(
         guard="a rank that has asked for the end of the job gives silent ranks up",
@@ -131,16 +144,16 @@ MUTATIONS = (
         replace="  if (request.release) request.release(), request.release();\n",
     ),
     Mutation(
-        guard="an end without a goodbye is a loss",
+        guard="the goodbye of a rank that ends after a loss says who is lost",
         file="core/engine/engine.cc",
-        find=("  if (was_draining) {\n    state_ = State::finished;"),
-        replace=("  if (was_draining) {\n    begin_closing();"),
+        find="    connections_.give_up(culprit_of(ending_->rank));\n",
+        replace="    connections_.say_goodbye();\n",
     ),
     Mutation(
         guard="a rank that closes does not wait for a lost one for ever",
         file="core/engine/engine.cc",
-        find="  if (!connections_.parted(lost) && clock_.now() < closing_until_) return moved;\n",
-        replace="  if (!connections_.parted(lost)) return moved;\n",
+        find="if (!connections_.parted(lost) && clock_.now() < closing_until_) return moved;",
+        replace="if (!connections_.parted(lost)) return moved;",
     ),
     Mutation(
         guard="the first connection of a rank is kept",
