@@ -61,6 +61,10 @@ struct Job {
   const JobHost& host_of(const WorkerId& worker) const {
     return hosts[static_cast<size_t>(worker.host)];
   }
+  /// The name of that host for messages; empty if the job has one host.
+  std::string named_host_of(const WorkerId& worker) const {
+    return hosts.size() == 1 ? "" : host_of(worker).name;
+  }
   /// True if all ranks are on this machine: no ssh, no agents, only loopback.
   bool is_local() const { return hosts.size() == 1 && hosts.front().local && !may_grow; }
 };

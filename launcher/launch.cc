@@ -80,6 +80,9 @@ class Launch {
   void perform(const Announce& announce);
   void perform(const AnnounceHost& announce);
   void perform(const AnnounceEnd& announce) { output_.say(report(announce)); }
+  void perform(const AnnounceSilent& announce) {
+    output_.say(report(announce, assignment_, job_.named_host_of(announce.worker)));
+  }
   void perform(const Abandon& abandon);
   void perform(const HoldOutput& hold) { output_.hold(hold.worker); }
   void perform(const ReleaseOutput& release) { output_.release(release.worker); }
@@ -420,7 +423,7 @@ void Launch::perform(const Announce& announce) {
   const bool expected = announce.kind == Announce::Kind::stopped &&
                         announce.status.shell_code() != ExitStatus{.signal = SIGKILL}.shell_code();
   if (expected && !job_.options.verbose) return;
-  const std::string where = job_.hosts.size() == 1 ? "" : job_.host_of(announce.worker).name;
+  const std::string where = job_.named_host_of(announce.worker);
   for (const std::string& line :
        report(announce, assignment_, output_.tail(announce.worker), where))
     output_.say(line);
@@ -477,9 +480,8 @@ void Launch::perform(const SignalAll& all) {
 void Launch::watch_consoles() {
   for (const Stream stream : {Stream::out, Stream::err})
     events_.watch_console(stream, output_.console(stream));
-  if (output_paused_ == output_.is_full()) return;
-  output_paused_ = output_.is_full();
-  links_->pause_output(output_paused_);
+  const bool is_full = output_.is_full();
+  if (std::exchange(output_paused_, is_full) != is_full) links_->pause_output(is_full);
 }
 
 int Launch::finish(int exit_code) {

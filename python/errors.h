@@ -18,9 +18,8 @@ inline nanobind::object exception_class(const char* name) {
 }
 
 /// Raises the exception for a status, see the table in the documentation of _core.
-inline void check(hvd_status status) {
+inline void check(hvd_status status, const std::string& text) {
   if (status == HVD_OK) return;
-  const std::string text = hvd_last_error();
   if (status == HVD_INVALID_ARGUMENT || status == HVD_NOT_INITIALIZED)
     throw nanobind::value_error(text.c_str());
   const bool mismatch = status == HVD_MISMATCH;
@@ -31,6 +30,11 @@ inline void check(hvd_status status) {
       exception_class(mismatch ? "HorovodMismatchError" : "HorovodInternalError");
   PyErr_SetString(raised.ptr(), text.c_str());
   throw nanobind::python_error();
+}
+
+/// The same, right after the call.
+inline void check(hvd_status status) {
+  if (status != HVD_OK) check(status, hvd_last_error());
 }
 
 }  // namespace hvd::python

@@ -400,8 +400,10 @@ NB_MODULE(_core, m) {
   m.def("init", &init, "process_sets"_a = nb::list(), "dynamic"_a = false, "members"_a = nb::list(),
         "rank"_a = 0, "size"_a = 0, "rendezvous"_a.none() = nb::none(), "nccl_library"_a = "");
   m.def("shutdown", [] {
-    check(without_gil(hvd_shutdown));
+    const hvd_status status = without_gil(hvd_shutdown);
+    const std::string why = hvd_last_error();  // before code of the dropped objects runs
     released().drop_all();
+    check(status, why);
   });
   m.def("shutdown_at_exit", [] {
     hvd::python::Exit::begin();

@@ -52,9 +52,13 @@ hvd::SecretBytes secret_in(const uint8_t* key) {
   return secret;
 }
 
-void end_context() {
-  if (const auto context = current()) context->shutdown();
+/// Returns the loss of a rank for which this process has waited in vain. In an elastic job that is
+/// a matter of the launcher: others continue in its next generation.
+std::optional<hvd::Error> end_context() {
+  const auto context = current();
+  const auto loss = context ? context->shutdown() : std::nullopt;
   replace(nullptr);
+  return loss && hvd::membership() ? std::nullopt : loss;
 }
 
 /// Waits for a place in an elastic job; `environment` then describes it.
@@ -260,13 +264,15 @@ hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* job) {
 hvd_status hvd_shutdown(void) {
   return guarded([] {
     const Changing changing(Process::Change::ending);
-    end_context();
+    if (const auto loss = end_context()) hvd::fail(loss->code(), loss->what(), loss->rank());
   });
 }
 
 hvd_status hvd_shutdown_at_exit(void) {
   return guarded([] {
-    if (const auto changing = Changing::unless_starting()) end_context();
+    const auto changing = Changing::unless_starting();
+    const auto loss = changing ? end_context() : std::nullopt;
+    if (loss) hvd::log(hvd::LogLevel::error, loss->what());
   });
 }
 

@@ -207,6 +207,18 @@ void Context::blame(const Ending& ending) noexcept {
   }
 }
 
+std::optional<Error> Context::shutdown() {
+  const auto before = ending();
+  progress_->shutdown();
+  timeline_.stop();
+  lock_.release();
+  const Ending ended = ending().value();
+  const bool was_lost = before && before->code != Code::shut_down;
+  if (was_lost || ended.code == Code::shut_down) return std::nullopt;
+  blame(ended);
+  return Error(ended.code, ended.text, ended.rank);
+}
+
 std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given,
                                                    const std::string& name) {
   const std::vector<int> ranks = ranks_of_group(std::move(given), world_);

@@ -70,11 +70,8 @@ class Context {
   bool poll(const Completion& operation, std::chrono::microseconds patience) {
     return progress_->poll(operation.handle, patience);
   }
-  void shutdown() {
-    progress_->shutdown();
-    timeline_.stop();
-    lock_.release();
-  }
+  /// Ends the job and waits for its end. Returns the loss, if the job has ended by one meanwhile.
+  std::optional<Error> shutdown();
 
   const ProcessSets& process_sets() const { return progress_->process_sets(); }
   /// Adds a set and returns its id. Collective over all ranks of the job; blocks. Throws

@@ -123,10 +123,12 @@ typedef struct {
 HVD_API hvd_status hvd_init_job(const hvd_init_options* options, const hvd_job* job);
 /* Ends the job on all ranks and waits for the progress thread. Operations that all ranks have
  * agreed on complete first. Other operations fail with HVD_SHUT_DOWN. Does nothing if no job is
- * running. */
+ * running. Returns HVD_PEER_LOST, after the end, if a rank is lost meanwhile for which this rank
+ * waits; in an elastic job it returns HVD_OK then. */
 HVD_API hvd_status hvd_shutdown(void);
 /* Like hvd_shutdown, for a process that is about to exit. Does not wait for an hvd_init in progress
- * on another thread. Ranks that wait for this rank in hvd_init see its connections close. */
+ * on another thread. Ranks that wait for this rank in hvd_init see its connections close. A loss
+ * meanwhile is logged. */
 HVD_API hvd_status hvd_shutdown_at_exit(void);
 /* Returns whether this process is part of a job. False in a forked child. */
 HVD_API bool hvd_is_initialized(void);

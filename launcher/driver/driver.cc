@@ -76,6 +76,7 @@ void Driver::take(TimePoint now, const WorkerEnds& event) {
   if (event.cause_is_silent)
     decide(now, elastic::WorkerSilent{event.worker, event.cause, event.reason});
   if (event.cause == event.worker || !is_running(event.worker) || goes_on()) return;
+  if (event.cause_is_silent) silent_.emplace(event.cause, event.reason);
   const bool hold = !exit_code_ && is_running(event.cause);
   const TimePoint until = hold ? now + options_.blame : TimePoint::max();
   suspects_.insert_or_assign(event.worker, Suspect{.says = event, .until = until});
@@ -195,6 +196,18 @@ void Driver::end_if_short(TimePoint now) {
   if (hosts_left_.empty()) finish(now);
 }
 
+/// Those that have given up the others may have ended well, as at the end of their scripts.
+void Driver::end_if_silent(TimePoint now) {
+  const auto is_silent = [this](const WorkerId& worker) { return silent_.contains(worker); };
+  const auto is_well = [](const auto& exited) { return exited.second.ok(); };
+  if (exit_code_ || running_.empty() || !std::ranges::all_of(running_, is_silent)) return;
+  if (!std::ranges::all_of(exited_, is_well)) return;  // one that has failed is announced
+  exit_code_ = kSilent;
+  const auto& [worker, why] = *silent_.find(*running_.begin());
+  actions_.push_back(AnnounceSilent{worker, why});
+  enter(Phase::grace, now + options_.grace);
+}
+
 /// A worker without a place does not hold up the end of the job.
 bool Driver::all_have_ended() const {
   return std::ranges::all_of(
@@ -218,6 +231,7 @@ void Driver::pass(TimePoint now) {
   const bool due = goes_on() && now >= elastic::deadline(*elastic_).value_or(TimePoint::max());
   if (due) decide(now, elastic::TimePassed{});
   judge(now);
+  if (phase_ == Phase::running && !goes_on()) end_if_silent(now);
   if (all_have_ended() && !goes_on()) {
     if (phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
     if (phase_ == Phase::interrupting) until_ = std::min(until_, now + options_.grace);

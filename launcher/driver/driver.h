@@ -23,6 +23,8 @@ inline constexpr int kShellSignal = 128;
 
 /// The exit code of an elastic job that cannot go on, if no worker has failed.
 inline constexpr int kShortage = 1;
+/// The exit code of a job whose last workers are silent.
+inline constexpr int kSilent = 1;
 
 /// How a process ended. `signal` 0: it exited with `code`.
 struct ExitStatus {
@@ -121,6 +123,13 @@ struct SignalAll {
   int signal;
   bool operator==(const SignalAll&) const = default;
 };
+/// The failure that the job ends with: all workers that are left have been given up by others,
+/// which have ended well. `why`: what they have seen of this one.
+struct AnnounceSilent {
+  WorkerId worker;
+  std::string why;
+  bool operator==(const AnnounceSilent&) const = default;
+};
 /// An elastic job cannot go on. Comes after the announcement of its last failure, if any.
 struct AnnounceShortage {
   std::string why;
@@ -139,11 +148,11 @@ struct Finish {
   int exit_code;
   bool operator==(const Finish&) const = default;
 };
-using Action =
-    std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceShortage, Explain, Abandon,
-                 HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers, Finish, elastic::StartWorker,
-                 elastic::Begin, elastic::Dismiss, elastic::Tell, elastic::Abandon,
-                 elastic::Reconnect, elastic::Kill, elastic::Say, elastic::Close, elastic::End>;
+using Action = std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceSilent, AnnounceShortage,
+                            Explain, Abandon, HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers,
+                            Finish, elastic::StartWorker, elastic::Begin, elastic::Dismiss,
+                            elastic::Tell, elastic::Abandon, elastic::Reconnect, elastic::Kill,
+                            elastic::Say, elastic::Close, elastic::End>;
 
 struct DriverOptions {
   std::vector<WorkerId> workers{};          ///< of the first generation
@@ -201,6 +210,7 @@ class Driver {
   void go_on_without(TimePoint now, const WorkerExited& event);
   void go_on_without(TimePoint now, const HostLost& event);
   void end_if_short(TimePoint now);
+  void end_if_silent(TimePoint now);
   bool all_have_ended() const;
   void leave(TimePoint now, int host);
   void interrupt(TimePoint now, const Interrupted& by);
@@ -229,7 +239,8 @@ class Driver {
   std::optional<std::string> shortage_;  ///< why the elastic job ends
   int last_failure_ = kShortage;         ///< exit code, in an elastic job
   std::map<WorkerId, Suspect> suspects_;
-  std::optional<int> exit_code_;  ///< set by the first failure or interruption
+  std::map<WorkerId, std::string> silent_;  ///< given up by others, with what they have seen
+  std::optional<int> exit_code_;            ///< set by the first failure or interruption
   std::vector<Action> actions_;
 };
 

@@ -172,6 +172,33 @@ TEST_F(DriverTest, ARankThatGetsOverTheLossIsReleasedWhenItEndsWell) {
   EXPECT_THAT(on({WorkerExited{at(0), kOk}}), ElementsAre(ReleaseOutput{at(0)}));
 }
 
+TEST_F(DriverTest, ASilentRankThatIsLeftWhenAllOthersHaveEndedWellEndsTheJob) {
+  on({WorkerEnds{at(0), at(1), "it is stopped", true}, WorkerExited{at(0), kOk}});
+  EXPECT_EQ(driver.deadline(), std::nullopt) << "a rank is left that was not given up";
+  EXPECT_THAT(on({WorkerExited{at(2), kOk}}), ElementsAre(AnnounceSilent{at(1), "it is stopped"}));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
+  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_THAT(
+      on({WorkerExited{at(1), kKilled}, NothingLeft{}}),
+      ElementsAre(Announce{.kind = Kind::stopped, .worker = at(1), .status = kKilled}, Finish{1}));
+}
+
+TEST_F(DriverTest, OneThatHasFailedSinceItHasLostASilentRankIsTheFirstFailure) {
+  on({WorkerEnds{at(0), at(1), "silent", true}, WorkerExited{at(0), kRaised}});
+  EXPECT_THAT(on({WorkerExited{at(2), kOk}}), IsEmpty());
+  EXPECT_EQ(wait().front(), (Action{Announce{.kind = Kind::first,
+                                             .worker = at(0),
+                                             .status = kRaised,
+                                             .cause = at(1),
+                                             .reason = "silent"}}));
+}
+
+TEST_F(DriverTest, ASilentRankThatEndsWellAfterAllIsNoFailure) {
+  on({WorkerEnds{at(0), at(1), "it is stopped", true}, WorkerExited{at(0), kOk},
+      WorkerExited{at(1), kOk}});
+  EXPECT_THAT(on({WorkerExited{at(2), kOk}, NothingLeft{}}), ElementsAre(Finish{0}));
+}
+
 TEST_F(DriverTest, ALaterWordOfARankReplacesTheEarlierOne) {
   on({WorkerEnds{at(0), at(1), "shutdown was requested"}});
   EXPECT_THAT(wait(), ElementsAre(ReleaseOutput{at(0)}));

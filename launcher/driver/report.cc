@@ -44,6 +44,11 @@ std::vector<std::string> report_first(const Announce& announce, const Assignment
   return lines;
 }
 
+/// `host`: empty in a job on one host.
+std::string name_of(const WorkerId& worker, const Assignment& assignment, const std::string& host) {
+  return name_of(worker, assignment) + (host.empty() ? "" : " on " + host);
+}
+
 }  // namespace
 
 std::string signal_name(int signal) {
@@ -58,8 +63,7 @@ std::string describe(const ExitStatus& status) {
 
 std::vector<std::string> report(const Announce& announce, const Assignment& assignment,
                                 const std::vector<std::string>& tail, const std::string& host) {
-  const std::string who =
-      fmt::format("{}{}{}", name_of(announce.worker, assignment), host.empty() ? "" : " on ", host);
+  const std::string who = name_of(announce.worker, assignment, host);
   const std::string what = fmt::format("{} {}", who, describe(announce.status));
   switch (announce.kind) {
     case Announce::Kind::first:
@@ -86,6 +90,12 @@ std::string report(const AnnounceHost& announce, const Assignment& assignment,
     if (const auto rank = assignment.rank_of(worker)) ranks.push_back(*rank);
   return fmt::format("{} was lost with rank{} {}: {}", host, ranks.size() == 1 ? "" : "s",
                      fmt::join(ranks, ", "), announce.why);
+}
+
+std::string report(const AnnounceSilent& announce, const Assignment& assignment,
+                   const std::string& host) {
+  return fmt::format("{} was given up: {}", name_of(announce.worker, assignment, host),
+                     announce.why);
 }
 
 std::string told_to_others(const Announce& first, const Assignment& assignment,

@@ -21,6 +21,8 @@ std::vector<std::string> report(const Announce& announce, const Assignment& assi
                                 const std::vector<std::string>& tail, const std::string& host = "");
 std::string report(const AnnounceHost& announce, const Assignment& assignment,
                    const std::string& host);
+std::string report(const AnnounceSilent& announce, const Assignment& assignment,
+                   const std::string& host = "");
 std::string report(const AnnounceEnd& announce);
 
 /// What ranks are told that wait for others in `init`, when the first failure ends the job.

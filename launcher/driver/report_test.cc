@@ -56,6 +56,12 @@ TEST(Report, TellsWhomTheFirstFailureBlames) {
                           "it wrote nothing"));
 }
 
+TEST(Report, TellsWhichRankIsSilentWhenAllOthersHaveEnded) {
+  const AnnounceSilent silent{{1, 0}, "it is stopped"};
+  EXPECT_EQ(report(silent, kAssignment), "rank 2 was given up: it is stopped");
+  EXPECT_EQ(report(silent, kAssignment, "b"), "rank 2 on b was given up: it is stopped");
+}
+
 TEST(Report, TellsThoseWhoWaitInInitWhoIsLost) {
   EXPECT_EQ(told_to_others({.kind = Kind::first, .worker = {1, 0}, .status = {.signal = SIGKILL}},
                            kAssignment),

@@ -66,7 +66,11 @@ def take_stack_handler(signal: int, descriptor: int) -> None:
 def count_step() -> None:
     """Counts a step of the training, for horovodrun --dump."""
 
-def shutdown() -> None: ...
+def shutdown() -> None:
+    """Raises HorovodInternalError, after the end of the job, if a rank is lost meanwhile for which
+    this rank waits, unless the job is elastic.
+    """
+
 def is_elastic() -> bool:
     """Returns whether this process belongs to an elastic job."""
 

@@ -39,13 +39,13 @@ try:
         core.wait(handle)
         core.free(handle)
         print(step, file=progress)
+    core.shutdown()
 except HorovodInternalError as error:
     print(f"error={error}", flush=True)
     with open(f"{rank}.part", "w") as file:
         file.write(str(error))
     os.rename(f"{rank}.part", f"{rank}.error")
     sys.exit(3)
-core.shutdown()
 print("end", flush=True)
 """
 SMALL, LARGE = 1000, 30_000_000
@@ -105,6 +105,44 @@ def test_a_rank_that_stops_in_the_middle_of_a_transfer_is_named(jobs: Jobs, tran
     found = errors(ended(process).out)
     assert sorted(found) == [0, 2]
     assert all("rank 1 is lost: its process" in text and SEEN in text for text in found.values())
+
+
+#: In place of the end of the job, by `core.shutdown` or at exit.
+STOP_AT_THE_END = """
+if (rank, step) == (0, 9): core.shutdown = lambda: os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_rank_without_which_the_job_cannot_end_is_named_by_shutdown(
+    jobs: Jobs, transport: str
+) -> None:
+    """Rank 0 runs the Root."""
+    command = training(jobs.folder, STOP_AT_THE_END, steps=10)
+    result = jobs.run("-np", "3", "--transport", transport, *BEAT, *command)
+    assert result.code != 0
+    found = errors(result.out)
+    assert sorted(found) == [1, 2]
+    for text in found.values():
+        assert text.startswith("rank 0 is lost: its process on host "), text
+        assert SEEN in text
+    assert any("rank 0 as the cause" in line for line in result.said), result.err
+
+
+def test_a_rank_that_stops_while_all_others_exit_ends_the_job(jobs: Jobs) -> None:
+    at_exit = """
+if step == 9 and rank != 0:
+    import atexit
+    atexit.register(core.shutdown_at_exit)
+    core.shutdown = lambda: None
+"""
+    command = training(jobs.folder, STOP_AT_THE_END + at_exit, steps=10)
+    result = jobs.run("-np", "3", *BEAT, *command)
+    assert result.code == 1
+    assert result.out.count("end") == 2
+    (said,) = [line for line in result.said if "was given up" in line]
+    assert said.startswith("rank 0 was given up: its process on host ")
+    assert SEEN in said
 
 
 def test_of_two_ranks_that_stop_one_is_named(jobs: Jobs) -> None:

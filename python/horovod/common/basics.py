@@ -187,11 +187,17 @@ class HorovodBasics:
 
         Operations that all ranks have agreed on complete first. Outstanding handles become invalid:
         `synchronize` of horovod.torch returns None for them.
+
+        Raises:
+            HorovodInternalError: a rank is lost or silent, for which this one waits to end the job.
+                The runtime has ended then, too. Not raised in an elastic job.
         """
         _settle()
-        core.shutdown()
-        _change_job()
-        leave_job()
+        try:
+            core.shutdown()
+        finally:
+            _change_job()
+            leave_job()
 
     def is_initialized(self) -> bool:
         """Returns whether the runtime is running. Never raises."""

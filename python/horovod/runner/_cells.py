@@ -8,6 +8,7 @@ ranks; a mark at its end tells the notebook that it is complete.
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import queue
@@ -66,7 +67,8 @@ class _Cells:
         """Ends an operation that waits for ranks that have left the cell."""
         core: Any = sys.modules.get("horovod._core")
         if self.running == number and core is not None and core.is_initialized():
-            core.shutdown()
+            with contextlib.suppress(RuntimeError):  # a rank is lost: it has ended in any case
+                core.shutdown()
 
     def run_all(self) -> None:
         while (cell := self.waiting.get()) is not None:

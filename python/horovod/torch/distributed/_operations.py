@@ -6,6 +6,7 @@ names for some of them; both exist.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ import torch.distributed
 
 from horovod.common import front
 from horovod.common.basics import Average, Sum
+from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.distributed import _memory, _sparse
 from horovod.torch.distributed._checks import (
     check_parts,
@@ -370,7 +372,8 @@ class Operations:
     def abort(self) -> None:
         """Ends the job, on all ranks, also for `hvd.*`. Operations of the world and messages fail.
         One of another group that already runs is not interrupted on this rank."""
-        front.shutdown()
+        with contextlib.suppress(HorovodInternalError):  # the job has ended in any case
+            front.shutdown()
 
     def shutdown(self) -> None:
         """Ends the group. Collective."""
