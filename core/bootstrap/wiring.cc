@@ -297,6 +297,16 @@ bool Wiring::has_spare_cores() const {
   return cards.empty() || has_core_for_each(cards, identity.rank);
 }
 
+std::string Wiring::on_host(int rank) const {
+  const auto at = static_cast<size_t>(rank);
+  return at < cards.size() ? " on host " + cards[at].hostname : "";
+}
+
+bool Wiring::spans_hosts() const {
+  return std::ranges::any_of(
+      cards, [this](const PeerCard& card) { return card.hostname != cards.front().hostname; });
+}
+
 std::unique_ptr<Group> Wiring::make_group(const std::vector<int>& ranks) {
   const int host = topology.host_of[static_cast<size_t>(identity.rank)];
   const auto& neighbours = topology.host_ranks[static_cast<size_t>(host)];

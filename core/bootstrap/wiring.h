@@ -62,6 +62,10 @@ struct Wiring {
 
   /// Every rank of this host can have a core to itself. The same on all ranks of the host.
   bool has_spare_cores() const;
+  /// " on host NAME", for messages; "" if it is not known.
+  std::string on_host(int rank) const;
+  /// Whether the launcher has named several hosts.
+  bool spans_hosts() const;
   Roster roster() const { return {identity, topology, generation, cards}; }
 
   /// A group of these global ranks: ascending, this rank among them.

@@ -8,10 +8,11 @@ namespace hvd {
 
 namespace {
 
-std::string text_of_loss(int rank, std::string_view seen) {
+/// Names the host once: `seen` may do so.
+std::string text_of_loss(int rank, std::string_view on_host, std::string_view seen) {
   return fmt::format(
-      "rank {0} is lost: {1}. The job has ended; look for the cause in the output of rank {0}",
-      rank, seen);
+      "rank {0}{1} is lost: {2}. The job has ended; look for the cause in the output of rank {0}",
+      rank, seen.find(on_host) == seen.npos ? on_host : "", seen);
 }
 
 std::string text_of_own_loss(int rank, std::string_view seen) {
@@ -44,26 +45,25 @@ std::string_view why_refused(Submitted why) {
   HVD_ASSERT(false);
 }
 
-Ending ending_of(const Action& action, bool was_given_up) {
+Ending ending_of(const Action& action, bool was_given_up, std::string_view on_host) {
   if (action.lost && was_given_up)
     return {Code::peer_lost, action.rank, text_of_own_loss(action.rank, action.text)};
   if (action.lost && action.rank == kNoRank) return {Code::peer_lost, kNoRank, action.text};
-  if (action.lost) {
-    return {Code::peer_lost, action.rank, text_of_loss(action.rank, action.text)};
-  }
+  if (action.lost)
+    return {Code::peer_lost, action.rank, text_of_loss(action.rank, on_host, action.text)};
   if (!action.text.empty()) return {Code::shut_down, action.rank, action.text};
   return {Code::shut_down, action.rank,
-          fmt::format("rank {0} has shut the job down: it called hvd.shutdown(), or its script "
+          fmt::format("rank {0}{1} has shut the job down: it called hvd.shutdown(), or its script "
                       "ended; look for the first error in the output of rank {0}",
-                      action.rank)};
+                      action.rank, on_host)};
 }
 
-Ending ending_of(const Error& error, int own) {
+Ending ending_of(const Error& error, int own, std::string_view on_host) {
   const bool is_loss = error.code() == Code::peer_lost && error.rank() != kNoRank;
   if (!is_loss) return {error.code(), error.rank(), error.what()};
   return {error.code(), error.rank(),
           error.rank() == own ? text_of_own_loss(own, error.what())
-                              : text_of_loss(error.rank(), error.what())};
+                              : text_of_loss(error.rank(), on_host, error.what())};
 }
 
 std::string text_of(const Connections::Report& report) {

@@ -19,11 +19,12 @@ struct Ending {
   std::string silence{};  ///< on the rank that has given up a silent one: what it has seen
 };
 
-/// `action`: ends the generation. `was_given_up`: this rank, by another one.
-Ending ending_of(const Action& action, bool was_given_up);
+/// `action`: ends the generation. `was_given_up`: this rank, by another one. `on_host`: of the rank
+/// that ends it, such as " on host NAME"; "" in a job on one host.
+Ending ending_of(const Action& action, bool was_given_up, std::string_view on_host);
 
 /// After a loss that no other rank has told through the tree. `own`: this rank.
-Ending ending_of(const Error& error, int own);
+Ending ending_of(const Error& error, int own, std::string_view on_host);
 
 /// What was seen of the lost rank, for a loss that others have reported.
 std::string text_of(const Connections::Report& report);

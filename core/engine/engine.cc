@@ -222,7 +222,8 @@ void Engine::act_on(Action& action) {
     case Action::Type::fail:
       return finish_waiting(action.tag, {Code::mismatch, std::move(action.text), kNoRank});
     case Action::Type::ended:
-      return end(ending_of(action, action.rank == wiring_.identity.rank && !has_failed_));
+      return end(ending_of(action, action.rank == wiring_.identity.rank && !has_failed_,
+                           on_host(action.rank)));
     case Action::Type::joined:
       requests_.at(join_tag_).completion->number = action.rank;
       return finish_waiting(join_tag_, {});
@@ -461,7 +462,7 @@ void Engine::abandon(const Error& error) {
     act();  // calls end() with the text that all ranks get
   }
   if (state_ == State::running || state_ == State::draining)
-    end(ending_of(cause, wiring_.identity.rank));
+    end(ending_of(cause, wiring_.identity.rank, on_host(cause.rank())));
 }
 
 // A rank tells why it ends before it closes any connection. So before this rank blames one whose

@@ -144,6 +144,7 @@ class Engine {
   bool leave_devices();
   void hear_of_end();
   Error first_cause(const Error& error);
+  std::string on_host(int rank) const { return wiring_.spans_hosts() ? wiring_.on_host(rank) : ""; }
   int culprit_of(int rank) const { return rank == kNoRank ? wiring_.identity.rank : rank; }
   void begin_closing();
   bool close();

@@ -46,7 +46,7 @@ std::optional<Heartbeat::Silence> Heartbeat::judge(const std::vector<int>& silen
     const double seconds = std::chrono::duration<double>(limit_).count();
     return Silence{rank,
                    fmt::format("its process{} has sent nothing for {:g} s: {}; {} has given it up",
-                               host_of(rank), seconds,
+                               wiring_.on_host(rank), seconds,
                                state ? "it is stopped (SIGSTOP)"
                                      : "it is stopped, or its host or network is down",
                                name_of(wiring_.identity.rank))};
@@ -61,12 +61,7 @@ std::optional<char> Heartbeat::state_of(int rank) const {
 }
 
 std::string Heartbeat::name_of(int rank) const {
-  return fmt::format("rank {}{}", rank, host_of(rank));
-}
-
-std::string Heartbeat::host_of(int rank) const {
-  const auto at = static_cast<size_t>(rank);
-  return at < wiring_.cards.size() ? " on host " + wiring_.cards[at].hostname : "";
+  return fmt::format("rank {}{}", rank, wiring_.on_host(rank));
 }
 
 }  // namespace hvd

@@ -39,7 +39,6 @@ class Heartbeat {
   std::optional<Silence> judge(const std::vector<int>& silent) const;
   std::optional<char> state_of(int rank) const;
   std::string name_of(int rank) const;
-  std::string host_of(int rank) const;
 
   Control& control_;
   const Wiring& wiring_;
