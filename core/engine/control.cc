@@ -89,6 +89,13 @@ std::vector<int> Control::beat(bool pending) {
   return silent;
 }
 
+std::vector<int> Control::awaited() const {
+  std::vector<int> ranks;
+  for (const Neighbour& neighbour : neighbours_)
+    if (neighbour.lives()) ranks.push_back(neighbour.channel->peer());
+  return ranks;
+}
+
 void Control::hear_beat(Neighbour& neighbour, const Frame& frame) {
   if (frame.payload.front() != kQuestion) return;
   neighbour.pulse.was_asked();

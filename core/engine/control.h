@@ -53,6 +53,9 @@ class Control final : public ChannelSet {
   /// know. Returns the silent ones.
   std::vector<int> beat(bool pending);
 
+  /// The ranks whose goodbye has not arrived.
+  std::vector<int> awaited() const;
+
   /// Receives messages, runs the state machines, and sends their messages.
   bool pump() override;
   std::vector<Action> take_actions() { return client_.take_actions(); }

@@ -381,10 +381,10 @@ void Engine::report_state() {
 }
 
 std::optional<TimePoint> Engine::deadline() const {
-  const auto timer = state_ == State::closing
-                         ? std::optional(closing_until_)
-                         : earlier(earlier(stall_watch_.deadline(), heartbeat_.deadline()),
-                                   launcher_watch_.deadline());
+  const auto own = state_ == State::closing
+                       ? std::optional(closing_until_)
+                       : earlier(stall_watch_.deadline(), launcher_watch_.deadline());
+  const auto timer = earlier(own, is_lost() ? std::nullopt : heartbeat_.deadline());
   const auto interval = is_leaving_devices_ && state_ == State::draining
                             ? std::optional<std::chrono::nanoseconds>(kDevicePoll)
                             : runner_.poll_interval();
@@ -430,14 +430,6 @@ void Engine::end_requests(const Ending& ending) {
     const auto& [tag, request] = *requests_.begin();
     finish_waiting(tag, outcome_of(ending, request));
   }
-}
-
-void Engine::abandon_backends() {
-  backends_.for_each([](Backend& backend) { backend.abandon(); });
-}
-
-void Engine::end_device_work() {
-  backends_.for_each([](Backend& backend) { backend.end_device_work(); });
 }
 
 // The ranks end it together. Until then they owe each other a goodbye, so the loss of one is seen.
@@ -488,11 +480,10 @@ Error Engine::first_cause(const Error& error) {
 }
 
 void Engine::begin_closing() {
-  const bool lost = ending_->code != Code::shut_down;
   closing_until_ =
-      clock_.now() + (lost ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
+      clock_.now() + (is_lost() ? Duration(kFlushAfterLoss) : Duration(knobs_.peer_timeout));
   state_ = State::closing;
-  if (lost)
+  if (is_lost())
     connections_.give_up(culprit_of(ending_->rank));
   else
     connections_.say_goodbye();
@@ -500,10 +491,23 @@ void Engine::begin_closing() {
 
 bool Engine::close() {
   const bool moved = connections_.pump();
-  const bool lost = ending_->code != Code::shut_down;
-  if (!connections_.parted(lost) && clock_.now() < closing_until_) return moved;
+  if (!is_lost()) look_for_stopped();
+  if (!connections_.parted(is_lost()) && clock_.now() < closing_until_) return moved;
   state_ = State::finished;
   return true;
+}
+
+// This rank has done its part and has nothing left to end but itself.
+void Engine::look_for_stopped() {
+  const auto silence = heartbeat_.check_stopped(control_.awaited());
+  if (!silence) return;
+  const Error error(Code::peer_lost, silence->text, silence->rank);
+  ending_ = ending_of(error, wiring_.identity.rank, on_host(silence->rank));
+  ending_->silence = silence->text;
+  connections_.report_loss(silence->rank);
+  inbox_.close(*ending_);
+  told_(*ending_, true);
+  closing_until_ = clock_.now();
 }
 
 }  // namespace hvd

@@ -139,15 +139,21 @@ class Engine {
   void finish(Request& request, Outcome outcome);
   void end_requests(const Ending& ending);
   void end(Ending ending);
-  void abandon_backends();
-  void end_device_work();
+  void abandon_backends() {
+    backends_.for_each([](Backend& backend) { backend.abandon(); });
+  }
+  void end_device_work() {
+    backends_.for_each([](Backend& backend) { backend.end_device_work(); });
+  }
   bool leave_devices();
   void hear_of_end();
   Error first_cause(const Error& error);
+  bool is_lost() const { return ending_ && ending_->code != Code::shut_down; }
   std::string on_host(int rank) const { return wiring_.spans_hosts() ? wiring_.on_host(rank) : ""; }
   int culprit_of(int rank) const { return rank == kNoRank ? wiring_.identity.rank : rank; }
   void begin_closing();
   bool close();
+  void look_for_stopped();
 
   Wiring wiring_;
   const Knobs knobs_;

@@ -8,6 +8,11 @@
 #include "core/transport/process_watch.h"
 
 namespace hvd {
+namespace {
+
+constexpr char kStopped = 'T';  // as /proc shows a process that a signal has stopped
+
+}  // namespace
 
 Heartbeat::Heartbeat(Control& control, const Wiring& wiring, const Clock& clock,
                      std::chrono::milliseconds limit)
@@ -36,22 +41,37 @@ std::optional<Heartbeat::Silence> Heartbeat::check(bool pending) {
   return judge(control_.beat(pending));
 }
 
+// As in check(), a beat that comes late counts as one.
+std::optional<Heartbeat::Silence> Heartbeat::check_stopped(const std::vector<int>& awaited) {
+  if (limit_.count() == 0) return std::nullopt;
+  const TimePoint now = clock_.now();
+  if (!next_beat_) next_beat_ = now + period_;
+  if (now < *next_beat_) return std::nullopt;
+  next_beat_ = now + period_;
+  const auto stopped =
+      std::ranges::find_if(awaited, [this](int rank) { return state_of(rank) == kStopped; });
+  beats_stopped_ = stopped == awaited.end() ? 0 : beats_stopped_ + 1;
+  if (beats_stopped_ < Pulse::kBeatsPerLimit) return std::nullopt;
+  return silence_of(*stopped, true);
+}
+
 // A process of this host that runs is not given up: its progress thread is slow. Nor is one that a
 // debugger has stopped (state t).
 std::optional<Heartbeat::Silence> Heartbeat::judge(const std::vector<int>& silent) const {
-  constexpr char kStopped = 'T';
   for (const int rank : silent) {
     const std::optional<char> state = state_of(rank);
-    if (state && *state != kStopped) continue;
-    const double seconds = std::chrono::duration<double>(limit_).count();
-    return Silence{rank,
-                   fmt::format("its process{} has sent nothing for {:g} s: {}; {} has given it up",
-                               wiring_.on_host(rank), seconds,
-                               state ? "it is stopped (SIGSTOP)"
-                                     : "it is stopped, or its host or network is down",
-                               name_of(wiring_.identity.rank))};
+    if (!state || *state == kStopped) return silence_of(rank, state.has_value());
   }
   return std::nullopt;
+}
+
+Heartbeat::Silence Heartbeat::silence_of(int rank, bool is_stopped) const {
+  const double seconds = std::chrono::duration<double>(limit_).count();
+  return {rank, fmt::format("its process{} has sent nothing for {:g} s: {}; {} has given it up",
+                            wiring_.on_host(rank), seconds,
+                            is_stopped ? "it is stopped (SIGSTOP)"
+                                       : "it is stopped, or its host or network is down",
+                            name_of(wiring_.identity.rank))};
 }
 
 std::optional<char> Heartbeat::state_of(int rank) const {

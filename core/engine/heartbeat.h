@@ -32,11 +32,15 @@ class Heartbeat {
   /// Does what is due. `pending`: operations of this rank are pending. Call it after everything
   /// that has arrived was read.
   std::optional<Silence> check(bool pending);
-  /// The time at which check() must be called without any event.
+  /// In place of check() once this rank has said goodbye, so that it can ask no more: judges ranks
+  /// of this host by /proc alone. `awaited`: neighbours that have not said goodbye.
+  std::optional<Silence> check_stopped(const std::vector<int>& awaited);
+  /// The time at which either must be called without any event.
   std::optional<TimePoint> deadline() const { return next_beat_; }
 
  private:
   std::optional<Silence> judge(const std::vector<int>& silent) const;
+  Silence silence_of(int rank, bool is_stopped) const;
   std::optional<char> state_of(int rank) const;
   std::string name_of(int rank) const;
 
@@ -46,6 +50,7 @@ class Heartbeat {
   const std::chrono::milliseconds limit_;
   const Duration period_;
   std::optional<TimePoint> next_beat_;
+  int beats_stopped_ = 0;  ///< in a row, of check_stopped()
 };
 
 }  // namespace hvd

@@ -129,6 +129,20 @@ def test_a_rank_without_which_the_job_cannot_end_is_named_by_shutdown(
     assert any("rank 0 as the cause" in line for line in result.said), result.err
 
 
+def test_a_rank_that_stops_before_it_hears_of_the_end_is_named_by_the_leader_of_its_host(
+    jobs: Jobs,
+) -> None:
+    """The job can end without it. Its leader has done its part, and waits only for its goodbye."""
+    deed = STOP_AT_THE_END.replace("(0, 9)", "(1, 9)")
+    result = jobs.run("-np", "3", *BEAT, *training(jobs.folder, deed, steps=10))
+    assert result.code != 0
+    found = errors(result.out)
+    assert sorted(found) == [0]
+    assert found[0].startswith("rank 1 is lost: its process on host ")
+    assert SEEN in found[0] and "(SIGSTOP)" in found[0]
+    assert any("rank 1 as the cause" in line for line in result.said), result.err
+
+
 def test_a_rank_that_stops_while_all_others_exit_ends_the_job(jobs: Jobs) -> None:
     at_exit = """
 if step == 9 and rank != 0:

@@ -152,8 +152,8 @@ MUTATIONS = (
     Mutation(
         guard="a rank that closes does not wait for a lost one for ever",
         file="core/engine/engine.cc",
-        find="if (!connections_.parted(lost) && clock_.now() < closing_until_) return moved;",
-        replace="if (!connections_.parted(lost)) return moved;",
+        find="if (!connections_.parted(is_lost()) && clock_.now() < closing_until_) return moved;",
+        replace="if (!connections_.parted(is_lost())) return moved;",
     ),
     Mutation(
         guard="the first connection of a rank is kept",
