@@ -46,14 +46,16 @@ POLL_S = 0.005
 WHOLE_TEXT_OF_STEP = "goes on"  #: in place of an error, of a job that goes on
 
 #: The goals in seconds: of an error after a death, of one after silence, which are set by knobs,
-#: and of the next step of an elastic job.
+#: and of the next step of an elastic job. In init, ranks do not ask each other for signs of life:
+#: the timeout of the start counts, and then a second for the launcher to answer.
 DEATH_S, HEARTBEAT_S, DEFAULT_HEARTBEAT_S, STEP_S = 0.2, 1.0, 5.0, 1.0
+START_S, ANSWER_S = 3.0, 1.0
 SILENT = ("--heartbeat-seconds", f"{HEARTBEAT_S:g}")
 
 
-#: Faults that the caller does, and what ranks do meanwhile: to cut the link between two hosts, and
-#: to end all processes of the launcher's host at once.
-OF_HOSTS = {"cut": "none", "kill_host": "wait"}
+#: Faults that the caller does: to cut the link between two hosts, and to end all processes of the
+#: launcher's host at once. Ranks that fail wait for it.
+OF_HOSTS = ("cut", "kill_host")
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Cell:
         if self.does == "kill_host":
             return tuple(range(np // 2))
         if self.does == "cut":
-            return ()
+            return (np - 1,) if self.moment == START else ()
         return self.ranks or (1 + index % (np - 1),)
 
 
@@ -102,6 +104,8 @@ MOMENTS = {
     SHUTDOWN: "shutdown",
 }
 SOON = (0.0, 0.03)
+#: When ranks on two hosts have called shutdown, and the operation still runs.
+LATER = (0.06, 0.16)
 
 
 def kills() -> list[Cell]:
@@ -114,7 +118,7 @@ def kills() -> list[Cell]:
             (TRANSFER, (0.01, 0.15)),
             (BACKEND, (0.01, 0.15)),
             (START, SOON),
-            (SHUTDOWN, (0.0, 0.1)),
+            (SHUTDOWN, SOON),
         )
     ]
     elastic = ("--min-np", "2")
@@ -157,19 +161,35 @@ def stops() -> list[Cell]:
 
 
 def partitions() -> list[Cell]:
-    fault, when = f"network partition, heartbeat of {HEARTBEAT_S:g} s", MOMENTS[TRANSFER]
+    """One rank of the host that is cut off has not called init when the others wait in it."""
+    fault = f"network partition, heartbeat of {HEARTBEAT_S:g} s"
     flags = (*SILENT, "--grace-seconds", "20")  # so that the launcher does not end before them
-    cell = Cell(fault, when, "cut", TRANSFER, flags=flags, goal_s=HEARTBEAT_S)
-    return [replace(cell, hosts=2, together=5)]
+    cell = Cell(fault, "", "cut", "", flags=flags, goal_s=HEARTBEAT_S, hosts=2, together=5)
+    in_start = f"network partition, timeout of the start of {START_S:g} s"
+    start_flags = (*flags, "--start-timeout", f"{START_S:g}")
+    return [
+        replace(cell, when=MOMENTS[TRANSFER], moment=TRANSFER),
+        replace(cell, when=MOMENTS[SHUTDOWN], moment=SHUTDOWN, delay=LATER, together=2),
+        replace(
+            cell,
+            fault=in_start,
+            when=MOMENTS[START],
+            moment=START,
+            flags=start_flags,
+            goal_s=START_S + ANSWER_S,
+        ),
+    ]
 
 
 def lost_launchers() -> list[Cell]:
     """Their agents give ranks of other hosts the time to raise the error."""
     fault = "kill -9 of all on the launcher's host"
-    return [
+    cells = [
         Cell(fault, MOMENTS[moment], "kill_host", moment, hosts=2, together=together)
-        for moment, together in ((NEGOTIATION, 5), (PACKING, 2), (TRANSFER, 2))
+        for moment, together in ((NEGOTIATION, 5), (PACKING, 2), (TRANSFER, 2), (START, 5))
     ]
+    in_shutdown = Cell(fault, MOMENTS[SHUTDOWN], "kill_host", SHUTDOWN, delay=LATER, hosts=2)
+    return [*cells, replace(in_shutdown, together=2)]
 
 
 CELLS = (*kills(), *exits(), *stops(), *partitions(), *lost_launchers())
@@ -195,15 +215,17 @@ class Trial:
     seconds: tuple[float, ...]  #: from the fault to the error, on each other rank that had one
     texts: tuple[str, ...]  #: the errors
     silent: int  #: other ranks without an error
-    misnamed: int  #: errors that name none of the ranks that failed
+    misnamed: int  #: errors that name none of the ranks, or hosts, that failed
 
     @property
     def good(self) -> bool:
         return self.silent == 0 and self.misnamed == 0
 
 
-def names_one_of(text: str, ranks: Sequence[int]) -> bool:
-    return any(re.search(rf"\brank {rank}\b", text) for rank in ranks)
+def names_one_of(text: str, culprits: Sequence[int | str]) -> bool:
+    """Of ranks, or of hosts by their addresses."""
+    names = [one if isinstance(one, str) else f"rank {one}" for one in culprits]
+    return any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
 
 
 class Job:
@@ -236,7 +258,7 @@ class Job:
         first = (1,) if self.cell.moment == RESET else ()
         return [rank for rank in range(np) if rank not in (*self.ranks, *first)]
 
-    def judge(self, np: int, failed_at: int | None, culprits: dict[int, list[int]]) -> Trial:
+    def judge(self, np: int, failed_at: int | None, culprits: dict[int, list[int | str]]) -> Trial:
         """`failed_at`: if ranks have not noted it. `culprits`: those that each rank may name."""
         notes = [self._folder / f"{rank}.fault" for rank in self.ranks]
         times = [int(note.read_text()) for note in notes if note.exists()]
@@ -279,13 +301,18 @@ def launch_of(build: Path, cell: Cell, np: int, arguments: list[str]) -> Launch:
     return replace(launch, command=[*launch.command[:begin], *cell.flags, *launch.command[begin:]])
 
 
+def words_of(cell: Cell, folder: str, ranks: tuple[int, ...], delay_s: float) -> list[str]:
+    """The arguments of a rank."""
+    does = ("wait" if ranks else "none") if cell.does in OF_HOSTS else cell.does
+    failing = ",".join(map(str, ranks)) or "-"
+    return [folder, does, cell.moment, failing, f"{delay_s:.4f}"]
+
+
 @contextlib.contextmanager
 def started(build: Path, cell: Cell, np: int, index: int, delay_s: float) -> Iterator[Job]:
     ranks = cell.failing(index, np)
-    does = OF_HOSTS.get(cell.does, cell.does)
     with tempfile.TemporaryDirectory() as name:
-        failing = ",".join(map(str, ranks)) or "-"
-        words = [name, does, cell.moment, failing, f"{delay_s:.4f}"]
+        words = words_of(cell, name, ranks, delay_s)
         job = Job(launch_of(build, cell, np, words), Path(name), cell, ranks)
         try:
             yield job
@@ -318,7 +345,8 @@ def run_on_hosts(build: Path, cell: Cell, np: int, delays: Sequence[float]) -> l
             namespaces.cut(1)
         else:
             namespaces.kill_all(0)
-        culprits = {rank: there if rank in here else here for rank in range(np)}
+        sides = [[*here, namespaces.address(0)], [*there, namespaces.address(1)]]
+        culprits = {rank: sides[1 if rank in here else 0] for rank in range(np)}
         for job in running:
             job.await_notes("error", job.others(np), ERROR_LIMIT_S)
         return [job.judge(np, failed_at, culprits) for job in running]

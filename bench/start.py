@@ -81,8 +81,9 @@ def stand_in_for_ssh() -> Path:
     """Makes a folder in which `ssh` enters a namespace."""
     link = PEERS / "entering" / "ssh"
     link.parent.mkdir(parents=True, exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.symlink_to(hosted.ENTER)
+    if not link.is_symlink() or os.readlink(link) != hosted.ENTER:  # jobs may be starting by it
+        link.unlink(missing_ok=True)
+        link.symlink_to(hosted.ENTER)
     return link.parent
 
 

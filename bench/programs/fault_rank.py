@@ -76,6 +76,7 @@ FAULTS: dict[str, Callable[[], object]] = {
 class Fault:
     def __init__(self, kind: str, ranks: str, seconds: float) -> None:
         self.is_here = kind != "none" and RANK in [int(rank) for rank in ranks.split(",")]
+        self.kind = kind
         self._do = FAULTS[kind]
         self._seconds = seconds
 
@@ -163,13 +164,16 @@ def backend(fault: Fault) -> None:
 
 
 def start(fault: Fault) -> None:
-    """The others are in init, and the rank that fails is about to call it, or has just done so."""
+    """The others are in init, and the rank that fails is about to call it, or has just done so. If
+    it waits for a fault of the caller, it does not call it."""
     tensor = Tensor(SMALL)
     note("pid", str(os.getpid()))
     if fault.is_here:
         size = int(os.environ["HOROVOD_SIZE"])
         while len(list(FOLDER.glob("*.pid"))) < size:
             time.sleep(POLL_S)
+        if fault.kind == "wait":
+            fault.happen()
         fault.happen_meanwhile()
     core.init()
     while True:

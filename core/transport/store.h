@@ -29,7 +29,8 @@ class Store {
   /// Blocks until `key` is set and returns its value; nullopt after `timeout`. Throws
   /// Error{peer_lost}.
   virtual std::optional<ByteVector> wait(const std::string& key, Duration timeout) = 0;
-  /// Returns the value if the key is set, without waiting. Throws Error{peer_lost}.
+  /// Returns the value if the key is set, without waiting for it. Throws Error{peer_lost}, and
+  /// Error{timed_out} when the server does not answer.
   virtual std::optional<ByteVector> peek(const std::string& key) = 0;
   /// The same, for a caller that waits for other things too: a request stays open until the next
   /// call for another key. Throws Error{peer_lost} also if the server refuses to wait for the key.

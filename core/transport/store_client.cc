@@ -19,6 +19,8 @@ constexpr int kLauncher = -1;
 /// Timeout for an answer: the launcher answers at once, and a stopped launcher must not delay the
 /// end of a job.
 constexpr auto kAnswerTimeout = std::chrono::seconds(5);
+/// For an answer that only makes an error more precise, after a timeout.
+constexpr auto kPeekTimeout = std::chrono::seconds(1);
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -159,7 +161,7 @@ void StoreClient::set(const std::string& key, ConstBytes value) {
 void StoreClient::set_within(const std::string& key, ConstBytes value, Duration timeout) {
   check_store_limits(key, value.size());
   const auto answer = ask(StoreOperation::set, key, value, now() + timeout);
-  if (!answer) fail(Code::timed_out, "the store of this job does not answer");
+  if (!answer) fail_without_answer();
   if (answer->status == StoreStatus::refused) {
     fail(Code::invalid_argument, std::string(as_text(answer->value)));
   }
@@ -190,9 +192,15 @@ std::optional<ByteVector> StoreClient::poll(const std::string& key) {
 
 std::optional<ByteVector> StoreClient::peek(const std::string& key) {
   check_store_limits(key, 0);
-  auto answer = ask(StoreOperation::peek, key, {}, std::nullopt);
+  auto answer = ask(StoreOperation::peek, key, {}, now() + kPeekTimeout);
+  if (!answer) fail_without_answer();
   if (answer->status == StoreStatus::absent) return std::nullopt;
   return std::move(answer->value);
+}
+
+void StoreClient::fail_without_answer() const {
+  fail(Code::timed_out,
+       fmt::format("the store of this job, at {}, does not answer", to_text(server_)));
 }
 
 void StoreClient::refuse_if_refused(const Answer& answer) {
@@ -202,7 +210,7 @@ void StoreClient::refuse_if_refused(const Answer& answer) {
 
 std::optional<StoreClient::Answer> StoreClient::ask(StoreOperation operation,
                                                     const std::string& key, ConstBytes value,
-                                                    std::optional<TimePoint> deadline) {
+                                                    TimePoint deadline) {
   const std::lock_guard lock(mutex_);
   const uint32_t number = send(operation, key, value);
   polled_.clear();  // the server has at most one open request per client
@@ -210,11 +218,7 @@ std::optional<StoreClient::Answer> StoreClient::ask(StoreOperation operation,
     pump();
     if (auto answer = take_answer(number)) return answer;
     const auto events = static_cast<short>(POLLIN | (channel_.unsent_bytes() > 0 ? POLLOUT : 0));
-    if (!wait_until_ready(channel_.fd(), events,
-                          deadline.value_or(now() + std::chrono::hours(1))) &&
-        deadline) {
-      return std::nullopt;
-    }
+    if (!wait_until_ready(channel_.fd(), events, deadline)) return std::nullopt;
   }
 }
 
@@ -224,9 +228,14 @@ uint32_t StoreClient::send(StoreOperation operation, const std::string& key, Con
   return number;
 }
 
-void StoreClient::pump() {
+/// The error tells where the launcher is.
+void StoreClient::pump() try {
   while (channel_.pump()) {
   }
+} catch (const Error& error) {
+  fail(error.code(),
+       fmt::format("the store of this job, at {}, is lost: {}", to_text(server_), error.what()),
+       error.rank());
 }
 
 std::optional<StoreClient::Answer> StoreClient::take_answer(uint32_t number) {

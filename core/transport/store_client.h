@@ -49,8 +49,9 @@ class StoreClient final : public Store {
   };
   /// Returns nullopt at the deadline.
   std::optional<Answer> ask(StoreOperation operation, const std::string& key, ConstBytes value,
-                            std::optional<TimePoint> deadline);
+                            TimePoint deadline);
   std::optional<Answer> take_answer(uint32_t number);
+  [[noreturn]] void fail_without_answer() const;
   static void refuse_if_refused(const Answer& answer);
   uint32_t send(StoreOperation operation, const std::string& key, ConstBytes value);
   void pump();

@@ -5,9 +5,11 @@ The jobs are those of `./dev bench faults`, which measures how long this takes.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,6 +156,38 @@ def test_ranks_that_wait_in_init_are_told_of_a_lost_host(cluster: Cluster, tmp_p
     (text,) = errors(ended(process).out).values()
     assert text.startswith(f"{NOT_INITIALISED}host 10.77.1.2 was lost with rank 1: "), text
     assert text.endswith(". The job has ended"), text
+
+
+OF_HOSTS = [c for c in faults.CELLS if c.hosts == 2 and c.moment in (faults.START, faults.SHUTDOWN)]
+
+
+@pytest.mark.parametrize("cell", OF_HOSTS, ids=Cell.text)
+def test_ranks_in_init_and_shutdown_name_the_other_host(
+    cluster: Cluster, tmp_path: Path, cell: Cell
+) -> None:
+    """It is lost with the launcher, or cut off. In init, they wait for the launcher or for a rank
+    there. A rank whose time for init is over first is lost for the others."""
+    failing = cell.failing(0, NP)
+    command = [sys.executable, faults.RANK, *faults.words_of(cell, str(tmp_path), failing, 0)]
+    cluster.start("-np", f"{NP}", *cell.flags, "-H", hosts(2, 2), *command, cwd=tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == NP, "all ranks")
+    time.sleep(min(cell.delay))
+    errors = {rank: tmp_path / f"{rank}.error" for rank in range(NP) if rank not in failing}
+    try:
+        if cell.does == "cut":
+            cluster.cut(2)
+        else:
+            cluster.kill_all(1)
+        wait_until(lambda: all(error.exists() for error in errors.values()), "the errors")
+    finally:
+        cluster.cut(2, off=False)
+    texts = {rank: json.loads(error.read_text())["text"] for rank, error in errors.items()}
+    lost = {rank: [2, 3, address(2)] if rank < 2 else [0, 1, address(1)] for rank in texts}
+    right = [rank for rank, text in texts.items() if faults.names_one_of(text, lost[rank])]
+    if (cell.does, cell.moment) == ("cut", faults.START):
+        assert {rank // 2 for rank in right} == {0, 1}, texts
+    else:
+        assert right == list(texts), texts
 
 
 # ---- the launcher's host -----------------------------------------------------------------------

@@ -88,7 +88,8 @@ def test_an_elastic_job_goes_on_where_its_launcher_is(
     assert {entry.pid for entry in entries(result)[1].values()} == set(here)
     for pid in there:
         text = (tmp_path / f"{pid}.errors").read_text()
-        unreachable = r"cannot connect to 10\.77\.1\.1:.*|the store of this job does not answer"
+        silent = r"the store of this job, at 10\.77\.1\.1:\d+, does not answer"
+        unreachable = rf"cannot connect to 10\.77\.1\.1:.*|{silent}"
         why = rf"the launcher of this elastic job cannot be reached any more \(({unreachable})\): "
         assert re.search(f"HorovodInternalError: {why}if horovodrun still runs, the job", text), (
             text
