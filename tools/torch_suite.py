@@ -1,11 +1,12 @@
 """Runs the generic tests of torch.distributed, which are part of torch, over the backend "hvd".
 
-    .venv/bin/python tools/torch_suite.py [--np 2] [--tests NAME ...] [--verbose]
+    .venv-trainers/bin/python tools/torch_suite.py [--np 2] [--tests NAME ...] [--verbose]
 
 All tests run in one job, in processes that go on. If a test ends or blocks the job, a new one goes
 on with the next test. The tests skip much for a backend that they do not know; what they skip runs
 again with the name of one that they know, still over "hvd". Prints how many passed, were skipped
-and failed, with the reasons. Needs expecttest in the environment.
+and failed, with the reasons. Needs expecttest in the environment. `./dev test c10d` runs it, too
+(tests/c10d).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import collections
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -26,16 +28,20 @@ from typing import Any
 
 #: A test that takes longer is counted as failed.
 SECONDS_OF_TEST = 60
-#: For nccl, or for what docs/torch_distributed.md says is different. Some end the job, or wait for
-#: minutes. `--tests` runs them too.
-LEFT_OUT = (
-    "test_barrier_timeout",
-    "test_monitored_barrier",
-    "test_send_recv_any_source",
-    "test_verify_model_across_rank",
-    "test_ddp_has_finalized",
-    "test_nccl",
-)
+_NO_ANY_SOURCE = "this backend receives from a rank that is named"
+_NO_MONITORED_BARRIER = "torch has monitored_barrier for gloo alone, or the test is for nccl"
+_ENDS_THE_JOB = "it goes on after a barrier that has timed out, which ends the job here"
+_FOR_NCCL = "it is for nccl or needs GPUs"
+#: By the beginning of their names, with the reason. Some end the job, or wait for minutes.
+#: `--tests` runs them too.
+LEFT_OUT = {
+    "test_barrier_timeout": _ENDS_THE_JOB,
+    "test_monitored_barrier": _NO_MONITORED_BARRIER,
+    "test_send_recv_any_source": _NO_ANY_SOURCE,
+    "test_verify_model_across_rank": _FOR_NCCL,
+    "test_ddp_has_finalized": _FOR_NCCL,
+    "test_nccl": _FOR_NCCL,
+}
 #: The names that the tests are told, one after the other for what is skipped.
 TOLD = ("hvd", "gloo", "mpi")
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
@@ -159,6 +165,16 @@ def run_once(asked: list[str], np: int) -> Outcomes:
     return outcomes
 
 
+def reason_to_leave_out(name: str) -> str:
+    """Returns an empty text for a test that runs."""
+    return next((why for begin, why in LEFT_OUT.items() if name.startswith(begin)), "")
+
+
+def store(file: Path, outcomes: Outcomes, left_out: Sequence[str]) -> None:
+    why = {name: reason_to_leave_out(name) for name in left_out}
+    file.write_text(json.dumps({"outcomes": outcomes, "left_out": why}, indent=1))
+
+
 def show(outcomes: Outcomes, left_out: Sequence[str], verbose: bool) -> None:
     counts = collections.Counter(kind for kind, _ in outcomes.values())
     print(", ".join(f"{counts[kind]} {kind}" for kind in (PASSED, SKIPPED, FAILED)), end="")
@@ -174,16 +190,18 @@ def main() -> None:
     parser.add_argument("--np", type=int, default=2)
     parser.add_argument("--tests", nargs="*", help="only these")
     parser.add_argument("--verbose", action="store_true", help="also why tests were skipped")
+    parser.add_argument("--json", type=Path, help="a file for all outcomes and reasons")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         return work(arguments.worker, arguments.tests)
     os.environ["WORLD_SIZE"] = str(arguments.np)  # torch decides by it which tests it skips
     asked = arguments.tests or names()
-    left_out = [name for name in asked if name.startswith(LEFT_OUT) and not arguments.tests]
-    show(
-        run_all([n for n in asked if n not in left_out], arguments.np), left_out, arguments.verbose
-    )
+    left_out = [name for name in asked if reason_to_leave_out(name) and not arguments.tests]
+    outcomes = run_all([name for name in asked if name not in left_out], arguments.np)
+    show(outcomes, left_out, arguments.verbose)
+    if arguments.json:
+        store(arguments.json, outcomes, left_out)
     return None
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from devtool import lanes, process, suites
+from devtool import counts, lanes, process, suites
+from devtool.counts import Count, count_gtest, count_junit, counted
 from devtool.lanes import run_suites
 from devtool.process import Ended, Failed, run_logged, tail
-from devtool.suites import Count, Suite, count_gtest, count_junit, counted
+from devtool.suites import Suite
 
 GTEST = {
     "testsuites": [
@@ -43,7 +44,7 @@ JUNIT = """<testsuites><testsuite>
 def logs_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LOGS", tmp_path / "logs")
     monkeypatch.setattr(process, "_interrupted", threading.Event())
-    monkeypatch.setattr(suites, "ROOT", tmp_path)
+    monkeypatch.setattr(counts, "ROOT", tmp_path)
 
 
 def run(code: str, deadline_s: float = 30) -> Ended:

@@ -6,6 +6,7 @@ setup.py    Debian packages, the virtual environment, the builds for it
 builds.py   all builds by name
 wheel.py    portable wheels: what is built, and the commands for it
 toolchain.py, libraries.py, binaries.py, bill.py  parts of that
-suites.py   the test suites and how their cases are counted
+suites.py   the test suites
+counts.py   how their cases are counted
 main.py     the command line
 """

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from devtool.builds import BUILDS
+from devtool.counts import Count
 from devtool.process import Failed, done_step, say, side_by_side
-from devtool.suites import Count, Suite
+from devtool.suites import Suite
 
 #: A single suite leaves cores idle while its processes start, wait and end. Two suites use them.
 #: Three make each suite slower, and bring tests close to their deadlines.

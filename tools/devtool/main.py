@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from devtool import changed, gpu, kernels, lanes, paths, setup, suites, wheel
+from devtool import changed, counts, gpu, kernels, lanes, paths, setup, suites, wheel
 from devtool.process import Failed, must, say, show, step
 
 USAGE = """\
@@ -122,7 +122,7 @@ def test(rest: list[str]) -> int:
     chosen = [
         suite for suite in known if (suite.name in names if names else everything or not suite.slow)
     ]
-    total = suites.Count()
+    total = counts.Count()
     try:
         needs_package = any(suite.needs == "package" for suite in chosen)
         setup.set_up(setup.FOR_TESTS, with_package=needs_package)

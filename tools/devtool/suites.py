@@ -1,5 +1,4 @@
-"""The test suites: how each is run, and how its test cases are counted. A suite that does not
-build, crashes, hangs or has no tests counts as one additional failure."""
+"""The test suites, and how each is run."""
 
 from __future__ import annotations
 
@@ -7,14 +6,13 @@ import functools
 import json
 import re
 import subprocess
-import xml.etree.ElementTree as ElementTree
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from devtool import emulated, mutants
+from devtool.counts import Count, count_gtest, count_junit, counted, fresh_report
 from devtool.mutations import MUTATIONS
 from devtool.paths import BUILD, ROOT, VENV, venv_program
 from devtool.process import Ended, Failed, run_logged, say, side_by_side, tail
@@ -26,7 +24,6 @@ from devtool.setup import (
 )
 from devtool.threads import threaded_cases
 
-RESULTS = BUILD / "results"
 #: The cases of the suite `sim`, besides tests/elastic, and the number of seeds of each.
 MANY_SEEDS = ("NegotiationSim.EveryRank*", "WorldProgram.EveryOperation*")
 SEEDS = 100_000
@@ -64,28 +61,6 @@ FUZZ_TARGETS = (
 )
 
 
-@dataclass
-class Count:
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    core_seconds: float = 0.0  #: used by the programs, as far as known
-    failures: list[str] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)  #: why cases were skipped
-
-    def add(self, other: Count) -> None:
-        self.passed += other.passed
-        self.failed += other.failed
-        self.skipped += other.skipped
-        self.core_seconds += other.core_seconds
-        self.failures += other.failures
-        self.reasons += other.reasons
-
-    def fail(self, what: str) -> None:
-        self.failed += 1
-        self.failures.append(what)
-
-
 @dataclass(frozen=True)
 class Suite:
     name: str
@@ -94,57 +69,6 @@ class Suite:
     run: Callable[[], Count]
     slow: bool = False  #: runs only with --all or by name
     empty: bool = False  #: no part of it is selected
-
-
-def count_gtest(report: Path) -> Count:
-    """Counts the cases of a GoogleTest JSON report."""
-    count = Count()
-    for suite in json.loads(report.read_text())["testsuites"]:
-        for case in suite["testsuite"]:
-            if case.get("failures"):
-                count.fail(f"{suite['name']}.{case['name']}")
-            elif case.get("result") == "SKIPPED":
-                count.skipped += 1
-            elif case.get("status") == "RUN":
-                count.passed += 1
-    return count
-
-
-def count_junit(report: Path) -> Count:
-    """Counts the cases of pytest's XML report."""
-    count = Count()
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
-            count.fail(f"{case.get('classname')}::{case.get('name')}")
-        elif (skipped := case.find("skipped")) is not None:
-            count.skipped += 1
-            count.reasons[skipped.get("message", "no reason given").splitlines()[0]] += 1
-        else:
-            count.passed += 1
-    return count
-
-
-def counted(name: str, ended: Ended, report: Path, read: Callable[[Path], Count]) -> Count:
-    """Counts the cases of one program, and a failure if it did not end by itself."""
-    count = read(report) if report.is_file() else Count()
-    count.core_seconds = ended.core_seconds
-    if ended.timed_out:
-        count.fail(f"{name}: ended by the watchdog")
-    elif ended.code != 0 and count.failed == 0:
-        count.fail(f"{name}: exited with code {ended.code}")
-    elif count.passed + count.failed == 0:
-        count.fail(f"{name}: has no tests")
-    if count.failed:
-        say(tail(ended.log, 60))
-        say(f"  complete output: {ended.log.relative_to(ROOT)}")
-    return count
-
-
-def fresh_report(name: str) -> Path:
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    report = RESULTS / name
-    report.unlink(missing_ok=True)
-    return report
 
 
 def test_programs(preset: str) -> list[dict[str, Any]]:
@@ -424,11 +348,12 @@ class Wanted:
         empty = self.only is not None and "fuzz" not in self.only
         return Suite("fuzz", "parsers of untrusted bytes", "fuzz", run, empty=empty)
 
-    def apart(self, name: str, what: str, tests: str) -> Suite:
-        """In an environment of its own."""
-        venv = APART[name].venv
+    def apart(self, name: str, what: str, tests: str, of: str | None = None) -> Suite:
+        """In an environment of its own, or in that of another suite."""
+        environment = of or name
+        venv = APART[environment].venv
         run = functools.partial(python, name, [tests], self.deadline_s, False, venv)
-        return Suite(name, what, name, run, slow=True)
+        return Suite(name, what, environment, run, slow=True)
 
 
 def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None) -> list[Suite]:
@@ -492,6 +417,7 @@ def all_suites(everything: bool, only: Mapping[str, Sequence[str]] | None = None
             "Lightning, Accelerate and Transformers on the backend of torch.distributed",
             "tests/trainers",
         ),
+        make.apart("c10d", "torch's own tests of process groups", "tests/c10d", of="trainers"),
         # Its tests take about a core minute, but its environment of 250 MB is a minute more where
         # nothing is cached, which would be most of what is left of a run without `--all`.
         make.apart("mxnet", "horovod.mxnet under horovodrun", "tests/mxnet"),

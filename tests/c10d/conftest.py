@@ -1,0 +1,4 @@
+from __future__ import annotations
+
+from core_seconds import pytest_runtest_call as pytest_runtest_call
+from core_seconds import pytest_terminal_summary as pytest_terminal_summary
