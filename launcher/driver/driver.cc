@@ -20,6 +20,9 @@ int weight(const Event& event) {
   return std::holds_alternative<Interrupted>(event) ? 3 : 4;
 }
 
+/// No rank ends in this way because of another one, whatever it has reported before.
+bool was_killed(const ExitStatus& status) { return status.shell_code() == kShellSignal + SIGKILL; }
+
 }  // namespace
 
 ExitStatus exit_status(int wait_status) {
@@ -63,7 +66,8 @@ void Driver::take(TimePoint now, const WorkerExited& event) {
     if (suspect != suspects_.end()) suspect->second.until = now;  // it recovered from the loss
   } else if (exit_code_) {
     announce_following(event.worker, event.status);
-  } else if (suspect != suspects_.end() && is_running(suspect->second.says.cause)) {
+  } else if (suspect != suspects_.end() && is_running(suspect->second.says.cause) &&
+             !was_killed(event.status)) {
     suspect->second.exited = event.status;
     suspect->second.until = now + std::max(options_.blame, options_.grace);
   } else {
@@ -270,7 +274,8 @@ void Driver::kill(TimePoint now) {
 
 void Driver::announce_first(TimePoint now, const WorkerId& worker, ExitStatus status) {
   Announce first{.kind = Announce::Kind::first, .worker = worker, .status = status};
-  if (const auto suspect = suspects_.find(worker); suspect != suspects_.end()) {
+  const auto suspect = suspects_.find(worker);
+  if (suspect != suspects_.end() && !was_killed(status)) {
     first.cause = suspect->second.says.cause;
     first.reason = suspect->second.says.reason;
     suspect->second.exited.reset();

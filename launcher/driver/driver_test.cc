@@ -209,6 +209,12 @@ TEST_F(DriverTest, ALaterWordOfARankReplacesTheEarlierOne) {
   EXPECT_EQ(actions.front(), first(at(2), kKilled));
 }
 
+TEST_F(DriverTest, ARankThatIsKilledIsTheFirstFailureWhateverItHasReported) {
+  on({WorkerEnds{at(1), at(2), "shutdown was requested"}, WorkerEnds{at(0), at(1), "lost"},
+      WorkerExited{at(0), kRaised}});
+  EXPECT_EQ(on({WorkerExited{at(1), kKilled}}).front(), first(at(1), kKilled));
+}
+
 TEST_F(DriverTest, BlameThatMakesNoSenseIsIgnored) {
   EXPECT_THAT(on({WorkerEnds{at(0), at(0), "me"}}), IsEmpty());
   EXPECT_THAT(on({WorkerExited{at(0), kRaised}}), ElementsAre(first(at(0), kRaised)));
