@@ -69,7 +69,8 @@ bool Engine::turn() {
   if (wiring_.mesh) connections_.poll();
   const Connections::News news = connections_.take_news();
   if (news.left_by_launcher) launcher_watch_.connection_ended();
-  bool moved = notice_lost(news.lost);
+  bool moved = !news.lost.empty();
+  for (const int rank : news.lost) lose_process(rank);
   if (state_ == State::closing) return close() || moved;
   moved |= take_submissions();
   moved |= control_.pump();
@@ -89,11 +90,6 @@ bool Engine::turn() {
 
 // ---- events of epoll
 // ---------------------------------------------------------------------------
-
-bool Engine::notice_lost(const std::vector<int>& ranks) {
-  for (const int rank : ranks) lose_process(rank);
-  return !ranks.empty();
-}
 
 void Engine::lose_process(int rank) {
   if (state_ == State::closing) {
@@ -154,12 +150,6 @@ std::optional<Refusal> Engine::submit(std::span<Request> requests) {
   names_.remove(requests);
   return Refusal{pushed == Pushed::full ? Refusal::Why::full : Refusal::Why::closed,
                  requests.data()};
-}
-
-void Engine::submit_shutdown() {
-  Request request;
-  request.ends_job = true;
-  inbox_.push_beyond_limit(std::move(request));
 }
 
 // Every request is always in a container that end() searches. So no error, including bad_alloc,
@@ -381,10 +371,10 @@ void Engine::report_state() {
 }
 
 std::optional<TimePoint> Engine::deadline() const {
-  const auto own = state_ == State::closing
-                       ? std::optional(closing_until_)
-                       : earlier(stall_watch_.deadline(), launcher_watch_.deadline());
-  const auto timer = earlier(own, is_lost() ? std::nullopt : heartbeat_.deadline());
+  const auto heartbeat = is_lost() ? std::nullopt : heartbeat_.deadline();
+  const auto timer = state_ == State::closing ? earlier(closing_until_, heartbeat)
+                                              : earlier(earlier(stall_watch_.deadline(), heartbeat),
+                                                        launcher_watch_.deadline());
   const auto interval = is_leaving_devices_ && state_ == State::draining
                             ? std::optional<std::chrono::nanoseconds>(kDevicePoll)
                             : runner_.poll_interval();
@@ -423,13 +413,6 @@ void Engine::end(Ending ending) {
   runner_.drop_all();
   end_device_work();
   begin_closing();
-}
-
-void Engine::end_requests(const Ending& ending) {
-  while (!requests_.empty()) {
-    const auto& [tag, request] = *requests_.begin();
-    finish_waiting(tag, outcome_of(ending, request));
-  }
 }
 
 // The ranks end it together. Until then they owe each other a goodbye, so the loss of one is seen.

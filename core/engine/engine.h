@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/backend/backends.h"
@@ -65,7 +66,11 @@ class Engine {
   std::optional<Refusal> submit(std::span<Request> requests);
   /// Queues the end of the job after all earlier submissions. Does nothing if the job has ended.
   /// Thread-safe.
-  void submit_shutdown();
+  void submit_shutdown() {
+    Request request;
+    request.ends_job = true;
+    inbox_.push_beyond_limit(std::move(request));
+  }
   /// Counts the calls outside of the engine (on blocking groups) that wait for ranks: `change` more
   /// than before. Meanwhile the ranks look for silent ones. Thread-safe; ring() then.
   void count_waiting_calls(int change) {
@@ -117,7 +122,6 @@ class Engine {
   bool take_submissions();
   void accept(Request& request);
   Submitted announce(const Request& request, uint64_t tag);
-  bool notice_lost(const std::vector<int>& ranks);
   void lose_process(int rank);
   void heed_reports();
   void look_for_silence(bool moved);
@@ -137,7 +141,12 @@ class Engine {
   bool run_batches();
   void complete_launched();
   void finish(Request& request, Outcome outcome);
-  void end_requests(const Ending& ending);
+  void end_requests(const Ending& ending) {
+    while (!requests_.empty()) {
+      const auto& [tag, request] = *requests_.begin();
+      finish_waiting(tag, outcome_of(ending, request));
+    }
+  }
   void end(Ending ending);
   void abandon_backends() {
     backends_.for_each([](Backend& backend) { backend.abandon(); });
