@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -259,7 +260,17 @@ def complete(raw: Path, work: Path, prefix: Path, build: Build, env: Mapping[str
     tags.write_text(tags.read_text().replace(untagged, f"-{build.target.platform}\n"))
     must([*pack, "pack", f"--dest-dir={work}", str(folder)], "wheel-pack", env=env)
     (packed,) = work.glob("*.whl")
+    squeeze(packed)
     return packed
+
+
+def squeeze(wheel: Path) -> None:
+    """Compresses it as far as possible: `wheel pack` prefers speed."""
+    with zipfile.ZipFile(wheel) as archive:
+        entries = [(info, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for info, data in entries:
+            archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
 
 
 def audit(wheel: Path, target: Target) -> str:
