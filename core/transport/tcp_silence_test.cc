@@ -18,7 +18,7 @@ using std::chrono_literals::operator""s;
 
 TimePoint soon() { return std::chrono::steady_clock::now() + 60s; }
 
-struct Pair {
+struct Connected {
   FileDescriptor listener = listen_tcp("127.0.0.1", 0);
   FileDescriptor ours = connect_tcp({"127.0.0.1", port_of(listener)}, soon());
   FileDescriptor theirs = accept_one(listener);
@@ -36,7 +36,7 @@ void set_loopback(bool up) {
 }
 
 TEST(TcpSilence, IsNoneWhileTheOtherHostAnswers) {
-  Pair pair;
+  Connected pair;
   EXPECT_EQ(silence_at(pair.ours.get()), std::nullopt);
   pair.send();  // the other process does not read it
   EXPECT_EQ(silence_at(pair.ours.get()), std::nullopt);
@@ -50,7 +50,7 @@ TEST(TcpSilence, IsSeenOnceThatWhichWasSentIsNotAcknowledged) {
     if (::unshare(CLONE_NEWNET) != 0) return;
     is_allowed = true;
     set_loopback(true);
-    Pair pair;
+    Connected pair;
     set_loopback(false);
     pair.send();
     for (const TimePoint end = soon(); !seen && std::chrono::steady_clock::now() < end;) {
