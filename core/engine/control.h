@@ -36,8 +36,6 @@ class Control final : public ChannelSet {
   void lose(int rank, const std::string& why);
   /// `rank`, a neighbour, is silent. Like lose(), but it is informed too, in case it wakes up.
   void lose_silent(int rank, const std::string& why);
-  /// The launcher is lost. The other ranks see it, too, and are not informed.
-  void lose_launcher(const std::string& why) { client_.parent_lost(kNoRank, why); }
   void expire(GroupNumber group, const Signature& signature, std::chrono::milliseconds timeout) {
     client_.expire(group, signature, timeout);
   }

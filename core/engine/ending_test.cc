@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/engine/launcher_watch.h"
+
 namespace hvd {
 namespace {
 
@@ -37,6 +39,16 @@ TEST(Ending, TellsARankThatItWasGivenUpItself) {
       "this process, rank 2, has lost its place in the job and cannot continue: it was stopped";
   EXPECT_EQ(ending_of(loss_of(2, "it was stopped"), true, "").text, kExpected);
   EXPECT_EQ(ending_of(Error(Code::peer_lost, "it was stopped", 2), 2, "").text, kExpected);
+}
+
+TEST(Ending, BlamesNoRankForALostLauncher) {
+  const std::string seen = std::string(kLauncherIsLost) + "seen by rank 2";
+  for (const bool was_given_up : {false, true}) {
+    const Ending ending = ending_of(loss_of(2, seen), was_given_up, " on host b");
+    EXPECT_EQ(ending.text, seen);
+    EXPECT_EQ(ending.rank, kNoRank);
+    EXPECT_EQ(ending.code, Code::peer_lost);
+  }
 }
 
 TEST(Ending, SaysWhoHasReportedALoss) {

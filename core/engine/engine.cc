@@ -41,7 +41,8 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
       stall_watch_(control_, events_, knobs_, clock, wiring_.identity.rank),
       self_report_(board, clock),
       heartbeat_(control_, wiring_, clock, knobs.heartbeat),
-      launcher_watch_({wiring_.identity.store_host, wiring_.identity.store_port}, clock),
+      launcher_watch_({wiring_.identity.store_host, wiring_.identity.store_port},
+                      wiring_.identity.rank, clock),
       sets_(wiring_.identity.size),
       runner_(backends_, events_) {
   add_group(kWorldGroup, sets_.find(ProcessSets::kWorldId)->ranks);
@@ -131,11 +132,13 @@ void Engine::give_up(const Heartbeat::Silence& silence) {
   act();
 }
 
-// Every rank sees it, so it is no message. In shutdown, ranks need the launcher no more.
+// The first rank that sees it tells the others. In shutdown, ranks need the launcher no more.
 void Engine::look_for_launcher() {
+  if (state_ != State::running) return launcher_watch_.forget();
   const auto loss = launcher_watch_.check();
-  if (!loss || state_ != State::running) return;
-  control_.lose_launcher(*loss);
+  if (!loss) return;
+  has_failed_ = true;
+  control_.lose(wiring_.identity.rank, *loss);
   act();
 }
 

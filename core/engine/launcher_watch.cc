@@ -12,9 +12,8 @@ std::optional<std::string> LauncherWatch::check() {
   if (try_connect_tcp(launcher_, std::chrono::steady_clock::now() + kToConnect, why))
     return std::nullopt;
   return fmt::format(
-      "the launcher of this job is lost: horovodrun on host {} has closed its connection to this "
-      "rank, which {}. The job has ended",
-      launcher_.host, why);
+      "{}horovodrun on host {} has closed its connection to rank {}, which {}. The job has ended",
+      kLauncherIsLost, launcher_.host, rank_, why);
 }
 
 }  // namespace hvd

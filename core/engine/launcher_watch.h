@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/clock.h"
@@ -13,15 +14,20 @@
 
 namespace hvd {
 
+/// With this begin the causes that check() returns.
+inline constexpr std::string_view kLauncherIsLost = "the launcher of this job is lost: ";
+
 /// For the holder of the progress token.
 class LauncherWatch {
  public:
-  /// `launcher`: where it serves the Store. `clock` must outlive this.
-  LauncherWatch(Address launcher, const Clock& clock)
-      : launcher_(std::move(launcher)), clock_(clock) {}
+  /// `launcher`: where it serves the Store. `rank`: this one. `clock` must outlive this.
+  LauncherWatch(Address launcher, int rank, const Clock& clock)
+      : launcher_(std::move(launcher)), rank_(rank), clock_(clock) {}
 
   /// The connection to it has ended.
   void connection_ended() { look_at_ = clock_.now() + kForRanks; }
+  /// It does not matter any more.
+  void forget() { look_at_.reset(); }
   /// The time at which check() must be called without any event.
   std::optional<TimePoint> deadline() const { return look_at_; }
   /// When it is time, tries to connect to the launcher. Blocks for up to kToConnect, but only if
@@ -31,9 +37,11 @@ class LauncherWatch {
  private:
   /// Ranks beside the launcher end with it. Their loss is told first, since it names them.
   static constexpr std::chrono::milliseconds kForRanks{50};
-  static constexpr std::chrono::milliseconds kToConnect{100};
+  /// A packet that is lost is sent again after a second.
+  static constexpr std::chrono::milliseconds kToConnect{1500};
 
   const Address launcher_;
+  const int rank_;
   const Clock& clock_;
   std::optional<TimePoint> look_at_{};
 };

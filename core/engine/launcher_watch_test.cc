@@ -16,7 +16,7 @@ struct Launcher {
 TEST(LauncherWatch, LooksOnlyAfterTheEndOfTheConnection) {
   ManualClock clock;
   Launcher launcher;
-  LauncherWatch watch(launcher.address, clock);
+  LauncherWatch watch(launcher.address, 3, clock);
   launcher.listener.reset();
   clock.advance(10s);
   EXPECT_EQ(watch.deadline(), std::nullopt);
@@ -27,7 +27,9 @@ TEST(LauncherWatch, LooksOnlyAfterTheEndOfTheConnection) {
   clock.advance(*watch.deadline() - clock.now());
   const auto seen = watch.check();
   ASSERT_TRUE(seen);
-  EXPECT_THAT(*seen, testing::HasSubstr("horovodrun on host 127.0.0.1 has closed its connection"));
+  EXPECT_THAT(*seen,
+              testing::HasSubstr(
+                  "horovodrun on host 127.0.0.1 has closed its connection to rank 3, which "));
   EXPECT_THAT(*seen, testing::HasSubstr("Connection refused"));
   EXPECT_EQ(watch.deadline(), std::nullopt);
   EXPECT_EQ(watch.check(), std::nullopt);  // said once
@@ -36,7 +38,7 @@ TEST(LauncherWatch, LooksOnlyAfterTheEndOfTheConnection) {
 TEST(LauncherWatch, TrustsALauncherThatStillListens) {
   ManualClock clock;
   Launcher launcher;
-  LauncherWatch watch(launcher.address, clock);
+  LauncherWatch watch(launcher.address, 3, clock);
   watch.connection_ended();
   clock.advance(1s);
   EXPECT_EQ(watch.check(), std::nullopt);
