@@ -43,6 +43,18 @@ void alter(ByteVector& message, Input& input) {
   }
 }
 
+/// What `to` answers to a message, of which it reads no more than it wants.
+ByteVector answer_to(ConstBytes message, Handshake& to) {
+  ByteVector answer;
+  while (!message.empty() && to.wanted() > 0) {
+    const size_t portion = std::min(message.size(), to.wanted());
+    const ByteVector said = to.feed(message.first(portion));
+    answer.insert(answer.end(), said.begin(), said.end());
+    message = message.subspan(portion);
+  }
+  return answer;
+}
+
 void talk_through_another(Input input, Encryption encryption) {
   Handshake dialer = side(Role::dialer, encryption);
   Handshake acceptor = side(Role::acceptor, Encryption::as_dialed);
@@ -54,7 +66,7 @@ void talk_through_another(Input input, Encryption encryption) {
       const ByteVector honest = message;
       alter(message, input);
       altered |= message != honest;
-      message = to->feed(message);
+      message = answer_to(message, *to);
       to = to == &acceptor ? &dialer : &acceptor;
     }
   });
