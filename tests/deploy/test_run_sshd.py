@@ -15,8 +15,7 @@ from devtool.paths import ROOT
 
 PROGRAM = ROOT / "deploy" / "docker" / "bin" / "run-sshd"
 SECONDS = 60
-# In the place of an agent: by its name. It starts no program while it waits: dash loses a signal
-# that arrives while it does.
+# In the place of an agent: by its name.
 AGENT = """\
 #!/bin/sh
 trap 'sleep 0.3; echo committed > agent.said; exit 143' TERM
