@@ -272,7 +272,7 @@ def test_figures_of_gpus_are_compared_with_their_goals(
 
 def test_the_committed_report_is_one_page_with_three_pictures() -> None:
     text = PAGE.read_text()
-    assert len(text.splitlines()) <= 290
+    assert len(text.splitlines()) <= 300
     shown = [line for line in text.splitlines() if line.startswith("![")]
     assert len(shown) == len(sections.SHOWN) == len(list(RESULTS.glob("*.svg")))
 
