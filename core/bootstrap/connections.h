@@ -84,8 +84,8 @@ class Connections {
   Wiring& wiring_;
   std::vector<ChannelSet*> sets_;
   bool watches_sockets_ = false;
-  std::vector<uint64_t>
-      ready_;  ///< tags: a global rank for its process, kLauncherTag, or socket_tag()
+  /// Tags: a global rank for its process, kLauncherTag, or socket_tag().
+  std::vector<uint64_t> ready_;
 };
 
 }  // namespace hvd
