@@ -19,8 +19,17 @@ from horovod.common._state_parts import joined
 pytest.importorskip("horovod._core")
 
 STEPS = 200
-#: What the ranks print fills the disk after some commits, which take about 400 KB at a time.
-DISK_KIB = 1000
+DISK_KIB = 2000
+# Each step of the second half takes what the disk still has, also what a commit has just freed.
+FILL = """
+def fill(path):
+    try:
+        with open(path, "ab", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+    except OSError:
+        pass
+"""
 
 
 @pytest.fixture
@@ -44,7 +53,9 @@ def usable_step(folder: Path) -> int:
 
 
 def test_training_continues_and_each_file_is_complained_about_once(jobs: Jobs, disk: Path) -> None:
-    command = training(jobs.folder, "pass", f"state.step >= {STEPS}")
+    end = f"state.step >= {STEPS}"
+    deed = f"if state.step > {STEPS // 2}: fill({str(disk / 'filler')!r})"
+    command = training(jobs.folder, deed, end, first=FILL)
     state, trace = disk / "state", disk / "trace.json"
     options = ["--output-filename", str(disk / "out"), "--timeline-filename", str(trace)]
     options += ["--state-dir", str(state), *EACH_COMMIT]
@@ -60,9 +71,10 @@ def test_training_continues_and_each_file_is_complained_about_once(jobs: Jobs, d
     assert "Traceback" not in result.err
 
     usable = usable_step(state)
-    assert usable < STEPS
+    assert 0 < usable < STEPS
     assert len(commits(state)) <= 3, "two complete ones, and one that is not"
     subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+    command = training(jobs.folder, "pass", end)
     again = jobs.run("-np", "2", "--state-dir", str(state), *SELDOM, *command)
     assert again.code == 0, again.err
     assert {one.step for one in entries(again.out)} == {usable}
