@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import threading
 import time
@@ -75,6 +76,42 @@ def test_a_message_cannot_come_twice_or_back_or_changed() -> None:
     wire.sendall(wire.recv(1 << 16))
     with pytest.raises(Closed, match="does not know the key"):
         caller.receive()
+
+
+def spoiled(stream: bytes, chance: random.Random) -> bytes:
+    """`stream` with one change: other bytes, some twice, or some that are missing."""
+    begin = chance.randrange(len(stream))
+    end = min(len(stream), begin + chance.choice([1, 8, 100]))
+    piece = stream[begin:end]
+    instead = chance.choice([chance.randbytes(len(piece)), b"\0" * len(piece), piece * 2, b""])
+    return stream[:begin] + instead + stream[end:]
+
+
+def taken_of(wire: bytes, caller: Channel, raw: Any) -> list[Any]:
+    """What `caller` takes of it before it has enough of this peer."""
+    raw.sendall(wire)
+    raw.shutdown(socket.SHUT_WR)
+    taken: list[Any] = []
+    with pytest.raises(Closed):
+        while True:
+            taken += caller.arrived()
+    return taken
+
+
+def test_of_any_bytes_only_true_messages_are_taken_and_in_order() -> None:
+    for seed in range(500):
+        chance = random.Random(seed)
+        caller, end, raw = pair()
+        truth = [("hello", 1), ("work", chance.randbytes(300)), ("bye",)]
+        for message in truth:
+            end.send(message)
+        stream = caller._sock.recv(1 << 16)
+        wire = spoiled(stream, chance) if seed % 5 else chance.randbytes(chance.randrange(1, 2000))
+        taken = taken_of(wire, caller, raw)
+        assert taken == truth[: len(taken)], seed
+        assert len(taken) < len(truth) or wire.startswith(stream), seed
+        caller.close()
+        raw.close()
 
 
 def test_a_stranger_is_not_listened_to_for_long() -> None:
