@@ -47,6 +47,12 @@ def note(what: str, text: str) -> None:
     part.rename(FOLDER / f"{RANK}.{what}")
 
 
+def await_all(what: str) -> None:
+    """Until all ranks have noted it."""
+    while len(list(FOLDER.glob(f"*.{what}"))) < int(os.environ["HOROVOD_SIZE"]):
+        time.sleep(POLL_S)
+
+
 def note_error(error: Exception) -> None:
     note("error", json.dumps({"at": time.monotonic_ns(), "text": str(error)}))
 
@@ -80,16 +86,19 @@ class Fault:
         self._do = FAULTS[kind]
         self._seconds = seconds
 
-    def happen(self) -> None:
+    def happen(self, after: str = "") -> None:
+        """`after`: what all ranks have noted then."""
         if not self.is_here:
             return
+        if after:
+            await_all(after)
         time.sleep(self._seconds)
         note("fault", str(time.monotonic_ns()))
         self._do()
 
-    def happen_meanwhile(self) -> None:
+    def happen_meanwhile(self, after: str = "") -> None:
         """The main thread goes on. For faults that end or stop the process from any thread."""
-        threading.Thread(target=self.happen, daemon=True).start()
+        threading.Thread(target=self.happen, args=(after,), daemon=True).start()
 
 
 # ---- moments -----------------------------------------------------------------------------------
@@ -169,9 +178,7 @@ def start(fault: Fault) -> None:
     tensor = Tensor(SMALL)
     note("pid", str(os.getpid()))
     if fault.is_here:
-        size = int(os.environ["HOROVOD_SIZE"])
-        while len(list(FOLDER.glob("*.pid"))) < size:
-            time.sleep(POLL_S)
+        await_all("pid")
         if fault.kind == "wait":
             fault.happen()
         fault.happen_meanwhile()
@@ -186,7 +193,8 @@ def shutdown(fault: Fault) -> None:
     begin()
     handle = tensor.submit("long")
     time.sleep(AGREED_S)
-    fault.happen_meanwhile()
+    fault.happen_meanwhile(after="ending")
+    note("ending", "")
     core.shutdown()
     finish(handle)
 

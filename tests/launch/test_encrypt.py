@@ -10,13 +10,12 @@ import pytest
 from elastic_training import entries, training
 from launcher import Jobs, ended, wait_until
 from test_silent_ranks import GRACE
-from wire import Proxy, sniffed
+from wire import CARD, Proxy, sniffed
 
 pytest.importorskip("horovod._core")
 
 TCP = {"HOROVOD_TRANSPORT": "tcp"}
-#: In the tensor, and in the peer card of each rank.
-TENSOR, CARD = b"weights of the first layer", b"HOROVOD_FUSION_THRESHOLD"
+TENSOR = b"weights of the first layer"
 RANK = f"""
 import array, os, sys
 import horovod._core as core

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from cluster import (
 )
 from launcher import ended, horovodrun, wait_until
 from training import GRACE_SECONDS
+from wire import CARD, sniffed
 
 
 def test_ranks_find_their_place_folder_and_environment_on_every_host(
@@ -113,11 +115,15 @@ def test_allreduce_sums_over_hosts_by_the_wire_alone(
     pytest.importorskip("horovod._core")
     (tmp_path / "reduce.py").write_text(REDUCE)
     command = [sys.executable, "reduce.py"]
-    result = cluster.run(
-        "-np", str(sum(slots)), "-H", hosts(*slots), *options, *command, cwd=tmp_path,
-        env={"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    size = sum(slots)
+    sums = struct.pack("16f", *[size * (size + 1) / 2] * 16)
+    with sniffed(sums, CARD, interface=f"{WIRE}1", namespace=cluster.name("switch")) as seen:
+        result = cluster.run(
+            "-np", str(size), "-H", hosts(*slots), *options, *command, cwd=tmp_path,
+            env={"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
     assert (result.code, result.err) == (0, "")
+    assert seen == (set() if options else {sums, CARD}), "what can be read on the wire"
     found = by_rank(result)
     first_of_host = [sum(slots[:host]) for host in range(COUNT)]
     for host, rank in enumerate(first_of_host, start=1):

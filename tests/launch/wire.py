@@ -1,35 +1,49 @@
-"""What an attacker between two ranks sees and does, on loopback."""
+"""What an attacker between two ranks sees and does."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import select
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
 
+#: In the peer card of each rank, which is among the first things that ranks tell each other.
+CARD = b"HOROVOD_FUSION_THRESHOLD"
 _ALL_PROTOCOLS = 3  # ETH_P_ALL
 _ROOM = 64 << 20
 _SO_RCVBUFFORCE = 33
+_CLONE_NEWNET = 0x40000000
+
+
+def tap_of(interface: str, namespace: str | None) -> socket.socket:
+    """Enters the network namespace of that name first, with the calling thread."""
+    if namespace:
+        with open(f"/run/netns/{namespace}") as name:
+            if ctypes.CDLL(None, use_errno=True).setns(name.fileno(), _CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+    tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM)
+    tap.bind((interface, 0))
+    tap.settimeout(0.1)
+    return tap
 
 
 @contextlib.contextmanager
-def sniffed(*marks: bytes) -> Iterator[set[bytes]]:
-    """Those of `marks` that are in a packet on the loopback interface meanwhile."""
-    try:
-        tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
-    except PermissionError:
-        pytest.skip("only root can see packets")
-    tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM)
-    tap.bind(("lo", 0))
-    tap.settimeout(0.1)
+def sniffed(
+    *marks: bytes, interface: str = "lo", namespace: str | None = None
+) -> Iterator[set[bytes]]:
+    """Those of `marks` that are in a packet on the interface meanwhile."""
     seen: set[bytes] = set()
     ended = threading.Event()
 
-    def listen() -> None:
+    def listen(tap: socket.socket) -> None:
         while True:
             try:
                 packet = tap.recv(1 << 17)
@@ -39,14 +53,18 @@ def sniffed(*marks: bytes) -> Iterator[set[bytes]]:
                 continue
             seen.update(mark for mark in marks if mark in packet)
 
-    thread = threading.Thread(target=listen)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        thread.join()
-        tap.close()
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            tap = thread.submit(tap_of, interface, namespace).result()
+        except PermissionError:
+            pytest.skip("only root can see packets")
+        listening = thread.submit(listen, tap)
+        try:
+            yield seen
+        finally:
+            ended.set()
+            listening.result()
+            tap.close()
 
 
 @dataclass
