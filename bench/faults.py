@@ -262,7 +262,9 @@ class Job:
         """`failed_at`: if ranks have not noted it. `culprits`: those that each rank may name."""
         notes = [self._folder / f"{rank}.fault" for rank in self.ranks]
         times = [int(note.read_text()) for note in notes if note.exists()]
-        at = failed_at or min(times, default=0)
+        if not failed_at and not times:  # the job has ended before
+            return Trial(self.ranks, (), (), len(self.others(np)), 0)
+        at = failed_at or min(times)
         files = {rank: self._folder / f"{rank}.error" for rank in self.others(np)}
         errors = {r: json.loads(f.read_text()) for r, f in files.items() if f.exists()}
         wrong = [
