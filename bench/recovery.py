@@ -1,6 +1,7 @@
 """Measures how fast an elastic job recovers from a lost rank, and takes a new one.
 
-    ./dev bench recovery [--trials 50] [--np 4] [--hosts 1 2] [--rounds 9] [--json FILE]
+    ./dev bench recovery [--trials 50] [--np 4] [--hosts 1 2] [--transfers 5] [--rounds 9]
+                         [--json FILE]
 
 Each trial starts a job that trains a small network with torch and commits after each step. It kills
 one rank with SIGKILL at a random moment, and waits until a replacement trains. Three times are
@@ -8,17 +9,20 @@ taken: from the kill to the next commit of the slowest survivor; from the start 
 process to its first commit; and the longest time between two commits of a survivor while the
 replacement joins. The victim changes from trial to trial.
 
-Two hosts are network namespaces (needs root).
+Two hosts are network namespaces (needs root). Between them it also measures how long a large state
+takes to reach a rank that replaces a killed one, up to its copy for the next restore. The bound is
+the time of one plain connection for as many bytes over the same link, measured after each transfer.
 
 Then it measures what an elastic job costs while nothing fails: steps of 50 ms on one host, two
 ranks, with a commit after each step or each 10th step in an elastic job, and without in any other
-job. The jobs run in turn, `--rounds` times. Trials or rounds can be 0.
+job. The jobs run in turn, `--rounds` times. Trials, transfers or rounds can be 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -27,14 +31,15 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import jobs, namespaces, ours, peers, results
-from harness.jobs import Launch, Missing, end, run
+from harness import bounds, namespaces, ours, peers, recovery_table, results
+from harness.elastic_jobs import Commits, born, made_elastic, started
+from harness.jobs import Launch, Missing, run
 from harness.places import PROGRAMS
-from harness.results import TARGET, Row, Work, limit
+from harness.results import BOUND, OURS, TARGET, Row, Work, limit, row_of
 from start import RATE, over_hosts, place_of
 
 ALONE = "This benchmark has no peers and a single size: --peers, --sizes and --plot do not apply."
@@ -45,7 +50,6 @@ RECOVERY_LIMIT_S = 60
 JOIN_LIMIT_S = 300
 #: Commits of all ranks before the kill, and of all ranks after the replacement has joined.
 WARM_COMMITS = 20
-POLL_S = 0.005
 
 RECOVERY, JOINER, STALL = (
     "kill -9 to the next commit",
@@ -54,6 +58,12 @@ RECOVERY, JOINER, STALL = (
 )
 #: The goals in seconds, by kind and number of hosts. A stall is compared with nothing.
 MOST_S = {(RECOVERY, 1): 0.5, (RECOVERY, 2): 1.0, (JOINER, 1): 10.0, (JOINER, 2): 10.0}
+
+TRANSFER, TO_JOINER = "state of 256 MiB", "to a rank that joins"
+STATE_MIB = 256
+TRANSFER_NP, TRANSFER_RATE = 2, "1gbit"  #: on two hosts
+#: Commits before the kill, each of which copies the state.
+FEW_COMMITS = 3
 
 COST = "step of 50 ms"
 COST_NP = 2
@@ -70,6 +80,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--np", type=int, default=4)
     parser.add_argument("--hosts", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--transfers", type=int, default=5, help="of a large state to a new rank")
     parser.add_argument("--rounds", type=int, default=9, help="of the steps while nothing fails")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -78,26 +89,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 # ---- one trial ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Commit:
-    at: float  #: seconds of the monotonic clock
-    generation: int
-    rank: int
-    size: int
-
-
-Commits = dict[int, list[Commit]]  #: by process
-
-
-def commits_in(folder: Path) -> Commits:
-    found: Commits = {}
-    for file in folder.glob("*.commits"):
-        *lines, _ = file.read_text().split("\n")  # the last one may be half-written
-        numbers = [[int(word) for word in line.split()] for line in lines]
-        found[int(file.stem)] = [Commit(at / 1e9, *rest) for at, *rest in numbers]
-    return found
 
 
 @dataclass(frozen=True)
@@ -137,52 +128,8 @@ def judge(commits: Commits, victim: int, killed_at: float, born_at: dict[int, fl
     )
 
 
-def born(pid: int) -> float:
-    """Returns when a process was started, by the monotonic clock, to 10 ms."""
-    words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    since_boot = int(words[19]) / os.sysconf("SC_CLK_TCK")
-    return since_boot + time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class Job:
-    """An elastic job whose ranks note their commits in `folder`."""
-
-    def __init__(self, launch: Launch, folder: Path) -> None:
-        self.folder = folder
-        with (folder / "output").open("wb") as output:
-            self.process = jobs.started(launch, output, output)
-
-    def await_commits(self, count: int, size: int, generation: int, limit_s: float) -> Commits:
-        """Waits until `size` processes have `count` commits each as ranks of a job of that size, in
-        `generation` or later."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            found = commits_in(self.folder)
-            of_size = [
-                pid
-                for pid, noted in found.items()
-                if sum(c.size == size and c.generation >= generation for c in noted) >= count
-            ]
-            if len(of_size) == size:
-                return found
-            if time.monotonic() > deadline or self.process.poll() is not None:
-                said = (self.folder / "output").read_text()
-                where = f"generation {generation} or later"
-                raise SystemExit(f"no {size} ranks with {count} commits in {where}: {said}")
-            time.sleep(POLL_S)
-
-
-@contextlib.contextmanager
-def started(launch: Launch, folder: Path) -> Iterator[Job]:
-    job = Job(launch, folder)
-    try:
-        yield job
-    finally:
-        end(job.process)
-
-
-def launch_of(build: Path, hosts: int, np: int, folder: Path) -> Launch:
-    launch = ours.python_job(build, np, TRAINING, [str(folder)])
+def launch_of(build: Path, hosts: int, np: int, words: Sequence[str]) -> Launch:
+    launch = ours.python_job(build, np, TRAINING, words)
     if hosts > 1:
         over = over_hosts(build, hosts)
         begin = launch.command.index(sys.executable)
@@ -191,17 +138,10 @@ def launch_of(build: Path, hosts: int, np: int, folder: Path) -> Launch:
     return made_elastic(launch, np)
 
 
-def made_elastic(launch: Launch, np: int) -> Launch:
-    begin = launch.command.index("-np")
-    elastic = ["--min-np", str(np // 2)]
-    command = [*launch.command[:begin], *elastic, *launch.command[begin:]]
-    return replace(launch, command=command)
-
-
 def run_trial(build: Path, hosts: int, np: int, victim: int, delay_s: float) -> Trial:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with started(launch_of(build, hosts, np, folder), folder) as job:
+        with started(launch_of(build, hosts, np, [name]), folder) as job:
             before = job.await_commits(WARM_COMMITS, np, 0, START_LIMIT_S)
             (killed,) = (pid for pid, noted in before.items() if noted[-1].rank == victim)
             time.sleep(delay_s)
@@ -211,6 +151,59 @@ def run_trial(build: Path, hosts: int, np: int, victim: int, delay_s: float) -> 
             after = job.await_commits(WARM_COMMITS, np, 1, JOIN_LIMIT_S)
             born_at = {pid: born(pid) for pid in after.keys() - before.keys()}
         return judge(after, killed, killed_at, born_at)
+
+
+# ---- a large state -----------------------------------------------------------------------------
+
+
+def transfer_us(folder: Path) -> float:
+    """Returns the time of the last sync, of its slowest rank."""
+    lines = [line.split() for file in folder.glob("*.syncs") for line in file.open()]
+    syncs = [[int(word) for word in words] for words in lines]
+    last = max(generation for _, _, generation in syncs)
+    begins, ends = zip(*(times for *times, generation in syncs if generation == last), strict=True)
+    return (max(ends) - min(begins)) / 1e3
+
+
+def run_transfer(build: Path) -> float:
+    """Returns the us until a rank that joins has the state."""
+    np = TRANSFER_NP
+    with tempfile.TemporaryDirectory() as name:
+        words = [name, "--state-mib", str(STATE_MIB)]
+        with started(launch_of(build, 2, np, words), Path(name)) as job:
+            before = job.await_commits(FEW_COMMITS, np, 0, START_LIMIT_S)
+            (killed,) = (pid for pid, noted in before.items() if noted[-1].rank == np - 1)
+            os.kill(killed, signal.SIGKILL)
+            job.await_commits(1, np, 1, JOIN_LIMIT_S)
+        return transfer_us(Path(name))
+
+
+def plain_us(work: Work) -> float:
+    """Returns the us of one connection for as many bytes, in one direction."""
+    size = STATE_MIB << 20
+    ended = bounds.over_wire(replace(work, kind="broadcast"), [size], 2)
+    if ended.why or not ended.rows:
+        raise Missing(f"the time of one connection: {ended.why}")
+    return float(ended.rows[0]["median_us"])
+
+
+def transfer_rows(work: Work, times: Sequence[float], plain: Sequence[float]) -> list[Row]:
+    size = STATE_MIB << 20
+    return [row_of(OURS, work, size, times), row_of(BOUND, work, size, plain)]
+
+
+def transfers(build: Path, count: int) -> tuple[list[Row], str]:
+    """Returns the rows, and a line of text."""
+    work = Work(f"{place_of(2)}, {TRANSFER_RATE}", TRANSFER, TO_JOINER, TRANSFER_NP)
+    bounds.program()
+    times, plain = [], []
+    with namespaces.hosts(2, TRANSFER_RATE):
+        for _ in range(count):
+            times.append(run_transfer(build))
+            plain.append(plain_us(work))
+    share = statistics.median(plain) / statistics.median(times)
+    seconds = ", ".join(f"{us / 1e6:.2f}" for us in times)
+    return transfer_rows(work, times, plain), f"{work}: {seconds} s; bound / ours {share:.2f}"
 
 
 # ---- while nothing fails -----------------------------------------------------------------------
@@ -288,17 +281,6 @@ def rows_of(hosts: int, np: int, trials: Sequence[Trial]) -> list[Row]:
     return rows
 
 
-def table(hosts: int, np: int, trials: Sequence[Trial]) -> str:
-    step = statistics.median(trial.step for trial in trials)
-    lines = [f"{place_of(hosts)}, np {np}, {len(trials)} trials, a step of {step * 1e3:.1f} ms"]
-    lines += ["", "| time | median | worst |", "|---|---|---|"]
-    for kind in (RECOVERY, JOINER, STALL):
-        seconds = [trial.seconds(kind) for trial in trials]
-        median, worst = statistics.median(seconds), max(seconds)
-        lines.append(f"| {kind} | {median * 1e3:.0f} ms | {worst * 1e3:.0f} ms |")
-    return "\n".join(lines)
-
-
 def measure(hosts: int, arguments: argparse.Namespace) -> list[Trial]:
     draw = random.Random(arguments.seed)
     build, np = arguments.ours.resolve(), arguments.np
@@ -310,29 +292,57 @@ def measure(hosts: int, arguments: argparse.Namespace) -> list[Trial]:
     return trials
 
 
+def measure_cost(arguments: argparse.Namespace) -> list[Row]:
+    cost = steps(arguments.ours.resolve(), arguments.rounds)
+    print(cost_text(cost), flush=True)
+    return cost_rows(cost)
+
+
+def measure_transfers(arguments: argparse.Namespace) -> list[Row]:
+    rows, text = transfers(arguments.ours.resolve(), arguments.transfers)
+    print(text, flush=True)
+    return rows
+
+
+def measure_recovery(hosts: int, arguments: argparse.Namespace) -> list[Row]:
+    wired = namespaces.hosts(hosts, RATE) if hosts > 1 else contextlib.nullcontext()
+    with wired:
+        trials = measure(hosts, arguments)
+    step = statistics.median(trial.step for trial in trials)
+    rows = rows_of(hosts, arguments.np, trials)
+    print(f"{len(trials)} trials, a step of {step * 1e3:.1f} ms\n")
+    print(recovery_table.table(rows), flush=True)
+    return rows
+
+
+Part = tuple[str, Callable[[], list[Row]]]
+
+
+def parts(arguments: argparse.Namespace) -> list[Part]:
+    """Returns what is to be measured, with its name."""
+    found: list[Part] = []
+    if arguments.rounds:
+        found.append(("steps", functools.partial(measure_cost, arguments)))
+    if arguments.transfers:
+        found.append(("transfers", functools.partial(measure_transfers, arguments)))
+    for hosts in arguments.hosts if arguments.trials else ():
+        found.append((place_of(hosts), functools.partial(measure_recovery, hosts, arguments)))
+    return found
+
+
 def main() -> int:
     arguments = parse_arguments()
     found = results.document("recovery", arguments)
     code = 1
-    if arguments.rounds:
-        cost = steps(arguments.ours.resolve(), arguments.rounds)
-        found.replace([], cost_rows(cost), [])
-        print(cost_text(cost), flush=True)
-        code = 0
-        if arguments.json:
-            found.save(arguments.json)
-    for hosts in arguments.hosts if arguments.trials else ():
-        wired = namespaces.hosts(hosts, RATE) if hosts > 1 else contextlib.nullcontext()
+    for name, measured in parts(arguments):
         try:
-            with wired:
-                trials = measure(hosts, arguments)
+            rows = measured()
         except Missing as reason:
-            print(f"missing: {hosts} hosts: {reason}")
+            print(f"missing: {name}: {reason}")
             continue
-        found.replace([], rows_of(hosts, arguments.np, trials), [])
+        found.replace([], rows, [])
         if arguments.json:
             found.save(arguments.json)
-        print(table(hosts, arguments.np, trials), flush=True)
         code = 0
     return code
 

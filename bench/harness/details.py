@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import fault_table, pictures, provenance, sections
-from harness.results import Document, Work, last_line, verdicts
+from harness import fault_table, pictures, provenance, recovery_table, sections
+from harness.results import Document, Row, Work, last_line, verdicts
 from harness.tables import tables, works
 
 
@@ -31,19 +31,27 @@ def section(bench: str, found: Sequence[Document], folder: Path | None) -> str:
     about = sections.SECTIONS[bench]
     when = provenance.of_section(mine, provenance.places(found))
     parts = [f"## {about.title}\n", f"Path: {about.path}. {about.text}\n", when]
-    if bench == "faults":
-        for document in mine:
-            parts += [fault_table.table(document.rows) + "\n", *missing(document)]
-        return "\n".join(parts)
     for document in mine:
-        for group in pictures.grouped(works(document.rows)):
-            parts += [made + "\n" for made in tables(document.rows, group)]
+        rows, own = whole(document)
+        parts += [own + "\n"] if own else []
+        for group in pictures.grouped(works(rows)):
+            parts += [made + "\n" for made in tables(rows, group)]
             parts += pictures.picture(document, group, folder) if folder else []
         parts += missing(document)
         judged = verdicts(document.rows)
         if any(verdict.ratio is not None for verdict in judged.values()):
             parts += [f"{last_line(judged)}.\n"]
     return "\n".join(parts)
+
+
+def whole(document: Document) -> tuple[list[Row], str]:
+    """Returns the rows that are shown in a table per work, and the one table of the others."""
+    if document.bench == "faults":
+        return [], fault_table.table(document.rows)
+    if document.bench == "recovery" and any(map(recovery_table.has, document.rows)):
+        rest = [row for row in document.rows if not recovery_table.has(row)]
+        return rest, recovery_table.table(document.rows)
+    return document.rows, ""
 
 
 def missing(document: Document) -> list[str]:

@@ -161,6 +161,7 @@ def of_recovery() -> list[Goal]:
         ),
     }
     cost = ("step of 50 ms",), ("elastic, commit after each 10th",), (2,)
+    transfer = ("state of 256 MiB",), ("to a rank that joins",), (2,)
     words_of_cost = "a step of 50 ms, commit after each 10th, compared with a job that is not"
     return [
         *(
@@ -177,6 +178,13 @@ def of_recovery() -> list[Goal]:
             f"elastic job, np 2: {words_of_cost}",
             Cells("recovery", ("one host",), *cost),
             targets,
+        ),
+        Goal(
+            "state-transfer",
+            "elastic job, np 2: a state of 256 MiB to a rank that joins: plain connection / ours",
+            Cells("recovery", ("2 hosts, 1gbit",), *transfer),
+            shares_of(BOUND),
+            0.8,
         ),
     ]
 

@@ -1,11 +1,17 @@
 """Trains a small network in an elastic job until it is killed, and commits after each step.
 
-Each process notes its commits in a file in the folder `sys.argv[1]`: the time in ns of the
-monotonic clock, the generation, the rank and the number of ranks.
+    elastic_training.py FOLDER [--state-mib MIB]
+
+Each process notes its commits in FOLDER/PID.commits: the time in ns of the monotonic clock, the
+generation, the rank and the number of ranks. With `--state-mib`, the state is larger by so much,
+in tensors of 4 MiB that training does not change. Each process notes in FOLDER/PID.syncs when it
+begins and ends to receive the state from rank 0, and in which generation.
 """
 
+from __future__ import annotations
+
+import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -14,18 +20,45 @@ import torch
 import horovod.torch as hvd
 from horovod.common import elastic_job
 
+MIB = 1 << 20
+PIECE_MIB = 4
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=Path)
+parser.add_argument("--state-mib", type=int, default=0)
+arguments = parser.parse_args()
+
+
+def notes(what):
+    return (arguments.folder / f"{os.getpid()}.{what}").open("w", buffering=1)
+
+
+class TimedState(hvd.elastic.TorchState):
+    def sync(self):
+        begin = time.monotonic_ns()
+        super().sync()
+        syncs.write(f"{begin} {time.monotonic_ns()} {elastic_job.generation()}\n")
+
+
+commits, syncs = notes("commits"), notes("syncs")
 hvd.init()
+is_new = elastic_job.generation() > 0
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
 plain = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
 optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
-state = hvd.elastic.TorchState(model, optimizer, step=0)
+pieces = [
+    torch.full((PIECE_MIB * MIB // 4,), 0.0 if is_new else 1.0)
+    for _ in range(arguments.state_mib // PIECE_MIB)
+]
+ballast = torch.nn.ParameterList(pieces)
+state = TimedState(model, optimizer, ballast=ballast, step=0)
 inputs, labels = torch.rand(32, 784), torch.randint(10, (32,))
-notes = (Path(sys.argv[1]) / f"{os.getpid()}.commits").open("w", buffering=1)
 
 
 @hvd.elastic.run
 def train(state):
+    assert all(piece[-1] == 1 for piece in ballast), "the state has not arrived"
     while True:
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
@@ -33,7 +66,7 @@ def train(state):
         state.step += 1
         state.commit()
         now, generation = time.monotonic_ns(), elastic_job.generation()
-        notes.write(f"{now} {generation} {hvd.rank()} {hvd.size()}\n")
+        commits.write(f"{now} {generation} {hvd.rank()} {hvd.size()}\n")
 
 
 train(state)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 import recovery
-from harness import goals
+from bench_rows import document
+from harness import details, elastic_jobs, goals
+from harness.elastic_jobs import Commit
 from harness.goals import MET, NOT_MEASURED, judge
-from recovery import Commit, Trial
+from harness.results import Work
+from recovery import Trial
 
 FIRST, SECOND, VICTIM, JOINED = 11, 12, 13, 14
 
@@ -37,12 +40,12 @@ def test_the_slowest_survivor_counts() -> None:
 
 def test_a_line_that_is_half_written_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "7.commits").write_text("1500000000 0 2 4\n16000")
-    assert recovery.commits_in(tmp_path) == {7: [Commit(1.5, 0, 2, 4)]}
+    assert elastic_jobs.commits_in(tmp_path) == {7: [Commit(1.5, 0, 2, 4)]}
 
 
 def test_the_start_of_a_process_is_on_the_clock_of_the_commits() -> None:
-    assert recovery.born(os.getpid()) < time.monotonic()
-    assert recovery.born(os.getpid()) > recovery.born(os.getppid()) - 1
+    assert elastic_jobs.born(os.getpid()) < time.monotonic()
+    assert elastic_jobs.born(os.getpid()) > elastic_jobs.born(os.getppid()) - 1
 
 
 def test_goals_are_met_by_all_hosts_only() -> None:
@@ -56,6 +59,33 @@ def test_goals_are_met_by_all_hosts_only() -> None:
     found = judge(of_recovery, {"recovery": [*worse, *rows[len(worse) :]]})
     assert found.state == goals.MISSED
     assert found.shown.startswith("600.0 ms (kill -9 to the next commit worst, np 4, one host)")
+
+
+def test_the_slowest_rank_of_the_last_sync_counts(tmp_path: Path) -> None:
+    (tmp_path / "11.syncs").write_text("1000 9000 0\n20000 25000 1\n500000 2400000 2\n")
+    (tmp_path / "14.syncs").write_text("510000 2500000 2\n")
+    assert recovery.transfer_us(tmp_path) == 2000
+
+
+def test_a_state_arrives_at_most_of_the_rate_of_one_connection() -> None:
+    goal = next(goal for goal in goals.GOALS if goal.key == "state-transfer")
+    work = Work("2 hosts, 1gbit", recovery.TRANSFER, recovery.TO_JOINER, recovery.TRANSFER_NP)
+    rows = recovery.transfer_rows(work, [2.6e6, 2.4e6, 2.5e6], [2.2e6, 2e6, 2.1e6])
+    found = judge(goal, {"recovery": rows})
+    assert (found.state, found.shown, found.wanted) == (MET, "0.84", "at least 0.8")
+    rows = recovery.transfer_rows(work, [2.7e6] * 3, [2.1e6] * 3)
+    assert judge(goal, {"recovery": rows}).state == goals.MISSED
+
+
+def test_times_of_recovery_share_one_table() -> None:
+    rows = recovery.rows_of(2, 4, [Trial(0.4, 5.0, 0.2, 0.01), Trial(0.2, 4.0, 0.1, 0.01)])
+    rows += recovery.cost_rows({recovery.PLAIN: [50e3], recovery.TENTH: [50e3]})
+    lines = details.section("recovery", [document("recovery", rows)], None).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    kill = "kill -9 to the next commit"
+    assert [kill, "np 4, 2 hosts", "300.0 ms", "400.0 ms", "1.00 s"] in cells
+    assert [cell[0] for cell in cells].count(kill) == 1
+    assert ["ours", "50.0 ms", "50.0 ms"] in cells
 
 
 def test_the_cost_of_a_commit_is_compared_with_a_job_that_is_not_elastic() -> None:
