@@ -106,13 +106,15 @@ nb::bytes addresses(const nb::capsule& readers, const nb::list& items) {
   return nb::bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(uintptr_t));
 }
 
-/// Returns bytes that change with size, dtype or device of a tensor; empty if one of them cannot be
-/// read.
+/// Returns bytes that change with shape, dtype or device of a tensor; empty if one of them cannot
+/// be read.
 nb::bytes kinds(const nb::capsule& readers, const nb::list& tensors) {
   const auto& reader = Reader::in(readers);
-  std::vector<hvd::python::TensorKind> found(nb::len(tensors));
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (!reader.read_kind(item_of(tensors, i), found[i])) return nb::bytes("", 0);
+  const size_t count = nb::len(tensors);
+  std::vector<int64_t> found;
+  found.reserve(8 * count);
+  for (size_t i = 0; i < count; ++i) {
+    if (!reader.append_kind(item_of(tensors, i), found)) return nb::bytes("", 0);
   }
   return nb::bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(found[0]));
 }

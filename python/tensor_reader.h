@@ -5,10 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <optional>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -114,15 +111,6 @@ inline bool has_memory(const Tensor& tensor) {
 
 }  // namespace dlpack
 
-/// What a tensor is beside its values.
-struct TensorKind {
-  int64_t elements;
-  int32_t dtype;
-  int32_t device_type;
-  int64_t device_index;
-};
-static_assert(std::has_unique_object_representations_v<TensorKind>);
-
 /// Reads the tensors of one framework.
 class Reader {
  public:
@@ -179,14 +167,14 @@ class Reader {
     return device->type == HVD_HOST || read_stream(object, tensor, read.stream);
   }
 
-  /// Reads what a tensor is beside its values. Returns false unless the framework provides the
+  /// Appends what a tensor is beside its values. Returns false unless the framework provides the
   /// exchange API.
-  bool read_kind(nb::handle object, TensorKind& kind) const {
+  bool append_kind(nb::handle object, std::vector<int64_t>& kinds) const {
     dlpack::Tensor tensor;
     if (!borrow(object.ptr(), tensor)) return false;
-    kind = {std::accumulate(tensor.shape, tensor.shape + tensor.dimensions, int64_t{1},
-                            std::multiplies<>()),
-            tensor.code << 8 | tensor.bits, tensor.device_type, tensor.device_id};
+    kinds.insert(kinds.end(), {tensor.code << 8 | tensor.bits, tensor.device_type, tensor.device_id,
+                               tensor.dimensions});
+    kinds.insert(kinds.end(), tensor.shape, tensor.shape + tensor.dimensions);
     return true;
   }
 

@@ -238,7 +238,7 @@ def addresses(reader: Any, items: list[Any]) -> bytes:
     """
 
 def kinds(reader: Any, tensors: list[Any]) -> bytes:
-    """Returns bytes that change if a tensor gets another size, dtype or device. Empty if a tensor
+    """Returns bytes that change if a tensor gets another shape, dtype or device. Empty if a tensor
     cannot be read."""
 
 class Group:

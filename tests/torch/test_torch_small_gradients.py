@@ -277,6 +277,29 @@ def test_groups_follow_the_parameters_to_another_dtype(double: Begin) -> None:
         assert sent(core) == {**ALONE, **({GROUP: LAYERS} if number < 2 else one)}
 
 
+def test_a_parameter_with_another_shape_has_the_mark_of_a_rank_that_begins_with_it(
+    double: Begin,
+) -> None:
+    core = double(2)
+
+    def mark_of_a_step(model: Any, optimizer: Any) -> list[tuple[int, ...]]:
+        core.log.clear()
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+        return [shape for operation in core.log for _, shape, _ in operation.inputs if 0 in shape]
+
+    model: Any = deep()
+    optimizer = wrapped(model)
+    marks = [mark_of_a_step(model, optimizer)]
+    model.small[4].data = model.small[4].data.view(3, 1)
+    marks.append(mark_of_a_step(model, optimizer))
+    assert len(marks[0]) == 1 and marks[0] != marks[1]
+    other: Any = deep()
+    other.small[4].data = other.small[4].data.view(3, 1)
+    assert mark_of_a_step(other, wrapped(other)) == marks[1]
+
+
 def test_added_parameters_join_in_the_next_round(double: Begin) -> None:
     core = double(2)
     model: Any = deep(LAYERS - 1)

@@ -199,3 +199,18 @@ def test_a_rank_with_a_new_optimizer_meets_one_with_an_old_one() -> None:
         scaled(model, step).backward()
         optimizer.step()
     equal(model, train(steps=6, groups=0))
+
+
+@on_ranks(2)
+def test_a_rank_with_a_new_optimizer_agrees_about_a_parameter_with_another_shape() -> None:
+    model: Any = deep()
+    optimizer = wrapped(model)
+    for step in range(6):
+        if step == 3:
+            model.small[5].data = model.small[5].data.view(1, 3)
+            optimizer = wrapped(model) if hvd.rank() == 1 else optimizer
+        optimizer.zero_grad()
+        scaled(model, step).backward()
+        optimizer.step()
+    model.small[5].data = model.small[5].data.view(3)
+    equal(model, train(steps=6, groups=0))

@@ -153,6 +153,6 @@ def _candidate(unit: Unit) -> Candidate:
 
 
 def kinds_of(parameters: list[Parameter]) -> Any:
-    """Returns a value that changes if a parameter gets another size, dtype or device."""
+    """Returns a value that changes if a parameter gets another shape, dtype or device."""
     found = core.kinds(READER, parameters)
-    return found or [(p.dtype, p.device, p.nbytes) for p in parameters]
+    return found or [(p.dtype, p.device, p.shape) for p in parameters]
