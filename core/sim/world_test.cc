@@ -189,6 +189,46 @@ TEST(World, ShutdownByAnyRankCompletesWhatWasAgreedAndEndsTheRest) {
   }
 }
 
+// It waits for another rank of its set. A rank that is in no set waits for the goodbyes of both for
+// the time of the knob, and is gone then.
+TEST(World, RanksThatDrainForLongEndWellAndAsSoonAsTheyCan) {
+  const std::vector<std::vector<int>> shapes = {{3}, {2, 1}, {1, 2}, {1, 1, 1}};
+  for (const uint64_t seed : seeds(48)) {
+    std::vector<std::vector<float>> tensors(3, std::vector<float>(1000000, 1.0f));
+    World world({.ranks_per_host = shapes[seed % shapes.size()],
+                 .seed = seed,
+                 .shared_memory = seed / 4 % 2 == 0,
+                 .least_link_bytes = 16 * KiB});
+    const int alone = static_cast<int>(seed / 8 % 3), slow = (alone + 1) % 3,
+              waits = (alone + 2) % 3;
+    Operations operations;
+    for (int rank = 0; rank < 3; ++rank)
+      operations.push_back(
+          world.submit(rank, add_process_set({std::min(slow, waits), std::max(slow, waits)})));
+    ASSERT_TRUE(world.run_until([&] { return all_done(operations); }));
+    const auto set = world.process_sets(0).find(operations[0]->number);
+    operations.clear();
+    for (const int rank : {slow, waits})
+      operations.push_back(world.submit(rank, on(*set, allreduce("agreed", tensors[rank]))));
+    ASSERT_TRUE(world.run_until([&] { return world.is_moving_data(); }));
+    world.shutdown(alone);
+    ASSERT_TRUE(world.run_until([&] { return world.ending(alone).code != Code::ok; }));
+    world.stop(slow);
+    EXPECT_FALSE(operations[0]->handle.done()) << "seed " << seed;
+    ASSERT_TRUE(world.run_until([&] { return world.finished(alone); }, 3)) << "seed " << seed;
+    const TimePoint since = world.now();
+    EXPECT_GE(since - TimePoint{}, Knobs().peer_timeout);
+    world.resume(slow);
+    const auto have_ended = [&] { return world.finished(slow) && world.finished(waits); };
+    ASSERT_TRUE(world.run_until(have_ended)) << "seed " << seed << ": it waits for a rank";
+    for (const auto& operation : operations) EXPECT_EQ(operation->handle.outcome().code, Code::ok);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(world.ending(rank).code, Code::shut_down) << world.ending(rank).text;
+      EXPECT_EQ(world.ending(rank).rank, alone);
+    }
+  }
+}
+
 TEST(World, EveryRankEndsAndNamesTheOneThatIsLost) {
   for (const uint64_t seed : seeds(100)) {
     // Must outlive the world: the engine of the lost rank never releases its memory.

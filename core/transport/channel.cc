@@ -202,6 +202,7 @@ void Channel::took_off(size_t sent) {
 }
 
 bool Channel::read_some() {
+  if (goodbye_received_ && goodbye_sent_ && unsent_bytes_ > 0) look_for_end();
   bool moved = false;
   // What the link holds (at most two records) is read in any case: no descriptor reports it.
   while (!goodbye_received_ && (unread_bytes_ <= kUnreadLimitBytes || link_->holds_bytes())) {
@@ -216,6 +217,12 @@ bool Channel::read_some() {
     if (fd() >= 0 && !is_begun && !link_->holds_bytes()) break;
   }
   return moved;
+}
+
+/// The peer sends nothing more, but it may have ended without waiting for this goodbye any longer.
+void Channel::look_for_end() {
+  std::byte nothing[1];
+  link_->receive_some(nothing);
 }
 
 void Channel::land(ConstBytes head, MutableBytes target) {

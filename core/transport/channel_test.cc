@@ -130,8 +130,38 @@ TEST(Channel, AnEndAfterAGoodbyeIsNoLoss) {
   }
   EXPECT_TRUE(pair.second.said_goodbye());
   EXPECT_EQ(pair.second.receive()->payload, payload_of(5, 1));
-  pair.second.send_goodbye();  // no peer receives it, which is allowed
-  EXPECT_FALSE(pair.second.pump());
+}
+
+TEST(Channel, AGoodbyeThatNobodyTakesAnyMoreIsNotWaitedFor) {
+  auto pair = mem_channels({.first_rank = 3});
+  pair.first.send_goodbye();
+  { const Channel gone = std::move(pair.first); }
+  pair.second.send(FrameKind::control, payload_of(5, 1));
+  EXPECT_TRUE(pair.second.pump());
+  EXPECT_FALSE(pair.second.pump());  // no loss yet
+  pair.second.send_goodbye();
+  try {
+    pair.second.pump();
+    FAIL() << "nobody is told that it cannot be sent";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::peer_lost);
+    EXPECT_EQ(error.rank(), 3);
+  }
+}
+
+TEST(Channel, AGoodbyeWaitsForAPeerThatHasSaidItsOwn) {
+  auto pair = mem_channels({.capacity = 40});
+  pair.first.send_goodbye();
+  pair.second.send(FrameKind::control, payload_of(100, 1));
+  pair.second.send_goodbye();
+  while (pair.second.pump()) {
+  }
+  EXPECT_TRUE(pair.second.said_goodbye());
+  EXPECT_GT(pair.second.unsent_bytes(), 0u);
+  while (pair.second.unsent_bytes() > 0) {
+    pair.first.pump();
+    pair.second.pump();
+  }
 }
 
 TEST(Channel, AGoodbyeSaysOnceWhomItsSenderHasLost) {
