@@ -32,7 +32,8 @@ class Control final : public ChannelSet {
     client_.free_names(group, bound);
   }
   void batch_ended(GroupNumber group);
-  /// `rank` left without a goodbye. Ends the job on this rank and informs all ranks it can reach.
+  /// `rank` left without a goodbye, or kLostLauncher is lost. Ends the job on this rank and informs
+  /// all ranks it can reach.
   void lose(int rank, const std::string& why);
   /// `rank`, a neighbour, is silent. Like lose(), but it is informed too, in case it wakes up.
   void lose_silent(int rank, const std::string& why);

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include "core/base/assert.h"
-#include "core/engine/launcher_watch.h"
 
 namespace hvd {
 
@@ -47,8 +46,8 @@ std::string_view why_refused(Submitted why) {
 }
 
 Ending ending_of(const Action& action, bool was_given_up, std::string_view on_host) {
-  if (action.lost && action.text.starts_with(kLauncherIsLost))
-    return {Code::peer_lost, kNoRank, action.text};
+  if (action.lost && action.rank == kLostLauncher)
+    return {Code::peer_lost, kNoRank, "the launcher of this job is lost: " + action.text};
   if (action.lost && was_given_up)
     return {Code::peer_lost, action.rank, text_of_own_loss(action.rank, action.text)};
   if (action.lost)

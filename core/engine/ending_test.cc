@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/engine/launcher_watch.h"
-
 namespace hvd {
 namespace {
 
@@ -42,13 +40,10 @@ TEST(Ending, TellsARankThatItWasGivenUpItself) {
 }
 
 TEST(Ending, BlamesNoRankForALostLauncher) {
-  const std::string seen = std::string(kLauncherIsLost) + "seen by rank 2";
-  for (const bool was_given_up : {false, true}) {
-    const Ending ending = ending_of(loss_of(2, seen), was_given_up, " on host b");
-    EXPECT_EQ(ending.text, seen);
-    EXPECT_EQ(ending.rank, kNoRank);
-    EXPECT_EQ(ending.code, Code::peer_lost);
-  }
+  const Ending ending = ending_of(loss_of(kLostLauncher, "seen by rank 2"), false, "");
+  EXPECT_EQ(ending.text, "the launcher of this job is lost: seen by rank 2");
+  EXPECT_EQ(ending.rank, kNoRank);
+  EXPECT_EQ(ending.code, Code::peer_lost);
 }
 
 TEST(Ending, SaysWhoHasReportedALoss) {

@@ -137,8 +137,7 @@ void Engine::look_for_launcher() {
   if (state_ != State::running) return launcher_watch_.forget();
   const auto loss = launcher_watch_.check();
   if (!loss) return;
-  has_failed_ = true;
-  control_.lose(wiring_.identity.rank, *loss);
+  control_.lose(kLostLauncher, *loss);
   act();
 }
 

@@ -12,8 +12,8 @@ std::optional<std::string> LauncherWatch::check() {
   if (try_connect_tcp(launcher_, std::chrono::steady_clock::now() + kToConnect, why))
     return std::nullopt;
   return fmt::format(
-      "{}horovodrun on host {} has closed its connection to rank {}, which {}. The job has ended",
-      kLauncherIsLost, launcher_.host, rank_, why);
+      "horovodrun on host {} has closed its connection to rank {}, which {}. The job has ended",
+      launcher_.host, rank_, why);
 }
 
 }  // namespace hvd

@@ -6,16 +6,12 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "core/base/clock.h"
 #include "core/transport/socket.h"
 
 namespace hvd {
-
-/// With this begin the causes that check() returns.
-inline constexpr std::string_view kLauncherIsLost = "the launcher of this job is lost: ";
 
 /// For the holder of the progress token.
 class LauncherWatch {

@@ -31,8 +31,9 @@ struct Action {
     run,        ///< run `bound` as one batch of `group`, number `sequence`
     fail,       ///< the request `tag` has failed with error `text`
     joined,     ///< the join is complete; `rank` joined last
-    ended,      ///< no more operations run; `rank` is the cause. `lost`: by loss, else by shutdown;
-                ///< `text` describes how the rank was lost, or why the Root has shut down
+    ended,      ///< no more operations run; `rank` is the cause. `lost`: by loss (of the launcher:
+                ///< kLostLauncher), else by shutdown; `text` describes how it was lost, or why the
+                ///< Root has shut down
     set_added,  ///< request `tag` is complete; the new group is `group`
     set_removed,  ///< request `tag` is complete; `group` is removed
   };

@@ -14,6 +14,9 @@
 
 namespace hvd {
 
+/// In place of the rank that is lost: the launcher.
+inline constexpr int32_t kLostLauncher = kNoRank - 1;
+
 /// One distinct signature submitted under a name, with the number of ranks that submitted it and
 /// the lowest of them.
 struct Opinion {
@@ -76,7 +79,7 @@ struct Up {
       done{};  ///< finished batches, from the pacer of a set without rank 0
   bool shutdown = false;
   int32_t shutdown_by = kNoRank;
-  int32_t lost = kNoRank;
+  int32_t lost = kNoRank;  ///< a rank, or kLostLauncher
   std::string lost_why{};  ///< how the loss was detected
   bool stalled = false;
   bool expired = false;  ///< the timeout of an operation has expired
@@ -107,7 +110,8 @@ struct Verdict {
   std::vector<Item> items{};  ///< batch: run as one; fault: the single item
   Opinions opinions{};        ///< fault: the differing signatures
   bool joined_fault = false;
-  int32_t rank = kNoRank;  ///< join_done: the rank that joined last; abort, shut_down: the cause
+  int32_t rank = kNoRank;  ///< join_done: the rank that joined last; shut_down: the cause; abort:
+                           ///< what is lost, a rank or kLostLauncher
   std::string
       text{};  ///< abort: how the loss was detected; shut_down by the stall check: the report
   uint64_t value = 0;  ///< query number; knobs: fusion bytes

@@ -15,6 +15,14 @@ void put_rank(Writer& out, int32_t rank) { out.put_count(static_cast<uint64_t>(r
 
 int32_t get_rank(Reader& in) { return static_cast<int32_t>(in.get_count(kMaxRanks)) + kNoRank; }
 
+/// Something is lost, so that "none" stands for the launcher.
+void put_lost(Writer& out, int32_t lost) { put_rank(out, lost == kLostLauncher ? kNoRank : lost); }
+
+int32_t get_lost(Reader& in) {
+  const int32_t rank = get_rank(in);
+  return rank == kNoRank ? kLostLauncher : rank;
+}
+
 uint32_t get_short(Reader& in) { return static_cast<uint32_t>(in.get_count(kAnyShort)); }
 
 /// Encodes a slot and flags in one number.
@@ -321,8 +329,11 @@ void put_verdict(Writer& out, const Verdict& verdict) {
       return;
     case Verdict::Type::join_done:
     case Verdict::Type::shut_down:
-    case Verdict::Type::abort:
       put_rank(out, verdict.rank);
+      out.put_text(verdict.text);
+      return;
+    case Verdict::Type::abort:
+      put_lost(out, verdict.rank);
       out.put_text(verdict.text);
       return;
     case Verdict::Type::query:
@@ -353,8 +364,11 @@ Verdict get_verdict(Reader& in) {
       break;
     case Verdict::Type::join_done:
     case Verdict::Type::shut_down:
-    case Verdict::Type::abort:
       verdict.rank = get_rank(in);
+      verdict.text = in.get_text(kMaxTextBytes);
+      break;
+    case Verdict::Type::abort:
+      verdict.rank = get_lost(in);
       verdict.text = in.get_text(kMaxTextBytes);
       break;
     case Verdict::Type::query:
@@ -379,7 +393,7 @@ ByteVector encode(const Up& up) {
   if (!up.done.empty()) put_numbers(out, up.done);
   if (up.shutdown) put_rank(out, up.shutdown_by);
   if (is_lost) {
-    put_rank(out, up.lost);
+    put_lost(out, up.lost);
     out.put_text(up.lost_why);
   }
   if (up.has_report) {
@@ -409,7 +423,7 @@ Up decode_up(ConstBytes bytes) {
   if (has_done) up.done = get_numbers(in);
   if (up.shutdown) up.shutdown_by = get_rank(in);
   if (is_lost) {
-    up.lost = get_rank(in);
+    up.lost = get_lost(in);
     up.lost_why = in.get_text(kMaxTextBytes);
   }
   if (up.has_report) {

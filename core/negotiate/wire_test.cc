@@ -76,6 +76,13 @@ TEST(Wire, GivesBackWhatWasSentUp) {
   EXPECT_EQ(decode_up(encode(nobody_lost)), nobody_lost);
 }
 
+TEST(Wire, TellsTheLossOfTheLauncherFromThatOfAnyRank) {
+  const Up up{.lost = kLostLauncher, .lost_why = "it refuses connections"};
+  EXPECT_EQ(decode_up(encode(up)), up);
+  const Down down{{.type = Verdict::Type::abort, .rank = kLostLauncher, .text = up.lost_why}};
+  EXPECT_EQ(decode_down(encode(down)), down);
+}
+
 TEST(Wire, GivesBackWhatWasSentDown) {
   EXPECT_EQ(decode_down(encode(full_down())), full_down());
   EXPECT_EQ(decode_down(encode(Down{})), Down{});

@@ -12,7 +12,7 @@ namespace hvd {
 namespace {
 
 constexpr uint32_t kMagic = 0x31445648;  // "HVD1"
-constexpr uint8_t kVersion = 7;          // version 6 had no beats
+constexpr uint8_t kVersion = 8;          // version 7 had no loss of the launcher
 /// The wire format of the header.
 struct WireHeader {
   uint32_t magic = kMagic;
