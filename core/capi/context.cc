@@ -140,6 +140,33 @@ RankBoard* board_of_this_process(const Knobs& knobs) {
   return board;
 }
 
+/// Tells the launcher that this rank fails because of `cause`, so that it can distinguish the rank
+/// that failed first from the others.
+void report_cause(const JobStore& store, const Identity& identity, const Ending& cause) noexcept
+    try {
+  if (!store.store || identity.rendezvous != RendezvousMethod::launcher) return;
+  const int rank = cause.rank == kNoRank ? kNoRank : identity.launcher_rank(cause.rank);
+  const std::string key =
+      fmt::format("ended/{}/{}", store.generation, identity.launcher_rank(identity.rank));
+  const std::string said = cause.silence.empty() ? fmt::format("{} {}", rank, cause.text)
+                                                 : fmt::format("{}! {}", rank, cause.silence);
+  store.store->set_within(key, as_bytes(said), kReportTimeout);
+} catch (const std::exception& error) {
+  log(LogLevel::debug,
+      std::string("cannot report the end of the job to the launcher: ") + error.what());
+}
+
+/// A boundary: ranks whose time is over later are not told that this one is lost, but which one it
+/// misses.
+Wiring connect_or_report(const Identity& identity, const JobStore& store, const Knobs& knobs,
+                         const Terms& terms) try {
+  return connect(identity, store.key, store.of_this_job(), store.generation, knobs, terms);
+} catch (const Error& error) {
+  if (error.rank() != kNoRank && error.rank() != identity.rank)
+    report_cause(store, identity, {error.code(), error.rank(), error.what()});
+  fail(error.code(), error.what(), error.rank());
+}
+
 Knobs knobs_for(const Environment& environment, const StartOptions& options) {
   Knobs knobs = knobs_from(environment);
   knobs.dynamic_process_sets |= options.dynamic_process_sets;
@@ -161,8 +188,8 @@ Context::Context(const Environment& environment, uint32_t inits, const StartOpti
   warn_of_overruled_choice(knobs_, identity);
   const BackendFactory factory(environment, knobs_, identity, options.nccl_of_python);
   store_ = open_job_store(identity, environment, inits, knobs_, options.rendezvous);
-  Wiring wiring = connect(identity, store_.key, store_.of_this_job(), store_.generation, knobs_,
-                          terms_of_sets(options.process_sets, identity.size));
+  Wiring wiring = connect_or_report(identity, store_, knobs_,
+                                    terms_of_sets(options.process_sets, identity.size));
   if (store_.host) store_.host->all_connected();
   complete_local_ranks(wiring.identity, wiring.cards);
   const std::optional<int> core = core_of(knobs_.thread_affinity, wiring.identity);
@@ -187,24 +214,10 @@ void Context::tell(const Ending& ending, bool interrupts) noexcept {
   if (interrupts) blame(ending);
 }
 
-// Reports the cause of the end to the launcher before the first operation fails with it. So the
-// launcher can distinguish the rank that failed first from the others.
+// Before the first operation fails with it.
 void Context::blame(const Ending& ending) noexcept {
-  const Identity& identity = roster_.identity;
-  const bool launcher_listens = store_.store && identity.rendezvous == RendezvousMethod::launcher;
-  if (!launcher_listens || ending.rank == world_.rank) return;
-  if (blamed_.exchange(ending.code) == ending.code) return;
-  try {
-    const int cause = ending.rank == kNoRank ? kNoRank : identity.launcher_rank(ending.rank);
-    const std::string key =
-        fmt::format("ended/{}/{}", world_.generation, identity.launcher_rank(world_.rank));
-    const std::string said = ending.silence.empty() ? fmt::format("{} {}", cause, ending.text)
-                                                    : fmt::format("{}! {}", cause, ending.silence);
-    store_.store->set_within(key, as_bytes(said), kReportTimeout);
-  } catch (const std::exception& error) {
-    log(LogLevel::debug,
-        std::string("cannot report the end of the job to the launcher: ") + error.what());
-  }
+  if (ending.rank == world_.rank || blamed_.exchange(ending.code) == ending.code) return;
+  report_cause(store_, roster_.identity, ending);
 }
 
 std::optional<Error> Context::shutdown() {
