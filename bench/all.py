@@ -67,7 +67,7 @@ STEPS = (
     step(700, "half", *TCP, "--np", "4", store="half-tcp"),
     step(60, "encrypt"),
     step(480, "faults"),
-    step(2150, "recovery"),
+    step(2750, "recovery"),
     step(1400, "start"),
 )
 
@@ -78,7 +78,7 @@ def command(made: Step, arguments: argparse.Namespace) -> list[str]:
     words += ["--ours", str(arguments.ours), "--json", str(arguments.results / made.file)]
     if made.bench == "recovery":
         words += ["--rounds", "2" if arguments.quick else str(arguments.rounds)]
-        words += ["--transfers", "1" if arguments.quick else "5"]
+        words += ["--transfers", "1", "--joins", "2"] if arguments.quick else []
     if made.bench in ("faults", "recovery"):
         return [*words, "--trials", "4" if arguments.quick else "50"]
     return [*words, "--rounds", str(arguments.rounds), *(["--quick"] if arguments.quick else [])]

@@ -1,13 +1,14 @@
 """Measures how fast an elastic job recovers from a lost rank, and takes a new one.
 
-    ./dev bench recovery [--trials 50] [--np 4] [--hosts 1 2] [--transfers 5] [--rounds 9]
-                         [--json FILE]
+    ./dev bench recovery [--trials 50] [--joins 20] [--np 4] [--hosts 1 2] [--transfers 5]
+                         [--rounds 9] [--json FILE]
 
 Each trial starts a job that trains a small network with torch and commits after each step. It kills
-one rank with SIGKILL at a random moment, and waits until a replacement trains. Three times are
-taken: from the kill to the next commit of the slowest survivor; from the start of the replacement's
-process to its first commit; and the longest time between two commits of a survivor while the
-replacement joins. The victim changes from trial to trial.
+one rank with SIGKILL at a random moment, and waits until a replacement trains. Two times are taken:
+from the kill to the next commit of the slowest survivor, and from the start of the replacement's
+process to its first commit. The victim changes from trial to trial. In `--joins` further trials a
+step takes 50 ms more, which is sleep. There it takes how long the survivors stall while the
+replacement joins: the time between two commits of the slowest one, less the usual one.
 
 Two hosts are network namespaces (needs root). Between them it also measures how long a large state
 takes to reach a rank that replaces a killed one, up to its copy for the next restore. The bound is
@@ -15,7 +16,7 @@ the time of one plain connection for as many bytes over the same link, measured 
 
 Then it measures what an elastic job costs while nothing fails: steps of 50 ms on one host, two
 ranks, with a commit after each step or each 10th step in an elastic job, and without in any other
-job. The jobs run in turn, `--rounds` times. Trials, transfers or rounds can be 0.
+job. The jobs run in turn, `--rounds` times. Trials, joins, transfers or rounds can be 0.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from harness import bounds, namespaces, ours, peers, recovery_table, results
 from harness.elastic_jobs import Commits, born, made_elastic, started
 from harness.jobs import Launch, Missing, run
 from harness.places import PROGRAMS
+from harness.recovery_table import MEDIAN, WORST
 from harness.results import BOUND, OURS, TARGET, Row, Work, limit, row_of
 from start import RATE, over_hosts, place_of
 
@@ -54,9 +56,10 @@ WARM_COMMITS = 20
 RECOVERY, JOINER, STALL = (
     "kill -9 to the next commit",
     "start of a new process to its first commit",
-    "time between two commits while it joins",
+    "stall of the others while it joins, steps of 50 ms",
 )
-#: The goals in seconds, by kind and number of hosts. A stall is compared with nothing.
+LONG_STEP = ("--step-s", "0.05")
+#: The goals in seconds, by kind and number of hosts. A stall is compared with a step.
 MOST_S = {(RECOVERY, 1): 0.5, (RECOVERY, 2): 1.0, (JOINER, 1): 10.0, (JOINER, 2): 10.0}
 
 TRANSFER, TO_JOINER = "state of 256 MiB", "to a rank that joins"
@@ -80,6 +83,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--np", type=int, default=4)
     parser.add_argument("--hosts", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--joins", type=int, default=20, help="trials with longer steps")
     parser.add_argument("--transfers", type=int, default=5, help="of a large state to a new rank")
     parser.add_argument("--rounds", type=int, default=9, help="of the steps while nothing fails")
     parser.add_argument("--seed", type=int, default=1)
@@ -95,11 +99,8 @@ def parse_arguments() -> argparse.Namespace:
 class Trial:
     recovery: float
     joiner: float
-    stall: float
+    stall: float  #: the longest of a survivor
     step: float  #: the median time between two commits before the kill
-
-    def seconds(self, kind: str) -> float:
-        return {RECOVERY: self.recovery, JOINER: self.joiner, STALL: self.stall}[kind]
 
 
 def judge(commits: Commits, victim: int, killed_at: float, born_at: dict[int, float]) -> Trial:
@@ -112,19 +113,19 @@ def judge(commits: Commits, victim: int, killed_at: float, born_at: dict[int, fl
     ]
     joined = {pid: commits[pid][0] for pid in born_at}
     first = min(commit.generation for commit in joined.values())
-    stalls = [
+    gaps = [
         after.at - before.at
         for noted in survivors.values()
         for before, after in itertools.pairwise(noted)
         if before.generation < first <= after.generation and before.generation > last
     ]
     before_kill = [commit.at for commit in commits[victim]]
-    steps = [b - a for a, b in itertools.pairwise(before_kill)]
+    step = statistics.median(b - a for a, b in itertools.pairwise(before_kill))
     return Trial(
         max(recovered) - killed_at,
         max(commit.at - born_at[pid] for pid, commit in joined.items()),
-        max(stalls),
-        statistics.median(steps),
+        max(gaps) - step,
+        step,
     )
 
 
@@ -138,10 +139,24 @@ def launch_of(build: Path, hosts: int, np: int, words: Sequence[str]) -> Launch:
     return made_elastic(launch, np)
 
 
-def run_trial(build: Path, hosts: int, np: int, victim: int, delay_s: float) -> Trial:
+@dataclass(frozen=True)
+class Trials:
+    """Jobs of `np` ranks on `hosts`, whose program gets `words`."""
+
+    build: Path
+    hosts: int
+    np: int
+    words: tuple[str, ...] = ()
+
+    def launch(self, folder: str) -> Launch:
+        return launch_of(self.build, self.hosts, self.np, [folder, *self.words])
+
+
+def run_trial(of: Trials, victim: int, delay_s: float) -> Trial:
+    np = of.np
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with started(launch_of(build, hosts, np, [name]), folder) as job:
+        with started(of.launch(name), folder) as job:
             before = job.await_commits(WARM_COMMITS, np, 0, START_LIMIT_S)
             (killed,) = (pid for pid, noted in before.items() if noted[-1].rank == victim)
             time.sleep(delay_s)
@@ -168,9 +183,9 @@ def transfer_us(folder: Path) -> float:
 def run_transfer(build: Path) -> float:
     """Returns the us until a rank that joins has the state."""
     np = TRANSFER_NP
+    jobs = Trials(build, 2, np, ("--state-mib", str(STATE_MIB)))
     with tempfile.TemporaryDirectory() as name:
-        words = [name, "--state-mib", str(STATE_MIB)]
-        with started(launch_of(build, 2, np, words), Path(name)) as job:
+        with started(jobs.launch(name), Path(name)) as job:
             before = job.await_commits(FEW_COMMITS, np, 0, START_LIMIT_S)
             (killed,) = (pid for pid, noted in before.items() if noted[-1].rank == np - 1)
             os.kill(killed, signal.SIGKILL)
@@ -266,29 +281,39 @@ def cost_text(found: dict[str, list[float]]) -> str:
 # ---- the results -------------------------------------------------------------------------------
 
 
-def rows_of(hosts: int, np: int, trials: Sequence[Trial]) -> list[Row]:
-    """Each trial is a round."""
+def recovery_rows(hosts: int, np: int, trials: Sequence[Trial]) -> list[Row]:
+    times = {RECOVERY: [t.recovery for t in trials], JOINER: [t.joiner for t in trials]}
     rows: list[Row] = []
-    for kind in (RECOVERY, JOINER, STALL):
-        us = [trial.seconds(kind) * 1e6 for trial in trials]
-        rounds = {str(number): value for number, value in enumerate(us, 1)}
-        for what, value in (("median", statistics.median(us)), ("worst", max(us))):
-            made = Work(place_of(hosts), kind, what, np)
-            row = {"peer": results.OURS, **vars(made), "bytes": 0, "median_us": value}
-            rows.append({**row, "min_us": min(us), "rounds": rounds})
-            if most := MOST_S.get((kind, hosts)):
-                rows.append(limit(TARGET, made, 0, most * 1e6))
+    for kind, seconds in times.items():
+        rows += rows_of(Work(place_of(hosts), kind, "", np), seconds, MOST_S[kind, min(hosts, 2)])
     return rows
 
 
-def measure(hosts: int, arguments: argparse.Namespace) -> list[Trial]:
-    draw = random.Random(arguments.seed)
-    build, np = arguments.ours.resolve(), arguments.np
+def stall_rows(hosts: int, np: int, trials: Sequence[Trial]) -> list[Row]:
+    """The others are to stall for less than one step."""
+    step = statistics.median(trial.step for trial in trials)
+    return rows_of(Work(place_of(hosts), STALL, "", np), [trial.stall for trial in trials], step)
+
+
+def rows_of(work: Work, seconds: Sequence[float], most_s: float) -> list[Row]:
+    """Returns the median and the worst. Each trial is a round."""
+    us = [one * 1e6 for one in seconds]
+    rows: list[Row] = []
+    for what, value in ((MEDIAN, statistics.median(us)), (WORST, max(us))):
+        made = replace(work, type=what)
+        rows.append({**row_of(OURS, made, 0, us), "median_us": value})
+        rows.append(limit(TARGET, made, 0, most_s * 1e6))
+    return rows
+
+
+def measure(of: Trials, count: int, seed: int) -> list[Trial]:
+    draw = random.Random(seed)
     trials = []
-    for index in range(arguments.trials):
-        trials.append(run_trial(build, hosts, np, index % np, draw.uniform(0.0, 0.3)))
-        if sys.stderr.isatty():
-            print(f"\r{index + 1} of {arguments.trials}", end="", file=sys.stderr, flush=True)
+    with namespaces.hosts(of.hosts, RATE) if of.hosts > 1 else contextlib.nullcontext():
+        for index in range(count):
+            trials.append(run_trial(of, index % of.np, draw.uniform(0.0, 0.3)))
+            if sys.stderr.isatty():
+                print(f"\r{index + 1} of {count}", end="", file=sys.stderr, flush=True)
     return trials
 
 
@@ -305,11 +330,19 @@ def measure_transfers(arguments: argparse.Namespace) -> list[Row]:
 
 
 def measure_recovery(hosts: int, arguments: argparse.Namespace) -> list[Row]:
-    wired = namespaces.hosts(hosts, RATE) if hosts > 1 else contextlib.nullcontext()
-    with wired:
-        trials = measure(hosts, arguments)
+    jobs = Trials(arguments.ours.resolve(), hosts, arguments.np)
+    trials = measure(jobs, arguments.trials, arguments.seed)
+    return told(recovery_rows(hosts, arguments.np, trials), trials)
+
+
+def measure_stall(hosts: int, arguments: argparse.Namespace) -> list[Row]:
+    jobs = Trials(arguments.ours.resolve(), hosts, arguments.np, LONG_STEP)
+    trials = measure(jobs, arguments.joins, arguments.seed)
+    return told(stall_rows(hosts, arguments.np, trials), trials)
+
+
+def told(rows: list[Row], trials: Sequence[Trial]) -> list[Row]:
     step = statistics.median(trial.step for trial in trials)
-    rows = rows_of(hosts, arguments.np, trials)
     print(f"{len(trials)} trials, a step of {step * 1e3:.1f} ms\n")
     print(recovery_table.table(rows), flush=True)
     return rows
@@ -325,8 +358,11 @@ def parts(arguments: argparse.Namespace) -> list[Part]:
         found.append(("steps", functools.partial(measure_cost, arguments)))
     if arguments.transfers:
         found.append(("transfers", functools.partial(measure_transfers, arguments)))
-    for hosts in arguments.hosts if arguments.trials else ():
-        found.append((place_of(hosts), functools.partial(measure_recovery, hosts, arguments)))
+    for hosts in arguments.hosts:
+        if arguments.trials:
+            found.append((place_of(hosts), functools.partial(measure_recovery, hosts, arguments)))
+        if arguments.joins:
+            found.append((place_of(hosts), functools.partial(measure_stall, hosts, arguments)))
     return found
 
 

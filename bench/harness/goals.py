@@ -159,6 +159,10 @@ def of_recovery() -> list[Goal]:
             "start of a new process to its first commit",
             "from the start of a replacement to its first commit",
         ),
+        "stall": (
+            "stall of the others while it joins, steps of 50 ms",
+            "stall of the others while a replacement joins, less than a step of 50 ms",
+        ),
     }
     cost = ("step of 50 ms",), ("elastic, commit after each 10th",), (2,)
     transfer = ("state of 256 MiB",), ("to a rank that joins",), (2,)

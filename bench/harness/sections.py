@@ -109,9 +109,10 @@ SECTIONS = {
         "A small network in torch, with a commit after each step. The first time is that of the "
         "slowest survivor. The start of the replacement includes its imports, which compete with "
         "the survivors for the cores. Two hosts are network namespaces. A round is one trial. A "
-        "state of 256 MiB in torch is sent to a rank that replaces a killed one, and copied there; "
-        "the bound is one plain connection over the same link. A step of 50 ms is mostly sleep, in "
-        "jobs that run in turn, while nothing fails.",
+        "step of 50 ms is mostly sleep: a stall is compared with it, and jobs that run in turn "
+        "show the cost of being elastic while nothing fails. A state of 256 MiB in torch is sent "
+        "to a rank that replaces a killed one, and copied there; the bound is one plain connection "
+        "over the same link.",
     ),
 }
 

@@ -34,8 +34,8 @@ def test_the_slowest_survivor_counts() -> None:
     trial = recovery.judge(COMMITS, VICTIM, 1.25, {JOINED: 1.3})
     assert trial.recovery == pytest.approx(0.3)
     assert trial.joiner == pytest.approx(0.9)
-    assert trial.stall == pytest.approx(0.65)
     assert trial.step == pytest.approx(0.1)
+    assert trial.stall == pytest.approx(0.65 - 0.1)
 
 
 def test_a_line_that_is_half_written_is_not_read(tmp_path: Path) -> None:
@@ -51,14 +51,25 @@ def test_the_start_of_a_process_is_on_the_clock_of_the_commits() -> None:
 def test_goals_are_met_by_all_hosts_only() -> None:
     of_recovery = next(goal for goal in goals.GOALS if goal.key == "recovery")
     trials = [Trial(0.4, 5.0, 0.2, 0.01), Trial(0.2, 4.0, 0.1, 0.01)]
-    rows = recovery.rows_of(1, 4, trials)
+    rows = recovery.recovery_rows(1, 4, trials)
     assert judge(of_recovery, {"recovery": rows}).state == NOT_MEASURED
-    rows += recovery.rows_of(2, 4, trials)
+    rows += recovery.recovery_rows(2, 4, trials)
     assert judge(of_recovery, {"recovery": rows}).state == MET
-    worse = recovery.rows_of(1, 4, [*trials, Trial(0.6, 4.0, 0.1, 0.01)])
+    worse = recovery.recovery_rows(1, 4, [*trials, Trial(0.6, 4.0, 0.1, 0.01)])
     found = judge(of_recovery, {"recovery": [*worse, *rows[len(worse) :]]})
     assert found.state == goals.MISSED
     assert found.shown.startswith("600.0 ms (kill -9 to the next commit worst, np 4, one host)")
+
+
+def test_others_stall_for_less_than_a_step() -> None:
+    goal = next(goal for goal in goals.GOALS if goal.key == "stall")
+    trials = [Trial(0.4, 5.0, stall, 0.053) for stall in (0.04, 0.052, 0.03)]
+    rows = recovery.stall_rows(1, 4, trials) + recovery.stall_rows(2, 4, trials)
+    found = judge(goal, {"recovery": rows})
+    assert (found.state, found.wanted) == (MET, "at most 53.0 ms")
+    assert found.shown.startswith("52.0 ms (stall of the others while it joins, steps of 50 ms wo")
+    rows = recovery.stall_rows(1, 4, [*trials, Trial(0.4, 5.0, 0.054, 0.053)])
+    assert judge(goal, {"recovery": rows}).state == goals.MISSED
 
 
 def test_the_slowest_rank_of_the_last_sync_counts(tmp_path: Path) -> None:
@@ -78,7 +89,7 @@ def test_a_state_arrives_at_most_of_the_rate_of_one_connection() -> None:
 
 
 def test_times_of_recovery_share_one_table() -> None:
-    rows = recovery.rows_of(2, 4, [Trial(0.4, 5.0, 0.2, 0.01), Trial(0.2, 4.0, 0.1, 0.01)])
+    rows = recovery.recovery_rows(2, 4, [Trial(0.4, 5.0, 0.2, 0.01), Trial(0.2, 4.0, 0.1, 0.01)])
     rows += recovery.cost_rows({recovery.PLAIN: [50e3], recovery.TENTH: [50e3]})
     lines = details.section("recovery", [document("recovery", rows)], None).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
