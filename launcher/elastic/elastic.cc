@@ -231,7 +231,7 @@ class Making {
     for (const WorkerId& worker : silent)
       give_up(worker, fmt::format("{} was given up: nothing has come from its host for {} s since "
                                   "another rank there was silent",
-                                  name_of(worker), kNoNews.count()));
+                                  name_of(worker), Seconds(kNoNews).count()));
   }
 
   void give_up(const WorkerId& worker, const std::string& why) {

@@ -34,7 +34,7 @@ inline constexpr std::chrono::seconds kGathering{5};
 /// How long nothing may come from a host on which a worker was silent, and was killed, until its
 /// other members are given up, too: the end of the worker, or a member that asks. An agent that can
 /// be reached tells of the end within milliseconds.
-inline constexpr std::chrono::seconds kNoNews{1};
+inline constexpr std::chrono::milliseconds kNoNews{500};
 
 /// How long a host is not used after a failure there: doubles with each failure, within these
 /// limits.
