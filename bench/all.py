@@ -66,7 +66,7 @@ STEPS = (
     step(330, "half", *TCP, "--np", "2", store="half-tcp"),
     step(700, "half", *TCP, "--np", "4", store="half-tcp"),
     step(60, "encrypt"),
-    step(480, "faults"),
+    step(700, "faults"),
     step(2750, "recovery"),
     step(1400, "start"),
 )

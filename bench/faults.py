@@ -8,6 +8,8 @@ the slowest of the others. Each of them must raise HorovodInternalError, and nam
 failed, which changes from trial to trial. Ranks use the runtime without a framework, since
 importing one takes longer than a trial, but for torch.distributed, whose error is DistBackendError.
 
+In an elastic job, it takes the time from the fault to the next commit of the slowest survivor.
+
 Ranks that are silent are given up after HOROVOD_HEARTBEAT_SECONDS, here 1 s, once the default of
 5 s. Several such jobs wait at the same time. Two hosts are network namespaces (needs root).
 """
@@ -54,8 +56,8 @@ SILENT = ("--heartbeat-seconds", f"{HEARTBEAT_S:g}")
 
 
 #: Faults that the caller does: to cut the link between two hosts, and to end all processes of the
-#: launcher's host at once. Ranks that fail wait for it.
-OF_HOSTS = ("cut", "kill_host")
+#: launcher's host, or of the other one, at once. Ranks that fail wait for it.
+OF_HOSTS = ("cut", "kill_host", "kill_other")
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,14 @@ class Cell:
     def failing(self, index: int, np: int) -> tuple[int, ...]:
         if self.does == "kill_host":
             return tuple(range(np // 2))
+        if self.moment == COMMIT and self.hosts == 2:
+            return tuple(range(np // 2, np))
         if self.does == "cut":
             return (np - 1,) if self.moment == START else ()
         return self.ranks or (1 + index % (np - 1),)
 
 
-NEGOTIATION, PACKING, TRANSFER, BACKEND, START, SHUTDOWN, RESET = (
+NEGOTIATION, PACKING, TRANSFER, BACKEND, START, SHUTDOWN, RESET, COMMIT = (
     "negotiation",
     "packing",
     "transfer",
@@ -94,6 +98,7 @@ NEGOTIATION, PACKING, TRANSFER, BACKEND, START, SHUTDOWN, RESET = (
     "start",
     "shutdown",
     "reset",
+    "commit",
 )
 MOMENTS = {
     NEGOTIATION: "negotiation",
@@ -102,7 +107,9 @@ MOMENTS = {
     BACKEND: "all_reduce of torch.distributed, 64 MiB",
     START: "init",
     SHUTDOWN: "shutdown",
+    COMMIT: "training of an elastic job, to its next commit",
 }
+ELASTIC = ("--min-np", "2")
 SOON = (0.0, 0.03)
 #: When ranks on two hosts have called shutdown, and the operation still runs.
 LATER = (0.06, 0.16)
@@ -121,13 +128,12 @@ def kills() -> list[Cell]:
             (SHUTDOWN, SOON),
         )
     ]
-    elastic = ("--min-np", "2")
     next_step = "reset of an elastic job, to its next step"
     return [
         *cells,
         Cell(fault, "transfer, of two ranks at once", "kill", TRANSFER, ranks=(1, 2)),
         Cell(fault, "transfer, of rank 0 (Root)", "kill", TRANSFER, ranks=(0,)),
-        Cell(fault, next_step, "kill", RESET, (2,), SOON, elastic, STEP_S),
+        Cell(fault, next_step, "kill", RESET, (2,), SOON, ELASTIC, STEP_S),
     ]
 
 
@@ -149,6 +155,13 @@ def stops() -> list[Cell]:
         replace(usual, when=MOMENTS[SHUTDOWN], moment=SHUTDOWN, delay=SOON),
         replace(usual, when="transfer, of two ranks at once", ranks=(1, 2)),
         replace(usual, when="transfer, of rank 0 (Root)", ranks=(0,)),
+        replace(
+            usual,
+            when=MOMENTS[COMMIT],
+            moment=COMMIT,
+            flags=(*SILENT, *ELASTIC),
+            goal_s=HEARTBEAT_S + STEP_S,
+        ),
         Cell(
             "SIGSTOP",
             MOMENTS[TRANSFER],
@@ -178,7 +191,21 @@ def partitions() -> list[Cell]:
             flags=start_flags,
             goal_s=START_S + ANSWER_S,
         ),
+        replace(
+            cell,
+            when=MOMENTS[COMMIT],
+            moment=COMMIT,
+            flags=(*SILENT, *ELASTIC),
+            goal_s=HEARTBEAT_S + STEP_S,
+            together=2,
+        ),
     ]
+
+
+def lost_hosts() -> list[Cell]:
+    """An elastic job goes on where its launcher is."""
+    fault, when = "kill -9 of all on another host", MOMENTS[COMMIT]
+    return [Cell(fault, when, "kill_other", COMMIT, flags=ELASTIC, goal_s=STEP_S, hosts=2)]
 
 
 def lost_launchers() -> list[Cell]:
@@ -192,7 +219,7 @@ def lost_launchers() -> list[Cell]:
     return [*cells, replace(in_shutdown, together=2)]
 
 
-CELLS = (*kills(), *exits(), *stops(), *partitions(), *lost_launchers())
+CELLS = (*kills(), *exits(), *stops(), *partitions(), *lost_hosts(), *lost_launchers())
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -254,6 +281,9 @@ class Job:
         if not self.await_notes("pid", range(np), START_LIMIT_S):
             raise SystemExit(f"the job did not start:\n{(self._folder / 'output').read_text()}")
 
+    def processes(self, ranks: Sequence[int]) -> list[int]:
+        return [int((self._folder / f"{rank}.pid").read_text()) for rank in ranks]
+
     def others(self, np: int) -> list[int]:
         first = (1,) if self.cell.moment == RESET else ()
         return [rank for rank in range(np) if rank not in (*self.ranks, *first)]
@@ -286,7 +316,7 @@ class Job:
         if self.cell.does == "stop":
             for rank in self.ranks:
                 with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-                    os.kill(int((self._folder / f"{rank}.pid").read_text()), signal.SIGKILL)
+                    os.kill(*self.processes([rank]), signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_LIMIT_S)
         jobs.end(self._process)
@@ -346,12 +376,22 @@ def run_on_hosts(build: Path, cell: Cell, np: int, delays: Sequence[float]) -> l
         if cell.does == "cut":
             namespaces.cut(1)
         else:
-            namespaces.kill_all(0)
+            namespaces.kill_all(1 if cell.does == "kill_other" else 0)
+        if (cell.does, cell.moment) == ("cut", COMMIT):
+            stop_agents({process for job in running for process in job.processes(there)})
         sides = [[*here, namespaces.address(0)], [*there, namespaces.address(1)]]
         culprits = {rank: sides[1 if rank in here else 0] for rank in range(np)}
         for job in running:
             job.await_notes("error", job.others(np), ERROR_LIMIT_S)
         return [job.judge(np, failed_at, culprits) for job in running]
+
+
+def stop_agents(ranks: set[int]) -> None:
+    """Nothing comes from agents that are cut off. The replacement for ssh connects them by pipes,
+    which no cut of a network reaches."""
+    for process in set(namespaces.processes(1)) - ranks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGSTOP)
 
 
 def end_all_on_hosts() -> None:

@@ -79,10 +79,14 @@ def cut(host: int, off: bool = True) -> None:
 
 def kill_all(host: int) -> None:
     """All that runs there. Some processes end with the first that is killed."""
-    listed = subprocess.run(["ip", "netns", "pids", name(host)], capture_output=True, text=True)
-    for word in listed.stdout.split():
+    for process in processes(host):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(word), signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
+
+
+def processes(host: int) -> list[int]:
+    listed = subprocess.run(["ip", "netns", "pids", name(host)], capture_output=True, text=True)
+    return [int(word) for word in listed.stdout.split()]
 
 
 def in_host(host: str, *command: str) -> None:

@@ -99,9 +99,10 @@ SECTIONS = {
         LAUNCHER,
         "Faults",
         "From a fault of a rank to the error on the slowest of the others, all of which name it; "
-        "np 4. A round is one trial. Silent ranks are given up after `HOROVOD_HEARTBEAT_SECONDS`. "
-        "Two hosts are network namespaces. A thread that holds Python's lock is no fault, since "
-        "progress needs no Python: the others wait.",
+        "in an elastic job, to the next commit of the slowest survivor; np 4. A round is one "
+        "trial. Silent ranks are given up after `HOROVOD_HEARTBEAT_SECONDS`. Two hosts are network "
+        "namespaces. A thread that holds Python's lock is no fault, since progress needs no "
+        "Python: the others wait.",
     ),
     "recovery": Section(
         LAUNCHER,

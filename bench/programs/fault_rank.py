@@ -24,7 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from horovod import _core as core
-from horovod.common import elastic_job
+from horovod.common import elastic_job, front
+from horovod.common._elastic_loop import run
+from horovod.common._objects import broadcast_object
+from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HorovodInternalError
 
 SMALL, LARGE, HUGE = 1000, 16 << 20, 64 << 20  #: elements: 4 KB, 64 MiB, 256 MiB
@@ -51,6 +54,11 @@ def await_all(what: str) -> None:
     """Until all ranks have noted it."""
     while len(list(FOLDER.glob(f"*.{what}"))) < int(os.environ["HOROVOD_SIZE"]):
         time.sleep(POLL_S)
+
+
+def note_that_it_goes_on() -> None:
+    """In place of an error."""
+    note("error", json.dumps({"at": time.monotonic_ns(), "text": "goes on"}))
 
 
 def note_error(error: Exception) -> None:
@@ -201,8 +209,7 @@ def shutdown(fault: Fault) -> None:
 
 def reset(fault: Fault) -> None:
     """In an elastic job: rank 1 is killed, and while the others begin the next generation, another
-    one fails. Ends with the first step of a generation without both; its time is noted in place of
-    that of an error."""
+    one fails. Ends with the first step of a generation without both."""
     tensor = Tensor(SMALL)
     begin()
     note("begun", "")
@@ -214,7 +221,7 @@ def reset(fault: Fault) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             finish(tensor.submit("x"))
             if core.world().size == size - 2:
-                note("error", json.dumps({"at": time.monotonic_ns(), "text": "goes on"}))
+                note_that_it_goes_on()
                 break
         except HorovodInternalError:
             fault.happen_meanwhile()
@@ -231,9 +238,31 @@ def again() -> None:
             return core.init()
 
 
+def commit(fault: Fault) -> None:
+    """In an elastic job that commits after each step. Ends with the first commit of a generation
+    without the ranks that fail."""
+    tensor = Tensor(SMALL)
+    front.init()
+    note("pid", str(os.getpid()))
+    size = front.size()
+    state = ObjectState(broadcast_object, front.rank, step=0)
+    fault.happen_meanwhile()
+
+    @run
+    def train(state: ObjectState) -> None:
+        while True:
+            finish(tensor.submit("x"))
+            state.step += 1
+            state.commit()
+            if front.size() < size:
+                return note_that_it_goes_on()
+
+    train(state)
+
+
 MOMENTS = {
     moment.__name__: moment
-    for moment in (negotiation, packing, transfer, backend, start, shutdown, reset)
+    for moment in (negotiation, packing, transfer, backend, start, shutdown, reset, commit)
 }
 
 

@@ -85,3 +85,13 @@ def test_cells_differ_and_a_run_can_be_stored(tmp_path: Path) -> None:
         found.replace([], *faults.rows_of(cell, 4, [Trial((1,), (0.1,), ("",), 0, 0)]))
     found.save(tmp_path / "faults.json")
     assert len(fault_table.table(found.rows).splitlines()) == len(CELLS) + 2
+
+
+def test_an_elastic_job_goes_on_where_its_launcher_is(ended: Job, tmp_path: Path) -> None:
+    cells = [cell for cell in CELLS if cell.moment == faults.COMMIT]
+    assert {cell.does for cell in cells} == {"stop", "cut", "kill_other"}
+    assert {cell.failing(0, 4) for cell in cells if cell.hosts == 2} == {(2, 3)}
+    for rank in (0, 2):
+        note(tmp_path, rank, 2.5, faults.WHOLE_TEXT_OF_STEP)
+    trial = ended.judge(3, 10**9, {})
+    assert trial.good and trial.seconds == (1.5, 1.5)
