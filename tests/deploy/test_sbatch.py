@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -35,13 +36,16 @@ def await_text(file: Path, text: str) -> str:
 
 
 class Stand:
-    """Programs in the place of Slurm's. srun says that it has started, runs what it is given, and
+    """Programs in the place of Slurm's. srun runs what it is given, scancel sends it a signal, and
     scontrol shows the job as a test has it and notes what else it was asked."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked = folder / "asked"
-        self._program("srun", 'while [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"')
+        step = folder / "step"
+        run = 'while [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"'
+        self._program("srun", f"echo $$ > {step}\n{run}")
+        self._program("scancel", f'[ "$2" = 17 ] && kill "-${{1#--signal=}}" "$(cat {step})"')
         show = 'if [ "$2" = show ]; then echo "$JOB"; exit; fi'
         self._program("scontrol", f'{show}\necho "$@" >> {self.asked}')
 
@@ -195,23 +199,54 @@ def test_under_slurm_a_training_is_stopped_and_goes_on_where_it_was(
 ) -> None:
     """By a signal as Slurm sends it, which --signal only decides the time of."""
     environment = {**os.environ, **lab.variables, "OMP_NUM_THREADS": "1"}
-    out = tmp_path / "out"
     program = [sys.executable, str(EXAMPLE), "--train-images", "512", "--epochs", "1000"]
     program += ["--checkpoint-dir", str(tmp_path / "run")]
-    command = ["sbatch", "--parsable", f"--output={out}", str(SCRIPT), *program]
-    submitted = subprocess.run(
-        command, env=environment, capture_output=True, text=True, cwd=tmp_path, check=True
-    )
-    job = submitted.stdout.strip()
-    try:
+    with submitted(environment, tmp_path, program) as (job, out):
         await_text(out, "epoch 2: ")
-        subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
+        stop(environment, job)
         seen = await_text(out, "queued again")
         assert "stopped after epoch" in seen
         start_now(environment, job, out)
         await_text(out, "going on after epoch")
+
+
+@pytest.mark.slow
+def test_under_slurm_ranks_continue_from_their_state_folder(lab: Lab, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    environment = {**os.environ, **lab.variables, "HOROVOD_STATE_DIR": str(state)}
+    end = "'SLURM_RESTART_COUNT' in os.environ and state.step % 50 == 0"
+    deed = "if state.step == 10: print('ten steps', flush=True)"
+    with submitted(environment, tmp_path, training(tmp_path, deed, end)) as (job, out):
+        await_text(out, "ten steps")
+        stop(environment, job)
+        await_text(out, "queued again")
+        step = written_step(state)
+        assert step >= 10
+        start_now(environment, job, out)
+        wait_until(lambda: out.read_text().count("ended\n") == 2, "both ranks to end")
+        text = out.read_text()
+    assert [(one.size, one.step) for one in entries(text)] == [(2, 0)] * 2 + [(2, step)] * 2
+
+
+@contextlib.contextmanager
+def submitted(
+    environment: dict[str, str], folder: Path, program: list[str]
+) -> Iterator[tuple[str, Path]]:
+    """A job of the batch script: its number, and where its output goes."""
+    out = folder / "out"
+    command = ["sbatch", "--parsable", f"--output={out}", str(SCRIPT), *program]
+    told = subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=folder, check=True
+    )
+    job = told.stdout.strip()
+    try:
+        yield job, out
     finally:
         subprocess.run(["scancel", job], env=environment)
+
+
+def stop(environment: dict[str, str], job: str) -> None:
+    subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
 
 
 def start_now(environment: dict[str, str], job: str, out: Path) -> None:
