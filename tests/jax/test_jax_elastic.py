@@ -10,7 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from elastic_trainings import told_by_elastic_job
+from elastic_trainings import (
+    expect_each_sample_once,
+    told_after_restarts,
+    told_by_elastic_job,
+)
 from jax_ranks import EVERYWHERE, JOB_SECONDS, on_ranks
 from rank_jobs import launcher
 
@@ -168,3 +172,60 @@ def test_training_goes_on_without_a_killed_rank_and_with_a_new_one(
     for used, different, repeated in told["history"]:
         assert different == SAMPLES and used - SAMPLES == repeated <= 2
     assert all(one == told["parameters"][0] for one in told["parameters"])
+
+
+# The job is killed as a whole, and started again with another number of ranks.
+RESTARTED = """
+import json, os, signal, sys
+import jax, jax.numpy as jnp, numpy as np, optax
+import horovod.jax as hvd
+
+samples, victim, result = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+hvd.init()
+params = {"w": jax.random.normal(jax.random.key(hvd.rank()), (3,))}
+optimizer = hvd.DistributedOptimizer(optax.adam(0.01))
+sampler = hvd.elastic.ElasticSampler(range(samples))
+state = hvd.elastic.JaxState(
+    params, optimizer.init(params), sampler=sampler, epoch=0, used=[], steps=0
+)
+
+@jax.jit
+def step(params, opt_state, batch):
+    gradient = jax.grad(lambda tree: jnp.mean((tree["w"].sum() * batch - 1) ** 2))(params)
+    updates, opt_state = optimizer.update(gradient, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state
+
+@hvd.elastic.run
+def train(state):
+    begin = state.steps
+    print("begins at", begin, flush=True)
+    for state.epoch in range(state.epoch, 2):
+        sampler.set_epoch(state.epoch)
+        left = np.array(list(sampler))
+        for number, batch in enumerate(left[at : at + 4] for at in range(0, len(left), 4)):
+            if (hvd.rank(), state.steps - begin) == (victim, 5):
+                os.kill(os.getpid(), signal.SIGKILL)
+            state.params, state.opt_state = step(state.params, state.opt_state, batch / samples)
+            used = [index for part in hvd.allgather_object(batch.tolist()) for index in part]
+            state.used = [*state.used, [state.epoch, used]]
+            state.steps += 1
+            sampler.record_batch(number, len(batch))
+            if number % 2 == 0:
+                state.commit()
+        state.commit()
+
+train(state)
+told = hvd.allgather_object(state.params["w"].tolist())
+if hvd.rank() == 0:
+    with open(result, "w") as file:
+        json.dump({"used": state.used, "parameters": told}, file)
+hvd.shutdown()
+"""
+
+
+@pytest.mark.skipif(launcher() is None, reason="not built")
+def test_every_sample_counts_once_in_jobs_of_other_sizes(tmp_path: Path) -> None:
+    starts = [(3, 1), (2, -1)]
+    told = told_after_restarts(RESTARTED, [SAMPLES], starts, tmp_path, JOB_SECONDS)
+    assert all(one == told["parameters"][0] for one in told["parameters"])
+    expect_each_sample_once(told["used"], SAMPLES, epochs=2, repeats=2)

@@ -3,14 +3,10 @@ folder with another number of ranks."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from elastic_trainings import expect_each_sample_once, told_after_restarts
 from rank_jobs import launcher
 from slim import slim
 
@@ -97,34 +93,13 @@ hvd.shutdown()
 """
 
 
-def run_job(folder: Path, kind: str, ranks: int, victim: int) -> subprocess.CompletedProcess[str]:
-    (folder / "train.py").write_text(TRAINING)
-    flags = ["-np", str(ranks), "--state-dir", "state", "--state-seconds", "0.001"]
-    command = [sys.executable, "train.py", kind, str(victim), "result.json"]
-    variables = slim({"TF_CPP_MIN_LOG_LEVEL": "2", "HOROVOD_GRACE_SECONDS": "0"})
-    return subprocess.run(
-        [str(launcher()), *flags, *command],
-        cwd=folder,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-
-
 @pytest.mark.skipif(launcher() is None, reason="not built")
 @pytest.mark.parametrize(("kind", "victim"), [("variables", 1), ("keras", 0)])
 def test_every_sample_counts_once_in_jobs_of_other_sizes(
     kind: str, victim: int, tmp_path: Path
 ) -> None:
-    killed = run_job(tmp_path, kind, 3, victim)
-    assert killed.returncode == 137, killed.stdout + killed.stderr
-    ended = run_job(tmp_path, kind, 2, -1)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "begins at 0" not in ended.stdout, "the committed state is not used"
-    told = json.loads((tmp_path / "result.json").read_text())
+    starts = [(3, victim), (2, -1)]
+    variables = slim({"TF_CPP_MIN_LOG_LEVEL": "2"})
+    told = told_after_restarts(TRAINING, [kind], starts, tmp_path, SECONDS, variables)
     assert all(one == told["parameters"][0] for one in told["parameters"])
-    for epoch in range(EPOCHS):
-        used = Counter(index for one, batch in told["used"] if one == epoch for index in batch)
-        assert set(used) == set(range(SAMPLES))
-        assert used.total() - SAMPLES <= 2, "only those that fill up the last batch"
+    expect_each_sample_once(told["used"], SAMPLES, EPOCHS, repeats=2)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from core_double import Double
-from rank_jobs import launcher
+from elastic_trainings import expect_each_sample_once, told_after_restarts
 from ranks import JOB_SECONDS, needs_job
 
 import horovod.torch as hvd
@@ -130,13 +125,14 @@ def test_a_handler_that_cannot_be_written_is_named(double: Begin) -> None:
         state.stored()
 
 
+SAMPLES = 100
 # The job is killed as a whole, and started again; then again, with other numbers of ranks.
 TRAINING = """
 import json, os, signal, sys
 import torch
 import horovod.torch as hvd
 
-victim, samples, result = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+samples, victim, result = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 hvd.init()
 torch.set_num_threads(1)
 torch.manual_seed(hvd.rank())
@@ -149,6 +145,7 @@ state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, used=
 @hvd.elastic.run
 def train(state):
     begin = state.steps
+    print("begins at", begin, flush=True)
     for state.epoch in range(state.epoch, 2):
         sampler.set_epoch(state.epoch)
         for number, batch in enumerate(loader):
@@ -174,30 +171,9 @@ hvd.shutdown()
 """
 
 
-def run_job(folder: Path, ranks: int, victim: int) -> subprocess.CompletedProcess[str]:
-    (folder / "train.py").write_text(TRAINING)
-    flags = ["-np", str(ranks), "--state-dir", "state", "--state-seconds", "0.001"]
-    command = [sys.executable, "train.py", str(victim), "100", "result.json"]
-    return subprocess.run(
-        [str(launcher()), *flags, *command],
-        cwd=folder,
-        env={**os.environ, "HOROVOD_GRACE_SECONDS": "0"},
-        capture_output=True,
-        text=True,
-        timeout=JOB_SECONDS,
-    )
-
-
 @needs_job
 def test_every_sample_counts_once_in_jobs_of_other_sizes(tmp_path: Path) -> None:
-    for ranks, victim in ((3, 1), (2, 0)):
-        ended = run_job(tmp_path, ranks, victim)
-        assert ended.returncode == 137, ended.stdout + ended.stderr
-    ended = run_job(tmp_path, 4, -1)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    told = json.loads((tmp_path / "result.json").read_text())
+    starts = [(3, 1), (2, 0), (4, -1)]
+    told = told_after_restarts(TRAINING, [SAMPLES], starts, tmp_path, JOB_SECONDS)
     assert all(one == told["parameters"][0] for one in told["parameters"])
-    for epoch in range(2):
-        used = Counter(index for one, batch in told["used"] if one == epoch for index in batch)
-        assert set(used) == set(range(100))
-        assert used.total() - 100 <= 3
+    expect_each_sample_once(told["used"], SAMPLES, epochs=2, repeats=3)
