@@ -156,6 +156,14 @@ MUTATIONS = (
         replace="if (!connections_.parted(is_lost())) return moved;",
     ),
     Mutation(
+        guard="a rank that closes does not wait for one that has closed before",
+        file="core/transport/channel.cc",
+        find="  if (goodbye_received_ && goodbye_sent_ && unsent_bytes_ > 0) look_for_end();\n",
+        replace="",
+        found_by="World.RanksThatDrain*",
+        seeds=48,
+    ),
+    Mutation(
         guard="the first connection of a rank is kept",
         file="core/bootstrap/peers.cc",
         find="    if (awaited_.erase(arrival.hello.rank) == 1) {\n",
