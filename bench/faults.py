@@ -300,8 +300,7 @@ class Job:
         wrong = [
             error["text"]
             for rank, error in errors.items()
-            if error["text"] != WHOLE_TEXT_OF_STEP
-            and not names_one_of(error["text"], culprits.get(rank, list(self.ranks)))
+            if not self._is_right(error["text"], culprits.get(rank, list(self.ranks)))
         ]
         return Trial(
             self.ranks,
@@ -310,6 +309,11 @@ class Job:
             len(files) - len(errors),
             len(wrong),
         )
+
+    def _is_right(self, text: str, culprits: Sequence[int | str]) -> bool:
+        if self.cell.moment in (RESET, COMMIT):
+            return text == WHOLE_TEXT_OF_STEP
+        return names_one_of(text, culprits)
 
     def end(self) -> None:
         """What is stopped is killed, and the rest ends by itself."""

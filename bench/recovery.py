@@ -14,7 +14,7 @@ Two hosts are network namespaces (needs root). Between them it also measures how
 takes to reach a rank that replaces a killed one, up to its copy for the next restore. The bound is
 the time of one plain connection for as many bytes over the same link, measured after each transfer.
 
-Then it measures what an elastic job costs while nothing fails: steps of 50 ms on one host, two
+It also measures what an elastic job costs while nothing fails: steps of 50 ms on one host, two
 ranks, with a commit after each step or each 10th step in an elastic job, and without in any other
 job. The jobs run in turn, `--rounds` times. Trials, joins, transfers or rounds can be 0.
 """
@@ -356,7 +356,7 @@ def parts(arguments: argparse.Namespace) -> list[Part]:
     found: list[Part] = []
     if arguments.rounds:
         found.append(("steps", functools.partial(measure_cost, arguments)))
-    if arguments.transfers:
+    if arguments.transfers and max(arguments.hosts) > 1:
         found.append(("transfers", functools.partial(measure_transfers, arguments)))
     for hosts in arguments.hosts:
         if arguments.trials:

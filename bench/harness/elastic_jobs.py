@@ -30,11 +30,13 @@ Commits = dict[int, list[Commit]]  #: by process
 
 
 def commits_in(folder: Path) -> Commits:
+    """Of the processes that have committed."""
     found: Commits = {}
     for file in folder.glob("*.commits"):
         *lines, _ = file.read_text().split("\n")  # the last one may be half-written
         numbers = [[int(word) for word in line.split()] for line in lines]
-        found[int(file.stem)] = [Commit(at / 1e9, *rest) for at, *rest in numbers]
+        if numbers:
+            found[int(file.stem)] = [Commit(at / 1e9, *rest) for at, *rest in numbers]
     return found
 
 

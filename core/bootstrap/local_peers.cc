@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -150,7 +151,7 @@ LocalPeers lead(const LocalPeersPlan& plan, Followers& others, Store& store,
 /// A boundary: if the Store is lost too, that is not the cause.
 void publish_failure(const LocalPeersPlan& plan, Store& store, const Error& error) try {
   const std::string_view mark = error.code() == Code::peer_lost ? kLossMark : kFailureMark;
-  store.set(plan.name_key, as_bytes(std::string(mark) + error.what()));
+  store.set(plan.name_key, as_bytes(fmt::format("{}{} {}", mark, error.rank(), error.what())));
 } catch (const Error&) {
 }
 
@@ -169,6 +170,7 @@ LocalPeers lead_and_report(const LocalPeersPlan& plan, const JobKey& key, Store&
 /// Why a leader has failed.
 struct Failure {
   Code code{};
+  int rank = kNoRank;  // that the leader blames
   std::string why;
 };
 
@@ -176,15 +178,21 @@ struct Failure {
 std::optional<Failure> failure_in(ConstBytes value) {
   const std::string_view text = as_text(value);
   for (const auto& [mark, code] :
-       {std::pair(kFailureMark, Code::internal), std::pair(kLossMark, Code::peer_lost)})
-    if (text.starts_with(mark)) return Failure{code, std::string(text.substr(mark.size()))};
+       {std::pair(kFailureMark, Code::internal), std::pair(kLossMark, Code::peer_lost)}) {
+    if (!text.starts_with(mark)) continue;
+    Failure failure{.code = code};
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + mark.size(), end, failure.rank);
+    if (error == std::errc() && stop != end) failure.why.assign(stop + 1, end);
+    return failure;
+  }
   return std::nullopt;
 }
 
 [[noreturn]] void fail_with_leader(const Failure& failure, int leader) {
   fail(failure.code,
        fmt::format("rank {}, the leader of this host, has failed: {}", leader, failure.why),
-       leader);
+       failure.rank == kNoRank ? leader : failure.rank);
 }
 
 LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,

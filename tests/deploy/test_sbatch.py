@@ -43,8 +43,16 @@ class Stand:
         self.folder = folder
         self.asked = folder / "asked"
         step = folder / "step"
-        run = 'while [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"'
-        self._program("srun", f"echo $$ > {step}\n{run}")
+        lines = [
+            'while [ "${1#-}" != "$1" ]; do shift; done',
+            '"$@" &',
+            f"echo $! > {step}",
+            'trap "kill -KILL $!" TERM',  # as srun does
+            'trap "kill -USR1 $!" USR1',
+            "while wait $!; status=$?; kill -0 $! 2> /dev/null; do :; done",
+            "exit $status",
+        ]
+        self._program("srun", "\n".join(lines))
         self._program("scancel", f'[ "$2" = 17 ] && kill "-${{1#--signal=}}" "$(cat {step})"')
         show = 'if [ "$2" = show ]; then echo "$JOB"; exit; fi'
         self._program("scontrol", f'{show}\necho "$@" >> {self.asked}')

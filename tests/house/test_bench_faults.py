@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import faults
@@ -45,6 +46,23 @@ def test_a_trial_is_bad_if_a_rank_has_no_error_or_names_another_one(
     note(tmp_path, 0, 1.25, "rank 12 is lost")
     trial = ended.judge(3, None, {})
     assert not trial.good and (trial.silent, trial.misnamed) == (1, 1)
+
+
+def test_in_an_elastic_job_an_error_is_bad_although_it_names_the_rank(
+    ended: Job, tmp_path: Path
+) -> None:
+    ended.cell = replace(CELL, moment=faults.COMMIT)
+    note(tmp_path, 0, 1.25, faults.WHOLE_TEXT_OF_STEP)
+    note(tmp_path, 2, 1.5, "rank 1 is lost")
+    trial = ended.judge(3, None, {})
+    assert not trial.good and (trial.silent, trial.misnamed) == (0, 1)
+
+
+def test_a_trial_without_the_fault_is_bad(ended: Job, tmp_path: Path) -> None:
+    (tmp_path / "1.fault").unlink()
+    note(tmp_path, 0, 1.25, "rank 1 is lost")
+    note(tmp_path, 2, 1.5, "rank 1 is lost")
+    assert not ended.judge(3, None, {}).good
 
 
 def test_ranks_that_are_cut_off_name_one_of_the_other_side(ended: Job, tmp_path: Path) -> None:
@@ -91,6 +109,7 @@ def test_an_elastic_job_goes_on_where_its_launcher_is(ended: Job, tmp_path: Path
     cells = [cell for cell in CELLS if cell.moment == faults.COMMIT]
     assert {cell.does for cell in cells} == {"stop", "cut", "kill_other"}
     assert {cell.failing(0, 4) for cell in cells if cell.hosts == 2} == {(2, 3)}
+    ended.cell = cells[0]
     for rank in (0, 2):
         note(tmp_path, rank, 2.5, faults.WHOLE_TEXT_OF_STEP)
     trial = ended.judge(3, 10**9, {})
