@@ -82,10 +82,17 @@ SegmentLayout layout_of(const LocalPeersPlan& plan) {
   return plan.eager_buffers ? layout.with_eager_buffers() : layout;
 }
 
-/// The sockets of the other ranks, [local rank]; empty for the leader itself.
-std::vector<FileDescriptor> await_members(const LocalPeersPlan& plan, Gate& gate,
-                                          const StartDeadline& deadline) {
-  std::vector<FileDescriptor> sockets(plan.ranks.size());
+/// The leader's connections to the other ranks of its host. If the leader fails, they stay open
+/// until it has published the reason.
+struct Followers {
+  Gate gate;
+  std::vector<FileDescriptor> sockets{};  // [local rank]; empty for the leader itself
+};
+
+void await_members(const LocalPeersPlan& plan, Followers& others, const StartDeadline& deadline) {
+  Gate& gate = others.gate;
+  auto& sockets = others.sockets;
+  sockets.resize(plan.ranks.size());
   const auto missing = [&] {
     std::vector<int> ranks;
     for (size_t i = 1; i < sockets.size(); ++i) {
@@ -112,15 +119,7 @@ std::vector<FileDescriptor> await_members(const LocalPeersPlan& plan, Gate& gate
         sockets[found - plan.ranks.begin()] = std::move(arrival.socket);
     }
   }
-  return sockets;
 }
-
-/// The leader's connections to the other ranks of its host. If the leader fails, they stay open
-/// until it has published the reason.
-struct Followers {
-  Gate gate;
-  std::vector<FileDescriptor> sockets{};
-};
 
 LocalPeers lead(const LocalPeersPlan& plan, Followers& others, Store& store,
                 const StartDeadline& deadline) {
@@ -132,7 +131,7 @@ LocalPeers lead(const LocalPeersPlan& plan, Followers& others, Store& store,
   others.gate.listen_on(listen_unix(name));
   store.set(plan.name_key, as_bytes(name));
 
-  others.sockets = await_members(plan, others.gate, deadline);
+  await_members(plan, others, deadline);
   const auto& sockets = others.sockets;
   std::vector<Member> members(size);
   members[0] = {open_own_process(), duplicate(plan.doorbell)};
@@ -180,7 +179,7 @@ std::optional<Failure> failure_in(ConstBytes value) {
   for (const auto& [mark, code] :
        {std::pair(kFailureMark, Code::internal), std::pair(kLossMark, Code::peer_lost)}) {
     if (!text.starts_with(mark)) continue;
-    Failure failure{.code = code};
+    Failure failure{.code = code, .why = {}};
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data() + mark.size(), end, failure.rank);
     if (error == std::errc() && stop != end) failure.why.assign(stop + 1, end);

@@ -442,10 +442,24 @@ TEST(Wiring, ARankWithAnotherKeyIsKeptOut) {
     const auto joined = join(ranks);
     for (const auto& one : joined) EXPECT_TRUE(one.error);
     EXPECT_EQ(joined[0].error->code(), Code::timed_out);
-    for (const int other : {0, 1}) EXPECT_EQ(joined[other].error->rank(), 2);
+    EXPECT_EQ(joined[0].error->rank(), 2);
     EXPECT_NE(std::string(joined[2].error->what()).find("the job's key"), std::string::npos)
         << joined[2].error->what();
   }
+}
+
+TEST(Wiring, ALeaderThatMissesARankTellsTheOthersOfItsHostWhich) {
+  auto ranks = ranks_on({"a", "a", "a"});
+  for (auto& rank : ranks) rank.knobs.start_timeout = 2 * kUntilMissed;
+  ranks[0].knobs.start_timeout = kUntilMissed;
+  ranks[2].key = make_job_key();
+  const auto joined = join(ranks);
+  ASSERT_TRUE(joined[1].error);
+  EXPECT_EQ(joined[1].error->rank(), 2) << joined[1].error->what();
+  EXPECT_NE(
+      std::string(joined[1].error->what()).find("leader of this host, has failed: rank 2 has"),
+      std::string::npos)
+      << joined[1].error->what();
 }
 
 TEST(Wiring, AJobCanBeWiredAgainInTheSameProcess) {
