@@ -250,9 +250,12 @@ class Trial:
 
 
 def names_one_of(text: str, culprits: Sequence[int | str]) -> bool:
-    """Of ranks, or of hosts by their addresses."""
-    names = [one if isinstance(one, str) else f"rank {one}" for one in culprits]
-    return any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
+    """Of ranks, alone or in a list such as "ranks 2 and 3", or of hosts by their addresses."""
+    names = [
+        rf"\b{re.escape(one)}\b" if isinstance(one, str) else rf"\branks? (\d+(, | and ))*{one}\b"
+        for one in culprits
+    ]
+    return any(re.search(name, text) for name in names)
 
 
 class Job:

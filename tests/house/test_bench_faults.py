@@ -48,6 +48,13 @@ def test_a_trial_is_bad_if_a_rank_has_no_error_or_names_another_one(
     assert not trial.good and (trial.silent, trial.misnamed) == (1, 1)
 
 
+def test_a_rank_may_be_named_in_a_list() -> None:
+    for culprit in (2, 3, 12):
+        assert faults.names_one_of("ranks 2, 3 and 12 have not joined the job", [culprit])
+    assert not faults.names_one_of("ranks 2, 3 and 12 have not joined within 4 s", [1, 4])
+    assert faults.names_one_of("host 10.0.0.1 was lost with rank 1", ["10.0.0.1"])
+
+
 def test_in_an_elastic_job_an_error_is_bad_although_it_names_the_rank(
     ended: Job, tmp_path: Path
 ) -> None:
