@@ -146,6 +146,11 @@ def exits() -> list[Cell]:
     ]
 
 
+def in_elastic_job(silence: Cell) -> Cell:
+    flags, goal_s = (*SILENT, *ELASTIC), HEARTBEAT_S + STEP_S
+    return replace(silence, when=MOMENTS[COMMIT], moment=COMMIT, flags=flags, goal_s=goal_s)
+
+
 def stops() -> list[Cell]:
     fault = f"SIGSTOP, heartbeat of {HEARTBEAT_S:g} s"
     usual = Cell(fault, "", "stop", TRANSFER, flags=SILENT, goal_s=HEARTBEAT_S, together=4)
@@ -155,13 +160,7 @@ def stops() -> list[Cell]:
         replace(usual, when=MOMENTS[SHUTDOWN], moment=SHUTDOWN, delay=SOON),
         replace(usual, when="transfer, of two ranks at once", ranks=(1, 2)),
         replace(usual, when="transfer, of rank 0 (Root)", ranks=(0,)),
-        replace(
-            usual,
-            when=MOMENTS[COMMIT],
-            moment=COMMIT,
-            flags=(*SILENT, *ELASTIC),
-            goal_s=HEARTBEAT_S + STEP_S,
-        ),
+        in_elastic_job(usual),
         Cell(
             "SIGSTOP",
             MOMENTS[TRANSFER],
@@ -191,14 +190,7 @@ def partitions() -> list[Cell]:
             flags=start_flags,
             goal_s=START_S + ANSWER_S,
         ),
-        replace(
-            cell,
-            when=MOMENTS[COMMIT],
-            moment=COMMIT,
-            flags=(*SILENT, *ELASTIC),
-            goal_s=HEARTBEAT_S + STEP_S,
-            together=2,
-        ),
+        replace(in_elastic_job(cell), together=2),
     ]
 
 

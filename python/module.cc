@@ -112,7 +112,7 @@ nb::bytes kinds(const nb::capsule& readers, const nb::list& tensors) {
   const auto& reader = Reader::in(readers);
   const size_t count = nb::len(tensors);
   std::vector<int64_t> found;
-  found.reserve(8 * count);
+  found.reserve(8 * count);  // four values, and the shape
   for (size_t i = 0; i < count; ++i) {
     if (!reader.append_kind(item_of(tensors, i), found)) return nb::bytes("", 0);
   }

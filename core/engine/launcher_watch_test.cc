@@ -63,13 +63,22 @@ std::vector<FileDescriptor> attempts_that_fill(const Launcher& launcher) {
   return attempts;
 }
 
-TEST(LauncherWatch, WaitsForAnAnswerWithoutBlocking) {
+/// A second after the connection to a launcher has ended that gives no answer.
+struct Unanswered {
   ManualClock clock;
   const Launcher launcher;
-  const auto others = attempts_that_fill(launcher);
-  LauncherWatch watch(launcher.address, 3, clock);
-  watch.connection_ended();
-  clock.advance(1s);
+  const std::vector<FileDescriptor> others = attempts_that_fill(launcher);
+  LauncherWatch watch{launcher.address, 3, clock};
+
+  Unanswered() {
+    watch.connection_ended();
+    clock.advance(1s);
+  }
+};
+
+TEST(LauncherWatch, WaitsForAnAnswerWithoutBlocking) {
+  Unanswered attempt;
+  auto& [clock, launcher, others, watch] = attempt;
   const auto before = std::chrono::steady_clock::now();
   EXPECT_EQ(watch.check(), std::nullopt);
   EXPECT_LT(std::chrono::steady_clock::now() - before, 1s);
@@ -81,12 +90,8 @@ TEST(LauncherWatch, WaitsForAnAnswerWithoutBlocking) {
 }
 
 TEST(LauncherWatch, EndsItsAttemptIfTheLauncherDoesNotMatterAnyMore) {
-  ManualClock clock;
-  const Launcher launcher;
-  const auto others = attempts_that_fill(launcher);
-  LauncherWatch watch(launcher.address, 3, clock);
-  watch.connection_ended();
-  clock.advance(1s);
+  Unanswered attempt;
+  auto& [clock, launcher, others, watch] = attempt;
   EXPECT_EQ(watch.check(), std::nullopt);
   watch.forget();
   clock.advance(2s);
