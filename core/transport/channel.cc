@@ -206,7 +206,7 @@ bool Channel::read_some() {
   bool moved = false;
   // What the link holds (at most two records) is read in any case: no descriptor reports it.
   while (!goodbye_received_ && (unread_bytes_ <= kUnreadLimitBytes || link_->holds_bytes())) {
-    const size_t received = link_->receive_some(room());
+    const size_t received = moved ? receive_before_end() : link_->receive_some(room());
     if (received == 0) break;
     moved = true;
     received_bytes_ += received;
@@ -217,6 +217,15 @@ bool Channel::read_some() {
     if (fd() >= 0 && !is_begun && !link_->holds_bytes()) break;
   }
   return moved;
+}
+
+/// The end of the connection is left to the next call: frames that came before it are taken first.
+size_t Channel::receive_before_end() {
+  try {
+    return link_->receive_some(room());
+  } catch (const Error&) {
+    return 0;
+  }
 }
 
 /// The peer sends nothing more, but it may have ended without waiting for this goodbye any longer.

@@ -76,8 +76,9 @@ class Channel {
 
   /// Sends and receives what it can; returns whether any bytes moved. Throws Error{peer_lost, rank
   /// = peer} if the connection ends without a goodbye, or with one before the peer has taken that
-  /// of this end; Error{internal} for a malformed frame or one of another generation. Stops reading
-  /// while receive() holds more than kUnreadLimitBytes, and after a goodbye.
+  /// of this end; Error{internal} for a malformed frame or one of another generation. What has
+  /// arrived before the end of the connection can be received before it throws. Stops reading while
+  /// receive() holds more than kUnreadLimitBytes, and after a goodbye.
   bool pump();
 
   /// Takes the oldest complete frame; nullopt if there is none. Goodbyes are not returned but
@@ -120,6 +121,7 @@ class Channel {
   bool write_some();
   void took_off(size_t sent);
   bool read_some();
+  size_t receive_before_end();
   void look_for_end();
   /// Returns the buffer for the next read: the rest of a long payload, or the receive buffer.
   MutableBytes room();

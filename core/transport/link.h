@@ -28,7 +28,8 @@ class Link {
   virtual size_t send_pieces(std::span<const ConstBytes> pieces);
 
   /// Receives the available bytes, up to the size of `room` (not empty); returns 0 if there are
-  /// none now.
+  /// none now. Throws Error{peer_lost} if the connection has ended, in this call and in all later
+  /// ones.
   virtual size_t receive_some(MutableBytes room) = 0;
 
   /// Returns whether the next receive_some() returns bytes although fd() may not be readable.

@@ -57,6 +57,7 @@ ALLOWED: dict[str, set[str]] = {
         "core/capi/context.cc",  # reports the end, if the launcher still runs
         "core/engine/engine.cc",  # the other connections may tell why one has ended
         "core/engine/progress_thread.cc",  # a turn that fails ends the generation
+        "core/transport/channel.cc",  # what came before the end of a connection is taken first
         "core/bootstrap/local_peers.cc",  # publishes why the leader of a host fails
         "core/bootstrap/membership.cc",  # what it means that the launcher does not answer
         "core/bootstrap/pmix/helper.cc",  # nothing is above a forked child
