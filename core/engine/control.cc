@@ -133,12 +133,15 @@ bool Control::read(Neighbour& neighbour) {
 void Control::hear(Neighbour& neighbour, const Frame& frame) {
   if (frame.kind == FrameKind::beat) return hear_beat(neighbour, frame);
   if (neighbour.child != kParent) return hear_child(neighbour.child, decode_up(frame.payload));
-  for (const Verdict& verdict : decode_down(frame.payload)) {
-    if (hub_) {
-      hub_->from_parent(verdict);
-    } else {
-      client_.from_parent(verdict);
-    }
+  for (const Verdict& verdict : decode_down(frame.payload)) hear_parent(verdict);
+}
+
+void Control::hear_parent(const Verdict& verdict) {
+  if (verdict.type == Verdict::Type::abort && verdict.rank == rank_) why_given_up_ = verdict.text;
+  if (hub_) {
+    hub_->from_parent(verdict);
+  } else {
+    client_.from_parent(verdict);
   }
 }
 
@@ -146,7 +149,9 @@ void Control::hear(Neighbour& neighbour, const Frame& frame) {
 // Root may have ended, too.
 void Control::hear_child(int child, const Up& up) {
   hub_->from_child(child, up);
-  if (up.lost == rank_ && hub_->root() == nullptr) hub_->lost_parent(rank_, up.lost_why);
+  if (up.lost != rank_) return;
+  why_given_up_ = up.lost_why;
+  if (hub_->root() == nullptr) hub_->lost_parent(rank_, up.lost_why);
 }
 
 // The client of a leader and its hub exchange messages without a channel.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ class Control final : public ChannelSet {
   std::vector<Action> take_actions() { return client_.take_actions(); }
 
   bool ended() const { return client_.ended(); }
+  /// Why others have given up this rank, as a neighbour has told it, before or after ended().
+  const std::optional<std::string>& why_given_up() const { return why_given_up_; }
   const Client::Announced& announced() const { return client_.announced(); }
   /// The number of requests without agreement.
   size_t waiting() const { return client_.waiting(); }
@@ -93,6 +96,7 @@ class Control final : public ChannelSet {
   bool read(Neighbour& neighbour);
   void hear(Neighbour& neighbour, const Frame& frame);
   void hear_child(int child, const Up& up);
+  void hear_parent(const Verdict& verdict);
   void hear_beat(Neighbour& neighbour, const Frame& frame);
   void count_asking();
   void report_loss(int rank, const std::string& why);
@@ -109,6 +113,7 @@ class Control final : public ChannelSet {
   std::vector<Neighbour> neighbours_;
   int asking_ = 0;  ///< neighbours that ask for beats
   bool parting_ = false;
+  std::optional<std::string> why_given_up_{};
 };
 
 }  // namespace hvd

@@ -67,10 +67,12 @@ Ending ending_of(const Error& error, int own, std::string_view on_host) {
                               : text_of_loss(error.rank(), on_host, error.what())};
 }
 
-std::string text_of(const Connections::Report& report) {
-  if (report.by == kNoRank) return "a rank of this host has reported it";
-  if (report.by == report.lost) return "it has failed; its own error gives the reason";
-  return fmt::format("rank {} has reported it", report.by);
+Error error_of(const Connections::Report& report) {
+  if (report.by == kNoRank)
+    return {Code::peer_lost, "a rank of this host has reported it", report.lost};
+  if (report.by == report.lost)
+    return {Code::peer_lost, "it has failed; its own error gives the reason", report.lost};
+  return {Code::peer_lost, fmt::format("rank {} has reported it", report.by), report.lost};
 }
 
 }  // namespace hvd

@@ -26,8 +26,8 @@ Ending ending_of(const Action& action, bool was_given_up, std::string_view on_ho
 /// After a loss that no other rank has told through the tree. `own`: this rank.
 Ending ending_of(const Error& error, int own, std::string_view on_host);
 
-/// What was seen of the lost rank, for a loss that others have reported.
-std::string text_of(const Connections::Report& report);
+/// A loss that others have reported, with what was seen of the lost rank.
+Error error_of(const Connections::Report& report);
 
 /// The outcome of a request that has not completed before the generation ended.
 Outcome outcome_of(const Ending& ending, const Request& request);

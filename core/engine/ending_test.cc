@@ -47,9 +47,12 @@ TEST(Ending, BlamesNoRankForALostLauncher) {
 }
 
 TEST(Ending, SaysWhoHasReportedALoss) {
-  EXPECT_EQ(text_of({.lost = 3, .by = 1}), "rank 1 has reported it");
-  EXPECT_EQ(text_of({.lost = 3}), "a rank of this host has reported it");
-  EXPECT_THAT(text_of({.lost = 3, .by = 3}), HasSubstr("it has failed"));
+  const Error error = error_of({.lost = 3, .by = 1});
+  EXPECT_STREQ(error.what(), "rank 1 has reported it");
+  EXPECT_EQ(error.rank(), 3);
+  EXPECT_EQ(error.code(), Code::peer_lost);
+  EXPECT_STREQ(error_of({.lost = 3}).what(), "a rank of this host has reported it");
+  EXPECT_THAT(error_of({.lost = 3, .by = 3}).what(), HasSubstr("it has failed"));
 }
 
 TEST(Ending, OfARankThatHasFailedIsItsOwnError) {

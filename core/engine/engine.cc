@@ -101,11 +101,10 @@ void Engine::lose_process(int rank) {
        rank);
 }
 
-// Ranks that are running hear causes through the tree, with what was seen. Those that drain receive
-// nothing through it, and may wait for data of ranks that end after a loss.
+// Ranks that are running act on causes that come through the tree. Those that drain have ended
+// there, and may wait for data of ranks that end after a loss.
 void Engine::heed_reports() {
-  if (const auto report = connections_.take_report())
-    fail(Code::peer_lost, text_of(*report), report->lost);
+  if (const auto cause = told_cause()) fail(cause->code(), cause->what(), cause->rank());
 }
 
 // Reading the clock would slow down turns that have work.
@@ -432,7 +431,7 @@ void Engine::abandon(const Error& error) {
   if (error.rank() != kNoRank) connections_.forget(error.rank());
   if (state_ == State::closing && error.rank() == kNoRank) state_ = State::finished;
   if (state_ == State::closing || state_ == State::finished) return;
-  const Error cause = blames_another ? first_cause(error) : error;
+  const Error cause = blames_another ? told_cause().value_or(error) : error;
   if (state_ == State::running) {
     has_failed_ = !blames_another;
     control_.lose(culprit_of(cause.rank()), cause.what());
@@ -458,10 +457,13 @@ void Engine::hear_of_end() {
   }
 }
 
-// `error` blames a rank. If others have lost one before, that one counts.
-Error Engine::first_cause(const Error& error) {
-  const auto report = connections_.take_report();
-  return report ? Error(Code::peer_lost, text_of(*report), report->lost) : error;
+// The loss that others have told this rank, which counts before what it sees by itself. That it was
+// given up counts most: then the others have ended because of it.
+std::optional<Error> Engine::told_cause() {
+  if (const auto& why = control_.why_given_up())
+    return Error(Code::peer_lost, *why, wiring_.identity.rank);
+  if (const auto report = connections_.take_report()) return error_of(*report);
+  return std::nullopt;
 }
 
 void Engine::begin_closing() {

@@ -156,7 +156,7 @@ class Engine {
   }
   bool leave_devices();
   void hear_of_end();
-  Error first_cause(const Error& error);
+  std::optional<Error> told_cause();
   bool is_lost() const { return ending_ && ending_->code != Code::shut_down; }
   std::string on_host(int rank) const { return wiring_.spans_hosts() ? wiring_.on_host(rank) : ""; }
   int culprit_of(int rank) const { return rank == kNoRank ? wiring_.identity.rank : rank; }

@@ -228,6 +228,27 @@ TEST(WorldSilence, ARankThatStopsBeforeTheJobCanEndIsNamedByTheOneThatWaitsForTh
   }
 }
 
+// What it reads first, when it wakes up, ends the job in good order: the others asked for that
+// before they gave it up.
+TEST(WorldSilence, ARankThatWakesUpAndDrainsLearnsWhoHasGivenItUp) {
+  for (const uint64_t seed : seeds(300)) {
+    Training job(seed);
+    const int stopped = seed % 2 == 0 ? 0 : job.below(job.world.size());  // rank 0 has the Root
+    job.stop(stopped);
+    job.all([&](int rank) { return job.world.shutdown(rank), true; });
+    const auto others_have_ended = [&] {
+      return job.all([&](int rank) { return job.has_ended(rank); });
+    };
+    ASSERT_TRUE(job.world.run_until(others_have_ended, kManyBeats)) << "seed " << seed;
+    job.run(job.below(400));
+    job.world.resume(stopped);
+    ASSERT_TRUE(job.world.run_until([&] { return job.world.finished(stopped); }, kManyBeats));
+    if (job.world.ending(stopped == 0 ? 1 : 0).code == Code::shut_down) continue;
+    EXPECT_EQ(job.world.ending(stopped).rank, stopped)
+        << "seed " << seed << ": " << job.world.ending(stopped).text;
+  }
+}
+
 TEST(WorldSilence, BeatsEndWithWhatIsPending) {
   for (const uint64_t seed : seeds(20)) {
     Training job(seed);
