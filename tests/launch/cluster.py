@@ -35,13 +35,20 @@ def address_v6(host: int) -> str:
 
 def why_not() -> str | None:
     """Why there can be no such hosts here."""
-    if os.geteuid() != 0:
-        return "network namespaces take root"
-    for program in ("ip", "unshare", "ssh", "ssh-keygen"):
+    for program in ("unshare", "ssh", "ssh-keygen"):
         if shutil.which(program) is None:
             return f"there is no {program}"
     if not Path("/usr/sbin/sshd").exists():
         return "there is no sshd (openssh-server)"
+    return why_no_namespaces()
+
+
+def why_no_namespaces() -> str | None:
+    """Why there can be no network namespaces here."""
+    if os.geteuid() != 0:
+        return "network namespaces take root"
+    if shutil.which("ip") is None:
+        return "there is no ip"
     probe = f"hvd{os.getpid()}-probe"
     made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
     if made.returncode != 0:

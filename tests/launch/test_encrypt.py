@@ -10,7 +10,7 @@ import pytest
 from elastic_training import entries, training
 from launcher import Jobs, ended, wait_until
 from test_silent_ranks import GRACE
-from wire import CARD, Proxy, sniffed
+from wire import CARD, Proxy, sniffed_loopback
 
 pytest.importorskip("horovod._core")
 
@@ -42,15 +42,17 @@ def command(folder: Path, first: str = "") -> list[str]:
 
 @pytest.mark.parametrize("np", [2, 3])
 def test_nobody_on_the_way_can_read_an_encrypted_job(jobs: Jobs, np: int) -> None:
-    with sniffed(TENSOR, CARD) as seen:
+    with sniffed_loopback(TENSOR, CARD) as own:
+        jobs.through = own.enter
         plain = jobs.run("-np", str(np), *command(jobs.folder), env=TCP)
     assert plain.code == 0, plain.err
-    assert seen == {TENSOR, CARD}, "the test does not see what it looks for"
-    with sniffed(TENSOR, CARD) as seen:
+    assert own.seen == {TENSOR, CARD}, "the test does not see what it looks for"
+    with sniffed_loopback(TENSOR, CARD) as own:
+        jobs.through = own.enter
         result = jobs.run("-np", str(np), "--encrypt", *command(jobs.folder), env=TCP)
     assert result.code == 0, result.err
     assert sorted(result.out_lines) == sorted(plain.out_lines)
-    assert seen == set()
+    assert own.seen == set()
 
 
 PROXY = """
@@ -96,8 +98,9 @@ def test_an_elastic_job_is_encrypted_in_all_generations(jobs: Jobs) -> None:
     kill = "if (generation, rank, step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)"
     words = training(jobs.folder, kill, "generation >= 2")
     options = ("-np", "3", "--min-np", "2", "--encrypt")
-    with sniffed(CARD) as seen:
+    with sniffed_loopback(CARD) as own:
+        jobs.through = own.enter
         result = jobs.run(*options, *words, env=TCP)
     assert result.code == 0, result.err
     assert sorted(entries(result)) == [0, 1, 2]
-    assert seen == set()
+    assert own.seen == set()

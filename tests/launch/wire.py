@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
+from cluster import must, why_no_namespaces
 
 #: In the peer card of each rank, which is among the first things that ranks tell each other.
 CARD = b"HOROVOD_FUSION_THRESHOLD"
@@ -22,12 +23,11 @@ _SO_RCVBUFFORCE = 33
 _CLONE_NEWNET = 0x40000000
 
 
-def tap_of(interface: str, namespace: str | None) -> socket.socket:
+def tap_of(interface: str, namespace: str) -> socket.socket:
     """Enters the network namespace of that name first, with the calling thread."""
-    if namespace:
-        with open(f"/run/netns/{namespace}") as name:
-            if ctypes.CDLL(None, use_errno=True).setns(name.fileno(), _CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    with open(f"/run/netns/{namespace}") as name:
+        if ctypes.CDLL(None, use_errno=True).setns(name.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
     tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM)
     tap.bind((interface, 0))
@@ -36,14 +36,15 @@ def tap_of(interface: str, namespace: str | None) -> socket.socket:
 
 
 @contextlib.contextmanager
-def sniffed(
-    *marks: bytes, interface: str = "lo", namespace: str | None = None
-) -> Iterator[set[bytes]]:
-    """Those of `marks` that are in a packet on the interface meanwhile."""
+def sniffed(*marks: bytes, interface: str, namespace: str) -> Iterator[set[bytes]]:
+    """Those of `marks` that are in a packet on the interface meanwhile. Other jobs of this machine
+    must not use it: theirs would be seen too."""
     seen: set[bytes] = set()
+    packets = 0
     ended = threading.Event()
 
     def listen(tap: socket.socket) -> None:
+        nonlocal packets
         while True:
             try:
                 packet = tap.recv(1 << 17)
@@ -51,6 +52,7 @@ def sniffed(
                 if ended.is_set():
                     return
                 continue
+            packets += 1
             seen.update(mark for mark in marks if mark in packet)
 
     with ThreadPoolExecutor(1) as thread:
@@ -65,6 +67,30 @@ def sniffed(
             ended.set()
             listening.result()
             tap.close()
+    assert packets > 0, f"nothing was sent on {interface} of {namespace}"
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """What is sent by programs that were started through `enter`."""
+
+    enter: list[str]  #: goes before the words of a command
+    seen: set[bytes]
+
+
+@contextlib.contextmanager
+def sniffed_loopback(*marks: bytes) -> Iterator[Loopback]:
+    """`marks` are looked for on the loopback of a network namespace that has nothing else."""
+    if (reason := why_no_namespaces()) is not None:
+        pytest.skip(reason)
+    name = f"hvd{os.getpid()}-loopback"
+    must("ip", "netns", "add", name)
+    try:
+        must("ip", "-n", name, "link", "set", "lo", "up")
+        with sniffed(*marks, interface="lo", namespace=name) as seen:
+            yield Loopback(["ip", "netns", "exec", name], seen)
+    finally:
+        must("ip", "netns", "del", name)
 
 
 @dataclass
