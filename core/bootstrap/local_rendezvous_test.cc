@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/sanitizer_testing.h"
+#include "core/bootstrap/abstract_name_testing.h"
 #include "core/transport/socket.h"
 
 namespace hvd {
@@ -28,20 +29,11 @@ std::string unique_name() {
   return fmt::format("listener/{}/{}", ::getpid(), ++last);
 }
 
-/// The name of a listening socket, which the kernel shows to everybody.
-std::string name_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  constexpr size_t kBegin = offsetof(sockaddr, sa_data) + 1;  // behind the leading 0
-  return {reinterpret_cast<const char*>(&address) + kBegin, size - kBegin};
-}
-
 std::vector<FileDescriptor> visitors_at(const RendezvousListener& listener, int count) {
   std::vector<FileDescriptor> visitors;
   const StartDeadline deadline(10s);
   for (int i = 0; i < count; ++i)
-    visitors.push_back(connect_unix(name_of(listener.fd()), deadline.at));
+    visitors.push_back(connect_unix(test::abstract_name_of(listener.fd()), deadline.at));
   return visitors;
 }
 
@@ -89,7 +81,7 @@ int ask_as_another_user(const std::string& name, int times) {
 TEST(RendezvousListener, WarnsOnceOfAnotherUserHoweverOftenItAsks) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   RendezvousListener listener(unique_name(), "the address");
-  const std::string name = name_of(listener.fd());
+  const std::string name = test::abstract_name_of(listener.fd());
   const pid_t child = ::fork();
   if (child == 0) ::_exit(ask_as_another_user(name, 500));
   ::testing::internal::CaptureStderr();

@@ -36,10 +36,10 @@ class Place {
     return is_local_ ? connect_unix(name_, in(10s)) : connect_tcp({"127.0.0.1", port_}, in(10s));
   }
 
-  /// Takes steps until the peer of `socket` has sent something or closed; nothing after a while.
+  /// Takes steps until the peer of `socket` has sent something or closed, which it will do.
   ByteVector heard_by(const FileDescriptor& socket) {
     ByteVector room(1000);
-    for (int turn = 0; turn < 200; ++turn) {
+    for (const TimePoint until = in(30s); std::chrono::steady_clock::now() < until;) {
       came_in += gate.step().size();
       const ssize_t count = ::recv(socket.get(), room.data(), room.size(), MSG_DONTWAIT);
       if (count == 0 || (count < 0 && errno != EAGAIN)) break;

@@ -6,7 +6,9 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <string>
 #include <thread>
 
 #include "core/transport/socket.h"
@@ -40,7 +42,8 @@ TEST(TcpSilence, IsNoneWhileTheOtherHostAnswers) {
   EXPECT_EQ(silence_at(pair.ours.get()), std::nullopt);
   pair.send();  // the other process does not read it
   EXPECT_EQ(silence_at(pair.ours.get()), std::nullopt);
-  EXPECT_EQ(silence_at(listen_unix("horovod-silence-test").get()), std::nullopt);
+  const std::string name = "horovod-silence-test-" + std::to_string(::getpid());
+  EXPECT_EQ(silence_at(listen_unix(name).get()), std::nullopt);
 }
 
 TEST(TcpSilence, IsSeenOnceThatWhichWasSentIsNotAcknowledged) {
