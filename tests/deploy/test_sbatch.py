@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import launcher
 import pytest
 import slurm_lab
-from launcher import wait_until
 from slurm_lab import Lab
 from state_training import entries, training, written_step
 
@@ -25,14 +25,19 @@ EXAMPLE = ROOT / "examples" / "pytorch" / "fashion_mnist.py"
 SECONDS = 300  # a limit for hangs: on a busy machine, importing torch takes minutes
 
 
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    launcher.wait_until(true, what, SECONDS)
+
+
 def await_text(file: Path, text: str) -> str:
-    deadline = time.monotonic() + SECONDS
-    while True:
-        seen = file.read_text() if file.exists() else ""
-        if text in seen:
-            return seen
-        assert time.monotonic() < deadline, f"waited in vain for {text!r}:\n{seen}"
-        time.sleep(0.1)
+    def seen() -> str:
+        return file.read_text() if file.exists() else ""
+
+    try:
+        wait_until(lambda: text in seen(), repr(text))
+    except pytest.fail.Exception as failure:
+        pytest.fail(f"{failure}:\n{seen()}")
+    return seen()
 
 
 class Stand:
@@ -214,7 +219,7 @@ def test_under_slurm_a_training_is_stopped_and_goes_on_where_it_was(
         stop(environment, job)
         seen = await_text(out, "queued again")
         assert "stopped after epoch" in seen
-        start_now(environment, job, out)
+        start_soon(environment, job, out)
         await_text(out, "going on after epoch")
 
 
@@ -230,7 +235,7 @@ def test_under_slurm_ranks_continue_from_their_state_folder(lab: Lab, tmp_path: 
         await_text(out, "queued again")
         step = written_step(state)
         assert step >= 10
-        start_now(environment, job, out)
+        start_soon(environment, job, out)
         wait_until(lambda: out.read_text().count("ended\n") == 2, "both ranks to end")
         text = out.read_text()
     assert [(one.size, one.step) for one in entries(text)] == [(2, 0)] * 2 + [(2, step)] * 2
@@ -257,21 +262,23 @@ def stop(environment: dict[str, str], job: str) -> None:
     subprocess.run(["scancel", "--batch", "--signal=USR1", job], env=environment, check=True)
 
 
-def start_now(environment: dict[str, str], job: str, out: Path) -> None:
-    """Slurm lets two minutes pass before it starts a job again, unless it is told otherwise. Told
-    while the last start is still being cleaned up, it may begin the next one in the middle of that,
-    and refuse it its steps."""
+def start_soon(environment: dict[str, str], job: str, out: Path) -> None:
+    """Slurm lets two minutes pass before it starts a job again, unless it is told otherwise. Nodes
+    refuse what was granted in the second in which they have ended the last start, or before. The
+    job would fail without a word (Job credential revoked), so a whole second has to pass."""
 
     def ask(*command: str) -> str:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True)
         return ended.stdout.strip()
 
-    deadline = time.monotonic() + SECONDS
-    while True:
+    def state() -> str:
         shown = ask("scontrol", "show", "job", job)
-        if "JobState=RUNNING" in shown and "Restarts=1" in shown:  # and not still the first start
-            return
-        assert time.monotonic() < deadline, f"{shown}\n{out.read_text()}"
-        if "JobState=PENDING" in shown:
-            ask("scontrol", "update", f"JobId={job}", "StartTime=now")
-        time.sleep(0.2)
+        found = re.search(r"JobState=(\w+)", shown)
+        assert found and found[1] not in ("FAILED", "CANCELLED", "NODE_FAIL"), (
+            f"{shown}\n{out.read_text()}"
+        )
+        return found[1] if "Restarts=1" in shown else "still the first start"
+
+    wait_until(lambda: state() == "PENDING", "the job to be queued")  # no node has it any more
+    ask("scontrol", "update", f"JobId={job}", "StartTime=now+2")
+    wait_until(lambda: state() in ("RUNNING", "COMPLETED"), "the job to be started again")

@@ -111,9 +111,9 @@ def inherited(number: signal.Signals, handler: signal.Handlers) -> Iterator[None
         signal.signal(number, before or signal.SIG_DFL)
 
 
-def wait_until(true: Callable[[], bool], what: str) -> None:
+def wait_until(true: Callable[[], bool], what: str, seconds: float = WATCHDOG_SECONDS) -> None:
     """Polls, since what is waited for happens in processes that are not ours."""
-    deadline = time.monotonic() + WATCHDOG_SECONDS
+    deadline = time.monotonic() + seconds
     while not true():
         if time.monotonic() > deadline:
             pytest.fail(f"waited in vain for {what}")
