@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,9 +48,13 @@ class Stand:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked = folder / "asked"
+        self.launching = folder / "launching"
         step = folder / "step"
         lines = [
             'while [ "${1#-}" != "$1" ]; do shift; done',
+            'trap "exit 1" USR1',  # as srun does until it has a step
+            f"touch {self.launching}",
+            f'while [ "$HELD" ] && [ -e {self.launching} ]; do sleep 0.01; done',
             '"$@" &',
             f"echo $! > {step}",
             'trap "kill -KILL $!" TERM',  # as srun does
@@ -57,12 +62,13 @@ class Stand:
             "while wait $!; status=$?; kill -0 $! 2> /dev/null; do :; done",
             "exit $status",
         ]
-        self._program("srun", "\n".join(lines))
-        self._program("scancel", f'[ "$2" = 17 ] && kill "-${{1#--signal=}}" "$(cat {step})"')
+        self.program("srun", "\n".join(lines))
+        tell = f'kill "-${{1#--signal=}}" "$(cat {step})"'
+        self.program("scancel", f'[ "$2" = 17 ] || exit 1\n[ ! -e {step} ] || {tell}')
         show = 'if [ "$2" = show ]; then echo "$JOB"; exit; fi'
-        self._program("scontrol", f'{show}\necho "$@" >> {self.asked}')
+        self.program("scontrol", f'{show}\necho "$@" >> {self.asked}')
 
-    def _program(self, name: str, text: str) -> None:
+    def program(self, name: str, text: str) -> None:
         path = self.folder / name
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
@@ -115,6 +121,43 @@ def test_ranks_with_a_state_folder_get_sigterm_and_the_job_is_queued_again(stand
     code, output = signalled(stand, step, HOROVOD_STATE_DIR="state")
     assert code == 143
     assert output.index("saved") < output.index("queued again")
+    assert stand.asked.read_text() == "requeue 17\n"
+
+
+#: By which signal ranks end, and what makes it that one.
+BY_SIGNAL = pytest.mark.parametrize(
+    ("number", "more"),
+    [(signal.SIGUSR1, {}), (signal.SIGTERM, {"HOROVOD_STATE_DIR": "state"})],
+    ids=["usr1", "state"],
+)
+
+
+@BY_SIGNAL
+def test_a_signal_before_the_ranks_run_is_kept_for_them(
+    stand: Stand, number: signal.Signals, more: dict[str, str]
+) -> None:
+    job = stand.start("echo trained; exit 5", HELD="yes", **more)
+    assert job.stdout is not None
+    wait_until(stand.launching.exists, "srun to be started")
+    job.send_signal(signal.SIGUSR1)
+    assert "told to save" in job.stdout.readline()
+    stand.launching.unlink()
+    output, _ = job.communicate(timeout=SECONDS)
+    assert job.returncode == 128 + number, output
+    assert "trained" not in output
+    assert stand.asked.read_text() == "requeue 17\n"
+
+
+@BY_SIGNAL
+def test_a_signal_before_srun_is_kept_for_the_ranks(
+    stand: Stand, number: signal.Signals, more: dict[str, str]
+) -> None:
+    real = shutil.which("mktemp")
+    stand.program("mktemp", f'kill -USR1 $PPID\nexec {real} "$@"')
+    job = stand.start("echo trained; exit 5", **more)
+    output, _ = job.communicate(timeout=SECONDS)
+    assert job.returncode == 128 + number, output
+    assert "trained" not in output
     assert stand.asked.read_text() == "requeue 17\n"
 
 
@@ -239,6 +282,28 @@ def test_under_slurm_ranks_continue_from_their_state_folder(lab: Lab, tmp_path: 
         wait_until(lambda: out.read_text().count("ended\n") == 2, "both ranks to end")
         text = out.read_text()
     assert [(one.size, one.step) for one in entries(text)] == [(2, 0)] * 2 + [(2, step)] * 2
+
+
+@pytest.mark.slow
+@BY_SIGNAL
+def test_under_slurm_a_signal_before_the_ranks_run_is_kept_for_them(
+    lab: Lab, tmp_path: Path, number: signal.Signals, more: dict[str, str]
+) -> None:
+    """srun has a step, and is held up before it starts the ranks."""
+    launching, go = tmp_path / "launching", tmp_path / "go"
+    prolog = tmp_path / "prolog"
+    prolog.write_text(f"#!/bin/sh\ntouch {launching}\nuntil [ -e {go} ]; do sleep 0.05; done\n")
+    prolog.chmod(0o755)
+    environment = {**os.environ, **lab.variables, "SLURM_PROLOG": str(prolog), **more}
+    with submitted(environment, tmp_path, ["bash", "-c", "echo trained; exit 5"]) as (job, out):
+        wait_until(launching.exists, "srun to be started")
+        stop(environment, job)
+        await_text(out, "told to save")
+        go.touch()
+        seen = await_text(out, "queued again")
+        assert "trained" not in seen
+        if number == signal.SIGTERM:
+            assert "Terminated" in seen
 
 
 @contextlib.contextmanager
