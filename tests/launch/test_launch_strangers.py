@@ -3,13 +3,12 @@ nothing, and some of each kind that says something wrong."""
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 from launcher import Jobs, ended, proc_number, wait_until, without_sanitizer
+from ports import ports_of
 from strangers import crowd, descriptors, many_descriptors
 
 pytest.importorskip("horovod._core")
@@ -33,23 +32,6 @@ while not os.path.exists("end"):
     time.sleep(0.01)
 core.shutdown()
 """
-
-
-def ports_of(pid: int) -> list[int]:
-    """At which the process listens."""
-    listening = {}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A":
-                listening[fields[9]] = int(fields[1].rpartition(":")[2], 16)
-    ports = []
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            inode = os.readlink(entry).removeprefix("socket:[").removesuffix("]")
-            if inode in listening:
-                ports.append(listening[inode])
-    return sorted(ports)
 
 
 @without_sanitizer
