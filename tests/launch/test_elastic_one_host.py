@@ -196,6 +196,32 @@ if generation >= 1 and rank == 0 and step == 30:
     assert found[0][2].pid not in [entry.pid for entry in found[max(found)].values()]
 
 
+def test_a_rank_that_holds_the_gil_is_given_up_and_rejected_when_it_releases_it(jobs: Jobs) -> None:
+    """Its process answers others meanwhile, so it is not silent. It is in the middle of a step."""
+    deed = f"""
+{KILL_ONE}
+if (generation, rank, step) == (0, 2, 10):
+    import ctypes
+    open("holder", "w").write(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(3)
+if generation >= 1 and step == 20:
+    holder = open("holder").read()
+    print("on without it", os.path.exists(f"/proc/{{holder}}"), flush=True)
+"""
+    over = "step > 20 and not os.path.exists(f'/proc/{holder}')"
+    command = training(jobs.folder, deed, over)
+    flags = (*FOUR, "--survivor-timeout", "1", "--heartbeat-seconds", "1")
+    result = jobs.run(*flags, *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert {found[0][0].pid, found[0][3].pid} == {found[1][rank].pid for rank in (0, 1)}
+    assert "on without it True" in result.out and "on without it False" not in result.out
+    given_up = "was given up: it did not ask for its next place within 1 s"
+    assert sum(given_up in line for line in result.said) == 1, result.err
+    released = [line for line in result.err.splitlines() if line.startswith("[2]<stderr>")]
+    assert given_up in released[-1], result.err
+
+
 def test_the_job_ends_when_it_is_interrupted(jobs: Jobs) -> None:
 
     deed = "open(f'{rank}.up', 'w').close()"
