@@ -37,8 +37,8 @@ ElasticPart::ElasticPart(Job& job, StoreServer& store, Links& links, Output& out
 
 std::vector<Event> ElasticPart::take_requests() {
   std::vector<Event> events;
-  for (const WorkerId& worker : desk_.take_requests())
-    events.emplace_back(elastic::WorkerAsks{worker});
+  for (const auto& [worker, version] : desk_.take_requests())
+    events.emplace_back(elastic::WorkerAsks{worker, version});
   for (const WorkerId& worker : desk_.take_departures())
     events.emplace_back(elastic::WorkerLeaves{worker});
   return events;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/version.h"
 #include "core/bootstrap/encryption.h"
 #include "core/bootstrap/job_key.h"
 #include "core/bootstrap/start_deadline.h"
@@ -72,7 +73,8 @@ Environment Membership::variables() const {
 void Membership::ask() {
   const std::lock_guard lock(mutex_);
   std::string request = fmt::format("{}-{}", ::getpid(), ++requests_);
-  with_launcher([&] { store().set(elastic_asks_key(worker_), as_bytes(request)); });
+  const std::string text = to_text(PlaceRequest{.id = request, .version = kVersion});
+  with_launcher([&] { store().set(elastic_asks_key(worker_), as_bytes(text)); });
   request_ = std::move(request);
 }
 

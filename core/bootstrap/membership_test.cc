@@ -66,8 +66,9 @@ class Launcher {
       if (entries[1].revents != 0)
         answer_shortly(accept_visitor(listener_), to_bytes(KeyAnswer{.key = key_}));
       const auto asked = server_.peek(elastic_asks_key({0, 1, 0}));
-      if (asked && place_)
-        server_.set(elastic_place_key({0, 1, 0}, std::string(as_text(*asked))), to_bytes(*place_));
+      const auto request = asked ? place_request_from(as_text(*asked)) : std::nullopt;
+      if (request && place_)
+        server_.set(elastic_place_key({0, 1, 0}, request->id), to_bytes(*place_));
     }
   }
 

@@ -8,6 +8,7 @@ namespace hvd {
 namespace {
 
 constexpr size_t kMaxTextBytes = 64 * KiB;
+constexpr size_t kMaxRequestBytes = 200;
 constexpr uint64_t kMaxVariables = 1000;
 
 }  // namespace
@@ -25,6 +26,17 @@ std::string elastic_place_key(const WorkerId& worker, const std::string& request
 }
 
 std::string elastic_news_key(uint64_t number) { return fmt::format("elastic/news/{}", number); }
+
+std::string to_text(const PlaceRequest& request) {
+  return fmt::format("{} {}", request.id, request.version);
+}
+
+std::optional<PlaceRequest> place_request_from(std::string_view text) {
+  const size_t space = text.find(' ');
+  if (text.size() > kMaxRequestBytes || space == std::string_view::npos) return std::nullopt;
+  return PlaceRequest{.id = std::string(text.substr(0, space)),
+                      .version = std::string(text.substr(space + 1))};
+}
 
 ByteVector to_bytes(const Place& place) {
   Writer out;

@@ -1,13 +1,14 @@
 // What the workers of an elastic job and the launcher tell each other, through the launcher's
 // Store. Pure.
 //
-// A worker that wants a place in the next generation sets elastic_asks_key() to a request, a text
-// that it uses only once, and waits for elastic_place_key(). The launcher answers with a Place.
+// A worker that wants a place in the next generation sets elastic_asks_key() to a PlaceRequest and
+// waits for elastic_place_key(). The launcher answers with a Place.
 // Announcements are numbered: the worker waits for the first one after its Place. A worker that
 // leaves the job sets elastic_leaves_key() before it ends.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,9 +22,19 @@ inline constexpr std::string_view kElasticAsks = "elastic/asks/";
 inline constexpr std::string_view kElasticLeaves = "elastic/leaves/";
 std::string elastic_asks_key(const WorkerId& worker);
 std::string elastic_leaves_key(const WorkerId& worker);
+/// `request`: PlaceRequest::id.
 std::string elastic_place_key(const WorkerId& worker, const std::string& request);
 /// `number`: from 1.
 std::string elastic_news_key(uint64_t number);
+
+struct PlaceRequest {
+  std::string id{};       ///< that the worker uses only once
+  std::string version{};  ///< of Horovod in its process
+  bool operator==(const PlaceRequest&) const = default;
+};
+std::string to_text(const PlaceRequest& request);
+/// None: the text is no request.
+std::optional<PlaceRequest> place_request_from(std::string_view text);
 
 /// A worker's place in a generation, or why it has none.
 struct Place {

@@ -17,6 +17,8 @@ TEST(WorkerId, IsAText) {
 }
 
 TEST(ElasticMessages, ArriveAsTheyWere) {
+  const PlaceRequest request{.id = "8-1", .version = "1.0.0"};
+  EXPECT_EQ(place_request_from(to_text(request)), request);
   const Place place{.news = 7, .variables = {{"HOROVOD_RANK", "2"}, {"HOROVOD_SIZE", "3"}}};
   EXPECT_EQ(read_place(to_bytes(place)), place);
   const Place refused{.refusal = "this host was removed"};
@@ -26,6 +28,8 @@ TEST(ElasticMessages, ArriveAsTheyWere) {
 }
 
 TEST(ElasticMessages, RefuseOtherBytes) {
+  EXPECT_EQ(place_request_from("8-1"), std::nullopt);
+  EXPECT_EQ(place_request_from("8-1 " + std::string(1000, 'x')), std::nullopt);
   const ByteVector place = to_bytes(Place{.variables = {{"NAME", "value"}}});
   for (size_t size = 0; size < place.size(); ++size)
     EXPECT_THROW(read_place(ConstBytes(place).first(size)), Error) << size;

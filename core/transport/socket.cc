@@ -460,7 +460,7 @@ std::vector<FileDescriptor> receive_with_descriptors(int fd, MutableBytes bytes,
 }
 
 Hello authenticate(int fd, Handshake& handshake, TimePoint deadline) {
-  const std::string doing = "the proof of the job's key on a new connection";
+  std::string doing = "the proof of the job's key on a new connection";
   const Step step{deadline, doing, Code::unauthorized};
   send_all(fd, handshake.start(), step);
   std::array<std::byte, Handshake::kMaxWantedBytes> room;
@@ -468,7 +468,9 @@ Hello authenticate(int fd, Handshake& handshake, TimePoint deadline) {
     HVD_ASSERT(handshake.wanted() <= room.size());
     const auto part = MutableBytes(room).first(handshake.wanted());
     receive_exactly(fd, part, step);
+    const bool proving = !handshake.has_challenge();
     send_all(fd, handshake.feed(part), step);
+    if (proving) doing += ", which a peer of another job, with another key, does not accept";
   }
   handshake.check_agreement();
   return *handshake.peer();

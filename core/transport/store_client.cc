@@ -105,7 +105,7 @@ class Search {
       found_ = server;
       return true;
     }
-    reasons_.push_back(refused->what());
+    reasons_.push_back(fmt::format("{}: {}", to_text(server), refused->what()));
     refused_ = refused->code();
     return false;
   }

@@ -3,26 +3,21 @@
 #include "core/transport/job_number.h"
 
 namespace hvd::launcher::elastic {
-namespace {
 
-/// A process id and a count.
-constexpr size_t kMaxRequestBytes = 64;
-
-}  // namespace
-
-std::vector<WorkerId> Desk::take_requests() {
-  std::vector<WorkerId> asking;
+std::vector<Desk::Request> Desk::take_requests() {
+  std::vector<Request> asking;
   for (const auto& [key, value] : store_.matching(kElasticAsks)) {
     const auto worker = worker_from(std::string_view(key).substr(kElasticAsks.size()));
-    if (!worker || value.size() > kMaxRequestBytes) continue;
+    const auto request = place_request_from(as_text(value));
+    if (!worker || !request) continue;
     Client& client = clients_[*worker];
-    if (client.request == as_text(value)) continue;
-    client.request = as_text(value);
+    if (client.request == request->id) continue;
+    client.request = request->id;
     client.is_open = true;
     if (const auto& why = closed_ ? closed_ : client.refusal) {
       answer(*worker, client, {.refusal = *why});
     } else {
-      asking.push_back(*worker);
+      asking.push_back({*worker, request->version});
     }
   }
   return asking;

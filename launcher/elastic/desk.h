@@ -21,8 +21,13 @@ class Desk {
   /// `store` outlives this.
   explicit Desk(StoreServer& store) : store_(store) {}
 
+  struct Request {
+    WorkerId worker;
+    std::string version;  ///< of Horovod in its process
+    bool operator==(const Request&) const = default;
+  };
   /// Returns the workers that have asked since the last call. Those that were refused are answered.
-  std::vector<WorkerId> take_requests();
+  std::vector<Request> take_requests();
   /// Returns the workers that have said since the last call that they leave.
   std::vector<WorkerId> take_departures();
   /// Answers the worker, which has asked: `variables` describe its place.
@@ -37,7 +42,7 @@ class Desk {
 
  private:
   struct Client {
-    std::string request{};  ///< the last one
+    std::string request{};  ///< id of the last one
     bool is_open = false;   ///< it was not answered
     std::optional<std::string> refusal{};
     std::string answer_key{};  ///< of the last answer

@@ -11,13 +11,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+using Asks = Desk::Request;
 constexpr WorkerId kOne{.host = 0, .slot = 1};
 constexpr WorkerId kTwo{.host = 1, .slot = 0, .incarnation = 2};
 
 class DeskTest : public ::testing::Test {
  protected:
   void ask(const WorkerId& worker, const std::string& request) {
-    store.set(elastic_asks_key(worker), as_bytes(request));
+    store.set(elastic_asks_key(worker), as_bytes(to_text(PlaceRequest{request, "1.0"})));
   }
   std::optional<Place> answer(const WorkerId& worker, const std::string& request) {
     const auto bytes = store.peek(elastic_place_key(worker, request));
@@ -33,15 +34,16 @@ TEST_F(DeskTest, ARequestIsTakenOnce) {
   EXPECT_THAT(desk.take_requests(), IsEmpty());
   ask(kOne, "8-1");
   ask(kTwo, "9-1");
-  EXPECT_THAT(desk.take_requests(), ElementsAre(kOne, kTwo));
+  EXPECT_THAT(desk.take_requests(), ElementsAre(Asks{kOne, "1.0"}, Asks{kTwo, "1.0"}));
   EXPECT_THAT(desk.take_requests(), IsEmpty());
   ask(kOne, "8-2");
-  EXPECT_THAT(desk.take_requests(), ElementsAre(kOne));
+  EXPECT_THAT(desk.take_requests(), ElementsAre(Asks{kOne, "1.0"}));
 }
 
 TEST_F(DeskTest, WhatIsNoRequestIsIgnored) {
   store.set("elastic/asks/nobody", as_bytes("1"));
   ask(kOne, std::string(1000, 'x'));
+  store.set(elastic_asks_key(kTwo), as_bytes("9-1"));
   EXPECT_THAT(desk.take_requests(), IsEmpty());
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "launcher/elastic/chance.h"
+
 namespace hvd::launcher::elastic {
 namespace {
 
@@ -26,24 +28,6 @@ int64_t seconds_of(Duration duration) {
 }
 
 using Seconds = std::chrono::duration<double>;
-
-/// A random number below 2^64 for each seed and pair of numbers (SplitMix64).
-uint64_t random_number(uint64_t seed, int first, int second) {
-  uint64_t mixed = seed;
-  for (const int one : {first, second}) {
-    mixed += 0x9e3779b97f4a7c15 * (static_cast<uint64_t>(one) + 1);
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-    mixed ^= mixed >> 31;
-  }
-  return mixed;
-}
-
-/// From 0 to 1.
-double random_part(uint64_t seed, int first, int second) {
-  constexpr double kRange = 18446744073709551616.0;  // 2^64
-  return static_cast<double>(random_number(seed, first, second)) / kRange;
-}
 
 bool cools_down(const State& state) {
   return std::ranges::any_of(state.hosts,
@@ -73,6 +57,7 @@ class Making {
     state_.silent_since.erase(event.worker.host);
     state_.dismissed.erase(event.worker);
     state_.leaving.erase(event.worker);
+    state_.versions.erase(event.worker);
     const bool by_us = state_.killed.erase(event.worker) == 1;
     if (found == state_.workers.end()) return;
     const bool member = is_member(found->second);
@@ -90,6 +75,7 @@ class Making {
     std::erase_if(state_.workers, [&](const auto& entry) { return is_there(entry.first); });
     std::erase_if(state_.dismissed, is_there);
     std::erase_if(state_.leaving, is_there);
+    std::erase_if(state_.versions, [&](const auto& entry) { return is_there(entry.first); });
     state_.silent_since.erase(event.host);
     Host* const host = find(event.host);
     if (host == nullptr) return;
@@ -126,6 +112,7 @@ class Making {
     state_.silent_since.erase(event.worker.host);
     const auto found = state_.workers.find(event.worker);
     if (found == state_.workers.end()) return;
+    state_.versions[event.worker] = event.version;
     if (found->second == Standing::running) found->second = Standing::asking;
     if (found->second != Standing::starting) return;
     found->second = Standing::waiting;
@@ -159,6 +146,7 @@ class Making {
     give_up_silent_members();
     give_up_silent_hosts();
     if (members() == 0) return end_when_all_have_left();
+    reject_misfits();
     start_workers();
     if (count(Standing::running) == 0) begin_generation();
     if (!state_.over) tell();
@@ -239,6 +227,28 @@ class Making {
     dismiss(worker, why, false);
     count_failure(worker.host);
     abandon(why);
+  }
+
+  /// The version of the members is known when one of them has asked: before a newcomer joins.
+  void reject_misfits() {
+    const auto has_asked = [this](const auto& entry) {
+      return is_member(entry.second) && state_.versions.contains(entry.first);
+    };
+    const auto member = std::ranges::find_if(state_.workers, has_asked);
+    if (member == state_.workers.end()) return;
+    const std::string ours = state_.versions.at(member->first);
+    std::vector<WorkerId> misfits;
+    for (const auto& [worker, standing] : state_.workers)
+      if (standing == Standing::waiting && state_.versions.at(worker) != ours)
+        misfits.push_back(worker);
+    for (const WorkerId& worker : misfits) {
+      const std::string why = fmt::format(
+          "{} was rejected: it has Horovod {}, and {} has Horovod {}; install the same one",
+          name_of(worker), state_.versions.at(worker), name_of(member->first), ours);
+      actions_.push_back(Say{why});
+      dismiss(worker, why, false);
+      count_failure(worker.host);
+    }
   }
 
   /// Starts workers in free slots, up to the target.
@@ -378,9 +388,10 @@ class Making {
     if (host == nullptr) return;
     ++host->failures;
     if (state_.settings.cooldown || host->failures >= kFailuresUntilDropped)
-      drop(*host, count_of(static_cast<size_t>(host->failures)) + " failed there");
+      drop(*host, count_of(static_cast<size_t>(host->failures)) + " failed or left there");
   }
 
+  /// The user could not know otherwise why the job stays smaller.
   void drop(Host& host, const std::string& why) {
     if (std::exchange(host.dropped, true)) return;
     std::string until;
@@ -390,7 +401,8 @@ class Making {
       host.back_at = now_ + pause;
       until = fmt::format(" for {} s", seconds_of(pause));
     }
-    explain("no more workers are started on {}{}: {}", host.now.name, until, why);
+    actions_.push_back(
+        Say{fmt::format("no more workers are started on {}{}: {}", host.now.name, until, why)});
   }
 
   /// low * 2^drops, and up to `low` more, so that hosts that failed together return one by one.

@@ -6,8 +6,9 @@
 // members ask for places in the next generation: all survivors of a loss at once, otherwise when
 // they commit. A generation begins when all members have asked; one that does not ask in time is
 // given up. It does not wait for new workers, except for the minimum. New workers (newcomers) ask
-// when they initialize. The members are told of them, so that they ask too. A member that leaves
-// says so before it ends, and the others do not wait for its end.
+// when they initialize. The members are told of them, so that they ask too. A newcomer with another
+// version of Horovod is refused: it could not connect to them. A member that leaves says so before
+// it ends, and the others do not wait for its end.
 #pragma once
 
 #include <chrono>
@@ -79,6 +80,7 @@ struct HostsFound {
 /// The worker has left its generation, or is new, and is ready for the next one.
 struct WorkerAsks {
   WorkerId worker;
+  std::string version{};  ///< of Horovod in its process
 };
 /// `by` has given up the worker: it is stopped, or its host or network is down.
 struct WorkerSilent {
@@ -170,6 +172,7 @@ struct State {
   std::map<WorkerId, Standing> workers;          ///< that have not ended
   std::set<WorkerId> dismissed;                  ///< the same, without a place
   std::set<WorkerId> leaving{};                  ///< of these, those that end by themselves
+  std::map<WorkerId, std::string> versions{};    ///< of those that have asked
   std::map<std::pair<int, int>, int> started{};  ///< by host and slot: how many workers
   int resets = 0;
   Tell told{};  ///< in this generation

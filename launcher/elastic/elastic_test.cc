@@ -70,23 +70,44 @@ TEST_F(ElasticTest, NewWorkersJoinTogetherUnlessOneIsSlow) {
 TEST_F(ElasticTest, AHostWithTwoFailuresIsDroppedAndItsOtherWorkersGoOn) {
   start(settings(1, 4), {a(0), a(1), a(2), b(0)}, 3, 1);
   EXPECT_THAT(lose(a(0)), Contains(Action{StartWorker{a(0, 1)}}));
-  EXPECT_THAT(lose(a(1)), ElementsAre(abandon(0, "rank 1 in slot 1 of a was lost")));
-  EXPECT_THAT(explanation, Contains(HasSubstr("no more workers are started on a")));
+  EXPECT_THAT(lose(a(1)),
+              ElementsAre(Say{"no more workers are started on a: 2 workers failed or left there"},
+                          abandon(0, "rank 1 in slot 1 of a was lost")));
   ask(a(2));
   ask(b(0));
   EXPECT_THAT(ranks(), ElementsAre(a(2), b(0)));
 }
 
+TEST_F(ElasticTest, ANewWorkerWithAnotherVersionIsRejected) {
+  start(settings(1, 3), {a(0), a(1)}, 2, 1);
+  tick();
+  EXPECT_THAT(ask(b(0), "2.0"), ElementsAre(Tell{.added = true})) << "theirs is not known yet";
+  const std::string why =
+      " in slot 0 of b was rejected: it has Horovod 2.0, and rank 0 in slot 0 of a has Horovod "
+      "1.0; install the same one";
+  EXPECT_THAT(ask(a(0)),
+              ElementsAre(Say{"worker 0" + why}, Dismiss{b(0), "worker 0" + why, false}));
+  ask(a(1));
+  EXPECT_THAT(ranks(), ElementsAre(a(0), a(1)));
+  EXPECT_THAT(on(WorkerEnded{b(0)}), ElementsAre(StartWorker{b(0, 1)})) << "the failure was one";
+  EXPECT_THAT(ask(b(0, 1), "2.0"),
+              ElementsAre(Say{"worker 1" + why}, Dismiss{b(0, 1), "worker 1" + why, false},
+                          Say{"no more workers are started on b: 2 workers failed or left there"}));
+  EXPECT_THAT(on(WorkerEnded{b(0, 1)}), IsEmpty());
+  EXPECT_EQ(state.assignment.generation(), 1u) << "nobody was disturbed again";
+}
+
 TEST_F(ElasticTest, AReplacementThatFailsCountsAsAFailureOfItsHost) {
   start(settings(1, 2), {a(0), a(1)}, 2);
   lose(a(0));
-  EXPECT_THAT(lose(a(0, 1)), IsEmpty()) << "not started again";
+  EXPECT_THAT(lose(a(0, 1)), ElementsAre(VariantWith<Say>(::testing::_))) << "not started again";
   EXPECT_THAT(ask(a(1)), Contains(VariantWith<Begin>(::testing::_)));
 }
 
 TEST_F(ElasticTest, ALostHostTakesItsWorkersAndIsNotUsedAgain) {
   start(settings(1, 4), {a(0), a(1), b(0), b(1)}, 2, 2);
-  EXPECT_THAT(on(HostGone{1}), ElementsAre(abandon(0, "host b was lost")));
+  EXPECT_THAT(on(HostGone{1}), ElementsAre(Say{"no more workers are started on b: it was lost"},
+                                           abandon(0, "host b was lost")));
   ask(a(0));
   ask(a(1));
   EXPECT_THAT(ranks(), ElementsAre(a(0), a(1)));

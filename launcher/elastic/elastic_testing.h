@@ -33,7 +33,9 @@ class ElasticTest : public ::testing::Test {
   }
   std::vector<Action> tick() { return on(TimePassed{}); }
   std::vector<Action> lose(const WorkerId& worker) { return on(WorkerEnded{worker, false}); }
-  std::vector<Action> ask(const WorkerId& worker) { return on(WorkerAsks{worker}); }
+  std::vector<Action> ask(const WorkerId& worker, const std::string& version = "1.0") {
+    return on(WorkerAsks{worker, version});
+  }
   /// Advances the time to the next deadline.
   std::vector<Action> wait() {
     const auto next = deadline(state);

@@ -52,6 +52,31 @@ def test_a_lost_host_is_left_behind(cluster: Cluster, tmp_path: Path) -> None:
     assert [entry.pid for _, entry in sorted(last.items())] == [found[0][0].pid, found[0][1].pid]
 
 
+def test_a_host_is_dropped_after_two_failures_there(cluster: Cluster, tmp_path: Path) -> None:
+    """It has one of the job's ranks, and a free slot for a third one."""
+    deed = """
+if size == 3 and rank == 2 and step >= 10:
+    open('failed', 'a').write('.')
+    raise RuntimeError("a broken GPU")
+if size == 2 and rank == 0 and os.path.exists('failed') and len(open('failed').read()) == 2:
+    began = globals().get('began') or time.monotonic()
+"""
+    over = (
+        "globals().get('began') and time.monotonic() > began + 1.5"  # a new one would join by then
+    )
+    command = training(tmp_path, deed, over)
+    result = cluster.run("-np", "3", "--min-np", "2", "-H", hosts(2, 2), *command, cwd=tmp_path)
+    assert result.code == 0, result.err
+    found = entries(result)
+    first = {entry.pid for entry in found[0].values()}
+    pids = {entry.pid for ranks in found.values() for entry in ranks.values()}
+    assert len(pids - first) == 1, "one replacement, and no third process"
+    dropped = f"no more workers are started on {address(2)}: 2 workers failed or left there"
+    assert result.said.count(dropped) == 1
+    assert result.err.count("RuntimeError: a broken GPU") == 2
+    assert {found[max(found)][rank].pid for rank in (0, 1)} == {found[0][0].pid, found[0][1].pid}
+
+
 def test_a_job_starts_without_a_host_that_cannot_be_reached(
     cluster: Cluster, tmp_path: Path
 ) -> None:
