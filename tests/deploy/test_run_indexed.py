@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,18 @@ def test_the_end_of_the_pod_reaches_the_ranks(variables: dict[str, str]) -> None
     rest, _ = pod.communicate(timeout=60)
     assert rest == "told\n" * 2
     assert pod.returncode == 143
+
+
+def test_the_end_of_the_pod_before_its_ranks_are_started_is_kept(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    """The signal comes while the secret is copied."""
+    stand = tmp_path / "mktemp"
+    stand.write_text(f'#!/bin/sh\nkill -TERM $PPID\nexec {shutil.which("mktemp")} "$@"\n')
+    stand.chmod(0o755)
+    path = f"{tmp_path}:{variables['PATH']}"
+    ended = run({**variables, "PATH": path}, "print('started')")
+    assert (ended.returncode, ended.stdout) == (143, "")
 
 
 @pytest.mark.parametrize("name", ["JOB_COMPLETION_INDEX", "PODS", "FIRST_POD"])

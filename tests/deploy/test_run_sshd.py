@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from started import free_port
 
 from devtool.paths import ROOT
 
@@ -25,40 +29,78 @@ wait
 """
 
 
-def free_port() -> int:
+def is_open(port: str) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
 
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+class Deleted:
+    """A pod whose process 1 is the script, after a command in the background."""
+
+    def __init__(self, folder: Path, before: str = "") -> None:
+        if os.geteuid() != 0 or not Path("/usr/sbin/sshd").exists():
+            pytest.skip("takes root and an sshd")
+        self.port = free_port()
+        path = f"{folder}:{os.environ['PATH']}"
+        apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        self.process = subprocess.Popen(
+            [*apart, "sh", "-c", f"{before} exec {PROGRAM}"],
+            cwd=folder,
+            env={**os.environ, "PATH": path, "SSHD_PORT": self.port, "TMPDIR": str(folder)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_until(self, true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not true():
+            if self.process.poll() is not None:
+                pytest.skip(f"no PID namespace: {self.process.communicate()[1]}")
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def delete(self) -> int:
+        number = self.process.pid
+        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGTERM)
+        try:
+            self.process.communicate(timeout=SECONDS)
+        finally:
+            self.process.kill()
+        return self.process.returncode
+
+
+def write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def test_the_agent_is_told_and_ends_first(tmp_path: Path) -> None:
-    if os.geteuid() != 0 or not Path("/usr/sbin/sshd").exists():
-        pytest.skip("takes root and an sshd")
-    (tmp_path / "horovodrun").write_text(AGENT)
-    (tmp_path / "horovodrun").chmod(0o755)
-    # The shell is process 1, as in a pod it is the script.
-    pod = f"./horovodrun & exec {PROGRAM}"
-    port = free_port()
-    process = subprocess.Popen(
-        ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", pod],
-        cwd=tmp_path,
-        env={**os.environ, "SSHD_PORT": str(port), "TMPDIR": str(tmp_path)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + SECONDS
-    while not (tmp_path / "agent.up").exists() or not is_open(port):
-        if process.poll() is not None:
-            pytest.skip(f"no PID namespace: {process.communicate()[1]}")
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGTERM)
-    process.communicate(timeout=SECONDS)
-    assert process.returncode == 143
+    write_program(tmp_path / "horovodrun", AGENT)
+    pod = Deleted(tmp_path, "./horovodrun &")
+    pod.wait_until(lambda: (tmp_path / "agent.up").exists() and is_open(pod.port))
+    assert pod.delete() == 143
     assert (tmp_path / "agent.said").read_text() == "committed\n"
+
+
+def test_an_agent_that_begins_after_the_signal_is_told_too(tmp_path: Path) -> None:
+    """The first one starts it when it gets the signal."""
+    write_program(tmp_path / "horovodrun", AGENT.replace("trap '", "trap './late/horovodrun & "))
+    write_program(tmp_path / "late" / "horovodrun", "#!/bin/sh\nsleep 1000 &\nwait\n")
+    pod = Deleted(tmp_path, "./horovodrun &")
+    pod.wait_until(lambda: (tmp_path / "agent.up").exists() and is_open(pod.port))
+    assert pod.delete() == 143
+    assert (tmp_path / "agent.said").read_text() == "committed\n"
+
+
+def test_a_signal_before_sshd_is_started_ends_the_pod(tmp_path: Path) -> None:
+    keygen = shutil.which("ssh-keygen")
+    begins = "touch keygen.up\nwhile [ -e keygen.up ]; do sleep 0.01; done\n"
+    write_program(tmp_path / "ssh-keygen", f'#!/bin/sh\n{begins}exec {keygen} "$@"\n')
+    pod = Deleted(tmp_path)
+    pod.wait_until((tmp_path / "keygen.up").exists)
+    timer = threading.Timer(0.5, (tmp_path / "keygen.up").unlink)
+    timer.start()
+    assert pod.delete() == 143
+    assert not is_open(pod.port)
