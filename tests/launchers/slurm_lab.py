@@ -4,25 +4,29 @@ node is a slurmd with a mount namespace of its own, in which the names of the no
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from started import free_port
 
 NODES = ("n1", "n2", "n3")
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "sinfo", "munged", "unshare")
 START_SECONDS = 60
+#: Ranks find each other by the number of their job, and other labs may run on this machine.
+JOB_NUMBERS = 1, 60_000_000
 
 CONFIGURATION = """\
 ClusterName=lab
+FirstJobId={first_job}
 SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
@@ -71,12 +75,11 @@ class Lab:
     variables: dict[str, str]
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as open_ones:
-        sockets = [open_ones.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+def free_ports(count: int) -> list[str]:
+    found: set[str] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
 
 
 def write_configuration(folder: Path) -> None:
@@ -84,7 +87,12 @@ def write_configuration(folder: Path) -> None:
     nodes = [NODE.format(name=name, port=port) for name, port in zip(NODES, ports[1:], strict=True)]
     for name in ["state", *(f"spool-{node}" for node in NODES), *(f"tmp-{node}" for node in NODES)]:
         (folder / name).mkdir()
-    text = CONFIGURATION.format(folder=folder, ports=ports, nodes="\n".join(nodes))
+    values = {
+        "ports": ports,
+        "nodes": "\n".join(nodes),
+        "first_job": random.randrange(*JOB_NUMBERS),
+    }
+    text = CONFIGURATION.format(folder=folder, **values)
     (folder / "slurm.conf").write_text(text)
     (folder / "hosts").write_text(f"127.0.0.1 localhost {' '.join(NODES)}\n")
 
