@@ -107,10 +107,25 @@ def test_a_rank_that_stops_in_the_middle_of_a_transfer_is_named(jobs: Jobs, tran
     assert all("rank 1 is lost: its process" in text and SEEN in text for text in found.values())
 
 
-#: In place of the end of the job, by `core.shutdown` or at exit.
+#: At the end of the job rank STOPPED stops. The others do not ask for the end before that: it would
+#: say goodbye, and nobody would miss it.
 STOP_AT_THE_END = """
-if (rank, step) == (0, 9): core.shutdown = lambda: os.kill(os.getpid(), signal.SIGSTOP)
+if step == 9:
+    end_job = core.shutdown
+    def stop_or_end():
+        if rank == STOPPED:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        with open("STOPPED.pid") as file:
+            process = f"/proc/{file.read().strip()}/stat"
+        while open(process).read().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.01)
+        end_job()
+    core.shutdown = stop_or_end
 """
+
+
+def stop_at_the_end(stopped: int) -> str:
+    return STOP_AT_THE_END.replace("STOPPED", str(stopped))
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
@@ -118,7 +133,7 @@ def test_a_rank_without_which_the_job_cannot_end_is_named_by_shutdown(
     jobs: Jobs, transport: str
 ) -> None:
     """Rank 0 runs the Root."""
-    command = training(jobs.folder, STOP_AT_THE_END, steps=10)
+    command = training(jobs.folder, stop_at_the_end(0), steps=10)
     result = jobs.run("-np", "3", "--transport", transport, *BEAT, *command)
     assert result.code != 0
     found = errors(result.out)
@@ -133,8 +148,7 @@ def test_a_rank_that_stops_before_it_hears_of_the_end_is_named_by_the_leader_of_
     jobs: Jobs,
 ) -> None:
     """The job can end without it. Its leader has done its part, and waits only for its goodbye."""
-    deed = STOP_AT_THE_END.replace("(0, 9)", "(1, 9)")
-    result = jobs.run("-np", "3", *BEAT, *training(jobs.folder, deed, steps=10))
+    result = jobs.run("-np", "3", *BEAT, *training(jobs.folder, stop_at_the_end(1), steps=10))
     assert result.code != 0
     found = errors(result.out)
     assert sorted(found) == [0]
@@ -145,12 +159,11 @@ def test_a_rank_that_stops_before_it_hears_of_the_end_is_named_by_the_leader_of_
 
 def test_a_rank_that_stops_while_all_others_exit_ends_the_job(jobs: Jobs) -> None:
     at_exit = """
-if step == 9 and rank != 0:
+if step == 9:
     import atexit
-    atexit.register(core.shutdown_at_exit)
-    core.shutdown = lambda: None
+    end_job = lambda: atexit.register(core.shutdown_at_exit)
 """
-    command = training(jobs.folder, STOP_AT_THE_END + at_exit, steps=10)
+    command = training(jobs.folder, stop_at_the_end(0) + at_exit, steps=10)
     result = jobs.run("-np", "3", *BEAT, *command)
     assert result.code == 1
     assert result.out.count("end") == 2
