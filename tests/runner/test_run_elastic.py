@@ -71,6 +71,36 @@ def test_hosts_of_a_discovery_object_are_used_when_they_appear() -> None:
     assert discovery.calls > 1
 
 
+@pytest.mark.parametrize(("printed", "slots"), [("localhost", 2), ("localhost:2", 1)])
+def test_slots_are_of_hosts_that_a_script_prints_without_a_number(
+    tmp_path: Path, printed: str, slots: int
+) -> None:
+    script = tmp_path / "hosts.sh"
+    script.write_text(f"#!/bin/sh\necho {printed}\n")
+    script.chmod(0o755)
+    found = horovod.run(
+        train, (-1, 1), num_proc=2, min_num_proc=1, slots=slots, host_discovery_script=str(script)
+    )
+    assert found == [(0, 2)]
+
+
+def test_a_host_is_used_again_after_the_pause_of_the_cooldown_range(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its random part is cut off by the second number."""
+
+    def noted() -> tuple[int, int]:
+        (tmp_path / str(os.getpid())).write_text(str(time.monotonic()))
+        return train(1, 2)
+
+    flags = {"num_proc": 2, "min_num_proc": 1, "cooldown_range": (1, 1)}
+    assert horovod.run(noted, **flags) == [(0, 2)]
+    began = sorted(float(path.read_text()) for path in tmp_path.iterdir())
+    assert len(began) == 3 and began[2] - began[1] >= 1
+    dropped = "no more workers are started on localhost for 1 s: 1 worker failed or left there"
+    assert f"horovodrun: {dropped}" in capfd.readouterr().err.splitlines()
+
+
 def test_an_exception_that_ends_the_job_keeps_its_type() -> None:
     def fail() -> None:
         if os.environ.get("HOROVOD_RANK") != "0":
