@@ -35,6 +35,12 @@ def train(*args: Any, **kwargs: Any) -> None:
         ((train,), {"num_proc": 2.0}, "num_proc=2.0: it must be the number"),
         ((train,), {"num_proc": True}, "num_proc=True: it must be the number"),
         ((train,), {"num_proc": None}, "num_proc=None: it must be the number"),
+        ((train,), {"min_num_proc": "2"}, "min_num_proc='2': it must be the number of processes"),
+        ((train,), {"slots": [2, 4]}, r"slots=\[2, 4\]: it must be a number, as in slots=4"),
+        ((train,), {"reset_limit": True}, "reset_limit=True: it must be a number"),
+        ((train,), {"cooldown_range": 5}, r"cooldown_range=5: .* as in cooldown_range=\(10, 60\)"),
+        ((train,), {"cooldown_range": "15"}, "cooldown_range='15': it must be two numbers"),
+        ((train,), {"cooldown_range": (1, 2, 3)}, r"cooldown_range=\(1, 2, 3\): it must be two"),
         ((train,), {"hosts": ["a:1", "b:1"]}, "hosts=.*must be a str, as in hosts='node1:2,node2"),
         ((train,), {"hostfile": 3}, "hostfile=3: it must be a str"),
     ],
@@ -44,6 +50,12 @@ def test_a_parameter_at_the_wrong_place_is_a_type_error(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         horovod.run(*args, **kwargs)
+
+
+@pytest.mark.parametrize("value", [(0, 2), (2, 1), (1, 3601)])
+def test_a_cooldown_has_limits(value: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="both must be from 1 to 3600 seconds"):
+        horovod.run(train, min_num_proc=1, cooldown_range=value)
 
 
 @pytest.mark.parametrize("value", [0, -1])

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from horovod.runner.elastic.discovery import HostDiscovery
 
+_LONGEST_COOLDOWN = 3600  #: s; the launcher has the same limit
+
 
 def run(
     func: Callable[..., Any],
@@ -52,9 +54,10 @@ def run(
     `min_num_proc` processes are left, and returns the results of as many ranks, from rank 0.
     `host_discovery_script` may be a `horovod.runner.elastic.discovery.HostDiscovery`.
 
-    Raises: TypeError for a parameter of the wrong type, as in `run(f, 2)`; ValueError if the number
-    of processes is below 1 or flags exclude each other; RankFailed, a RuntimeError, if a rank
-    raises or dies, with the rank's exception as its cause.
+    Raises: TypeError for a parameter of the wrong type, as in `run(f, 2)`; ValueError if a number
+    of processes is below 1, flags exclude each other, or `cooldown_range` is not two ascending
+    numbers from 1 to 3600; RankFailed, a RuntimeError, if a rank raises or dies, with the rank's
+    exception as its cause.
     """
     from horovod.runner import _call  # needs cloudpickle, which `import horovod` does not
 
@@ -73,16 +76,16 @@ def run(
     discovery, script = _discovery(host_discovery_script)
     flags = {
         "-np": num_proc,
-        "--min-np": min_num_proc,
-        "--max-np": max_num_proc,
-        "--slots-per-host": slots,
-        "--reset-limit": reset_limit,
-        "--blacklist-cooldown-range": cooldown_range,
+        "--min-np": None if min_num_proc is None else _number("min_num_proc", min_num_proc),
+        "--max-np": None if max_num_proc is None else _number("max_num_proc", max_num_proc),
+        "--slots-per-host": _one_word("slots", slots, 4),
+        "--reset-limit": _one_word("reset_limit", reset_limit, 100),
+        "--blacklist-cooldown-range": _cooldown(cooldown_range),
         "--hosts": _text("hosts", hosts, "node1:2,node2:2"),
         "--hostfile": _text("hostfile", hostfile, "hosts"),
         "--host-discovery-script": _text("host_discovery_script", script, "find.sh"),
-        "--start-timeout": start_timeout,
-        "--ssh-port": ssh_port,
+        "--start-timeout": _one_word("start_timeout", start_timeout, 60),
+        "--ssh-port": _one_word("ssh_port", ssh_port, 22),
         "--ssh-identity-file": _text("ssh_identity_file", ssh_identity_file, "~/.ssh/id_ed25519"),
         "--disable-cache": bool(disable_cache),
         "--output-filename": _text("output_filename", output_filename, "logs"),
@@ -147,6 +150,34 @@ def _number(name: str, value: Any) -> int:
     if value < 1:
         raise ValueError(f"{name}={value}: it must be at least 1")
     return operator.index(value)
+
+
+def _one_word(name: str, value: Any, example: int) -> int | float | str | None:
+    """Checks a number that becomes one word of a command line. The launcher checks its value."""
+    if value is None or (isinstance(value, (int, float, str)) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r}: it must be a number, as in {name}={example}")
+    return operator.index(value)
+
+
+def _cooldown(value: Any) -> tuple[int, int] | None:
+    """Checks the two words of a flag."""
+    if value is None:
+        return None
+    try:
+        low, high = map(operator.index, value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"cooldown_range={value!r}: it must be two numbers of seconds, as in "
+            "cooldown_range=(10, 60)"
+        ) from None
+    if not 1 <= low <= high <= _LONGEST_COOLDOWN:
+        raise ValueError(
+            f"cooldown_range={value!r}: both must be from 1 to {_LONGEST_COOLDOWN} seconds, and "
+            "the first one not the larger one"
+        )
+    return low, high
 
 
 def _text(name: str, value: Any, example: str) -> str | None:
