@@ -200,7 +200,11 @@ bool LocalLink::read_pipe(Worker& worker, Stream stream, std::vector<Chunk>& chu
   char bytes[kReadBytes];
   const ssize_t size = read(pipe.get(), bytes, sizeof(bytes));
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (size <= 0) pipe.reset();  // the worker and all its children have closed it
+  if (size <= 0) {  // the worker and all its children have closed it
+    // Closing does not end the watch while a process that is being started has a copy.
+    unwatch(pipe_events_, pipe.get());
+    pipe.reset();
+  }
   const std::string_view read_now(bytes, static_cast<size_t>(std::max<ssize_t>(size, 0)));
   chunks.push_back({worker.id, stream, std::string(read_now)});
   return size > 0;
