@@ -36,6 +36,7 @@ Backends backends_of(const WorldOptions& options, int& moving, uint64_t seed) {
 World::World(const WorldOptions& options)
     : quiet_turns_(options.launches ? 2 * kQuietTurns : kQuietTurns),
       least_link_bytes_(options.least_link_bytes),
+      keeps_connections_(options.keeps_connections),
       random_(options.seed) {
   const Topology topology = Topology::of(options.ranks_per_host);
   const int size = topology.ranks();
@@ -206,7 +207,7 @@ bool World::turn(Rank& rank) {
     moved = true;
     rank.engine->abandon(error);
   }
-  if (rank.engine->finished()) {
+  if (rank.engine->finished() && !keeps_connections_) {
     for (Wire* wire : rank.wires) wire->close();
     end_process(rank.number);
   }

@@ -31,6 +31,8 @@ struct WorldOptions {
   std::chrono::milliseconds heartbeat{0};
   /// Runs behave like those of a device: they are launched and end some time later.
   bool launches = false;
+  /// Ranks that have ended keep their connections, as in scripts that go on after an error.
+  bool keeps_connections = false;
 };
 
 class World {
@@ -118,6 +120,7 @@ class World {
   const int quiet_turns_;  ///< larger if runs need turns without progress
   int quiet_ = 0;          ///< turns in which nothing has moved since something has changed
   const size_t least_link_bytes_;
+  const bool keeps_connections_;
   std::mt19937_64 random_;
   ManualClock clock_;
   std::optional<TimePoint> alarm_;

@@ -43,10 +43,21 @@ MUTATIONS = (
         seeds=20000,
     ),
     Mutation(
-        guard="a rank that its child has given up ends at once",
+        guard="a rank hears that its child has given it up",
         file="core/engine/control.cc",
-        find="if (up.lost == rank_ && hub_->root() == nullptr)",
-        replace="if (false)",
+        find=(
+            "  why_given_up_ = up.lost_why;\n"
+            "  if (hub_->root() == nullptr) hub_->lost_parent(rank_, up.lost_why);\n"
+        ),
+        replace="",
+        found_by=SILENCE,
+        seeds=300,
+    ),
+    Mutation(
+        guard="a rank that drains hears that its child has given it up",
+        file="core/engine/control.cc",
+        find="  why_given_up_ = up.lost_why;\n",
+        replace="",
         found_by=SILENCE,
         seeds=300,
     ),
