@@ -33,7 +33,7 @@ struct PlaceRequest {
   bool operator==(const PlaceRequest&) const = default;
 };
 std::string to_text(const PlaceRequest& request);
-/// None: the text is no request.
+/// Returns nullopt if the text is not a request.
 std::optional<PlaceRequest> place_request_from(std::string_view text);
 
 /// A worker's place in a generation, or why it has none.

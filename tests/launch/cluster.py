@@ -48,7 +48,7 @@ def why_no_namespaces() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces take root"
     if shutil.which("ip") is None:
-        return "there is no ip"
+        return "there is no program ip (iproute2)"
     probe = f"hvd{os.getpid()}-probe"
     made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
     if made.returncode != 0:
