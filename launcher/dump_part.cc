@@ -114,6 +114,16 @@ void DumpPart::add_unreached(std::vector<RankReport>& reports) const {
                            .is_reached = false});
 }
 
+/// Of hosts that have answered, but not about these ranks.
+void DumpPart::add_ended(const std::vector<int>& silent, std::vector<RankReport>& reports) const {
+  std::set<int> known;
+  for (const RankReport& report : reports) known.insert(report.rank);
+  for (const AssignedWorker& one : assignment_.workers())
+    if (one.is_placed() && !known.contains(one.ranks.rank) &&
+        std::ranges::find(silent, one.id.host) == silent.end())
+      reports.push_back({.rank = one.ranks.rank, .host = job_.host_of(one.id).name});
+}
+
 Gathered DumpPart::gathered() const {
   Gathered all;
   add_unreached(all.reports);
@@ -123,9 +133,10 @@ Gathered DumpPart::gathered() const {
     if (!reports) silent.push_back(dump.host);
     for (RankReport& report : reports ? *reports : std::vector<RankReport>()) {
       place(report);
-      if (report.rank >= 0) all.reports.push_back(std::move(report));
+      if (report.rank >= 0 || !report.worker.empty()) all.reports.push_back(std::move(report));
     }
   }
+  add_ended(silent, all.reports);
   for (const int host : silent)
     all.remarks.push_back(
         fmt::format("{} has not told about its ranks", job_.hosts[static_cast<size_t>(host)].name));

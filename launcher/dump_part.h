@@ -52,6 +52,7 @@ class DumpPart {
   Gathered gathered() const;
   void place(RankReport& report) const;
   void add_unreached(std::vector<RankReport>& reports) const;
+  void add_ended(const std::vector<int>& silent, std::vector<RankReport>& reports) const;
 
   const Job& job_;
   const Assignment& assignment_;

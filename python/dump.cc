@@ -56,6 +56,7 @@ void take_stack_handler(int number, int descriptor) {
   holds_gil = reinterpret_cast<Check>(::dlsym(RTLD_DEFAULT, "PyGILState_Check"));
   writes_stack = std::exchange(action.sa_handler, &write_place);
   ::sigaction(number, &action, nullptr);
+  hvd_answer_dumps();
 }
 
 }  // namespace

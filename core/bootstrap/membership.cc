@@ -12,6 +12,7 @@
 #include "core/bootstrap/start_deadline.h"
 #include "core/bootstrap/variables.h"
 #include "core/transport/job_number.h"
+#include "core/transport/rank_board.h"
 
 namespace hvd {
 namespace {
@@ -75,6 +76,7 @@ void Membership::ask() {
   std::string request = fmt::format("{}-{}", ::getpid(), ++requests_);
   const std::string text = to_text(PlaceRequest{.id = request, .version = kVersion});
   with_launcher([&] { store().set(elastic_asks_key(worker_), as_bytes(text)); });
+  RankBoard::enter(RankStage::next_generation);
   request_ = std::move(request);
 }
 
@@ -90,6 +92,7 @@ bool Membership::await_place(Duration timeout) {
   if (!bytes) return false;
   request_.clear();
   Place place = read_place(*bytes);
+  RankBoard::enter(place.refusal.empty() ? RankStage::before_init : RankStage::after_shutdown);
   if (!place.refusal.empty()) fail(Code::shut_down, place.refusal);
   generation_ =
       place_generation({{kWorker, to_text(worker_)}, {kGeneration, place.variables[kGeneration]}});

@@ -134,11 +134,27 @@ hvd_world world_of(const Wiring& wiring) {
 }
 
 /// From here on others may ask where this process is, also while it looks for the other ranks.
-RankBoard* board_of_this_process(const Knobs& knobs) {
+RankBoard* board_of_this_process(const Knobs& knobs, const Identity& identity) {
   RankBoard* const board = RankBoard::of_this_process(static_cast<int>(knobs.dump_signal));
-  if (board != nullptr) board->arm();
+  if (board == nullptr) return nullptr;
+  board->arm();
+  board->set_rank(identity.rank);
   return board;
 }
+
+/// The stage of the process while init waits for other ranks.
+class Starting {
+ public:
+  Starting() { RankBoard::enter(RankStage::in_init); }
+  ~Starting() { RankBoard::enter(has_started_ ? RankStage::running : RankStage::failed); }
+  Starting(const Starting&) = delete;
+  Starting& operator=(const Starting&) = delete;
+
+  void end_well() { has_started_ = true; }
+
+ private:
+  bool has_started_ = false;
+};
 
 /// Tells the launcher that this rank fails because of `cause`, so that it can distinguish the rank
 /// that failed first from the others.
@@ -182,7 +198,8 @@ Context::Context(const Environment& environment, uint32_t inits, const StartOpti
                  Identity identity)
     : lock_(identity),
       knobs_(knobs_for(environment, options)),
-      board_(board_of_this_process(knobs_)) {
+      board_(board_of_this_process(knobs_, identity)) {
+  Starting starting;
   configure_log({knobs_.log_level, knobs_.log_hide_time, identity.rank});
   warn_of_later_knobs(environment, identity);
   warn_of_overruled_choice(knobs_, identity);
@@ -208,9 +225,11 @@ Context::Context(const Environment& environment, uint32_t inits, const StartOpti
       driving);
   for (const std::vector<int>& ranks : options.process_sets)
     change_sets(OperationKind::add_process_set, ranks, 0);
+  starting.end_well();
 }
 
 void Context::tell(const Ending& ending, bool interrupts) noexcept {
+  RankBoard::enter(ending.code == Code::shut_down ? RankStage::over : RankStage::failed);
   if (interrupts) blame(ending);
 }
 
@@ -222,7 +241,9 @@ void Context::blame(const Ending& ending) noexcept {
 
 std::optional<Error> Context::shutdown() {
   const auto before = ending();
+  RankBoard::enter(RankStage::in_shutdown);
   progress_->shutdown();
+  RankBoard::enter(RankStage::after_shutdown);
   timeline_.stop();
   lock_.release();
   const Ending ended = ending().value();

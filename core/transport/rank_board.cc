@@ -34,6 +34,10 @@ bool is_free(int signal) {
 
 bool is_main_thread() { return ::syscall(SYS_gettid) == ::getpid(); }
 
+StageWord begins_now(RankStage stage) {
+  return {stage, std::chrono::floor<std::chrono::milliseconds>(std::chrono::steady_clock::now())};
+}
+
 }  // namespace
 
 RankBoard::RankBoard(int signal, FileDescriptor memory, FileDescriptor stack, void* mapped)
@@ -44,6 +48,8 @@ RankBoard::RankBoard(int signal, FileDescriptor memory, FileDescriptor stack, vo
       mapped_(new (mapped) BoardHeader{}) {
   header().process = process_;
   header().signal = signal;
+  header().stage = begins_now(RankStage::before_init);
+  header().rank = -1;
   header().magic = kBoardMagic;
 }
 
@@ -73,15 +79,25 @@ RankBoard* RankBoard::here() {
   return known != nullptr && known->process_ == ::getpid() ? known : nullptr;
 }
 
+void RankBoard::enter(RankStage stage) {
+  RankBoard* const board = here();
+  if (board != nullptr && board->header().stage.load().stage() != stage)
+    board->header().stage = begins_now(stage);
+}
+
 void RankBoard::arm() {
   const std::lock_guard lock(making);
-  if (signal() == 0 || std::exchange(is_armed_, true)) return;
+  if (signal() == 0) return;
   struct sigaction action {
   }, former{};
   action.sa_handler = &RankBoard::on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   ::sigaction(signal(), nullptr, &former);
+  if (std::exchange(is_armed_, true)) {
+    if (former.sa_handler != &RankBoard::on_signal) header().signal = 0;
+    return;
+  }
   const bool has_handler = former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN;
   if (has_handler) writes_stack_ = former.sa_handler;
   ::sigaction(signal(), &action, nullptr);

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "core/base/error.h"
@@ -99,6 +102,53 @@ TEST(RankBoard, LeavesASignalThatHasAHandlerAlone) {
               board->arm();
               raise(kSignal);
               return board->signal() == 0 && calls == 1 && !board->is_asked() ? 0 : 1;
+            }),
+            0);
+}
+
+TEST(RankBoard, LeavesASignalThatTheScriptTakesLaterAlone) {
+  EXPECT_EQ(in_child([] {
+              RankBoard* const board = RankBoard::of_this_process(kSignal);
+              board->arm();
+              board->arm();
+              if (board->signal() != kSignal) return 1;
+              signal(kSignal, [](int) {});
+              board->arm();
+              return board->signal() == 0 ? 0 : 2;
+            }),
+            0);
+}
+
+/// Of the board of this process, as another one reads it.
+const BoardHeader* header_of(pid_t process) {
+  for (int fd = 3; fd < 64; ++fd) {
+    const std::string link = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(fd);
+    char target[64] = {};
+    if (readlink(link.c_str(), target, sizeof target - 1) <= 0) continue;
+    if (!std::string_view(target).starts_with("/memfd:horovod-board")) continue;
+    void* const mapped = mmap(nullptr, kBoardBytes, PROT_READ, MAP_SHARED, fd, 0);
+    return static_cast<const BoardHeader*>(mapped);
+  }
+  return nullptr;
+}
+
+TEST(RankBoard, ShowsTheStageAndItsBeginning) {
+  EXPECT_EQ(in_child([] {
+              RankBoard::enter(RankStage::in_init);  // no board, no harm
+              RankBoard* const board = RankBoard::of_this_process(kSignal);
+              const BoardHeader* const header = header_of(getpid());
+              if (header == nullptr || header->rank != -1) return 1;
+              if (header->stage.load().stage() != RankStage::before_init) return 2;
+              board->set_rank(3);
+              RankBoard::enter(RankStage::failed);
+              const StageWord first = header->stage.load();
+              if (header->rank != 3 || first.stage() != RankStage::failed) return 3;
+              poll(nullptr, 0, 5);
+              RankBoard::enter(RankStage::failed);
+              if (header->stage.load().since() != first.since()) return 4;
+              RankBoard::enter(RankStage::running);
+              const auto time = header->stage.load().since() - first.since();
+              return time >= std::chrono::milliseconds(4) ? 0 : 5;
             }),
             0);
 }

@@ -424,6 +424,9 @@ HVD_API hvd_status hvd_counters(hvd_counter* counters, int32_t* count);
  * and shows at most 1 MiB. The signal is 0 if the process cannot be asked: HOROVOD_DUMP_SIGNAL is
  * 0, or another handler has the signal. Does not block. */
 HVD_API hvd_status hvd_prepare_dump(int32_t* signal, int32_t* descriptor);
+/* The process answers `horovodrun --dump` from now on, and not only from hvd_init on. Call it after
+ * hvd_prepare_dump, when the handler is set. Does not block. */
+HVD_API void hvd_answer_dumps(void);
 /* Counts a step of the training, for `horovodrun --dump`. */
 HVD_API void hvd_count_step(void);
 

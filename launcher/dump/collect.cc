@@ -50,6 +50,7 @@ class BoardView {
     return header_ != nullptr && header_->magic == kBoardMagic && header_->process == process;
   }
   const BoardHeader& header() const { return *header_; }
+  StageWord stage() const { return header_->stage.load(); }
   ConstBytes state() const {
     const auto* const begin = reinterpret_cast<const std::byte*>(header_ + 1);
     const size_t room = kBoardBytes - sizeof(BoardHeader);
@@ -76,7 +77,12 @@ struct Asked {
     const uint32_t now = board->header().noticed;
     return now != noticed && board->header().told == now;
   }
-  bool is_done() const { return !is_sent || (has_stack() && has_state()); }
+  /// Only the engine tells the state, and it does while there is one.
+  bool is_done() const {
+    const RankStage stage = board ? board->stage().stage() : RankStage::before_init;
+    const bool has_engine = stage == RankStage::running || stage == RankStage::in_shutdown;
+    return !is_sent || (has_stack() && (has_state() || !has_engine));
+  }
 };
 
 std::string text_in(const Environment& environment, std::string_view name) {
@@ -101,19 +107,37 @@ char settled_state(pid_t process) {
   return state;
 }
 
-/// Finds the process that is the rank: it or one below it has the board.
+std::optional<BoardView> board_of(pid_t process) {
+  const auto path = open_file(process, kBoardFile);
+  if (!path) return std::nullopt;
+  BoardView view(*path);
+  return view.is_of(process) ? std::optional(std::move(view)) : std::nullopt;
+}
+
+void take_board(Asked& one, pid_t process, BoardView&& view) {
+  const StageWord stage = view.stage();
+  const auto now = std::chrono::steady_clock::now();
+  one.board.emplace(std::move(view));
+  one.stack_file = open_file(process, kStackFile).value_or("");
+  one.report.process = process;
+  one.report.has_board = true;
+  one.report.stage = stage.stage();
+  one.report.stage_age =
+      std::max(std::chrono::floor<milliseconds>(now - stage.since()), milliseconds(0));
+  if (const int rank = one.board->header().rank; rank >= 0) one.report.rank = rank;
+}
+
+/// Finds the process that is the rank: it or one below it has the board. Several have one if they
+/// have imported horovod; the first one that has called init is the rank.
 void find_board(Asked& one, pid_t worker, const ProcessParents& all) {
   one.report.process = worker;
   for (const pid_t process : tree_of(worker, all)) {
-    const auto path = open_file(process, kBoardFile);
-    if (!path) continue;
-    BoardView view(*path);
-    if (!view.is_of(process)) continue;
-    one.board.emplace(std::move(view));
-    one.stack_file = open_file(process, kStackFile).value_or("");
-    one.report.process = process;
-    one.report.has_board = true;
-    break;
+    auto view = board_of(process);
+    if (!view || (one.board && view->stage().stage() == RankStage::before_init)) continue;
+    const bool is_rank = view->stage().stage() != RankStage::before_init;
+    one.board.reset();
+    take_board(one, process, *std::move(view));
+    if (is_rank) break;
   }
   if (all.contains(one.report.process)) one.report.run_state = settled_state(one.report.process);
 }
@@ -207,8 +231,8 @@ void read_answers(Asked& one) {
 }  // namespace
 
 bool has_called_init(pid_t process) {
-  const auto path = open_file(process, kBoardFile);
-  return path && BoardView(*path).is_of(process);
+  const auto view = board_of(process);
+  return view && view->stage().stage() != RankStage::before_init;
 }
 
 std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience) {

@@ -9,155 +9,18 @@
 #include <tuple>
 #include <utility>
 
+#include "launcher/dump/between.h"
+#include "launcher/dump/doing.h"
+
 namespace hvd::launcher {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view kJoin = "join";
-
-/// Words in a path, a function or a line that say what a rank is doing there.
-constexpr std::string_view kOfData[] = {"torch/utils/data/", "tensorflow/python/data/", "loader",
-                                        "dataset", "next_batch"};
-constexpr std::string_view kOfLocks[] = {"acquire", "lock",   "Lock",  "Condition", "Semaphore",
-                                         ".join(",  ".wait(", "Event", "queue",     "Queue"};
-constexpr std::string_view kOfIo[] = {
-    "read of ",  "write of ",    "stat of ",    "list of ",
-    "fsync of ", "open",         "stat (",      "request_wait_answer",
-    "pipe",      "nfs",          "rpc",         "fuse",
-    "folio",     "wait_on_page", "io_schedule", "wait_for_partner",
-    "cifs",      "lustre",       "ceph",        "stream_read",
-    "recv",      "sk_wait",      "wait_woken",  "stream_data_wait"};
-
-template <class Words>
-bool has_any(std::string_view text, const Words& words) {
-  return std::ranges::any_of(
-      words, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
-}
-
 const RankReport* find(const std::vector<RankReport>& reports, int rank) {
   const auto found = std::ranges::find(reports, rank, &RankReport::rank);
   return found == reports.end() ? nullptr : &*found;
 }
-
-bool is_waiting(const PendingOperation& one) { return !one.is_agreed && one.name != kJoin; }
-
-/// The operation that a rank itself waits for, other than `name`.
-const PendingOperation* other_wait(const RankReport& report, const std::string& name) {
-  if (!report.state) return nullptr;
-  const auto found = std::ranges::find_if(
-      report.state->pending, [&](const auto& one) { return is_waiting(one) && one.name != name; });
-  return found == report.state->pending.end() ? nullptr : &*found;
-}
-
-/// What the innermost frames, down to the user's code, say.
-std::string words_of(const RankReport& report) {
-  std::string words;
-  const Frame* const place = place_in(report.stack);
-  for (const Frame& frame : report.stack) {
-    words += fmt::format("{} {} {}\n", frame.file, frame.function, frame.source);
-    if (&frame == place) break;
-  }
-  return words;
-}
-
-/// No signal interrupts what its main thread waits for in the kernel.
-bool is_uninterruptible(const RankReport& report) {
-  return !report.answers && report.run_state == 'D';
-}
-
-HangClass class_of(const RankReport& report, const Waited& operation) {
-  if (!report.is_reached) return HangClass::unreachable;
-  if (report.process == 0 || report.run_state == 'Z') return HangClass::ended;
-  if (report.is_stopped()) return HangClass::stopped;
-  if (!report.has_board) return HangClass::start;
-  if (other_wait(report, operation.name) != nullptr) return HangClass::order;
-  if (is_uninterruptible(report)) return HangClass::io;
-  if (!report.answers) return has_any(report.kernel, kOfIo) ? HangClass::io : HangClass::no_answer;
-  if (!report.gil_holder.empty() || (report.holds_gil && report.run_state != 'R'))
-    return HangClass::gil;
-  const std::string words = words_of(report);
-  if (has_any(words, kOfData)) return HangClass::data;
-  if (has_any(report.kernel, kOfIo)) return HangClass::io;
-  if (has_any(words, kOfLocks)) return HangClass::lock;
-  if (report.state && !report.state->last_failure.empty()) return HangClass::failed;
-  return report.run_state == 'R' ? HangClass::busy : HangClass::elsewhere;
-}
-
-std::string place_text(const std::vector<Frame>& stack) {
-  const Frame* const place = place_in(stack);
-  return place == nullptr ? "" : fmt::format(", at {}", to_text(*place));
-}
-
-std::string main_thread_at(const RankReport& report) {
-  const Frame* const place = place_in(report.stack);
-  if (place != nullptr) return fmt::format("its main thread is at {}", to_text(*place));
-  return report.kernel.empty() ? "the stack of its main thread is not known"
-                               : fmt::format("its main thread is in {}", report.kernel);
-}
-
-std::string order_text(const RankReport& report, const Waited& operation) {
-  const PendingOperation* const other = other_wait(report, operation.name);
-  return fmt::format("it waits for {} instead; {}", other->name, main_thread_at(report));
-}
-
-std::string io_text(const RankReport& report) {
-  const std::string place = place_text(report.stack);
-  if (!is_uninterruptible(report))
-    return fmt::format("its main thread waits in {}{}", report.kernel, place);
-  return fmt::format(
-      "its main thread waits{}{} (state D), which no signal interrupts: a file "
-      "system or a device does not answer{}",
-      report.kernel.empty() ? "" : " in ", report.kernel, place);
-}
-
-std::string no_answer_text(const RankReport& report) {
-  return fmt::format("its main thread does not take signals (state {}{}{}){}", report.run_state,
-                     report.kernel.empty() ? "" : ", in ", report.kernel, place_text(report.stack));
-}
-
-std::string gil_text(const RankReport& report) {
-  const bool is_main = report.gil_holder.empty();
-  return fmt::format("{} is blocked in C code and holds the GIL{}",
-                     is_main ? "its main thread" : "another thread",
-                     place_text(is_main ? report.stack : report.gil_holder));
-}
-
-std::string failed_text(const RankReport& report) {
-  return fmt::format("an operation failed there {} ago, and it runs on; {}",
-                     time_text(report.state->since_failure), main_thread_at(report));
-}
-
-/// What the missing rank does instead.
-std::string doing(HangClass kind, const RankReport& report, const Waited& operation) {
-  switch (kind) {
-    case HangClass::stopped:
-      return fmt::format("its process {} is stopped, by SIGSTOP or a debugger{}", report.process,
-                         place_text(report.stack));
-    case HangClass::unreachable:
-      if (report.host.empty()) return "it does not run on this host";
-      return fmt::format("host {} does not answer: it or the network to it is down", report.host);
-    case HangClass::ended:
-      return "its process has ended";
-    case HangClass::start:
-      return fmt::format("its process {} has not called hvd.init()", report.process);
-    case HangClass::order:
-      return order_text(report, operation);
-    case HangClass::no_answer:
-      return no_answer_text(report);
-    case HangClass::gil:
-      return gil_text(report);
-    case HangClass::io:
-      return io_text(report);
-    case HangClass::failed:
-      return failed_text(report);
-    default:
-      return main_thread_at(report);
-  }
-}
-
-/// Another launcher has started it on another host, where no process asks.
-bool is_elsewhere(const RankReport& report) { return !report.is_reached && report.host.empty(); }
 
 /// Those of the missing ranks that the cause is about.
 std::vector<int> named(const std::vector<RankReport>& reports, const std::vector<int>& missing,
@@ -185,28 +48,25 @@ std::string missing_text(const Cause& cause, const Waited& operation) {
 }
 
 Cause not_submitted(const std::vector<RankReport>& reports, const Waited& operation) {
-  // If several ranks are missing, the one with the clearest reason is explained.
-  std::pair best(true, HangClass::elsewhere);
-  const RankReport* explained = nullptr;
-  for (const int rank : operation.missing) {
-    const RankReport* const report = find(reports, rank);
-    if (report == nullptr) continue;
-    const std::pair one(is_elsewhere(*report), class_of(*report, operation));
-    if (explained == nullptr || one < best) std::tie(best, explained) = std::pair(one, report);
-  }
-  Cause cause{.kind = best.second, .operation = operation.name};
+  std::vector<const RankReport*> missing;
+  for (const int rank : operation.missing)
+    if (const RankReport* const report = find(reports, rank)) missing.push_back(report);
+  const Culprit culprit = clearest(missing, operation.name);
+  Cause cause{.kind = culprit.kind, .operation = operation.name};
   cause.ranks = named(reports, operation.missing, cause.kind);
   cause.text = missing_text(cause, operation);
-  if (explained == nullptr) return cause;
-  const std::string who = cause.ranks.size() == 1 ? "" : fmt::format("rank {}: ", explained->rank);
-  cause.text += fmt::format("; {}{}", who, doing(cause.kind, *explained, operation));
+  if (culprit.report == nullptr) return cause;
+  const std::string who =
+      cause.ranks.size() == 1 ? "" : fmt::format("rank {}: ", culprit.report->rank);
+  cause.text += fmt::format("; {}{}", who, doing(cause.kind, *culprit.report, operation.name));
   return cause;
 }
 
 std::vector<const RankReport*> silent(const std::vector<RankReport>& reports) {
   std::vector<const RankReport*> found;
   for (const RankReport& report : reports)
-    if (report.is_stopped() || report.process == 0 || (report.has_board && !report.state))
+    if (report.rank >= 0 &&
+        (report.is_stopped() || report.process == 0 || (report.has_board && !report.state)))
       found.push_back(&report);
   return found;
 }
@@ -222,7 +82,7 @@ Cause not_ended(const std::vector<RankReport>& reports, const Waited& operation)
   const RankReport& first = *quiet.front();
   if (first.is_stopped()) cause.kind = HangClass::stopped;
   if (first.process == 0) cause.kind = first.is_reached ? HangClass::ended : HangClass::unreachable;
-  cause.text += fmt::format("; rank {}: {}", first.rank, doing(cause.kind, first, operation));
+  cause.text += fmt::format("; rank {}: {}", first.rank, doing(cause.kind, first, operation.name));
   return cause;
 }
 
@@ -270,27 +130,6 @@ std::optional<Cause> cut_between_hosts(const std::vector<RankReport>& reports,
   return cause;
 }
 
-/// Some ranks have not called hvd.init(), which the others wait in.
-std::optional<Cause> not_started(const std::vector<RankReport>& reports) {
-  Cause cause{.kind = HangClass::start};
-  std::vector<int> waiting;
-  for (const RankReport& report : reports) {
-    if (!report.has_board && report.is_reached) cause.ranks.push_back(report.rank);
-    if (report.has_board && report.answers && !report.state) waiting.push_back(report.rank);
-  }
-  if (cause.ranks.empty() || waiting.empty()) return std::nullopt;
-  const RankReport& first = *find(reports, cause.ranks.front());
-  if (first.is_stopped()) cause.kind = HangClass::stopped;
-  cause.text = fmt::format("{} {} not called hvd.init(), in which {} {}", ranks_text(cause.ranks),
-                           cause.ranks.size() == 1 ? "has" : "have", ranks_text(waiting),
-                           waiting.size() == 1 ? "waits" : "wait");
-  if (first.is_stopped())
-    cause.text += "; " + doing(HangClass::stopped, first, {});
-  else if (!first.stack.empty())
-    cause.text += "; " + main_thread_at(first);
-  return cause;
-}
-
 bool waits_for_stopped(const std::vector<RankReport>& reports, const Waited& operation) {
   return std::ranges::any_of(operation.missing, [&](int rank) {
     const RankReport* const report = find(reports, rank);
@@ -298,15 +137,21 @@ bool waits_for_stopped(const std::vector<RankReport>& reports, const Waited& ope
   });
 }
 
+/// The stage of a running rank does not say what it waits for.
+bool has_told(const RankReport& report) {
+  return report.state || (report.has_board && report.stage != RankStage::running);
+}
+
 Cause nothing_waits(const std::vector<RankReport>& reports) {
-  const bool any_told =
-      std::ranges::any_of(reports, [](const RankReport& one) { return one.state.has_value(); });
+  const bool any_told = std::ranges::any_of(reports, has_told);
   for (const RankReport& report : reports)
     if (report.is_stopped() || (!report.is_reached && !any_told)) {
       const HangClass kind = report.is_reached ? HangClass::stopped : HangClass::unreachable;
-      return {.kind = kind,
-              .text = fmt::format("rank {}: {}", report.rank, doing(kind, report, {})),
-              .ranks = {report.rank}};
+      Cause cause{.kind = kind,
+                  .text = fmt::format("{}: {}", subject_of(report), doing(kind, report, {}))};
+      if (report.rank >= 0) cause.ranks.push_back(report.rank);
+      if (report.rank < 0) cause.workers.push_back(report.worker);
+      return cause;
     }
   if (!any_told) return {.text = "no rank has told what it waits for"};
   return {.text = fmt::format("no rank has waited for another one for {} or longer",
@@ -331,7 +176,7 @@ bool has_submitted(const RankReport& report, const Key& key) {
 void add_missing(const std::vector<RankReport>& reports, const Key& key, Waited& operation) {
   for (const RankReport& report : reports) {
     const bool has_joined = report.state && report.state->has_joined;
-    if (!has_submitted(report, key) && !has_joined && takes_part(report, key))
+    if (report.rank >= 0 && !has_submitted(report, key) && !has_joined && takes_part(report, key))
       operation.missing.push_back(report.rank);
   }
 }
@@ -340,8 +185,9 @@ void add_missing(const std::vector<RankReport>& reports, const Key& key, Waited&
 
 std::string_view name_of(HangClass kind) {
   constexpr std::string_view kNames[] = {
-      "none", "stopped", "ended", "unreachable", "partition", "order",    "gil",       "data",
-      "io",   "lock",    "busy",  "failed",      "start",     "transfer", "no_answer", "elsewhere"};
+      "none",  "stopped",  "ended", "unreachable", "partition", "order",
+      "gil",   "data",     "io",    "lock",        "busy",      "failed",
+      "start", "transfer", "slots", "no_answer",   "elsewhere"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -382,7 +228,7 @@ Cause explain(const std::vector<RankReport>& reports) {
   if (waits && !operations.front().missing.empty())
     return not_submitted(reports, operations.front());
   if (waits) return not_ended(reports, operations.front());
-  if (auto cause = not_started(reports)) return *std::move(cause);
+  if (auto cause = between_operations(reports)) return *std::move(cause);
   return nothing_waits(reports);
 }
 

@@ -27,6 +27,7 @@ enum class HangClass : uint8_t {
   failed,       ///< it runs on after an operation that failed
   start,        ///< it has not called hvd.init()
   transfer,     ///< an operation that all ranks have submitted does not end
+  slots,        ///< an elastic job waits for more workers
   no_answer,    ///< its main thread does not take signals
   elsewhere,    ///< it does something else; its stack shows what
 };
@@ -37,9 +38,12 @@ inline constexpr std::chrono::milliseconds kHangAge{1000};
 
 struct Cause {
   HangClass kind = HangClass::none;
-  std::string text{};        ///< one line
-  std::string operation{};   ///< that the others wait for; empty: none
-  std::vector<int> ranks{};  ///< that the others wait for
+  std::string text{};  ///< one line
+  /// That the others wait for; empty: none. Between operations: "hvd.init()", "hvd.shutdown()",
+  /// "the next generation", "the end".
+  std::string operation{};
+  std::vector<int> ranks{};            ///< that the others wait for
+  std::vector<std::string> workers{};  ///< the same without ranks, see RankReport::worker
 };
 
 /// `reports`: of all ranks of the job, ascending, also of those that did not answer.

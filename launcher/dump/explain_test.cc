@@ -25,6 +25,7 @@ RankReport rank(int number, std::vector<PendingOperation> pending = {}) {
           .process = 100 + number,
           .run_state = 'S',
           .has_board = true,
+          .stage = RankStage::running,
           .answers = true,
           .state = BoardState{.rank = number, .size = 4, .pending = std::move(pending)}};
 }
@@ -198,17 +199,6 @@ TEST(Explain, DoesNotBlameRanksThatTakeNoPart) {
   reports[0].state->has_joined = true;
   reports[3].state->has_joined = true;
   EXPECT_THAT(explain(reports).ranks, ElementsAre(2));
-}
-
-TEST(Explain, NamesRanksThatHaveNotStarted) {
-  std::vector<RankReport> reports{rank(0), rank(1)};
-  for (RankReport& report : reports) report.state.reset();
-  reports[1].has_board = reports[1].answers = false;
-  const std::string text = "rank 1 has not called hvd.init(), in which rank 0 waits";
-  EXPECT_EQ(explain(reports).text, text);
-  EXPECT_EQ(explain(reports).kind, HangClass::start);
-  reports[1].stack = {{"/job/train.py", 5, "load", ""}};  // from py-spy
-  EXPECT_EQ(explain(reports).text, text + "; its main thread is at train.py:5 in load");
 }
 
 TEST(Explain, NamesAStoppedRankDuringATransfer) {

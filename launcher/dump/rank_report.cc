@@ -123,6 +123,17 @@ BoardState state_of(const Json& json) {
   return state;
 }
 
+/// In JSON, in the order of RankStage.
+constexpr std::string_view kStageNames[kStages] = {
+    "before_init", "in_init",        "running",         "failed",
+    "in_shutdown", "after_shutdown", "next_generation", "over"};
+
+RankStage stage_of(const Json& json) {
+  const auto found = std::ranges::find(kStageNames, json.get_ref<const std::string&>());
+  return found == std::end(kStageNames) ? RankStage::before_init
+                                        : static_cast<RankStage>(found - std::begin(kStageNames));
+}
+
 }  // namespace
 
 std::vector<WrittenStack> parse_stacks(std::string_view text) {
@@ -160,7 +171,9 @@ Json to_json(const RankReport& report) {
           {"run_state", std::string(1, report.run_state)},
           {"kernel", report.kernel},
           {"reached", report.is_reached},
-          {"initialized", report.has_board},
+          {"board", report.has_board},
+          {"stage", kStageNames[static_cast<size_t>(report.stage)]},
+          {"stage_seconds", seconds(report.stage_age)},
           {"answers", report.answers},
           {"holds_gil", report.holds_gil},
           {"state", report.state ? json_of(*report.state) : Json(nullptr)},
@@ -176,7 +189,9 @@ RankReport report_from_json(const Json& json) {
                     .run_state = json.at("run_state").get<std::string>().at(0),
                     .kernel = json.at("kernel"),
                     .is_reached = json.at("reached"),
-                    .has_board = json.at("initialized"),
+                    .has_board = json.at("board"),
+                    .stage = stage_of(json.at("stage")),
+                    .stage_age = time_of(json.at("stage_seconds")),
                     .answers = json.at("answers"),
                     .holds_gil = json.at("holds_gil")};
   if (!json.at("state").is_null()) report.state = state_of(json.at("state"));

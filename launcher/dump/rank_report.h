@@ -2,6 +2,7 @@
 // ranks of another host are sent as JSON. Values; pure.
 #pragma once
 
+#include <chrono>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/transport/board_state.h"
+#include "core/transport/rank_board.h"
 
 namespace hvd::launcher {
 
@@ -21,7 +23,7 @@ struct Frame {
 };
 
 struct RankReport {
-  int rank = -1;
+  int rank = -1;  ///< negative: it has none, as a new worker of an elastic job before it joins
   std::string host{};
   std::string worker{};  ///< in an elastic job, its HOROVOD_WORKER
   int process = 0;       ///< 0: it has ended
@@ -29,8 +31,10 @@ struct RankReport {
   /// What its main thread waits for in the kernel, for example "read of /data/x" or "nfs_wait";
   /// empty: nothing is known.
   std::string kernel{};
-  bool is_reached = true;           ///< false: its host does not answer, so nothing is known
-  bool has_board = false;           ///< it has called hvd.init()
+  bool is_reached = true;  ///< false: its host does not answer, so nothing is known
+  bool has_board = false;  ///< it has imported horovod
+  RankStage stage = RankStage::before_init;
+  std::chrono::milliseconds stage_age{};
   bool answers = false;             ///< its main thread has taken the signal
   bool holds_gil = false;           ///< its main thread, when it took the signal
   std::vector<Frame> gil_holder{};  ///< of another thread that is blocked and holds the GIL
@@ -40,6 +44,7 @@ struct RankReport {
   bool operator==(const RankReport&) const = default;
 
   bool is_stopped() const { return run_state == 'T' || run_state == 't'; }
+  bool has_ended() const { return is_reached && (process == 0 || run_state == 'Z'); }
 };
 
 /// The stack that a thread has written to the stack file of its process.

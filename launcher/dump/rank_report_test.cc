@@ -69,6 +69,8 @@ TEST(RankReport, SurvivesJson) {
       .kernel = "read of /data",
       .is_reached = false,
       .has_board = true,
+      .stage = RankStage::next_generation,
+      .stage_age = std::chrono::milliseconds(1234),
       .answers = true,
       .holds_gil = true,
       .gil_holder = parse_stacks(kWritten).front().frames,

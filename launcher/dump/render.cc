@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "launcher/dump/doing.h"
+
 namespace hvd::launcher {
 namespace {
 
@@ -61,12 +63,35 @@ std::string process_text(const RankReport& report) {
   if (!report.is_reached) return "which cannot be reached";
   if (report.process == 0) return "its process has ended";
   std::string text = fmt::format("process {}", report.process);
+  if (!report.has_board) text += ", has not imported horovod";
   if (report.is_stopped()) return text + ", stopped";
-  if (!report.has_board) return text + ", has not called hvd.init()";
-  if (!report.answers)
-    return text +
-           fmt::format(", its main thread does not take signals (state {})", report.run_state);
+  if (report.has_board && !report.answers)
+    text += fmt::format(", its main thread does not take signals (state {})", report.run_state);
   return text;
+}
+
+/// Between operations.
+std::string stage_line(const RankReport& report) {
+  if (!report.has_board) return "";
+  const std::string age = time_text(report.stage_age);
+  switch (report.stage) {
+    case RankStage::before_init:
+      return fmt::format("  has not called hvd.init() for {}\n", age);
+    case RankStage::in_init:
+    case RankStage::in_shutdown:
+      return fmt::format("  in {} for {}\n", meeting_at(report.stage), age);
+    case RankStage::next_generation:
+      return fmt::format("  has asked for its place in {} {} ago\n", kNextGeneration, age);
+    case RankStage::failed:
+      return fmt::format("  hvd.init() failed, or a rank was lost, {} ago\n", age);
+    case RankStage::after_shutdown:
+      return fmt::format("  has called hvd.shutdown() {} ago\n", age);
+    case RankStage::over:
+      return fmt::format("  hvd.shutdown() of another rank ended the job here {} ago\n", age);
+    case RankStage::running:
+      break;
+  }
+  return "";
 }
 
 std::string frame_lines(std::string_view thread, const std::vector<Frame>& stack) {
@@ -91,9 +116,17 @@ std::string stack_lines(const RankReport& report) {
 
 std::string rank_lines(const RankReport& report) {
   const std::string on = report.host.empty() ? "" : fmt::format(" on {}", report.host);
-  std::string text = fmt::format("\nRank {}{}, {}\n", report.rank, on, process_text(report));
+  const std::string who =
+      report.rank < 0 ? "Worker without a rank" : fmt::format("Rank {}", report.rank);
+  std::string text = fmt::format("\n{}{}, {}\n", who, on, process_text(report));
+  text += stage_line(report);
   if (report.state) text += state_lines(*report.state);
   return text + stack_lines(report);
+}
+
+bool is_named(const Cause& cause, const RankReport& report) {
+  return report.rank >= 0 ? std::ranges::find(cause.ranks, report.rank) != cause.ranks.end()
+                          : std::ranges::find(cause.workers, report.worker) != cause.workers.end();
 }
 
 }  // namespace
@@ -113,8 +146,7 @@ std::string cause_text(const std::vector<RankReport>& reports) {
   std::string text = cause.text + "\n";
   size_t shown = 0;
   for (const RankReport& report : reports)
-    if (std::ranges::find(cause.ranks, report.rank) != cause.ranks.end() &&
-        shown++ < kCulpritsShown)
+    if (is_named(cause, report) && shown++ < kCulpritsShown)
       text += rank_lines(report).substr(1);  // without the empty line before
   return text;
 }
@@ -134,7 +166,8 @@ std::string dump_json(const std::vector<RankReport>& reports,
                      {{"text", cause.text},
                       {"class", name_of(cause.kind)},
                       {"operation", cause.operation},
-                      {"ranks", cause.ranks}}},
+                      {"ranks", cause.ranks},
+                      {"workers", cause.workers}}},
                     {"operations", std::move(operations)},
                     {"ranks", std::move(ranks)},
                     {"remarks", remarks}};

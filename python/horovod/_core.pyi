@@ -61,7 +61,10 @@ def prepare_dump() -> tuple[int, int]:
     stacks."""
 
 def take_stack_handler(signal: int, descriptor: int) -> None:
-    """The present handler of `signal` writes the stack of its thread to `descriptor`."""
+    """The present handler of `signal` writes the stack of its thread to `descriptor`.
+
+    The process answers horovodrun --dump from now on.
+    """
 
 def count_step() -> None:
     """Counts a step of the training, for horovodrun --dump."""

@@ -33,7 +33,7 @@ def test_a_hang_is_explained(jobs: Jobs, cause: str) -> None:
 def test_a_rank_that_has_not_called_init_is_named(jobs: Jobs) -> None:
     found = explained(start_hanging(jobs, NOT_STARTED), [2], starts=True)
     assert found["cause"]["class"] == "start"
-    text = "rank 2 has not called hvd.init(), in which ranks 0, 1 wait"
+    text = "rank 2 has not called hvd.init(), in which ranks 0, 1 have waited for "
     assert found["cause"]["text"].startswith(text)
 
 
@@ -165,7 +165,7 @@ def test_a_signal_that_has_a_handler_is_left_alone(jobs: Jobs) -> None:
 
     def has_dumped_all() -> bool:
         found = dumped(job)
-        if found is None or not all(one["initialized"] for one in found["ranks"]):
+        if found is None or {one["stage"] for one in found["ranks"]} != {"running"}:
             return False
         assert not any(one["answers"] or one["state"] for one in found["ranks"])
         texts.append(found["cause"]["text"])

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import os
 
 from horovod.common._extension import core
+
+
+def prepare_if_launched() -> None:
+    """A rank of horovodrun shows where it hangs before it calls init, too.
+
+    Errors in the variables of the process are those of init.
+    """
+    if "HOROVOD_RANK" in os.environ or "HOROVOD_WORKER" in os.environ:
+        with contextlib.suppress(ValueError):
+            prepare()
 
 
 def prepare() -> None:

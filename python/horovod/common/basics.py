@@ -19,6 +19,8 @@ from horovod.common.process_sets import (
     leave_job,
 )
 
+_stack.prepare_if_launched()
+
 Average = 0
 Sum = 1
 Adasum = 2

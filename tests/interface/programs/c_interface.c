@@ -583,6 +583,8 @@ static void dumps(void) {
   EXPECT(hvd_prepare_dump(&number, &descriptor) == HVD_OK);
   EXPECT(number > 0 && descriptor >= 0);
   signal(number, write_stack);
+  hvd_answer_dumps();
+  raise(number);
   start();
   hvd_count_step();
   raise(number);
