@@ -14,6 +14,14 @@
 
 namespace hvd::launcher {
 
+std::optional<elastic::State> first_state(const Job& job) {
+  if (!job.elastic) return std::nullopt;
+  std::vector<elastic::HostSlots> hosts;
+  for (const JobHost& host : job.hosts)
+    hosts.push_back({static_cast<int>(hosts.size()), host.name, host.missing ? 0 : host.slots});
+  return elastic::begin(*job.elastic, hosts, job.assignment);
+}
+
 ElasticPart::ElasticPart(Job& job, StoreServer& store, Links& links, Output& output,
                          LaunchEvents& events, Address store_address,
                          const ProcessDefaults& defaults)

@@ -19,6 +19,9 @@
 
 namespace hvd::launcher {
 
+/// The decisions begin with it. None: the job is not elastic.
+std::optional<elastic::State> first_state(const Job& job);
+
 /// Owned and used by the launcher's only thread.
 class ElasticPart {
  public:

@@ -41,14 +41,6 @@ std::vector<WorkerId> ids_of(const Assignment& assignment) {
   return ids;
 }
 
-std::optional<elastic::State> first_state(const Job& job) {
-  if (!job.elastic) return std::nullopt;
-  std::vector<elastic::HostSlots> hosts;
-  for (const JobHost& host : job.hosts)
-    hosts.push_back({static_cast<int>(hosts.size()), host.name, host.missing ? 0 : host.slots});
-  return elastic::begin(*job.elastic, hosts, job.assignment);
-}
-
 DriverOptions driver_options(const Job& job) {
   return {.workers = ids_of(job.assignment), .elastic = first_state(job), .grace = job.grace};
 }

@@ -396,23 +396,13 @@ class Making {
     if (std::exchange(host.dropped, true)) return;
     std::string until;
     if (state_.settings.cooldown) {
-      const Duration pause = pause_of(host);
-      ++host.drops;
+      const double part = random_part(state_.settings.seed, host.now.host, host.drops);
+      const Duration pause = pause_after(*state_.settings.cooldown, host.drops++, part);
       host.back_at = now_ + pause;
       until = fmt::format(" for {} s", seconds_of(pause));
     }
     actions_.push_back(
         Say{fmt::format("no more workers are started on {}{}: {}", host.now.name, until, why)});
-  }
-
-  /// low * 2^drops, and up to `low` more, so that hosts that failed together return one by one.
-  Duration pause_of(const Host& host) const {
-    const auto [low, high] = *state_.settings.cooldown;
-    constexpr int kMostDoublings = 12;  // more than from 1 s to an hour
-    const auto doubled = low * (int64_t{1} << std::min(host.drops, kMostDoublings));
-    const double part = random_part(state_.settings.seed, host.now.host, host.drops);
-    const auto more = std::chrono::duration_cast<Duration>(part * Seconds(low));
-    return std::clamp<Duration>(doubled + more, low, high);
   }
 
   void note_change(int slots_before, const HostSlots& found) {

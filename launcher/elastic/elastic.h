@@ -23,6 +23,7 @@
 
 #include "core/base/clock.h"
 #include "core/transport/worker_id.h"
+#include "launcher/elastic/cooldown.h"
 #include "launcher/worker/assignment.h"
 
 namespace hvd::launcher::elastic {
@@ -36,13 +37,6 @@ inline constexpr std::chrono::seconds kGathering{5};
 /// other members are given up, too: the end of the worker, or a member that asks. An agent that can
 /// be reached tells of the end within milliseconds.
 inline constexpr std::chrono::milliseconds kNoNews{500};
-
-/// How long a host is not used after a failure there: doubles with each failure, within these
-/// limits.
-struct Cooldown {
-  std::chrono::seconds low{};
-  std::chrono::seconds high{};
-};
 
 struct Settings {
   int min = 1;                       ///< workers; with fewer the job waits
