@@ -59,6 +59,10 @@ void DumpPart::show(TimePoint now) {
 /// The report that ends a job has no ranks to ask any more.
 void DumpPart::look_for_stall(std::string_view output, TimePoint now) {
   if (output.find(kOfStall) == output.npos || output.find(kOfEnd) != output.npos) return;
+  show_cause(now);
+}
+
+void DumpPart::show_cause(TimePoint now) {
   shows_cause_ = true;
   begin(now);
 }

@@ -41,6 +41,8 @@ class DumpPart {
   /// Looks at what a worker has written to its standard error. After a stall report it writes the
   /// cause to standard error.
   void look_for_stall(std::string_view output, TimePoint now);
+  /// Writes to standard error what the ranks wait for, if they do.
+  void show_cause(TimePoint now);
   void take(const std::vector<HostDump>& dumps);
   /// Ends a dump that is complete or has taken too long.
   void step(TimePoint now);

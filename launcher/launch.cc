@@ -82,6 +82,7 @@ class Launch {
   void perform(const Explain& explain);
   void perform(const NoMoreWorkers&);
   void perform(const elastic::Say& say) { output_.say(say.line); }
+  void perform(const elastic::ExplainWait&) { dump_.value().show_cause(now()); }
   void perform(const elastic::Begin& begin);
   void perform(const elastic::Close& close);
   template <class ElasticAction>

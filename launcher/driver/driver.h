@@ -152,7 +152,7 @@ using Action = std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceSilent,
                             Explain, Abandon, HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers,
                             Finish, elastic::StartWorker, elastic::Begin, elastic::Dismiss,
                             elastic::Tell, elastic::Abandon, elastic::Reconnect, elastic::Kill,
-                            elastic::Say, elastic::Close, elastic::End>;
+                            elastic::Say, elastic::ExplainWait, elastic::Close, elastic::End>;
 
 struct DriverOptions {
   std::vector<WorkerId> workers{};          ///< of the first generation

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "launcher/elastic/chance.h"
+#include "launcher/elastic/shortage.h"
 
 namespace hvd::launcher::elastic {
 namespace {
@@ -29,9 +30,9 @@ int64_t seconds_of(Duration duration) {
 
 using Seconds = std::chrono::duration<double>;
 
-bool cools_down(const State& state) {
-  return std::ranges::any_of(state.hosts,
-                             [](const Host& host) { return host.back_at.has_value(); });
+/// Early enough for the user to look at members that have not asked before they are given up.
+TimePoint explains_at(const State& state) {
+  return state.wait->since + state.settings.survivor / 3;
 }
 
 std::string count_of(size_t workers) {
@@ -145,6 +146,7 @@ class Making {
     end_cooldowns();
     give_up_silent_members();
     give_up_silent_hosts();
+    explain_wait();
     if (members() == 0) return end_when_all_have_left();
     reject_misfits();
     start_workers();
@@ -194,9 +196,9 @@ class Making {
 
   /// A member that is stopped, or whose step takes very long, does not hold up the others.
   void give_up_silent_members() {
-    if (count(Standing::asking) == 0) return state_.asking_since.reset();
-    if (!state_.asking_since) state_.asking_since = now_;
-    if (now_ < *state_.asking_since + state_.settings.survivor) return;
+    if (count(Standing::asking) == 0) return state_.wait.reset();
+    if (!state_.wait) state_.wait = Wait{now_};
+    if (now_ < state_.wait->since + state_.settings.survivor) return;
     std::vector<WorkerId> silent;
     for (const auto& [worker, standing] : state_.workers)
       if (standing == Standing::running) silent.push_back(worker);
@@ -220,6 +222,14 @@ class Making {
       give_up(worker, fmt::format("{} was given up: nothing has come from its host for {} s since "
                                   "another rank there was silent",
                                   name_of(worker), Seconds(kNoNews).count()));
+  }
+
+  /// Once in each wait.
+  void explain_wait() {
+    if (!state_.wait || state_.wait->is_explained || count(Standing::running) == 0) return;
+    if (now_ < explains_at(state_)) return;
+    state_.wait->is_explained = true;
+    actions_.push_back(ExplainWait{});
   }
 
   void give_up(const WorkerId& worker, const std::string& why) {
@@ -286,10 +296,10 @@ class Making {
       return end("the hosts of all workers that have the state of the job were removed");
     const size_t target = std::max(static_cast<size_t>(state_.settings.target), stay.size());
     join.resize(std::min(join.size(), target - stay.size()));
-    if (stay.size() + join.size() < static_cast<size_t>(state_.settings.min)) return;
     if (no_more_resets(state_))
       return end(fmt::format("the job was reset {} times, which is the limit (--reset-limit)",
                              state_.resets));
+    if (stay.size() + join.size() < static_cast<size_t>(state_.settings.min)) return;
     for (const WorkerId& worker : leave)
       dismiss(worker, "its host or slot was removed from the job", false);
     explain("generation {} begins with {}, {} of them new", state_.assignment.generation() + 1,
@@ -302,7 +312,7 @@ class Making {
     ++state_.resets;
     state_.told = {};
     state_.gathering_since.reset();
-    state_.asking_since.reset();
+    state_.wait.reset();
   }
 
   /// The members learn once per generation that workers join, and once that workers leave.
@@ -326,20 +336,18 @@ class Making {
   }
 
   void look_for_shortage() {
-    const size_t ready = placed() - count(Standing::starting);
-    if (ready >= static_cast<size_t>(state_.settings.min)) return state_.short_since.reset();
+    const size_t starting = count(Standing::starting), ready = placed() - starting;
+    const auto min = static_cast<size_t>(state_.settings.min);
+    if (ready >= min) return state_.short_since.reset();
     const auto seconds = seconds_of(state_.settings.patience);
-    if (!state_.short_since) {
-      state_.short_since = now_;
-      explain("{}, fewer than {} (--min-np): waits up to {} s for slots", count_of(ready),
-              state_.settings.min, seconds);
-    }
-    const std::string few = fmt::format(
-        "{} left, fewer than the {} of --min-np",
-        ready == 1 ? "1 worker is" : fmt::format("{} workers are", ready), state_.settings.min);
-    const bool hopeless = !state_.settings.discovers && count(Standing::starting) == 0 &&
-                          state_.dismissed.empty() && !cools_down(state_) && !free_slot();
-    if (hopeless) return end(few + ", and there is no slot for another one");
+    const std::string few = few_are_left(ready, state_.settings.min);
+    const std::string hope = awaited(state_, min - ready, starting);
+    if (hope.empty() && !free_slot()) return end(few + ", and there is no slot for another one");
+    const bool may_grow = !no_more_resets(state_);  // else it ends when its members have asked
+    if (!state_.short_since && may_grow)
+      actions_.push_back(Say{fmt::format("{}: the job waits up to {} s (--elastic-timeout) for {}",
+                                         few, seconds, hope)});
+    if (!state_.short_since) state_.short_since = now_;
     if (now_ >= *state_.short_since + state_.settings.patience)
       end(fmt::format("{}, and no others joined within {} s (--elastic-timeout)", few, seconds));
   }
@@ -474,8 +482,9 @@ std::optional<TimePoint> deadline(const State& state) {
   std::optional<TimePoint> next;
   const auto no_later = [&](TimePoint time) { next = std::min(next.value_or(time), time); };
   if (state.short_since) no_later(*state.short_since + state.settings.patience);
-  if (state.asking_since && has(state, Standing::running))
-    no_later(*state.asking_since + state.settings.survivor);
+  if (state.wait && has(state, Standing::running))
+    no_later(state.wait->is_explained ? state.wait->since + state.settings.survivor
+                                      : explains_at(state));
   if (state.kill_at) no_later(*state.kill_at);
   for (const auto& [host, since] : state.silent_since) no_later(since + kNoNews);
   for (const Host& host : state.hosts)

@@ -134,6 +134,10 @@ struct Say {
   std::string line;
   bool operator==(const Say&) const = default;
 };
+/// Members wait for others that have not asked. The user is to be shown why these have not.
+struct ExplainWait {
+  bool operator==(const ExplainWait&) const = default;
+};
 /// A member has ended well: no worker starts and no generation begins any more.
 struct Close {
   std::string why;
@@ -144,8 +148,8 @@ struct End {
   std::string why;
   bool operator==(const End&) const = default;
 };
-using Action =
-    std::variant<StartWorker, Begin, Dismiss, Tell, Abandon, Reconnect, Kill, Say, Close, End>;
+using Action = std::variant<StartWorker, Begin, Dismiss, Tell, Abandon, Reconnect, Kill, Say,
+                            ExplainWait, Close, End>;
 
 struct Host {
   HostSlots now;  ///< no slots: it was removed, or is lost
@@ -158,6 +162,12 @@ struct Host {
 
 /// `starting` and `waiting` (it has asked): newcomers. `running` and `asking`: members.
 enum class Standing : uint8_t { starting, waiting, running, asking };
+
+/// Members that have asked wait for those that have not.
+struct Wait {
+  TimePoint since;
+  bool is_explained = false;  ///< to the user
+};
 
 struct State {
   Settings settings;
@@ -172,7 +182,7 @@ struct State {
   Tell told{};  ///< in this generation
   std::optional<TimePoint> short_since{};
   std::optional<TimePoint> gathering_since{};
-  std::optional<TimePoint> asking_since{};  ///< some member
+  std::optional<Wait> wait{};  ///< since the first member has asked
   /// By host: since when a worker there is silent, if nothing has come from there since.
   std::map<int, TimePoint> silent_since{};
   std::optional<TimePoint> kill_at{};  ///< when the next worker is killed

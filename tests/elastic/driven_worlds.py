@@ -173,6 +173,10 @@ class DrivenWorld(World):
             words
         )
 
+    def on_explain(self) -> None:
+        assert self.asked, "none waits for those that have not asked"
+        self.found["explained waits"] += 1
+
     def on_close(self) -> None:
         self.over = "a rank has finished"
 

@@ -72,6 +72,7 @@ struct Written {
   }
   std::string operator()(const Kill& action) const { return "kill " + to_text(action.worker); }
   std::string operator()(const Say& action) const { return "say " + action.line; }
+  std::string operator()(const ExplainWait&) const { return "explain"; }
   std::string operator()(const Close&) const { return "close"; }
   std::string operator()(const End& action) const { return "end " + action.why; }
 };

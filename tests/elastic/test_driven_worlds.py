@@ -30,7 +30,7 @@ def test_every_sample_counts_once(monkeypatch: Patch) -> None:
         for what in (
             "kill", "stop", "cut", "host", "dark", "given up with their host",
             "killed while it asks", "late joiners", "refused", "changed hosts", "clock jumps",
-            "slow commits", "asks twice", "generations",
+            "slow commits", "asks twice", "generations", "explained waits",
         ):  # fmt: skip
             assert found[what] > 0, what
 

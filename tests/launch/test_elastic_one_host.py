@@ -119,6 +119,17 @@ def test_fewer_than_the_minimum_end_the_job_with_a_sentence(jobs: Jobs) -> None:
     assert any("fewer than the 2 of --min-np" in line for line in result.said), result.err
 
 
+def test_a_job_with_too_few_ranks_says_once_what_it_waits_for(jobs: Jobs) -> None:
+    command = training(jobs.folder, KILL_ONE, "generation >= 1 and step >= 20")
+    result = jobs.run("-np", "2", "--min-np", "2", *command)
+    assert result.code == 0, result.err
+    assert [line for line in result.said if "--min-np" in line] == [
+        "1 worker is left, fewer than the 2 of --min-np: the job waits up to 600 s "
+        "(--elastic-timeout) for a worker that is starting"
+    ]
+    assert [len(ranks) for _, ranks in sorted(entries(result).items())] == [2, 2]
+
+
 def test_the_elastic_timeout_ends_the_wait_for_a_replacement(jobs: Jobs) -> None:
     deed = "if rank == 1 and step == 10: os.kill(os.getpid(), signal.SIGKILL)"
     command = training(jobs.folder, deed, "False")
@@ -204,7 +215,9 @@ def test_a_rank_that_holds_the_gil_is_given_up_and_rejected_when_it_releases_it(
 if (generation, rank, step) == (0, 2, 10):
     import ctypes
     open("holder", "w").write(str(os.getpid()))
-    ctypes.PyDLL(None).sleep(3)
+    left = 3  # a signal of the launcher, which asks where it is, interrupts it
+    while left:
+        left = ctypes.PyDLL(None).sleep(left)
 if generation >= 1 and step == 20:
     holder = open("holder").read()
     print("on without it", os.path.exists(f"/proc/{{holder}}"), flush=True)

@@ -1,0 +1,151 @@
+// What the user is told while the job waits: for members that do not ask, and for more workers.
+#include "launcher/elastic/elastic_testing.h"
+
+namespace hvd::launcher::elastic {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::VariantWith;
+
+const Action kExplain = ExplainWait{};
+
+/// The lines about too few workers.
+std::vector<std::string> told(const std::vector<Action>& actions) {
+  std::vector<std::string> lines;
+  for (const Action& action : actions)
+    if (const auto* say = std::get_if<Say>(&action))
+      if (say->line.find("--min-np") != say->line.npos) lines.push_back(say->line);
+  return lines;
+}
+
+std::string waits_for(const std::string& what, const std::string& few = "1 worker is left") {
+  return few +
+         ", fewer than the 2 of --min-np: the job waits up to 600 s (--elastic-timeout) for " +
+         what;
+}
+
+TEST_F(ElasticTest, AWaitForAMemberIsExplainedOnceAfterAThirdOfItsTime) {
+  start(settings(1, 3), {a(0), a(1), b(0)}, 2, 1);
+  lose(a(1));
+  now += 3s;
+  EXPECT_THAT(ask(a(0)), IsEmpty());
+  EXPECT_EQ(deadline(state), TimePoint{} + 13s);
+  now += 9s;
+  EXPECT_THAT(tick(), IsEmpty());
+  now += 1s;
+  EXPECT_THAT(tick(), ElementsAre(kExplain));
+  EXPECT_EQ(deadline(state), TimePoint{} + 33s);
+  now += 1s;
+  EXPECT_THAT(tick(), IsEmpty()) << "once is enough";
+  EXPECT_THAT(wait(), Contains(VariantWith<Begin>(::testing::_)));
+  EXPECT_THAT(ranks(), ElementsAre(a(0))) << "the other one was given up";
+}
+
+TEST_F(ElasticTest, NothingIsExplainedWhenAllHaveAsked) {
+  Settings with = settings(2, 2);
+  with.discovers = true;
+  start(with, {a(0), b(0), b(1)}, 1, 2);
+  ask(a(0));
+  on(HostGone{1});
+  EXPECT_EQ(deadline(state), TimePoint{} + 600s) << "the job waits for a slot";
+  now += 100s;
+  EXPECT_THAT(tick(), IsEmpty());
+}
+
+TEST_F(ElasticTest, AMemberThatWaitsNoLongerIsNotExplained) {
+  start(settings(1, 2), {a(0), a(1), b(0)}, 2, 1);
+  ask(a(0));
+  lose(a(0));
+  EXPECT_EQ(deadline(state), std::nullopt);
+  now += 100s;
+  EXPECT_THAT(tick(), IsEmpty());
+  EXPECT_THAT(ask(a(1)), IsEmpty()) << "its wait begins now";
+  EXPECT_EQ(deadline(state), now + 10s);
+}
+
+TEST_F(ElasticTest, EachChangeOfTheGenerationIsExplained) {
+  start(settings(1, 2), {a(0), a(1)}, 2);
+  for (int change = 0; change < 3; ++change) {
+    const TimePoint asked = now;
+    EXPECT_THAT(ask(a(0)), IsEmpty());
+    EXPECT_THAT(wait(), ElementsAre(kExplain));
+    EXPECT_EQ(now, asked + 10s);
+    EXPECT_THAT(ask(a(1)), ElementsAre(VariantWith<Begin>(::testing::_)));
+    now += 50s;
+    EXPECT_THAT(tick(), IsEmpty());
+  }
+}
+
+TEST_F(ElasticTest, AShortageIsToldOnceWithWhatTheJobWaitsFor) {
+  start(settings(2, 2), {a(0), a(1)}, 2);
+  EXPECT_THAT(lose(a(1)),
+              ElementsAre(abandon(0, "rank 1 in slot 1 of a was lost"), StartWorker{a(1, 1)},
+                          Say{waits_for("a worker that is starting")}));
+  EXPECT_THAT(told(ask(a(0))), IsEmpty());
+  now += 60s;
+  EXPECT_THAT(told(tick()), IsEmpty());
+  EXPECT_THAT(ask(a(1, 1)), ElementsAre(VariantWith<Begin>(::testing::_)));
+  EXPECT_THAT(told(lose(a(0))), IsEmpty()) << "a is dropped, and nothing is left to wait for";
+}
+
+TEST_F(ElasticTest, TheNextShortageIsToldAgain) {
+  Settings with = settings(2, 2);
+  with.discovers = true;
+  start(with, {a(0), b(0)}, 1, 2);
+  EXPECT_THAT(told(lose(b(0))), ElementsAre(waits_for("a worker that is starting")));
+  ask(a(0));
+  ask(b(0, 1));
+  EXPECT_THAT(ranks(), ElementsAre(a(0), b(0, 1)));
+  EXPECT_THAT(told(lose(b(0, 1))), ElementsAre(waits_for("slots from the discovery script")))
+      << "b is dropped";
+}
+
+TEST_F(ElasticTest, AShortageNamesWhatMayEndIt) {
+  Settings with = settings(2, 2);
+  with.cooldown = Cooldown{10s, 60s};
+  start(with, {a(0), a(1)}, 2);
+  EXPECT_THAT(told(lose(a(1))), ElementsAre(waits_for("the end of a host's cooldown")));
+
+  start(settings(2, 2), {a(0), a(1)}, 2);
+  EXPECT_THAT(told(on(WorkerLeaves{a(1)})),
+              ElementsAre(waits_for("the slot of a worker that has not ended yet")));
+
+  with = settings(2, 4);
+  with.discovers = true;
+  start(with, {a(0), a(1), b(0), b(1)}, 2, 2);
+  EXPECT_THAT(told(on(HostsFound{{}})),
+              ElementsAre(waits_for("slots from the discovery script", "0 workers are left")));
+}
+
+TEST_F(ElasticTest, AShortageNamesAllIfTheWorkersThatStartAreTooFew) {
+  Settings with = settings(2, 2);
+  with.discovers = true;
+  start(with, {a(0), b(0)}, 0, 1);
+  on(HostsFound{{{1, "b", 1}}});
+  EXPECT_THAT(told(lose(b(0))), IsEmpty()) << "it was told that a was removed";
+  start(with, {a(0), b(0)}, 1, 1);
+  EXPECT_THAT(told(on(HostsFound{{{2, "c", 1}}})),
+              ElementsAre(waits_for("a worker that is starting, slots from the discovery script",
+                                    "0 workers are left")));
+}
+
+TEST_F(ElasticTest, AJobThatEndsAtOnceDoesNotSayThatItWaits) {
+  start(settings(2, 2), {a(0), b(0)}, 1, 1);
+  EXPECT_THAT(told(on(HostGone{1})), IsEmpty());
+  EXPECT_TRUE(state.over);
+}
+
+TEST_F(ElasticTest, AfterTheLastResetAJobDoesNotWaitForWorkers) {
+  Settings with = settings(2, 3);
+  with.reset_limit = 0;
+  start(with, {a(0), a(1), b(0)}, 2, 1);
+  lose(b(0));
+  EXPECT_THAT(lose(a(1)), ElementsAre(abandon(0, "rank 1 in slot 1 of a was lost")));
+  EXPECT_EQ(reason(ask(a(0))), "the job was reset 0 times, which is the limit (--reset-limit)");
+}
+
+}  // namespace
+}  // namespace hvd::launcher::elastic
