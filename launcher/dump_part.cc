@@ -18,6 +18,14 @@ namespace {
 /// In what the stall check of rank 0 logs (core/negotiate/stall.h).
 constexpr std::string_view kOfStall = "\nMissing ranks:\n", kOfEnd = "so the job is shut down";
 
+std::vector<WorkerId> stopped_in(const std::vector<RankReport>& reports) {
+  std::vector<WorkerId> stopped;
+  for (const RankReport& report : reports)
+    if (const auto worker = worker_from(report.worker); worker && report.is_stopped())
+      stopped.push_back(*worker);
+  return stopped;
+}
+
 /// A file with this text, which another process can read to its end. Empty on failure.
 FileDescriptor file_with(const std::string& text) {
   FileDescriptor file(memfd_create("horovod-dump", MFD_CLOEXEC));
@@ -67,6 +75,11 @@ void DumpPart::show_cause(TimePoint now) {
   begin(now);
 }
 
+void DumpPart::look_for_stopped(TimePoint now) {
+  looks_for_stopped_ = true;
+  begin(now);
+}
+
 void DumpPart::begin(TimePoint now) {
   if (until_) return;  // all get the one that is being collected
   until_ = now + kPatience;
@@ -85,6 +98,7 @@ void DumpPart::step(TimePoint now) {
   const Gathered all = gathered();
   if (std::exchange(shows_, false)) show(dump_text(all.reports, all.remarks));
   if (std::exchange(shows_cause_, false)) show(cause_text(all.reports));
+  if (std::exchange(looks_for_stopped_, false)) stopped_ = stopped_in(all.reports);
   if (visitors_.empty()) return;
   last_ = file_with(to_text(all));
   const std::string number = std::to_string(last_.get());

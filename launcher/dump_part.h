@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -43,6 +44,10 @@ class DumpPart {
   void look_for_stall(std::string_view output, TimePoint now);
   /// Writes to standard error what the ranks wait for, if they do.
   void show_cause(TimePoint now);
+  /// Looks for workers whose processes are stopped. take_stopped() returns them once, after a
+  /// step().
+  void look_for_stopped(TimePoint now);
+  std::vector<WorkerId> take_stopped() { return std::exchange(stopped_, {}); }
   void take(const std::vector<HostDump>& dumps);
   /// Ends a dump that is complete or has taken too long.
   void step(TimePoint now);
@@ -70,6 +75,8 @@ class DumpPart {
   FileDescriptor last_;
   bool shows_ = false;
   bool shows_cause_ = false;
+  bool looks_for_stopped_ = false;
+  std::vector<WorkerId> stopped_;
 };
 
 }  // namespace hvd::launcher

@@ -83,6 +83,7 @@ class Launch {
   void perform(const NoMoreWorkers&);
   void perform(const elastic::Say& say) { output_.say(say.line); }
   void perform(const elastic::ExplainWait&) { dump_.value().show_cause(now()); }
+  void perform(const elastic::LookForStopped&) { dump_.value().look_for_stopped(now()); }
   void perform(const elastic::Begin& begin);
   void perform(const elastic::Close& close);
   template <class ElasticAction>
@@ -290,6 +291,8 @@ void Launch::turn() {
   perform(driver_.on(now(), std::move(events)));
   show(chunks, exited, false);
   dump_->step(now());
+  for (const WorkerId& worker : dump_->take_stopped())
+    perform(driver_.on(now(), {elastic::WorkerStopped{worker}}));
   dump_->take_visitors(now());
   output_.pass(now());
   output_.console(Stream::out).pump();

@@ -82,6 +82,7 @@ elastic::Settings elastic_settings(const Options& options, const Knobs& knobs) {
       settings.discovers ? std::numeric_limits<int>::max() : options.num_proc);
   settings.patience = knobs.elastic_timeout;
   settings.survivor = knobs.survivor_timeout;
+  settings.heartbeat = knobs.heartbeat;
   settings.reset_limit = options.reset_limit;
   if (const auto& chaos = options.chaos) {
     settings.kill_every = chaos->kill_every;

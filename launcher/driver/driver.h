@@ -67,9 +67,9 @@ struct HostLost {
   std::string why;
   int exit_code = 1;
 };
-using Event =
-    std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost, elastic::HostsFound,
-                 elastic::WorkerAsks, elastic::WorkerLeaves, elastic::TimePassed>;
+using Event = std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost,
+                           elastic::HostsFound, elastic::WorkerAsks, elastic::WorkerLeaves,
+                           elastic::WorkerStopped, elastic::TimePassed>;
 
 // ---- Actions ----
 /// `first`: the failure that the job ends with. `consequence`: the worker reported that it ended
@@ -148,11 +148,12 @@ struct Finish {
   int exit_code;
   bool operator==(const Finish&) const = default;
 };
-using Action = std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceSilent, AnnounceShortage,
-                            Explain, Abandon, HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers,
-                            Finish, elastic::StartWorker, elastic::Begin, elastic::Dismiss,
-                            elastic::Tell, elastic::Abandon, elastic::Reconnect, elastic::Kill,
-                            elastic::Say, elastic::ExplainWait, elastic::Close, elastic::End>;
+using Action =
+    std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceSilent, AnnounceShortage, Explain,
+                 Abandon, HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers, Finish,
+                 elastic::StartWorker, elastic::Begin, elastic::Dismiss, elastic::Tell,
+                 elastic::Abandon, elastic::Reconnect, elastic::Kill, elastic::Say,
+                 elastic::ExplainWait, elastic::LookForStopped, elastic::Close, elastic::End>;
 
 struct DriverOptions {
   std::vector<WorkerId> workers{};          ///< of the first generation
@@ -202,6 +203,7 @@ class Driver {
   void take(TimePoint now, const elastic::HostsFound& event) { decide(now, event); }
   void take(TimePoint now, const elastic::WorkerAsks& event) { decide(now, event); }
   void take(TimePoint now, const elastic::WorkerLeaves& event);
+  void take(TimePoint now, const elastic::WorkerStopped& event) { decide(now, event); }
   void take(TimePoint now, const elastic::TimePassed& event) { decide(now, event); }
   AnnounceHost lost_with(const HostLost& event);
   std::vector<Action> decided(TimePoint now, const elastic::Event& event);

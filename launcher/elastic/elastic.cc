@@ -6,34 +6,17 @@
 #include <iterator>
 
 #include "launcher/elastic/chance.h"
+#include "launcher/elastic/questions.h"
 #include "launcher/elastic/shortage.h"
 
 namespace hvd::launcher::elastic {
 namespace {
-
-bool is_member(Standing standing) {
-  return standing == Standing::running || standing == Standing::asking;
-}
-
-bool has(const State& state, Standing standing) {
-  return std::ranges::any_of(state.workers,
-                             [=](const auto& entry) { return entry.second == standing; });
-}
-
-bool no_more_resets(const State& state) {
-  return state.settings.reset_limit && state.resets >= *state.settings.reset_limit;
-}
 
 int64_t seconds_of(Duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
 }
 
 using Seconds = std::chrono::duration<double>;
-
-/// Early enough for the user to look at members that have not asked before they are given up.
-TimePoint explains_at(const State& state) {
-  return state.wait->since + state.settings.survivor / 3;
-}
 
 std::string count_of(size_t workers) {
   return fmt::format("{} worker{}", workers, workers == 1 ? "" : "s");
@@ -132,6 +115,17 @@ class Making {
     if (event.by.host != event.worker.host) state_.silent_since.emplace(event.worker.host, now_);
   }
 
+  /// While members wait for it, it is as good as silent: it may have no operation in which others
+  /// could notice.
+  void take(const WorkerStopped& event) {
+    const auto found = state_.workers.find(event.worker);
+    if (!state_.wait || found == state_.workers.end() || found->second != Standing::running) return;
+    give_up(event.worker, fmt::format("{} was given up: its process is stopped, by SIGSTOP or a "
+                                      "debugger, and others wait for it",
+                                      name_of(event.worker)));
+    actions_.push_back(Kill{event.worker});
+  }
+
   /// Counts as a failure of its host, since the host may be about to go.
   void take(const WorkerLeaves& event) {
     const auto found = state_.workers.find(event.worker);
@@ -146,7 +140,7 @@ class Making {
     end_cooldowns();
     give_up_silent_members();
     give_up_silent_hosts();
-    explain_wait();
+    look_into_wait();
     if (members() == 0) return end_when_all_have_left();
     reject_misfits();
     start_workers();
@@ -197,7 +191,7 @@ class Making {
   /// A member that is stopped, or whose step takes very long, does not hold up the others.
   void give_up_silent_members() {
     if (count(Standing::asking) == 0) return state_.wait.reset();
-    if (!state_.wait) state_.wait = Wait{now_};
+    if (!state_.wait) state_.wait = Wait{.since = now_, .looked_at = now_};
     if (now_ < state_.wait->since + state_.settings.survivor) return;
     std::vector<WorkerId> silent;
     for (const auto& [worker, standing] : state_.workers)
@@ -224,12 +218,17 @@ class Making {
                                   name_of(worker), Seconds(kNoNews).count()));
   }
 
-  /// Once in each wait.
-  void explain_wait() {
-    if (!state_.wait || state_.wait->is_explained || count(Standing::running) == 0) return;
-    if (now_ < explains_at(state_)) return;
-    state_.wait->is_explained = true;
-    actions_.push_back(ExplainWait{});
+  /// Once in each wait it is explained to the user. Stopped members are looked for again and again.
+  void look_into_wait() {
+    if (!state_.wait || count(Standing::running) == 0) return;
+    Wait& wait = *state_.wait;
+    if (!wait.is_explained && now_ >= explains_at(state_)) {
+      wait.is_explained = true;
+      actions_.push_back(ExplainWait{});
+    }
+    if (state_.settings.heartbeat == Duration{} || now_ < looks_at(state_)) return;
+    wait.looked_at = now_;
+    actions_.push_back(LookForStopped{});
   }
 
   void give_up(const WorkerId& worker, const std::string& why) {
@@ -475,25 +474,6 @@ State begin(const Settings& settings, const std::vector<HostSlots>& hosts,
 
 Decision decide(TimePoint now, State state, const Event& event) {
   return Making(now, std::move(state)).make(event);
-}
-
-std::optional<TimePoint> deadline(const State& state) {
-  if (state.over) return std::nullopt;
-  std::optional<TimePoint> next;
-  const auto no_later = [&](TimePoint time) { next = std::min(next.value_or(time), time); };
-  if (state.short_since) no_later(*state.short_since + state.settings.patience);
-  if (state.wait && has(state, Standing::running))
-    no_later(state.wait->is_explained ? state.wait->since + state.settings.survivor
-                                      : explains_at(state));
-  if (state.kill_at) no_later(*state.kill_at);
-  for (const auto& [host, since] : state.silent_since) no_later(since + kNoNews);
-  for (const Host& host : state.hosts)
-    if (host.back_at) no_later(*host.back_at);
-  const bool will_tell = state.gathering_since && !state.told.added &&
-                         has(state, Standing::waiting) && has(state, Standing::starting) &&
-                         has(state, Standing::running) && !no_more_resets(state);
-  if (will_tell) no_later(*state.gathering_since + kGathering);
-  return next;
 }
 
 }  // namespace hvd::launcher::elastic

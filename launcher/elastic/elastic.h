@@ -45,6 +45,8 @@ struct Settings {
   std::optional<int> reset_limit{};  ///< generations after the first one
   /// How long the members that have asked for the next generation wait for one that has not.
   Duration survivor = std::chrono::seconds(30);
+  /// How long it may be stopped meanwhile; 0: as long as it likes.
+  Duration heartbeat{};
   bool discovers = false;                ///< more hosts may appear at any time
   std::optional<Cooldown> cooldown{};    ///< none: a dropped host is not used again
   std::optional<Duration> kill_every{};  ///< a random member, for tests by the user (--chaos)
@@ -86,9 +88,13 @@ struct WorkerSilent {
 struct WorkerLeaves {
   WorkerId worker;
 };
+/// LookForStopped has found that the process of the worker is stopped, by a signal or a debugger.
+struct WorkerStopped {
+  WorkerId worker;
+};
 struct TimePassed {};
 using Event = std::variant<WorkerEnded, HostGone, HostsFound, WorkerAsks, WorkerSilent,
-                           WorkerLeaves, TimePassed>;
+                           WorkerLeaves, WorkerStopped, TimePassed>;
 
 // ---- Actions ----
 struct StartWorker {
@@ -138,6 +144,10 @@ struct Say {
 struct ExplainWait {
   bool operator==(const ExplainWait&) const = default;
 };
+/// Members wait for others that have not asked. WorkerStopped follows for those that are stopped.
+struct LookForStopped {
+  bool operator==(const LookForStopped&) const = default;
+};
 /// A member has ended well: no worker starts and no generation begins any more.
 struct Close {
   std::string why;
@@ -149,7 +159,7 @@ struct End {
   bool operator==(const End&) const = default;
 };
 using Action = std::variant<StartWorker, Begin, Dismiss, Tell, Abandon, Reconnect, Kill, Say,
-                            ExplainWait, Close, End>;
+                            ExplainWait, LookForStopped, Close, End>;
 
 struct Host {
   HostSlots now;  ///< no slots: it was removed, or is lost
@@ -167,6 +177,7 @@ enum class Standing : uint8_t { starting, waiting, running, asking };
 struct Wait {
   TimePoint since;
   bool is_explained = false;  ///< to the user
+  TimePoint looked_at{};      ///< for stopped members; `since` at first
 };
 
 struct State {

@@ -45,6 +45,7 @@ Event event_of(const std::string& line) {
     const WorkerId by = worker_of(in);
     return WorkerSilent{.by = by, .worker = worker_of(in), .why = "it is silent"};
   }
+  if (kind == "stopped") return WorkerStopped{worker_of(in)};
   return TimePassed{};
 }
 
@@ -73,6 +74,7 @@ struct Written {
   std::string operator()(const Kill& action) const { return "kill " + to_text(action.worker); }
   std::string operator()(const Say& action) const { return "say " + action.line; }
   std::string operator()(const ExplainWait&) const { return "explain"; }
+  std::string operator()(const LookForStopped&) const { return "look"; }
   std::string operator()(const Close&) const { return "close"; }
   std::string operator()(const End& action) const { return "end " + action.why; }
 };

@@ -208,6 +208,22 @@ if generation >= 1 and rank == 0 and step == 30:
     assert found[0][2].pid not in [entry.pid for entry in found[max(found)].values()]
 
 
+def test_a_stopped_survivor_is_given_up_after_the_heartbeat(jobs: Jobs) -> None:
+    """No operation waits for it, in which others would notice: the generation has ended."""
+    deed = f"""
+{KILL_ONE}
+if (generation, rank, step) == (0, 2, 10):
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    command = training(jobs.folder, deed, "generation >= 1 and step > 30")
+    result = jobs.run(*FOUR, "--heartbeat-seconds", "1", *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    assert {found[0][0].pid, found[0][3].pid} == {found[1][rank].pid for rank in (0, 1)}
+    given_up = "rank 2 in slot 2 of localhost was given up: its process is stopped, by SIGSTOP or "
+    assert sum(line.startswith(given_up) for line in result.said) == 1, result.err
+
+
 def test_a_rank_that_holds_the_gil_is_given_up_and_rejected_when_it_releases_it(jobs: Jobs) -> None:
     """Its process answers others meanwhile, so it is not silent. It is in the middle of a step."""
     deed = f"""

@@ -136,9 +136,8 @@ def test_a_survivor_that_is_stopped(jobs: Jobs) -> None:
 def after_loss():
     if RANK == 1: os.kill(os.getpid(), signal.SIGSTOP)
 """
-    found = explained(
-        jobs, LOSES_RANK_0 + deed, *ELASTIC, ranks=[1], awaited="the next generation"
-    )
+    flags = *ELASTIC, "--heartbeat-seconds", "0"  # it would be given up
+    found = explained(jobs, LOSES_RANK_0 + deed, *flags, ranks=[1], awaited="the next generation")
     assert found["cause"]["class"] == "stopped"
 
 

@@ -1,0 +1,34 @@
+// Questions to the state of an elastic job, for its decisions and their deadline.
+#pragma once
+
+#include <algorithm>
+
+#include "launcher/elastic/elastic.h"
+
+namespace hvd::launcher::elastic {
+
+inline bool is_member(Standing standing) {
+  return standing == Standing::running || standing == Standing::asking;
+}
+
+inline bool has(const State& state, Standing standing) {
+  return std::ranges::any_of(state.workers,
+                             [=](const auto& entry) { return entry.second == standing; });
+}
+
+inline bool no_more_resets(const State& state) {
+  return state.settings.reset_limit && state.resets >= *state.settings.reset_limit;
+}
+
+/// When the user is told why members wait, early enough to look at the others before they are given
+/// up.
+inline TimePoint explains_at(const State& state) {
+  return state.wait->since + state.settings.survivor / 3;
+}
+
+/// When stopped members are looked for, unless there is no heartbeat.
+inline TimePoint looks_at(const State& state) {
+  return state.wait->looked_at + state.settings.heartbeat;
+}
+
+}  // namespace hvd::launcher::elastic
