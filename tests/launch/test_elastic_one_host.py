@@ -224,6 +224,26 @@ if (generation, rank, step) == (0, 2, 10):
     assert sum(line.startswith(given_up) for line in result.said) == 1, result.err
 
 
+def test_the_launcher_shows_where_a_rank_is_that_others_wait_for(jobs: Jobs) -> None:
+    """It swallows the error of the loss, and sleeps."""
+    deed = f"""
+{KILL_ONE}
+if (generation, rank, step) == (0, 2, 10):
+    try:
+        largest("never", 0)
+    except HorovodInternalError:
+        time.sleep(1000)
+"""
+    command = training(jobs.folder, deed, "generation >= 1 and step >= 20")
+    result = jobs.run(*FOUR, "--survivor-timeout", "6", *command)
+    assert result.code == 0, result.err
+    begin = "rank 2 has not asked for its place in the next generation"
+    causes = [index for index, line in enumerate(result.said) if line.startswith(begin)]
+    given_up = "was given up: it did not ask for its next place within 6 s"
+    (late,) = [index for index, line in enumerate(result.said) if given_up in line]
+    assert len(causes) == 1 and causes[0] < late, result.err
+
+
 def test_a_rank_that_holds_the_gil_is_given_up_and_rejected_when_it_releases_it(jobs: Jobs) -> None:
     """Its process answers others meanwhile, so it is not silent. It is in the middle of a step."""
     deed = f"""
