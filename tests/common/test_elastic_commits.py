@@ -168,9 +168,129 @@ def test_the_last_commit_is_written_when_training_ends(
         one.commits.finish()
 
     ranks.run(train)
-    assert numbers(tmp_path) == [2, 1]
+    assert numbers(tmp_path) == [3, 1]
     one = Rank(ranks, StateFolder(tmp_path, 1000))
     assert one.commits.load() and one.state.step == 3
+
+
+def cut_off(one: Rank) -> None:
+    """The rank saves its next commit, and no other one does: a rank is lost."""
+
+    def lost(own: Any) -> Any:
+        raise HorovodInternalError("rank 3 was lost")
+
+    one.commits._largest = lost
+    with pytest.raises(HorovodInternalError):
+        one.train(1)
+
+
+def loaded_step(folder: Path) -> int:
+    state: Any = ObjectState(lambda obj: obj, lambda: 0, step=0)
+    assert Commits(state, StateFolder(folder, 0), Departure(), True).load()
+    return int(state.step)
+
+
+@pytest.mark.parametrize("ahead", [(), (0,), (1,), (2,), (0, 2)])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2)])
+def test_each_rank_that_is_left_alone_keeps_its_last_commit_and_the_newest_is_used(
+    ahead: tuple[int, ...], order: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of them have saved a commit that the others have not. They keep it one by one; rank 0
+    may have been lost, too."""
+    ranks = Ranks(3, monkeypatch)
+    every = [Rank(ranks, StateFolder(tmp_path, 1000), is_elastic=True) for _ in range(3)]
+    ranks.run(lambda rank: every[rank].train(4))
+    for rank in ahead:
+        ranks.run(lambda own, rank=rank: cut_off(every[own]) if own == rank else None)
+    assert numbers(tmp_path) == [1]
+    for rank in order:
+        assert " was written to " in every[rank].commits.keep()
+    assert loaded_step(tmp_path) == (5 if set(order) & set(ahead) else 4)
+    for commit in commits(tmp_path):
+        assert commit.number == 1 or [path.name for path in commit.path.iterdir()] == [
+            "part-0-of-1"
+        ]
+    assert len(commits(tmp_path)) <= 2
+
+
+def test_of_equal_commits_that_of_the_lowest_rank_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the next generation. A rank writes nothing if the folder has what is used before its
+    own."""
+    ranks = Ranks(4, monkeypatch)
+    every = [Rank(ranks, StateFolder(tmp_path, 1000), is_elastic=True) for _ in range(4)]
+    ranks.run(lambda rank: every[rank].train(2))
+    for rank in (2, 1, 3):
+        every[rank].state._saved["step"] = 100 + rank
+        every[rank].commits.keep()
+    assert loaded_step(tmp_path) == 101
+    assert len(commits(tmp_path)) == 2
+    assert every[3].commits.keep().endswith(" before")
+
+
+def test_a_commit_that_all_have_written_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = Ranks(2, monkeypatch)
+    every = [Rank(ranks, StateFolder(tmp_path, EACH_COMMIT), is_elastic=True) for _ in range(2)]
+    ranks.run(lambda rank: every[rank].train(3))
+    before = commits(tmp_path)
+    assert [one.commits.keep() for one in every] == [
+        f"the last commit was written to {before[0].path} before"
+    ] * 2
+    assert commits(tmp_path) == before
+
+
+def test_a_rank_that_has_joined_knows_how_new_its_state_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the only one that is left, before a commit of this generation."""
+    ranks = Ranks(2, monkeypatch)
+    first = [Rank(ranks, StateFolder(tmp_path, 1000), is_elastic=True) for _ in range(2)]
+    ranks.run(lambda rank: first[rank].train(50))
+    second = [first[1], Rank(ranks, StateFolder(tmp_path, 1000), is_elastic=True)]
+    ranks.run(lambda rank: second[rank].commits.begin())
+    second[1].state.step = 50
+    second[1].state.save()
+    first[0].commits.keep()  # it was given up, and wakes up later
+    second[1].commits.keep()
+    assert numbers(tmp_path) == [51, 50]
+
+
+def test_a_job_that_was_started_meanwhile_soon_has_the_newest_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = Ranks(1, monkeypatch)
+    folder = StateFolder(tmp_path, 1000)
+    old, new = Rank(ranks, folder, is_elastic=True), Rank(ranks, StateFolder(tmp_path, EACH_COMMIT))
+
+    def both(rank: int) -> None:
+        old.train(100)
+        assert new.commits.load()
+        new.commits.begin()
+        old.commits.keep()
+        new.train(1)
+
+    ranks.run(both)
+    assert numbers(tmp_path) == [101, 100] and loaded_step(tmp_path) == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_rank_that_cannot_keep_its_commit_says_why(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = Ranks(1, monkeypatch)
+    one = Rank(ranks, StateFolder(tmp_path, 1000), is_elastic=True)
+    ranks.run(lambda rank: one.train(3))
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(number, "of the system")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    reason = os.strerror(number)
+    assert one.commits.keep() == f"its last commit could not be written to {tmp_path}: {reason}"
+    assert loaded_step(tmp_path) == 1 and numbers(tmp_path) == [1]
 
 
 def test_a_rank_with_sigterm_leaves_an_elastic_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horovod.common import _elastic_commits, _elastic_loop, basics, elastic_job
+from horovod.common._departure import Departure
 from horovod.common._elastic_software import Software, own_software, reject_misfits
+from horovod.common._state_files import commits, read_newest
+from horovod.common._state_parts import joined
 from horovod.common.elastic import ObjectState
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.common.exceptions import (
+    HorovodInternalError,
+    HorovodShutdownError,
+    HostsUpdatedInterrupt,
+)
 
 
 class Job:
@@ -143,6 +151,153 @@ def test_a_job_that_has_lost_its_launcher_is_not_tried_again(
     with pytest.raises(RuntimeError, match="cannot continue: the launcher") as caught:
         train_with(HorovodInternalError("rank 2 was lost"), "never")
     assert not isinstance(caught.value, HorovodInternalError)
+
+
+class FolderJob(Job):
+    """An elastic job with a folder, in which only the first commit is written. Of 3 commits, the
+    last one is in memory when a rank is lost."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(monkeypatch, is_elastic=True)
+        self.folder = folder
+        monkeypatch.setenv("HOROVOD_STATE_DIR", str(folder))
+        monkeypatch.setenv("HOROVOD_STATE_SECONDS", "1000")
+        monkeypatch.setattr(_elastic_loop, "rank", lambda: 0)
+        monkeypatch.setattr(elastic_job, "leave", lambda: None)
+        self.state: Any = ObjectState(lambda obj: obj, lambda: 0, step=0)
+        self.departures: list[Departure] = []
+        of_job = Departure.__init__
+
+        def noted(departure: Departure, *given: Any) -> None:
+            self.departures.append(departure)
+            of_job(departure, *given)
+
+        monkeypatch.setattr(Departure, "__init__", noted)
+
+    def train(self) -> None:
+        @_elastic_loop.run
+        def train(state: Any) -> None:
+            if state.step == 3:
+                return
+            for state.step in (1, 2, 3):
+                state.commit()
+            state.step = 4
+            raise HorovodInternalError("rank 2 was lost")
+
+        train(self.state)
+
+    def leave_at_loss(self) -> None:
+        """SIGTERM had come when the rank was lost."""
+        restore = self.state.restore
+
+        def request() -> None:
+            restore()
+            self.departures[0].request()
+
+        self.state.restore = request
+
+    def written(self) -> list[int]:
+        """The step of the newest commit, and how many there are."""
+        stored = read_newest(self.folder, joined)
+        assert stored is not None
+        return [int(stored.own["attributes"]["step"]), len(commits(self.folder))]
+
+
+def lose_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        raise HorovodInternalError("the launcher is lost")
+
+    monkeypatch.setattr(elastic_job, "next_generation", lost)
+    monkeypatch.setattr(elastic_job, "leave", lost)
+
+
+def test_a_rank_that_has_lost_the_launcher_keeps_its_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FolderJob(tmp_path, monkeypatch)
+    lose_launcher(monkeypatch)
+    with pytest.raises(RuntimeError) as caught:
+        job.train()
+    said = "this process cannot continue: the launcher is lost; its last commit was written to "
+    assert str(caught.value) == f"{said}{commits(tmp_path)[0].path}"
+    assert type(caught.value) is RuntimeError
+    assert job.written() == [3, 2]
+
+
+@pytest.mark.parametrize("is_between", [False, True])
+def test_so_does_one_that_leaves_since_the_launcher_is_lost(
+    is_between: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM of the supervisor comes before the loss of the rank is seen, or while the process
+    asks for its place."""
+    job = FolderJob(tmp_path, monkeypatch)
+    lose_launcher(monkeypatch)
+    if is_between:
+        take = lambda: job.departures[0]._take(15, None)  # noqa: E731
+        monkeypatch.setattr(elastic_job, "next_generation", take)
+    else:
+        job.leave_at_loss()
+    with pytest.raises(SystemExit) as ended:
+        job.train()
+    assert ended.value.code == 143 and job.written() == [3, 2]
+
+
+def test_a_second_signal_does_not_interrupt_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FolderJob(tmp_path, monkeypatch)
+    lose_launcher(monkeypatch)
+    stored = job.state.stored
+
+    def signalled() -> Any:
+        if len(job.departures) == 1 and job.state.step == 3:
+            job.departures[0]._take(15, None)
+        return stored()
+
+    job.state.stored = signalled
+    with pytest.raises(RuntimeError, match="its last commit was written"):
+        job.train()
+    assert job.departures[0].is_requested and job.written() == [3, 2]
+
+
+@pytest.mark.parametrize("then", ["goes on", "is refused", "leaves"])
+def test_nothing_is_written_for_a_loss_while_the_launcher_is_there(
+    then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FolderJob(tmp_path, monkeypatch)
+    kept: list[str] = []
+    monkeypatch.setattr(_elastic_commits.Commits, "keep", lambda commits: kept.append("kept"))
+
+    def refused() -> None:
+        raise HorovodShutdownError("this host and slot were removed from the job")
+
+    if then == "goes on":
+        job.train()
+        assert job.calls == ["shutdown", "next_generation", "init"]
+    elif then == "is refused":
+        monkeypatch.setattr(elastic_job, "next_generation", refused)
+        with pytest.raises(HorovodShutdownError):
+            job.train()
+    else:
+        job.leave_at_loss()
+        with pytest.raises(SystemExit):
+            job.train()
+    assert kept == []
+
+
+def test_a_process_that_never_had_the_state_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FolderJob(tmp_path, monkeypatch)
+    lose_launcher(monkeypatch)
+
+    def lost() -> None:
+        raise HorovodInternalError("rank 0 was lost")
+
+    job.state.sync = lost
+    with pytest.raises(RuntimeError, match=r"cannot continue: the launcher is lost$"):
+        job.train()
+    assert commits(tmp_path) == []
 
 
 @pytest.mark.parametrize(("added", "removed"), [(True, False), (False, True), (True, True)])

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horovod.common import _state_files, _state_parts
-from horovod.common._state_files import commit_in, read_newest, remove_old, write_part
+from horovod.common._state_files import (
+    commit_in,
+    nonce_of_all,
+    nonce_of_one,
+    read_newest,
+    remove_old,
+    write_alone,
+    write_part,
+)
 from horovod.common._state_parts import joined, part_of
 from horovod.common.elastic import ObjectState, Stored
 
@@ -127,6 +137,81 @@ def test_the_last_two_complete_commits_are_kept(tmp_path: Path) -> None:
         (write(tmp_path, number, state_of(number)) / "part-1-of-2").unlink()
         remove_old(commit_in(tmp_path, number, NONCE))
     assert [commit.number for commit in _state_files.commits(tmp_path)] == [7, 5, 4]
+
+
+def alone(folder: Path, number: int, rank: int, step: int) -> Path:
+    """A commit that one rank writes. Returns the one that is used."""
+    commit = commit_in(folder, number, nonce_of_one(rank))
+    return write_alone(commit, lambda: part_of(state_of(step), 0, 1).content).path
+
+
+def test_of_commits_of_single_ranks_the_newest_then_the_lowest_rank_counts(tmp_path: Path) -> None:
+    for number, rank, step, used in (
+        (7, 5, 75, 75),
+        (6, 0, 60, 75),  # older
+        (7, 1_000_000, 70, 75),  # of a higher rank
+        (7, 3, 73, 73),
+        (8, 9, 89, 89),
+        (8, 2, 82, 82),
+    ):
+        alone(tmp_path, number, rank, step)
+        assert newest(tmp_path) == used
+    assert len(_state_files.commits(tmp_path)) == 2
+    write(tmp_path, 8, state_of(80), nonce=nonce_of_all())
+    assert newest(tmp_path) == 80
+    alone(tmp_path, 8, 0, 81)
+    assert newest(tmp_path) == 80
+
+
+@pytest.mark.filterwarnings("ignore:.* is not used")
+def test_half_of_a_commit_of_one_rank_is_not_used(tmp_path: Path) -> None:
+    """Its rank is killed while it writes, or before, and others have written theirs."""
+    write(tmp_path, 1, state_of(5))
+    for rank in (0, 2):
+        path = alone(tmp_path, 3, rank, 30 + rank)
+        (path / "part-0-of-1").rename(path / ".part-0.123")
+    assert newest(tmp_path) == 5
+    alone(tmp_path, 2, 1, 21)
+    assert newest(tmp_path) == 21
+    alone(tmp_path, 3, 1, 31)
+    assert newest(tmp_path) == 31
+    assert len(_state_files.commits(tmp_path)) == 4, "others may still write what is incomplete"
+    later = write(tmp_path, 4, state_of(40))
+    remove_old(commit_in(tmp_path, 4, NONCE))
+    assert _state_files.commits(tmp_path)[0].path == later and newest(tmp_path) == 40
+    assert len(_state_files.commits(tmp_path)) == 2
+
+
+def test_a_damaged_commit_of_one_rank_is_not_used(tmp_path: Path) -> None:
+    alone(tmp_path, 2, 1, 21)
+    path = alone(tmp_path, 2, 0, 20) / "part-0-of-1"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert newest(tmp_path) == 21
+
+
+def test_ranks_write_whole_commits_one_after_the_other(tmp_path: Path) -> None:
+    """A disk need not have room for one of each. Most find one that is as good as theirs."""
+    writing: list[int] = []
+    alone_for: list[bool] = []
+
+    def one(rank: int) -> None:
+        def content() -> Any:
+            writing.append(rank)
+            time.sleep(0.05)
+            alone_for.append(writing[-1] == rank)
+            return part_of(state_of(5), 0, 1).content
+
+        write_alone(commit_in(tmp_path, 2, nonce_of_one(rank)), content)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in (3, 2, 0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert newest(tmp_path) == 5
+    assert all(alone_for) and writing == sorted(writing, reverse=True) and writing[-1] == 0
+    assert len(_state_files.commits(tmp_path)) <= 2
 
 
 @pytest.mark.parametrize("failing", ["fsync", "rename"])

@@ -1,9 +1,12 @@
-"""A small job that commits to a state folder, and what a test reads of it. Needs no framework."""
+"""Small jobs that commit to a state folder, and what a test reads of them. They need no
+framework."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +50,44 @@ def train(state):
 train(state)
 print("ended", flush=True)
 """
+# An epoch of so many samples, one per rank and step, in steps of so many seconds. After each
+# commit, each rank notes its step; what all had used by then is in the state.
+COUNTING = """
+import json, os, sys, time
+from horovod.common._elastic_handlers import SAMPLERS, HandledState
+from horovod.common._elastic_loop import run
+from horovod.common._objects import allgather_object, broadcast_object
+from horovod.common.elastic_sampler import ElasticSampler
+from horovod.common.front import init, rank
+
+samples, seconds = int(sys.argv[1]), float(sys.argv[2])
+init()
+sampler = ElasticSampler(samples)
+state = HandledState(broadcast_object, rank, SAMPLERS, sampler=sampler, used=[], step=0)
+noted = os.open(f"{os.getpid()}.step", os.O_WRONLY | os.O_CREAT)
+
+@run
+def train(state):
+    print(f"begins at {state.step}", flush=True)
+    sampler.set_epoch(0)
+    for index in sampler:
+        time.sleep(seconds)
+        state.used = [*state.used, *allgather_object(index)]
+        state.step += 1
+        sampler.record_batch(0, 1)
+        state.commit()
+        os.pwrite(noted, f"{state.step:09}".encode(), 0)
+        if state.step == 10:
+            with open(f"{rank()}.part", "w") as file:
+                file.write(f"{os.getpid()}\\n")
+            os.rename(f"{rank()}.part", f"{rank()}.pid")
+
+train(state)
+if rank() == 0:
+    with open("used.json", "w") as file:
+        json.dump(state.used, file)
+"""
+SAMPLES = 1600
 EACH_COMMIT = ("--state-seconds", "0.001")
 SELDOM = ("--state-seconds", "1000")
 
@@ -66,6 +107,26 @@ def training(folder: Path, deed: str, end: str, first: str = "") -> list[str]:
     """The command of such a job. `first` is run at the start."""
     (folder / "train.py").write_text(first + TRAINING)
     return [sys.executable, "train.py", deed, end]
+
+
+def counting(folder: Path, seconds: float) -> list[str]:
+    """The command of the job that counts its samples."""
+    (folder / "count.py").write_text(COUNTING)
+    return [sys.executable, "count.py", str(SAMPLES), str(seconds)]
+
+
+def committed_step(folder: Path, pid: int) -> int:
+    """At the end of this process, which counted samples, by its own account."""
+    return int((folder / f"{pid}.step").read_text())
+
+
+def expect_goes_on(folder: Path, out: str, step: int, ranks: int) -> None:
+    """A job that was started again had `step` or the one after it, and used the other samples."""
+    begins = {int(found) for found in re.findall(r"begins at (\d+)", out)}
+    assert len(begins) == 1 and begins <= {step, step + 1}, (begins, step)
+    counts = Counter(json.loads((folder / "used.json").read_text()))
+    assert set(counts) == set(range(SAMPLES))
+    assert counts.total() - SAMPLES < ranks, "only the end of the epoch is filled up"
 
 
 def entries(text: str) -> list[Entry]:

@@ -15,7 +15,10 @@ from launcher import Jobs, ended, pids_in, wait_gone, wait_until
 from state_training import (
     EACH_COMMIT,
     SELDOM,
+    committed_step,
+    counting,
     entries,
+    expect_goes_on,
     parts_of_newest,
     training,
     written_step,
@@ -89,6 +92,39 @@ def test_if_the_launcher_is_killed_the_ranks_write_their_state(
     again = jobs.run("-np", "1", *STATE, "--state-seconds", "0", *command)
     assert again.code == 0, again.err
     assert entries(again.out)[0].step >= 10
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("first", ["the launcher", "the rank"])
+def test_if_a_rank_is_killed_with_the_launcher_the_others_write_the_last_commit(
+    victim: int, first: str, jobs: Jobs
+) -> None:
+    command = counting(jobs.folder, 0.02)
+    flags = ("--min-np", "1", *STATE, *SELDOM, "--grace-seconds", "50")
+    process = jobs.start("-np", "3", *flags, *command)
+    pids = pids_in(jobs.folder, 3)
+    lost = int((jobs.folder / f"{victim}.pid").read_text())
+    for pid in (process.pid, lost) if first == "the launcher" else (lost, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    wait_gone(pids)
+    step = max(committed_step(jobs.folder, pid) for pid in pids if pid != lost)
+    assert step >= 10 and step <= written_step(jobs.folder / "state") <= step + 1
+    again = jobs.run("-np", "2", *flags, *counting(jobs.folder, 0))
+    assert again.code == 0, again.err
+    expect_goes_on(jobs.folder, again.out, step, ranks=2)
+
+
+def test_ranks_that_go_on_without_a_lost_one_write_no_more_than_before(jobs: Jobs) -> None:
+    deed = (
+        "if (generation, rank(), state.step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if generation >= 1 and state.step == 20: print('has', os.listdir('state'), flush=True)"
+    )
+    command = training(jobs.folder, deed, "generation >= 1 and state.step >= 30")
+    flags = ("--min-np", "2", "--reset-limit", "1", *STATE, *SELDOM)
+    result = jobs.run("-np", "3", *flags, *command)
+    assert result.code == 0, result.err
+    listed = re.findall(r"has \[(.*)\]", result.out)
+    assert listed and all(re.fullmatch(r"'commit-0{11}2-[0-9a-f]{16}'", one) for one in listed)
 
 
 def test_ranks_that_reach_no_commit_end_all_the_same(jobs: Jobs) -> None:

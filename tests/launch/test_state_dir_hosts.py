@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, hosts
 from launcher import ended, pids_in, wait_gone
-from state_training import SELDOM, entries, parts_of_newest, training, written_step
+from state_training import (
+    SELDOM,
+    committed_step,
+    counting,
+    entries,
+    expect_goes_on,
+    parts_of_newest,
+    training,
+    written_step,
+)
 
 pytest.importorskip("horovod._core")
 
@@ -39,6 +48,26 @@ def test_if_the_launcher_is_killed_all_hosts_write_their_state(
     assert written_step(tmp_path / "state") >= 10
     assert parts_of_newest(tmp_path / "state") == 3
     cluster.end_and_look()
+
+
+def test_if_the_launchers_host_is_lost_with_its_ranks_the_others_write_the_last_commit(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Each of the others alone, and a job of another size goes on from it."""
+    flags = ("--min-np", "1", "--state-dir", "state", *SELDOM, "--grace-seconds", "50")
+    command = counting(tmp_path, 0.02)
+    cluster.start("-np", "4", *flags, "-H", hosts(2, 2), *command, cwd=tmp_path)
+    pids = pids_in(tmp_path, 4)
+    far = [int((tmp_path / f"{rank}.pid").read_text()) for rank in (2, 3)]
+    cluster.kill_all(1)
+    wait_gone(pids)
+    step = max(committed_step(tmp_path, pid) for pid in far)
+    assert step >= 10 and step <= written_step(tmp_path / "state") <= step + 1
+    assert parts_of_newest(tmp_path / "state") == 1
+    command = counting(tmp_path, 0)
+    again = cluster.run("-np", "3", *flags, "-H", hosts(2, 1), *command, cwd=tmp_path)
+    assert again.code == 0, again.err
+    expect_goes_on(tmp_path, again.out, step, ranks=3)
 
 
 def test_a_host_that_is_told_to_end_leaves_at_a_commit(cluster: Cluster, tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ _SAME_SIGNAL_SECONDS = 2.0
 
 
 class Departure:
-    """`is_requested`: this process got SIGTERM, and leaves at the next commit.
+    """`is_requested`: this process got SIGTERM, and leaves at the next commit. `is_alone`: it has
+    left, and the launcher is lost.
 
     `announce` is called before the process ends, which may take seconds: the launcher of an elastic
     job then lets the other ranks go on at once.
@@ -33,6 +34,7 @@ class Departure:
 
     def __init__(self, announce: Callable[[], None] = lambda: None) -> None:
         self.is_requested = False
+        self.is_alone = False
         self._announce = announce
         self._requested_at = 0.0
         self._is_between = False
@@ -44,8 +46,10 @@ class Departure:
         self.is_requested = True
 
     def leave(self) -> NoReturn:
-        with contextlib.suppress(HorovodInternalError):  # the launcher is lost
+        try:
             self._announce()
+        except HorovodInternalError:
+            self.is_alone = True
         raise SystemExit(EXIT_CODE)
 
     @contextlib.contextmanager

@@ -13,7 +13,6 @@ import contextlib
 import errno
 import math
 import os
-import secrets
 import time
 import warnings
 from collections.abc import Callable
@@ -51,12 +50,12 @@ class StateFolder(NamedTuple):
 
 
 class _Agreed(NamedTuple):
-    """The largest of each number over all ranks. Those of rank 0: `is_due`, `number`, `nonce`, and
-    what it knows of changed hosts."""
+    """The largest of each number over all ranks. Those of rank 0: `is_due`, `nonce`, and what it
+    knows of changed hosts."""
 
     leaves: int  # a rank does
     is_due: int  # the commit is to be written
-    number: int  # of this commit, if it is written
+    number: int  # of this commit, written or not
     nonce: int
     failure: int  # of the last write: see _failure_code
     layout: int  # of the last write
@@ -102,8 +101,9 @@ class Commits:
         self._departure = departure
         self._is_elastic = is_elastic
         self._largest = largest or _largest
-        self._number: int | None = None  # of the newest commit that this process knows of
-        self._nonce = secrets.randbits(62)
+        self._number = 0  # of the last commit, written or not
+        self._rank = 0  # in the last generation
+        self._nonce = _state_files.nonce_of_all()
         self._failure = 0
         self._layout = 0
         self._cost = 0  # of the last write, in microseconds
@@ -124,6 +124,16 @@ class Commits:
         self._state.load_stored(stored)
         return True
 
+    def begin(self) -> None:
+        """Called in each generation before the state is synced: ranks that joined learn the number
+        of the last commit. The state that is synced has a number of its own. Collective."""
+        if self._folder is None:
+            return
+        if core.world().rank == 0:
+            self._number = max(self._number, self._newest_number())
+        self._number += 1
+        self._agree()
+
     def after_save(self) -> None:
         """Collective.
 
@@ -131,7 +141,8 @@ class Commits:
         hosts have changed.
         """
         self._unwritten = True
-        agreed = self._agree(known=self._state.known_updates())
+        self._number += 1
+        agreed = self._agree(self._is_due(), known=self._state.known_updates())
         if self._folder is not None and (agreed.is_due or agreed.leaves):
             self._write(self._folder, agreed)
         if agreed.leaves:
@@ -143,18 +154,40 @@ class Commits:
         """Writes the last commit, if it was not written yet. Collective."""
         if self._folder is None:
             return
-        agreed = self._agree(is_over=True)
+        agreed = self._agree(self._unwritten)
         if agreed.is_due:
             self._write(self._folder, agreed)
             self._agree()  # with what has failed
 
-    def _agree(self, is_over: bool = False, known: tuple[float | None, int] = (None, 0)) -> _Agreed:
-        rank = core.world().rank
-        is_first = rank == 0
+    def keep(self) -> str:
+        """Writes all of the last commit, since there is no next generation in which ranks could
+        write their parts. Others that are left may do so, too. Returns a clause that says what is
+        in the folder. Not collective."""
+        if self._folder is None:
+            return ""
+        nonce = _state_files.nonce_of_one(self._rank)
+        own = _state_files.commit_in(self._folder.path, self._number, nonce)
+        try:
+            kept = _state_files.write_alone(
+                own, lambda: _state_parts.part_of(self._state.stored(), 0, 1).content
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno or errno.EIO)
+            return f"its last commit could not be written to {self._folder.path}: {reason}"
+        if kept == own:
+            return f"its last commit was written to {kept.path}"
+        return f"the last commit was written to {kept.path} before"
+
+    def _agree(self, is_due: bool = False, known: tuple[float | None, int] = (None, 0)) -> _Agreed:
+        """`is_due`: the last commit is to be written, if this is rank 0."""
+        self._rank = core.world().rank
+        is_first = self._rank == 0
+        if is_first and is_due:  # another job may have written meanwhile
+            self._number = max(self._number, self._newest_number() + 1)
         own = _Agreed(
             leaves=int(self._departure.is_requested),
-            is_due=int(is_first and (self._unwritten if is_over else self._is_due())),
-            number=self._next_number() if is_first else 0,
+            is_due=int(is_first and is_due),
+            number=self._number,
             nonce=self._nonce if is_first else 0,
             failure=self._failure,
             layout=self._layout,
@@ -164,6 +197,7 @@ class Commits:
             update=known[1] if is_first else 0,
         )
         agreed = self._largest(own)
+        self._number = agreed.number
         self._failure = 0
         if is_first:
             self._report(agreed)
@@ -172,17 +206,13 @@ class Commits:
     def _is_due(self) -> bool:
         return self._folder is not None and time.monotonic() >= self._next_at
 
-    def _next_number(self) -> int:
-        if self._folder is None:
-            return 0
-        if self._number is None:
-            with contextlib.suppress(OSError):
-                self._number = _state_files.newest_number(self._folder.path)
-        return (self._number or 0) + 1
+    def _newest_number(self) -> int:
+        with contextlib.suppress(OSError):
+            return _state_files.newest_number(self._folder.path) if self._folder else 0
+        return 0
 
     def _write(self, folder: StateFolder, agreed: _Agreed) -> None:
         begin = time.monotonic()
-        self._number = agreed.number
         world = core.world()
         commit = _state_files.commit_in(folder.path, agreed.number, agreed.nonce)
         try:

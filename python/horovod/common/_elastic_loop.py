@@ -126,11 +126,33 @@ class _Guard:
         is_source = not self._has_synced and _process.has_state
         if self._folder is not None and self.commits is not None and is_source and rank() == 0:
             self.commits.load()
-        return any_rank(flag)
+        found = any_rank(flag)
+        if self.commits is not None:
+            self.commits.begin()
+        return found
 
     def restart(self) -> None:
-        with self.departure.between_generations():
-            restart()
+        """If the launcher is lost, the ranks that are left have the last commit, and no next
+        generation in which to write it together."""
+        try:
+            with self.departure.between_generations():
+                restart()
+        except _LauncherLostError as error:
+            said = [str(error), self._keep()]
+            raise RuntimeError("; ".join(filter(None, said))) from error.__cause__
+        except SystemExit:
+            if self.departure.is_alone:
+                self._keep()
+            raise
+
+    def _keep(self) -> str:
+        """Not called by the signal handler: another signal must not interrupt it. A process without
+        the state has nothing to keep."""
+        return self.commits.keep() if self.commits is not None and self._has_synced else ""
+
+
+class _LauncherLostError(RuntimeError):
+    """Of an elastic job: there is no next generation."""
 
 
 class _Process:
@@ -163,7 +185,7 @@ def restart() -> None:
         try:
             elastic_job.next_generation()
         except HorovodInternalError as error:  # not to be retried
-            raise RuntimeError(f"this process cannot continue: {error}") from error
+            raise _LauncherLostError(f"this process cannot continue: {error}") from error
     init(*basics.what_init_was_given(same_ranks=not elastic))
 
 

@@ -6,21 +6,27 @@
 A commit has one part per rank that wrote it. A part is written to a temporary file, which is synced
 to disk and renamed. It ends with a SHA-256 of all bytes before. A commit is used if all its parts
 are there and are what was written. The number grows with every commit of every job that uses the
-folder; the other part of the name is drawn by the process that chose the number, so that parts of
-different jobs do not mix.
+folder; the other part of the name, the nonce, is drawn by the process that chose the number, so
+that parts of different jobs do not mix.
+
+A rank that cannot agree with others any more writes a commit of its own, with one part that has
+everything. Of commits with equal numbers the one with the greatest nonce is used: one of all ranks,
+or else that of the lowest rank.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import pickle
 import re
+import secrets
 import shutil
 import stat
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,6 +38,9 @@ _COMMIT = re.compile(r"commit-(\d{12})-([0-9a-f]{16})")
 _PART = re.compile(r"part-(\d+)-of-(\d+)")
 #: Complete commits that are kept.
 _KEPT = 2
+#: Nonces of all ranks are greater than those of one. They fit into a signed number of 64 bits.
+_OF_ALL = 1 << 62
+_RANK_BITS = 20
 
 
 class UnusableError(Exception):
@@ -50,6 +59,16 @@ def commit_in(folder: Path, number: int, nonce: int) -> Commit:
     return Commit(number, nonce, folder / f"commit-{number:012}-{nonce:016x}")
 
 
+def nonce_of_all() -> int:
+    return _OF_ALL | secrets.randbits(62)
+
+
+def nonce_of_one(rank: int) -> int:
+    """Of a commit that this rank writes alone."""
+    bits = 62 - _RANK_BITS
+    return max((1 << _RANK_BITS) - 1 - rank, 0) << bits | secrets.randbits(bits)
+
+
 def commits(folder: Path) -> list[Commit]:
     """All commits, complete or not, the newest first. None if the folder does not exist."""
     if not folder.is_dir():
@@ -65,6 +84,10 @@ def commits(folder: Path) -> list[Commit]:
 def newest_number(folder: Path) -> int:
     """The number of the newest commit, complete or not; 0 if there is none."""
     return max((commit.number for commit in commits(folder)), default=0)
+
+
+def _complete(found: list[Commit]) -> list[Commit]:
+    return [commit for commit in found if _part_names(commit) is not None]
 
 
 class _HashedFile:
@@ -206,7 +229,38 @@ def remove_old(current: Commit) -> None:
     """Removes all commits but the last two complete ones and `current`, which ranks may still
     write. Called by one rank."""
     found = commits(current.path.parent)
-    complete = [commit for commit in found if _part_names(commit) is not None]
+    complete = _complete(found)
     for commit in found:
         if commit != current and commit not in complete[:_KEPT]:
             shutil.rmtree(commit.path, ignore_errors=True)
+
+
+def write_alone(commit: Commit, content: Callable[[], Any]) -> Commit:
+    """Writes a commit of one part, unless there is a complete one that is used in place of it.
+    Returns the one that is used.
+
+    Ranks take turns, so that the disk need not have room for a copy of each. Old complete commits
+    are removed; others may still be written.
+    Raises: OSError.
+    """
+    folder = commit.path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with _turn(folder):
+        for better in _complete(commits(folder))[:1]:
+            if better > commit:
+                return better
+        write_part(commit, 0, 1, content())
+        for old in _complete(commits(folder))[_KEPT:]:
+            shutil.rmtree(old.path, ignore_errors=True)
+    return commit
+
+
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Waits until no other process has its turn, if the file system has locks. The kernel ends the
+    turn of a process that ends."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            file = stack.enter_context(open(folder / ".turn", "ab"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
