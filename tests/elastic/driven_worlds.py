@@ -1,9 +1,9 @@
 """Simulated elastic jobs whose launcher is the real one: `decide` of launcher/elastic, under a
 virtual clock.
 
-Extends elastic_worlds: states and samplers are the real ones too. Workers start, ask for their
-places, are killed, stopped and cut off, and hosts come and go, at times derived from a seed. All
-times are in milliseconds.
+Extends elastic_worlds: states, samplers and streams are the real ones too. Workers start, ask for
+their places, are killed, stopped and cut off, and hosts come and go, at times derived from a seed.
+All times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elastic_worlds import MOST_RANKS, Reset, Worker, World, broadcast, check
+from elastic_data import MOST_RANKS
+from elastic_worlds import Reset, Worker, World, broadcast, check
 
 from horovod.common import _elastic_handlers, elastic
 
@@ -391,6 +392,7 @@ def run_driven_worlds(seeds: range, library: Path, monkeypatch: pytest.MonkeyPat
         finally:
             world.driver.close()
         found.update(world.found)
+        found[world.plan.kind] += bool(finished)
         found["finished"] += bool(finished)
         found["faults"] += world.faults
     return found

@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 from driven_worlds import run_driven_worlds
+from elastic_data import KINDS
+from elastic_worlds import seeds
 
 Patch = pytest.MonkeyPatch
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "release" / "launcher" / "libelastic_driver.so"
 LIBRARY = Path(os.environ.get("HVD_ELASTIC_DRIVER", BUILT))  # a mutant of it
-
-
-def seeds(usual: int) -> range:
-    """As in core/sim/seeds.h."""
-    first = int(os.environ.get("HVD_SIM_FROM", "1"))
-    return range(first, first + int(os.environ.get("HVD_SIM_SEEDS", usual)))
 
 
 def test_every_sample_counts_once(monkeypatch: Patch) -> None:
@@ -30,7 +26,7 @@ def test_every_sample_counts_once(monkeypatch: Patch) -> None:
         for what in (
             "kill", "stop", "cut", "host", "dark", "given up with their host",
             "killed while it asks", "late joiners", "refused", "changed hosts", "clock jumps",
-            "slow commits", "asks twice", "generations", "explained waits",
+            "slow commits", "asks twice", "generations", "explained waits", *KINDS,
         ):  # fmt: skip
             assert found[what] > 0, what
 

@@ -1,37 +1,25 @@
 """Simulated elastic jobs: a sequence of losses and joins that is derived from a seed.
 
 Each rank is a generator that yields the collective operation it takes part in, so that one thread
-runs all ranks. States and samplers are the real ones. What a rank has trained on is recorded in its
-state, in place of parameters: `used` changes with every step, as parameters do, and is saved,
-restored and sent with them.
+runs all ranks. States, samplers and streams are the real ones. What a rank has trained on is
+recorded in its state, in place of parameters: `used` changes with every step, as parameters do, and
+is saved, restored and sent with them.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import pytest
+from elastic_data import KINDS, MOST_RANKS, Plan
 
 from horovod.common import _elastic_handlers, elastic
 from horovod.common._elastic_handlers import SAMPLERS, HandledState
-from horovod.common.elastic_sampler import ElasticSampler
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-
-MOST_RANKS = 5
-
-
-class Plan(NamedTuple):
-    """What the script of a job does."""
-
-    samples: int
-    epochs: int
-    batch_size: int
-    steps_per_commit: int
-    steps_per_check: int
-    shuffle: bool
 
 
 class Step(NamedTuple):
@@ -58,15 +46,6 @@ Request = Step | AnyRank | Call | Reset
 Life = Generator[Request, Any, None]
 
 
-class PlacedSampler(ElasticSampler):
-    def __init__(self, worker: Worker, plan: Plan) -> None:
-        self.worker = worker
-        super().__init__(plan.samples, plan.shuffle)
-
-    def _place(self) -> tuple[int, int]:
-        return self.worker.world.place_of(self.worker)
-
-
 class Worker:
     """One process. `request`: what it waits for; None when its training function has returned."""
 
@@ -78,12 +57,12 @@ class Worker:
 
     def start(self) -> None:
         plan = self.world.plan
-        self.sampler = PlacedSampler(self, plan)
+        self.data = KINDS[plan.kind](lambda: self.world.place_of(self), plan)
         self.state: Any = HandledState(
             broadcast,
             lambda: 0,
             SAMPLERS,
-            sampler=self.sampler,
+            progress=self.data.progress,
             epoch=0,
             ranks=1,
             used=(),
@@ -123,19 +102,19 @@ class Worker:
 
     def train(self) -> Life:
         """A user's training function."""
-        plan, state, sampler = self.world.plan, self.state, self.sampler
+        plan, state, data = self.world.plan, self.state, self.data
+        progress = data.progress
         while state.epoch < plan.epochs:
-            sampler.set_epoch(state.epoch)
-            indices = list(sampler)
-            for number, begin in enumerate(range(0, len(indices), plan.batch_size), 1):
-                state.used += yield Step(tuple(indices[begin : begin + plan.batch_size]))
-                sampler.record_batch(number, plan.batch_size)
-                state.ranks = sampler.num_replicas
+            progress.set_epoch(state.epoch)
+            for number, batch in enumerate(data.batches(), 1):
+                state.used += ((yield Step(tuple(batch))),)
+                data.record(number, batch)
+                state.ranks = progress.num_replicas
                 if number % plan.steps_per_commit == 0:
                     yield Call("commit")
                 elif number % plan.steps_per_check == 0:
                     yield Call("check_host_updates")
-            state.history += ((state.used, sampler.repeated_num, state.ranks),)
+            state.history += ((state.used, progress.repeated_num, state.ranks),)
             state.used = ()
             state.epoch += 1
             yield Call("commit")
@@ -149,9 +128,9 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         pick = self.random.randint
-        self.plan = Plan(
-            pick(0, 25), pick(1, 2), pick(1, 4), pick(1, 3), pick(1, 3), self.random.random() < 0.5
-        )
+        kind = list(KINDS)[seed % len(KINDS)]
+        numbers = pick(0, 25), pick(1, 2), pick(1, 4), pick(1, 3), pick(1, 3)
+        self.plan = Plan(kind, *numbers, shuffle=self.random.random() < 0.5)
         self.disturbance = self.random.choice([0, 0.05, 0.1, 0.3])
         self.clock = 0
         self.is_lost = False
@@ -292,15 +271,23 @@ def broadcast(obj: Any, name: str = "") -> Any:
 
 
 def check(plan: Plan, finished: list[Worker]) -> None:
-    """Every sample of every epoch counts once, except the repeats that the sampler reports."""
+    """Every sample of every epoch counts once, except the repeats that are reported."""
+    data = KINDS[plan.kind]
     for worker in finished:
         history = worker.state.history
         assert len(history) == plan.epochs
-        for used, repeated, ranks in history:
-            times = Counter(used)
-            assert sorted(times) == list(range(plan.samples)), "samples are missing"
-            assert len(used) - plan.samples == repeated < ranks, "samples were repeated"
+        for epoch, (steps, repeated, ranks) in enumerate(history):
+            times = Counter(item for step in steps for item in step)
+            assert sorted(times) == list(data.items(plan, epoch)), "samples are missing"
+            assert times.total() - plan.samples == repeated < ranks, "samples were repeated"
+            data.check_steps(plan, epoch, steps)
         assert history == finished[0].state.history, "ranks differ"
+
+
+def seeds(usual: int) -> range:
+    """As in core/sim/seeds.h."""
+    first = int(os.environ.get("HVD_SIM_FROM", "1"))
+    return range(first, first + int(os.environ.get("HVD_SIM_SEEDS", usual)))
 
 
 def run_worlds(seeds: range, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
@@ -314,6 +301,7 @@ def run_worlds(seeds: range, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             check(world.plan, finished)
         except Exception as error:
             raise AssertionError(f"seed {seed}, {world.plan}: {error}") from error
+        found[world.plan.kind] += bool(finished)
         found["finished"] += bool(finished)
         found["faults"] += world.faults
     return found
