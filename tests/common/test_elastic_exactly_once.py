@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from elastic_data import KINDS
-from elastic_worlds import Worker, run_worlds, seeds
+from elastic_worlds import EXACTLY_ONCE, Worker, run_worlds, seeds
 
 from horovod.common._elastic_handlers import HandledState, SamplerStateHandler
 from horovod.common.elastic_batches import ElasticBatchSampler, ElasticStream
@@ -165,3 +165,19 @@ def test_the_sequences_find_what_is_wrong(
     mutation(monkeypatch)
     with pytest.raises(AssertionError, match=rf"seed \d+, Plan\(kind='({kind})"):
         run_worlds(range(3000), monkeypatch)
+
+
+def test_a_failure_says_how_to_repeat_it(monkeypatch: Patch) -> None:
+    counts_one_rank(monkeypatch)
+    with pytest.raises(AssertionError) as failure:
+        run_worlds(range(3000), monkeypatch)
+    first, second = str(failure.value).splitlines()[:2]
+    seed = int(first.split()[0].removeprefix("HVD_SIM_FROM="))
+    assert second.startswith(f"seed {seed}, ")
+    assert first.split()[1:] == [
+        "HVD_SIM_SEEDS=1", "python", "-m", "pytest", EXACTLY_ONCE, "-k", "counts_once",
+    ]  # fmt: skip
+    monkeypatch.setenv("HVD_SIM_FROM", str(seed))
+    monkeypatch.setenv("HVD_SIM_SEEDS", "1")
+    with pytest.raises(AssertionError, match=f"seed {seed}, "):
+        run_worlds(seeds(3000), monkeypatch)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from elastic_data import MOST_RANKS
-from elastic_worlds import Reset, Worker, World, broadcast, check
+from elastic_worlds import Reset, Worker, World, broadcast, check, failed
 
 from horovod.common import _elastic_handlers, elastic
 
@@ -387,8 +387,7 @@ def run_driven_worlds(seeds: range, library: Path, monkeypatch: pytest.MonkeyPat
             finished = world.run()
             check(world.plan, finished)
         except Exception as error:
-            again = f"HVD_SIM_FROM={seed} HVD_SIM_SEEDS=1 python -m pytest tests/elastic -k counts"
-            raise AssertionError(f"{again}\nseed {seed}, {world.plan}: {error}") from error
+            raise failed(error, seed, world.plan, "tests/elastic") from error
         finally:
             world.driver.close()
         found.update(world.found)

@@ -21,6 +21,8 @@ from horovod.common import _elastic_handlers, elastic
 from horovod.common._elastic_handlers import SAMPLERS, HandledState
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
+EXACTLY_ONCE = "tests/common/test_elastic_exactly_once.py"
+
 
 class Step(NamedTuple):
     """An allreduce: gives what the batches of all ranks add to the parameters."""
@@ -290,6 +292,13 @@ def seeds(usual: int) -> range:
     return range(first, first + int(os.environ.get("HVD_SIM_SEEDS", usual)))
 
 
+def failed(error: Exception, seed: int, plan: Plan, tests: str) -> AssertionError:
+    """With one command that repeats it. `tests`: where those with "counts_once" in their names take
+    their seeds from `seeds`."""
+    again = f"HVD_SIM_FROM={seed} HVD_SIM_SEEDS=1 python -m pytest {tests} -k counts_once"
+    return AssertionError(f"{again}\nseed {seed}, {plan}: {error}")
+
+
 def run_worlds(seeds: range, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Runs one job for each seed; returns how many finished, and how many faults they had."""
     monkeypatch.setattr(_elastic_handlers, "broadcast_object", broadcast)
@@ -300,7 +309,7 @@ def run_worlds(seeds: range, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             finished = world.run()
             check(world.plan, finished)
         except Exception as error:
-            raise AssertionError(f"seed {seed}, {world.plan}: {error}") from error
+            raise failed(error, seed, world.plan, EXACTLY_ONCE) from error
         found[world.plan.kind] += bool(finished)
         found["finished"] += bool(finished)
         found["faults"] += world.faults
