@@ -1,4 +1,4 @@
-"""Trainings by horovodrun in which a rank is killed: in elastic jobs, and with a state folder."""
+"""Trainings by horovodrun in which a rank is lost: in elastic jobs, and with a state folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from rank_jobs import launcher
 
 
 def told_by_elastic_job(
-    source: str, words: list[Any], folder: Path, seconds: float, variables: Mapping[str, str] = {}
+    source: str,
+    words: list[Any],
+    folder: Path,
+    seconds: float,
+    variables: Mapping[str, str] = {},
+    starter: Sequence[str] = (),
 ) -> Any:
     """Runs the program on 3 ranks, of which 2 are enough, in `folder`. It gets `words` and the path
-    of a file, into which rank 0 writes JSON: what is returned."""
+    of a file, into which rank 0 writes JSON: what is returned. `starter`: a command that starts
+    another one."""
     (folder / "train.py").write_text(source)
     result = folder / "result.json"
-    command = [sys.executable, "train.py", *map(str, words), str(result)]
+    command = [*starter, sys.executable, "train.py", *map(str, words), str(result)]
     ended = subprocess.run(
         [str(launcher()), "-np", "3", "--min-np", "2", *command],
         cwd=folder,

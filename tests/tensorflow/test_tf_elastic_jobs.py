@@ -1,21 +1,25 @@
 """Elastic jobs of horovodrun that train with TensorFlow and Keras: what counts when ranks are
-killed and join."""
+killed, leave and join."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elastic_trainings import told_by_elastic_job
 from rank_jobs import launcher
 from slim import slim
 
+needs_launcher = pytest.mark.skipif(launcher() is None, reason="not built")
 SAMPLES = 100
 SECONDS = 300  # a limit for hangs
 
 # Epochs go on until a replacement has joined, and then for one more. `used` has what all ranks have
 # used in the steps of an epoch, and is committed with the variables; `history` has for each epoch
-# how many samples were used, how many different ones, and how many were repeated.
+# how many samples were used, how many different ones, how many were repeated, and how many steps
+# there were. `taken`: all steps of this process, also those that did not count.
 TRAINING = """
 import json, os, signal, sys, time
 import numpy as np
@@ -24,8 +28,9 @@ import horovod.tensorflow as hvd
 import horovod.tensorflow.keras as hvd_keras
 from horovod.common import elastic_job
 
-kind, victim, samples, result = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+kind, fate, victim, samples, result = *sys.argv[1:3], *map(int, sys.argv[3:5]), sys.argv[5]
 BATCH = 4
+taken = []
 hvd.init()
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.keras.utils.set_random_seed(hvd.rank())
@@ -37,9 +42,10 @@ indices = []
 
 def note(number):
     if (elastic_job.generation(), hvd.rank(), number) == (0, victim, 4):
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), getattr(signal, fate))
+    taken.append(number)
     batch = indices[BATCH * (number - 1) : BATCH * number]
-    state.used = [*state.used, *hvd.allgather_object(batch)]
+    state.used = [*state.used, sum(hvd.allgather_object(batch), [])]
     time.sleep(0.02 if hvd.size() < 3 else 0)
 
 def by_tape():
@@ -84,29 +90,59 @@ def train(state):
         sampler.set_epoch(state.epoch)
         indices[:] = sampler
         by_fit() if kind == "keras" else by_tape()
-        used = [index for part in state.used for index in part]
-        state.history = [*state.history, [len(used), len(set(used)), sampler.repeated_num]]
+        used = [index for step in state.used for index in step]
+        summary = [len(used), len(set(used)), sampler.repeated_num, len(state.used)]
+        state.history = [*state.history, summary]
         state.used = []
         if hvd.size() == 3 and elastic_job.generation() > 0 and state.last is None:
             state.last = state.epoch + 1
         state.epoch += 1
         state.commit()
 
-train(state)
+try:
+    train(state)
+except SystemExit:
+    with open("left", "w") as file:
+        file.write(f"{state.epoch} {len(state.used)}")
+    raise
 told = hvd.allgather_object([weight.tolist() for weight in model.get_weights()])
 if hvd.rank() == 0:
     with open(result, "w") as file:
-        json.dump({"history": state.history, "size": hvd.size(), "parameters": told}, file)
+        found = {"history": state.history, "size": hvd.size(), "taken": len(taken)}
+        json.dump({**found, "parameters": told}, file)
 hvd.shutdown()
 """
+# Notes with which code each process ends.
+NOTED = ["sh", "-c", '"$@"; code=$?; echo $code >> endings; exit $code', "sh"]
 
 
-@pytest.mark.skipif(launcher() is None, reason="not built")
-@pytest.mark.parametrize(("kind", "victim"), [("tape", 1), ("keras", 0)])
-def test_every_sample_counts_once_in_an_elastic_job(kind: str, victim: int, tmp_path: Path) -> None:
+def told_by_training(kind: str, fate: str, victim: int, folder: Path) -> Any:
+    """`victim` gets the signal `fate` in the first epoch. Each sample of each epoch has counted
+    once, and the ranks have the same parameters at the end."""
     variables = slim({"TF_CPP_MIN_LOG_LEVEL": "2"})
-    told = told_by_elastic_job(TRAINING, [kind, victim, SAMPLES], tmp_path, SECONDS, variables)
+    words = [kind, fate, victim, SAMPLES]
+    told = told_by_elastic_job(TRAINING, words, folder, SECONDS, variables, NOTED)
     assert told["size"] == 3 and len(told["history"]) >= 2
-    for used, different, repeated in told["history"]:
+    for used, different, repeated, _ in told["history"]:
         assert different == SAMPLES and used - SAMPLES == repeated <= 2
     assert all(one == told["parameters"][0] for one in told["parameters"])
+    return told
+
+
+@needs_launcher
+@pytest.mark.parametrize(("kind", "victim"), [("tape", 1), ("keras", 0)])
+def test_every_sample_counts_once_in_an_elastic_job(kind: str, victim: int, tmp_path: Path) -> None:
+    told_by_training(kind, "SIGKILL", victim, tmp_path)
+
+
+@needs_launcher
+def test_a_rank_of_keras_leaves_at_a_commit_and_no_step_is_lost(tmp_path: Path) -> None:
+    """It gets SIGTERM in the fourth batch of `fit`, and the callback commits after the sixth."""
+    told = told_by_training("keras", "SIGTERM", 1, tmp_path)
+    assert (tmp_path / "left").read_text() == "0 6"
+    assert endings(tmp_path) == [0, 0, 0, 128 + signal.SIGTERM]
+    assert told["taken"] == sum(steps for _, _, _, steps in told["history"])
+
+
+def endings(folder: Path) -> list[int]:
+    return sorted(map(int, (folder / "endings").read_text().split()))
