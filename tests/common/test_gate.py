@@ -8,9 +8,11 @@ import resource
 import selectors
 import socket
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
+from recorded import first_words
 
 from horovod.common import _gate
 from horovod.common._channel import Channel, Message, secret_of
@@ -160,7 +162,9 @@ def descriptors_used_up() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_without_a_descriptor_the_listener_pauses_and_then_goes_on(door: Door) -> None:
+def test_without_a_descriptor_the_listener_pauses_and_then_goes_on(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
     client = door.stranger()
     with descriptors_used_up():
         for _ in range(3):
@@ -172,6 +176,8 @@ def test_without_a_descriptor_the_listener_pauses_and_then_goes_on(door: Door) -
             door.turn(pause)
     client.close()
     enter(door)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("a connection cannot be accepted: Too many open files")
 
 
 def test_without_a_descriptor_a_silent_stranger_gives_way(
@@ -189,3 +195,79 @@ def test_without_a_descriptor_a_silent_stranger_gives_way(
     assert len(first.recv(100)) == 32 and first.recv(100) == b""
     first.close()
     second.close()
+
+
+def answered(door: Door, sock: socket.socket, count: int) -> bytes:
+    """What the gate sends first."""
+    sock.setblocking(False)
+    while True:
+        door.turn(0.01)
+        with contextlib.suppress(BlockingIOError):
+            return sock.recv(count)
+
+
+def dial(secret: bytes) -> Callable[[Door, socket.socket], None]:
+    def trick(door: Door, sock: socket.socket) -> None:
+        channel = Channel(sock, secret, "dialer")
+        while channel._keys is None:
+            door.turn(0.01)
+            channel.arrived()
+        channel.send(("hello", 0))
+
+    return trick
+
+
+def reflect(door: Door, sock: socket.socket) -> None:
+    sock.sendall(2 * answered(door, sock, 32))
+
+
+def oversize(door: Door, sock: socket.socket) -> None:
+    sock.sendall(os.urandom(32) + (5000).to_bytes(8, "big"))
+
+
+def cut(door: Door, sock: socket.socket) -> None:
+    sock.sendall(first_words(SECRET)[:-1])
+    sock.shutdown(socket.SHUT_WR)
+
+
+TRICKS: dict[str, tuple[Callable[[Door, socket.socket], None], str]] = {
+    "garbage": (lambda door, sock: sock.sendall(b"\xff" * 1000), "bytes was announced"),
+    "oversized": (oversize, "a message of 5000 bytes was announced"),
+    "replayed": (lambda door, sock: sock.sendall(first_words(SECRET)), "does not know the key"),
+    "reflected": (reflect, "bytes was announced"),
+    "another job": (dial(secret_of(b"other", "test")), "does not know the key"),
+    "another purpose": (dial(secret_of(b"k", "other")), "does not know the key"),
+    "silent": (lambda door, sock: None, "it has not proved the job's key in time"),
+    "slow": (lambda door, sock: sock.sendall(b"x"), "it has not proved the job's key in time"),
+    "truncated": (cut, ""),
+    "reset": (lambda door, sock: reset(sock), ""),
+}
+
+
+@pytest.mark.parametrize("kind", TRICKS)
+def test_the_first_refused_stranger_is_logged_and_no_other(
+    kind: str, door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trick, why = TRICKS[kind]
+    kept = []
+    for _ in range(5):
+        kept.append(door.stranger())
+        trick(door, kept[-1])
+    is_patient = kind not in ("silent", "slow")
+    while door.strangers() < len(kept) and not is_patient:
+        door.turn(0.01)
+    until = time.monotonic() + 30
+    with monkeypatch.context() as patch:
+        patch.setattr(_gate, "_GREETING_SECONDS", 60 if is_patient else 0)
+        for _ in range(2 * len(kept)):
+            door.turn()  # accepts one
+        while door.strangers() and time.monotonic() < until:
+            door.turn(0.01)
+    assert door.strangers() == 0 and not door.admitted
+    enter(door)
+    words = [record.getMessage() for record in caplog.records]
+    begin = "a connection from 127.0.0.1 to a port of this job was refused: "
+    assert len(words) == (1 if why else 0), words
+    assert all(line.startswith(begin) and why in line for line in words), words
+    for sock in kept:
+        sock.close()

@@ -1,7 +1,8 @@
 """Strangers at a port: connections without the key of the job, made by a process of its own.
 
-python strangers.py PORT KIND BEGUN: connects to 127.0.0.1:PORT until its standard input ends, at
-most MOST times and for MOST_SECONDS; makes the file BEGUN when it is at it; prints how often.
+python strangers.py PORT KIND BEGUN SECRET: connects to 127.0.0.1:PORT until its standard input
+ends, at most MOST times and for MOST_SECONDS; makes the file BEGUN when it is at it; prints how
+often. SECRET: of the port, in hexadecimal digits, for what others could have recorded there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from recorded import first_words
+
+from horovod.common._channel import Channel
+
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 MOST = 20_000
 MOST_SECONDS = 60
 #: What begins like the first message of a rank, and what a stranger may make of it.
@@ -63,19 +69,37 @@ def slow(port: int) -> Iterator[None]:
             yield
 
 
-KINDS: dict[str, Callable[[int], Iterator[None]]] = {
-    "reset": resets,
-    "silent": lambda port: many(port, lambda sock: None),
-    "garbage": lambda port: many(port, lambda sock: sock.sendall(os.urandom(1 << 16))),
-    "slow": slow,
+def reflect(sock: socket.socket) -> None:
+    sock.sendall(2 * sock.recv(32))
+
+
+def belong_to_another_job(sock: socket.socket) -> None:
+    channel = Channel(sock, os.urandom(32), "dialer")
+    channel.meet(time.monotonic() + 5)
+    channel.send(("hello", 0))
+
+
+def replays(port: int, secret: bytes) -> Iterator[None]:
+    recorded = first_words(secret)
+    return many(port, lambda sock: sock.sendall(recorded))
+
+
+KINDS: dict[str, Callable[[int, bytes], Iterator[None]]] = {
+    "reset": lambda port, _: resets(port),
+    "silent": lambda port, _: many(port, lambda sock: None),
+    "garbage": lambda port, _: many(port, lambda sock: sock.sendall(os.urandom(1 << 16))),
+    "slow": lambda port, _: slow(port),
+    "replayed": replays,
+    "reflected": lambda port, _: many(port, reflect),
+    "another job": lambda port, _: many(port, belong_to_another_job),
 }
 
 
-def main(port: int, kind: str, begun: Path) -> None:
+def main(port: int, kind: str, begun: Path, secret: bytes) -> None:
     until = time.monotonic() + MOST_SECONDS
     count = 0
     with contextlib.suppress(OSError):  # the port is closed: the job is over
-        for _ in KINDS[kind](port):
+        for _ in KINDS[kind](port, secret):
             count += 1
             if count == 1:
                 begun.touch()
@@ -86,10 +110,12 @@ def main(port: int, kind: str, begun: Path) -> None:
 
 
 @contextlib.contextmanager
-def at_work(port: int, kind: str, begun: Path) -> Iterator[Callable[[], int]]:
+def at_work(port: int, kind: str, begun: Path, secret: bytes) -> Iterator[Callable[[], int]]:
     """Strangers at work in the context; afterwards the function says how many there were."""
-    command = [sys.executable, __file__, str(port), kind, str(begun)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, __file__, str(port), kind, str(begun), secret.hex()]
+    env = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, env=env, text=True, **pipes)
     count = 0
     try:
         yield lambda: count
@@ -101,4 +127,4 @@ def at_work(port: int, kind: str, begun: Path) -> Iterator[Callable[[], int]]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), bytes.fromhex(sys.argv[4]))

@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -20,29 +19,28 @@ from strangers import KINDS, at_work
 pytest.importorskip("horovod._core")
 
 import horovod
+from horovod.common._channel import secret_of
 from horovod.runner import RankFailed, _call, _job
-from horovod.runner._job import Job
+from horovod.runner._job import PURPOSE, Job
 
 
 @contextlib.contextmanager
 def around_the_start(
-    monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None], after: Callable[[], None]
+    monkeypatch: pytest.MonkeyPatch,
+    before: Callable[[int, bytes], None],
+    after: Callable[[], None],
 ) -> Iterator[None]:
-    """`before` is called with the port at which the caller listens, `after` when ranks start."""
-    listen, start = _job._listen, Job._start
+    """`before` is called with the port at which the caller listens and its secret, `after` when
+    ranks start."""
+    start = Job._start
 
-    def listen_and_tell(other_hosts: bool) -> socket.socket:
-        listener = listen(other_hosts)
-        before(listener.getsockname()[1])
-        return listener
-
-    def start_and_tell(*arguments: Any) -> subprocess.Popen[bytes]:
-        process = start(*arguments)
+    def start_and_tell(job: Job, key: bytes, *rest: Any) -> subprocess.Popen[bytes]:
+        before(job._port, secret_of(key, PURPOSE))
+        process = start(job, key, *rest)
         after()
         return process
 
     with monkeypatch.context() as patch:
-        patch.setattr(_job, "_listen", listen_and_tell)
         patch.setattr(Job, "_start", start_and_tell)
         yield
 
@@ -91,7 +89,11 @@ def work(begun: Path | None = None) -> int:
 @pytest.mark.parametrize("limit", [None, 24], ids=["", "few descriptors"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_ends_with_its_results_among_strangers(
-    kind: str, limit: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kind: str,
+    limit: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """`limit`: so many descriptors may the caller open beside those that it has."""
     begun = tmp_path / "begun"
@@ -105,8 +107,8 @@ def test_a_job_ends_with_its_results_among_strangers(
         counts: list[Callable[[], int]] = []
         attack = contextlib.ExitStack()
 
-        def begin(port: int) -> None:
-            counts.append(attack.enter_context(at_work(port, kind, begun)))
+        def begin(port: int, secret: bytes) -> None:
+            counts.append(attack.enter_context(at_work(port, kind, begun, secret)))
 
         stack.enter_context(around_the_start(monkeypatch, begin, lower_limit))
         seen = stack.enter_context(watched())
@@ -120,6 +122,10 @@ def test_a_job_ends_with_its_results_among_strangers(
     print(f"{kind}, limit {limit}: {counts[0]()} strangers, {seen}, {seconds:.1f} s")
     assert counts[0]() > 0
     assert seen["KiB"] < 32 << 10
+    words = [record.getMessage() for record in caplog.records]
+    refused = [line for line in words if "to a port of this job was refused: " in line]
+    assert len(refused) <= 1 and len(words) <= 2, words
+    assert refused or kind in ("reset", "silent", "slow"), words
 
 
 def test_a_rank_that_takes_nothing_any_more_ends_the_job_and_is_named(

@@ -194,7 +194,7 @@ def test_a_relay_without_the_key_runs_no_code_in_the_client(
 
 
 def test_strangers_cost_neither_threads_nor_many_descriptors_and_keep_nobody_out(
-    server: Server,
+    server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     threads, before = threading.active_count(), len(os.listdir("/proc/self/fd"))
     kept = []
@@ -213,6 +213,7 @@ def test_strangers_cost_neither_threads_nor_many_descriptors_and_keep_nobody_out
     assert threading.active_count() == threads
     assert len(os.listdir("/proc/self/fd")) - own - before <= _gate.MOST_STRANGERS + 2
     client(server).register_dispatcher(0, "here")
+    assert caplog.text.count("to a port of this job was refused: ") == 1
     for sock in kept:
         sock.close()
 

@@ -40,6 +40,10 @@ class Closed(ConnectionError):
     """The connection can no longer be used."""
 
 
+class Lost(Closed):
+    """The other end has gone."""
+
+
 class Unproved(Closed):
     """The other end does not know the secret."""
 
@@ -133,7 +137,7 @@ class Channel:
         except TimeoutError:
             raise Stalled(f"nothing was taken for {self._sock.gettimeout():g} s") from None
         except OSError as error:
-            raise Closed(str(error)) from error
+            raise Lost(str(error)) from error
 
     def _read_until(self, deadline: float | None) -> None:
         if deadline is not None:
@@ -152,9 +156,9 @@ class Channel:
         except TimeoutError:
             raise Stalled("no answer came in time") from None
         except OSError as error:
-            raise Closed(str(error)) from error
+            raise Lost(str(error)) from error
         if not received:
-            raise Closed("the other end has closed the connection")
+            raise Lost("the other end has closed the connection")
         self._buffer += received
 
     def _take_nonce(self) -> None:

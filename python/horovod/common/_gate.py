@@ -1,20 +1,23 @@
 """The listening end of authenticated channels: one socket, and the strangers that connected to it.
 
 A connection is a stranger until its first message has proved that it knows the secret. Strangers
-are bounded in number, time and bytes, and no error of theirs leaves the gate. Where there is no
-room, because there are too many of them or because no descriptor is left, the oldest goes, but
-not before it had a moment to prove itself; until then the listener is not watched. So a peer that
-knows the secret gets in while any number of strangers connect.
+are bounded in number, time and bytes, and no error of theirs leaves the gate. The first that is
+refused is logged, but not those that go by themselves, as a peer does that begins anew. Where there
+is no room, because there are too many of them or because no descriptor is left, the oldest goes,
+but not before it had a moment to prove itself; until then the listener is not watched. So a peer
+that knows the secret gets in while any number of strangers connect.
 """
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-from horovod.common._channel import Channel, Closed, Message
+from horovod.common._channel import Channel, Closed, Lost, Message
 
 #: Called with a channel whose first messages are verified. Owns it from then on.
 Admit = Callable[[Channel, list[Message]], None]
@@ -26,6 +29,24 @@ _GREETING_SECONDS = 10.0
 #: The time that it has even where others wait. A peer needs a round trip.
 _LEAST_SECONDS = 0.2
 BACKLOG = 1024
+_LATE = "it has not proved the job's key in time"
+
+
+class _Stranger(NamedTuple):
+    since: float
+    address: str
+
+
+class _OneLine:
+    """A log for what strangers can cause at any rate."""
+
+    def __init__(self) -> None:
+        self._is_written = False
+
+    def write(self, text: str) -> None:
+        if not self._is_written:
+            self._is_written = True
+            logging.getLogger("horovod").warning("%s (further messages are suppressed)", text)
 
 
 class Gate:
@@ -46,7 +67,8 @@ class Gate:
         self._selector = selector
         self._admit = admit
         self._send_seconds = send_seconds
-        self._strangers: dict[Channel, float] = {}  # when they came, the oldest first
+        self._strangers: dict[Channel, _Stranger] = {}  # the oldest first
+        self._refusals, self._failures = _OneLine(), _OneLine()
         self._paused_until: float | None = None
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._accept)
@@ -56,7 +78,7 @@ class Gate:
         seconds it wants to be called again; None: only after an event."""
         now = time.monotonic()
         while self._strangers and self._since_oldest(now) >= _GREETING_SECONDS:
-            self._drop_oldest()
+            self._refuse_oldest()
         if self._paused_until is not None and now >= self._paused_until:
             self._paused_until = None
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -74,10 +96,11 @@ class Gate:
         if len(self._strangers) >= MOST_STRANGERS and not self._make_room():
             return
         try:
-            connection, _ = self._listener.accept()
+            connection, address = self._listener.accept()
         except (BlockingIOError, ConnectionError, InterruptedError):  # it has gone again
             return
-        except OSError:  # no descriptor or no memory is left
+        except OSError as error:  # no descriptor or no memory is left
+            self._failures.write(f"a connection cannot be accepted: {error.strerror}")
             self._make_room()
             return
         try:
@@ -89,13 +112,16 @@ class Gate:
         except OSError:
             connection.close()
             return
-        self._strangers[channel] = time.monotonic()
+        self._strangers[channel] = _Stranger(time.monotonic(), address[0])
 
     def _greet(self, channel: Channel) -> None:
         try:
             messages = channel.arrived()
-        except Closed:
+        except Lost:
             self._drop(channel)
+            return
+        except Closed as error:
+            self._refuse(channel, str(error))
             return
         if messages:
             del self._strangers[channel]
@@ -107,17 +133,24 @@ class Gate:
         now = time.monotonic()
         age = self._since_oldest(now) if self._strangers else 0.0
         if age >= _LEAST_SECONDS:
-            self._drop_oldest()
+            self._refuse_oldest()
             return True
         self._selector.unregister(self._listener)
         self._paused_until = now + _LEAST_SECONDS - age
         return False
 
     def _since_oldest(self, now: float) -> float:
-        return now - next(iter(self._strangers.values()))
+        return now - next(iter(self._strangers.values())).since
 
-    def _drop_oldest(self) -> None:
-        self._drop(next(iter(self._strangers)))
+    def _refuse_oldest(self) -> None:
+        self._refuse(next(iter(self._strangers)), _LATE)
+
+    def _refuse(self, stranger: Channel, why: str) -> None:
+        address = self._strangers[stranger].address
+        self._refusals.write(
+            f"a connection from {address} to a port of this job was refused: {why}"
+        )
+        self._drop(stranger)
 
     def _drop(self, stranger: Channel) -> None:
         del self._strangers[stranger]
