@@ -5,7 +5,8 @@
 Each of RANKS (such as 1,2) does FAULT in MOMENT, SECONDS after that has begun. The faults "none"
 and "wait" are done by the caller; with "wait", RANKS wait for it. In FOLDER, rank R writes its
 process to R.pid, the time of its fault to R.fault, and the time and text of its error to R.error.
-Times are nanoseconds of the monotonic clock.
+In shutdown, it writes the time to R.ended if it ends without an error. Times are nanoseconds of
+the monotonic clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from horovod.common._objects import broadcast_object
 from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HorovodInternalError
 
-SMALL, LARGE, HUGE = 1000, 16 << 20, 64 << 20  #: elements: 4 KB, 64 MiB, 256 MiB
+SMALL, LARGE, HUGE = 1000, 16 << 20, 128 << 20  #: elements: 4 KB, 64 MiB, 512 MiB
 TENSORS = 2000  #: of a fused set
 #: After which all ranks have agreed on an operation that all have submitted.
 AGREED_S = 0.03
@@ -205,6 +206,7 @@ def shutdown(fault: Fault) -> None:
     note("ending", "")
     core.shutdown()
     finish(handle)
+    note("ended", str(time.monotonic_ns()))
 
 
 def reset(fault: Fault) -> None:

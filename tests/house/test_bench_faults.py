@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import faults
 import pytest
@@ -70,6 +72,32 @@ def test_a_trial_without_the_fault_is_bad(ended: Job, tmp_path: Path) -> None:
     note(tmp_path, 0, 1.25, "rank 1 is lost")
     note(tmp_path, 2, 1.5, "rank 1 is lost")
     assert not ended.judge(3, None, {}).good
+
+
+def test_a_fault_is_late_if_a_rank_had_ended_in_order(ended: Job, tmp_path: Path) -> None:
+    (tmp_path / "0.ended").write_text("1100000000")
+    assert not ended.judge(3, None, {}).is_late  # it should have got the error
+    (tmp_path / "2.ended").write_text("900000000")
+    assert ended.judge(3, None, {}).is_late
+    (tmp_path / "1.fault").unlink()
+    assert ended.judge(3, None, {}).is_late
+
+
+def test_a_trial_whose_fault_comes_late_is_repeated_sooner(
+    ended: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = [Trial((1,), (), (), 2, 0, True), Trial((1,), (0.1,), ("",), 0, 0)]
+    delays = []
+
+    def started(build: Path, cell: Cell, np: int, index: int, delay_s: float) -> Any:
+        delays.append(delay_s)
+        return nullcontext(ended)
+
+    monkeypatch.setattr(faults, "started", started)
+    monkeypatch.setattr(Job, "await_start", lambda job, np: None)
+    monkeypatch.setattr(Job, "judge", lambda *given: trials.pop(0))
+    assert faults.run_trial(Path(), CELL, 3, 0, 0.4).good
+    assert delays == [0.4, 0.2]
 
 
 def test_ranks_that_are_cut_off_name_one_of_the_other_side(ended: Job, tmp_path: Path) -> None:
