@@ -19,6 +19,8 @@ from chaos_notes import Process, Reader
 POLL_S = 0.02
 #: A rank that has not committed for so long is not counted on. Members commit each step.
 FRESH_S = 1.0
+#: Silence after which ranks of the job are given up. Stops and cuts are shorter or longer.
+HEARTBEAT_S = 1.0
 #: How long it waits for a process to which something can happen.
 PATIENCE_S = 120.0
 KILL, KILL_TWO, KILL_NEW, LEAVE, STOP, STOP_AND_KILL, LOSE_HOST, CUT = (
@@ -56,6 +58,11 @@ class Fault:
     until: (
         float  #: when a stopped rank continues, or the link is up again; otherwise the same as `at`
     )
+
+    @property
+    def is_silence(self) -> bool:
+        """Ranks are given up, if others wait for them."""
+        return self.until - self.at > HEARTBEAT_S
 
 
 class Handles:
@@ -194,8 +201,9 @@ class Injector:
             until = self._cut_until = now + self.draw.uniform(0.1, self.longest_stop)
             place.set_link(False)
         else:
-            self._hurt.update(dict.fromkeys(there, now))
             place.lose()
+        # Ranks that are cut off may be given up, so none of them is counted on before the end.
+        self._hurt.update(dict.fromkeys(there, until))
         generation = max(process.generation for process in sound)
         self.faults.append(Fault(kind, now, tuple(there), generation, until))
         return True

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from chaos_faults import (
     CUT,
+    HEARTBEAT_S,
     KILL,
     KILL_TWO,
     LEAVE,
@@ -65,13 +66,20 @@ def recoveries(steps: Sequence[Step], faults: Sequence[Fault], kinds: Sequence[s
 
 
 def resumptions(steps: Sequence[Step], faults: Sequence[Fault], kind: str) -> list[float]:
-    """The times from the end of a stop or a cut to the end of the next step."""
+    """The times from the end of a short stop or cut to the end of the next step."""
     found = []
     for fault in faults:
-        if fault.kind == kind:
+        if fault.kind == kind and not fault.is_silence:
             ends = [step.ended for step in steps if step.ended > fault.until]
             found += [min(ends) - fault.until] if ends else []
     return found
+
+
+def given_up(processes: Sequence[Process], fault: Fault) -> bool:
+    """Whether a process that was silent has committed nothing since then."""
+    pids = set(fault.pids[:1] if fault.kind == STOP_AND_KILL else fault.pids)
+    silent = [process for process in processes if process.pid in pids]
+    return any(process.last_commit < fault.until for process in silent)
 
 
 def joins(processes: Sequence[Process], first_step: float) -> list[float]:
@@ -87,14 +95,26 @@ def table(processes: Sequence[Process], steps: Sequence[Step], faults: Sequence[
     kinds = Counter(fault.kind for fault in faults)
     lines = ["| fault | number |", "|---|---|"]
     lines += [f"| {MEANING[kind]} | {count} |" for kind, count in sorted(kinds.items())]
-    lines += [f"| all | {len(faults)} |", ""]
+    silences = [fault for fault in faults if fault.is_silence]
+    losses = [fault for fault in silences if given_up(processes, fault)]
+    lines += [f"| all | {len(faults)} |"]
+    lines += [
+        f"| stops and cuts longer than the heartbeat of {HEARTBEAT_S:g} s | {len(silences)} |"
+    ]
+    lines += [f"| of these, those after which ranks were given up | {len(losses)} |", ""]
     lines += ["| time | number | median | worst |", "|---|---|---|---|"]
     times = {
         "kill -9 to the next committed step": recoveries(steps, faults, LOSSES),
         "SIGTERM to the next committed step without the rank": recoveries(steps, faults, [LEAVE]),
         "loss of a host to the next committed step": recoveries(steps, faults, [LOSE_HOST]),
-        "SIGCONT to the next committed step": resumptions(steps, faults, STOP),
-        "end of a cut to the next committed step": resumptions(steps, faults, CUT),
+        "SIGSTOP to the next committed step without the rank": recoveries(steps, losses, [STOP]),
+        "cut to the next committed step without the host": recoveries(steps, losses, [CUT]),
+        "SIGCONT, before the heartbeat, to the next committed step": resumptions(
+            steps, faults, STOP
+        ),
+        "end of a cut, before the heartbeat, to the next committed step": resumptions(
+            steps, faults, CUT
+        ),
         "start of a process that joins to its first commit": joins(processes, steps[0].begun),
     }
     for what, seconds in times.items():

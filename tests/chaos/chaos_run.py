@@ -29,7 +29,7 @@ from pathlib import Path
 import chaos_report
 import torch
 from chaos_checks import chain, indices_of, lost_commits, miscounted
-from chaos_faults import ON_ONE_HOST, WEIGHTS, Fault, Handles, Injector
+from chaos_faults import HEARTBEAT_S, ON_ONE_HOST, WEIGHTS, Fault, Handles, Injector
 from chaos_hosts import OneHost, hosts
 from chaos_model import SAMPLES, replayed
 from chaos_notes import Process, Reader, Step
@@ -77,7 +77,8 @@ def command_of(options: argparse.Namespace, place: OneHost, folder: Path) -> lis
     launcher = os.environ.get("HOROVODRUN") or str(Path(sys.executable).with_name("horovodrun"))
     np, least = str(options.np), str(options.min_np)
     limits = ["-np", np, "--min-np", least, "-H", place.hosts_of(options.np)]
-    limits += ["--survivor-timeout", str(SURVIVOR_S), "--blacklist-cooldown-range", "1", "1"]
+    limits += ["--survivor-timeout", str(SURVIVOR_S), "--heartbeat-seconds", str(HEARTBEAT_S)]
+    limits += ["--blacklist-cooldown-range", "1", "1"]
     numbers = [str(options.step_ms), str(options.commit_every)]
     script = [sys.executable, str(SCRIPT), str(folder), *numbers]
     return place.command([launcher, *limits, *script])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import chaos_report
@@ -14,10 +16,10 @@ import chaos_run
 import pytest
 import torch
 from chaos_checks import chain, indices_of, lost_commits, miscounted
-from chaos_faults import KILL, STOP, Fault
-from chaos_hosts import is_below
+from chaos_faults import CUT, KILL, STOP, Fault, Injector
+from chaos_hosts import TwoHosts, is_below
 from chaos_model import network, plain_optimizer, replayed, samples, values_of
-from chaos_notes import BEGINNING, Reader, next_state
+from chaos_notes import BEGINNING, Process, Reader, next_state
 
 
 def run_and_check(folder: Path, *words: str) -> None:
@@ -202,6 +204,53 @@ def test_goodput_leaves_out_the_time_between_generations_and_stops(tmp_path: Pat
     kill = Fault(KILL, 3.5, (11,), 0, 3.5)
     assert chaos_report.recoveries(steps, [kill], [KILL]) == [2.5]
     assert indices_of(steps)[0] == [(3, 1), (5, 2)]
+
+
+def test_a_rank_that_commits_after_its_silence_was_not_given_up(tmp_path: Path) -> None:
+    problems_in(tmp_path, notes_of_a_run())
+    processes = Reader(tmp_path).read()
+    steps, _ = chain(processes)
+    short, long = Fault(STOP, 3.2, (11,), 0, 3.5), Fault(STOP, 3.2, (11,), 0, 4.5)
+    assert (short.is_silence, long.is_silence) == (False, True)
+    assert chaos_report.given_up(processes, long)
+    assert not chaos_report.given_up(processes, replace(long, pids=(10,)))
+    told = chaos_report.table(processes, steps, [short, long, replace(long, pids=(10,))])
+    assert "longer than the heartbeat of 1 s | 2 |" in told
+    assert "after which ranks were given up | 1 |" in told
+    assert "SIGSTOP to the next committed step without the rank | 1 | 2800 ms" in told
+    assert "SIGCONT, before the heartbeat, to the next committed step | 1 | 2500 ms" in told
+
+
+class Far(TwoHosts):
+    """Processes other than 1 are on the second host."""
+
+    def __init__(self) -> None:
+        pass
+
+    def host_of(self, pid: int) -> int | None:
+        return 1 if pid == 1 else self.SECOND
+
+    def set_link(self, up: bool) -> None:
+        pass
+
+
+def test_ranks_that_are_cut_off_do_not_count_as_those_that_keep_the_state() -> None:
+    processes = [Process(pid, commits={FIRST: 99.9}) for pid in (1, 2, 3)]
+    reader: Any = SimpleNamespace(read=lambda: processes)
+    signaled: list[int] = []
+    handles: Any = SimpleNamespace(
+        open=lambda pid: True, signal=lambda pid, number: signaled.append(pid)
+    )
+    injector = Injector(reader, handles, Far(), random.Random(1), 3.0, 3.0)
+    assert injector._inject(CUT, 100.0)
+    (cut,) = injector.faults
+    assert cut.pids == (2, 3) and cut.until > 100.4
+    for process in processes:  # of a step that had begun before
+        process.commits[SECOND] = 100.1
+    assert not injector._inject(KILL, 100.4)
+    for process in processes:
+        process.commits[THIRD] = cut.until + 0.1
+    assert injector._inject(KILL, cut.until + 0.2) and len(signaled) == 1
 
 
 def test_only_processes_of_the_job_are_signaled() -> None:
