@@ -132,7 +132,7 @@ void DumpPart::add_unreached(std::vector<RankReport>& reports) const {
                            .is_reached = false});
 }
 
-/// Of hosts that have answered, but not about these ranks.
+/// Hosts that have answered have said nothing of these ranks.
 void DumpPart::add_ended(const std::vector<int>& silent, std::vector<RankReport>& reports) const {
   std::set<int> known;
   for (const RankReport& report : reports) known.insert(report.rank);

@@ -29,7 +29,7 @@ std::string main_thread_at(const RankReport& report);
 /// Another launcher has started it on another host, where no process asks.
 bool is_elsewhere(const RankReport& report);
 
-/// Of several ranks for which others wait, the one with the clearest reason.
+/// The rank with the clearest reason, of several for which others wait.
 struct Culprit {
   HangClass kind = HangClass::elsewhere;
   const RankReport* report = nullptr;  ///< nullptr: there are none

@@ -1,5 +1,5 @@
-"""horovodrun --dump explains hangs between operations: in init and shutdown, between two generations
-of an elastic job, and at the end of the processes."""
+"""horovodrun --dump explains hangs between operations: in init, between two generations of an
+elastic job, and at the end of the processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hang_causes import line_of
 from hanging import dump, dumped
 from launcher import WATCHDOG_SECONDS, Jobs, wait_until
 
-#: Three ranks reduce a number for ever. `deed` says what happens; `# here` marks the line of a hang.
+#: Three ranks reduce a number for ever. `deed` says what happens. `# here` marks where one hangs.
 TRAINING = """
 import array, atexit, os, signal, sys, threading, time
 import horovod._core as core
@@ -124,9 +124,7 @@ def after_loss():
     lock.acquire()
     if RANK == 1: lock.acquire()  # here
 """
-    found = explained(
-        jobs, LOSES_RANK_0 + deed, *ELASTIC, ranks=[1], awaited="the next generation"
-    )
+    found = explained(jobs, LOSES_RANK_0 + deed, *ELASTIC, ranks=[1], awaited="the next generation")
     text_of(found, jobs, "after_loss")
     assert found["cause"]["class"] == "lock"
 

@@ -152,7 +152,7 @@ class _Guard:
 
 
 class _LauncherLostError(RuntimeError):
-    """Of an elastic job: there is no next generation."""
+    """There is no next generation of the elastic job."""
 
 
 class _Process:
