@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import threading
 import time
@@ -277,7 +278,7 @@ def test_a_job_that_was_started_meanwhile_soon_has_the_newest_commit(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
-def test_a_rank_that_cannot_keep_its_commit_says_why(
+def test_a_rank_that_cannot_keep_its_commit_warns(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks = Ranks(1, monkeypatch)
@@ -289,7 +290,10 @@ def test_a_rank_that_cannot_keep_its_commit_says_why(
 
     monkeypatch.setattr(os, "fsync", fail)
     reason = os.strerror(number)
-    assert one.commits.keep() == f"its last commit could not be written to {tmp_path}: {reason}"
+    said = f"rank 0: the last commit could not be written to {tmp_path}: {reason}. A new start"
+    with pytest.warns(UserWarning, match=re.escape(said)) as warned:
+        assert one.commits.keep() == ""
+    assert len(warned) == 1
     assert loaded_step(tmp_path) == 1 and numbers(tmp_path) == [1]
 
 

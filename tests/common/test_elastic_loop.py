@@ -285,6 +285,18 @@ def test_nothing_is_written_for_a_loss_while_the_launcher_is_there(
     assert kept == []
 
 
+def test_ranks_agree_on_the_last_commit_in_each_generation_before_they_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a rank that has joined, and is the only one left, knows how new its state is."""
+    job = FolderJob(tmp_path, monkeypatch)
+    noted: list[str] = []
+    monkeypatch.setattr(_elastic_commits.Commits, "begin", lambda commits: noted.append("begin"))
+    monkeypatch.setattr(job.state, "sync", lambda: noted.append("sync"))
+    job.train()
+    assert noted == ["begin", "sync"] * 2
+
+
 def test_a_process_that_never_had_the_state_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

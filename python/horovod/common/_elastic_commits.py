@@ -161,8 +161,8 @@ class Commits:
 
     def keep(self) -> str:
         """Writes all of the last commit, since there is no next generation in which ranks could
-        write their parts. Others that are left may do so, too. Returns a clause that says what is
-        in the folder. Not collective."""
+        write their parts. Others that are left may do so, too. Returns a clause that says where
+        it is, or warns. Not collective."""
         if self._folder is None:
             return ""
         nonce = _state_files.nonce_of_one(self._rank)
@@ -173,7 +173,12 @@ class Commits:
             )
         except OSError as error:
             reason = os.strerror(error.errno or errno.EIO)
-            return f"its last commit could not be written to {self._folder.path}: {reason}"
+            warnings.warn(
+                f"rank {self._rank}: the last commit could not be written to {self._folder.path}: "
+                f"{reason}. A new start begins with the last one that was written",
+                stacklevel=2,
+            )
+            return ""
         if kept == own:
             return f"its last commit was written to {kept.path}"
         return f"the last commit was written to {kept.path} before"

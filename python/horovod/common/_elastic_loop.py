@@ -152,7 +152,7 @@ class _Guard:
 
 
 class _LauncherLostError(RuntimeError):
-    """There is no next generation of the elastic job."""
+    """The elastic job has no next generation."""
 
 
 class _Process:
