@@ -48,9 +48,9 @@ void send_descriptors(const FileDescriptor& socket, std::initializer_list<int> d
 }
 
 std::vector<FileDescriptor> receive_descriptors(const FileDescriptor& socket, size_t count,
-                                                const StartDeadline& deadline) {
+                                                TimePoint until) {
   std::byte dot[1];
-  auto descriptors = receive_with_descriptors(socket.get(), dot, deadline.at, kReceiving);
+  auto descriptors = receive_with_descriptors(socket.get(), dot, until, kReceiving);
   if (descriptors.size() != count) {
     fail(Code::internal, fmt::format("{}: received {} descriptors, expected {}", kReceiving,
                                      descriptors.size(), count));
@@ -58,8 +58,8 @@ std::vector<FileDescriptor> receive_descriptors(const FileDescriptor& socket, si
   return descriptors;
 }
 
-Member receive_member(const FileDescriptor& socket, const StartDeadline& deadline) {
-  auto descriptors = receive_descriptors(socket, 2, deadline);
+Member receive_member(const FileDescriptor& socket, TimePoint until) {
+  auto descriptors = receive_descriptors(socket, 2, until);
   return {std::move(descriptors[0]), std::move(descriptors[1])};
 }
 
@@ -135,7 +135,13 @@ LocalPeers lead(const LocalPeersPlan& plan, Followers& others, Store& store,
   const auto& sockets = others.sockets;
   std::vector<Member> members(size);
   members[0] = {open_own_process(), duplicate(plan.doorbell)};
-  for (size_t i = 1; i < size; ++i) members[i] = receive_member(sockets[i], deadline);
+  for (size_t i = 1; i < size; ++i) {
+    const int rank = plan.ranks[i];
+    if (!wait_until_ready(sockets[i].get(), POLLIN, deadline.at)) {
+      deadline.fail_at(fmt::format("rank {} has not shared its process", rank), rank);
+    }
+    members[i] = receive_member(sockets[i], deadline.at);
+  }
   for (size_t i = 1; i < size; ++i) {
     const std::string sending = sending_to(plan.ranks[i]);
     send_descriptors(sockets[i], {segment->fd()}, deadline, sending);
@@ -194,14 +200,16 @@ std::optional<Failure> failure_in(ConstBytes value) {
        failure.rank == kNoRank ? leader : failure.rank);
 }
 
+[[noreturn]] void fail_without_memory(const StartDeadline& deadline, int leader) {
+  deadline.fail_at(
+      fmt::format("rank {}, the leader of this host, has not shared its memory", leader), leader);
+}
+
 LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,
                   const StartDeadline& deadline) {
   const int leader = plan.ranks.front();
   const auto name = store.wait(plan.name_key, deadline.left());
-  if (!name) {
-    deadline.fail_at(
-        fmt::format("rank {}, the leader of this host, has not shared its memory", leader), leader);
-  }
+  if (!name) fail_without_memory(deadline, leader);
   if (const auto failure = failure_in(*name)) fail_with_leader(*failure, leader);
   make_room_for_descriptors(
       2 * plan.ranks.size(),
@@ -212,9 +220,12 @@ LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,
 
   const FileDescriptor process = open_own_process();
   send_descriptors(socket, {process.get(), plan.doorbell}, deadline, sending_to(leader));
-  auto memory = receive_descriptors(socket, 1, deadline);
+  // The time of the leader, which knows who is missing, may be over later. It closes the socket.
+  const TimePoint until = deadline.at + kReasonTimeout;
+  if (!wait_until_ready(socket.get(), POLLIN, until)) fail_without_memory(deadline, leader);
+  auto memory = receive_descriptors(socket, 1, until);
   std::vector<Member> members(plan.ranks.size());
-  for (Member& member : members) member = receive_member(socket, deadline);
+  for (Member& member : members) member = receive_member(socket, until);
   const auto self = std::find(plan.ranks.begin(), plan.ranks.end(), plan.rank);
   auto segment = HostSegment::open(std::move(memory[0]), layout_of(plan), plan.generation,
                                    static_cast<int>(self - plan.ranks.begin()));

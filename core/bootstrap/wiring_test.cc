@@ -22,7 +22,7 @@
 namespace hvd {
 namespace {
 
-using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""ms, std::chrono_literals::operator""s;
 
 constexpr uint32_t kGeneration = 4;
 
@@ -31,6 +31,7 @@ struct Rank {
   Knobs knobs{};
   JobKey key{};
   bool absent = false;
+  std::chrono::milliseconds late{};  ///< it begins after this time
   Terms terms{};
   int network = -1;  ///< a network namespace to be in; -1: that of the process
 };
@@ -64,6 +65,7 @@ std::vector<Joined> join(const std::vector<Rank>& ranks) {
     threads.emplace_back([&, i] {
       const int network = ranks[i].network;
       EXPECT_TRUE(network < 0 || ::setns(network, CLONE_NEWNET) == 0);
+      std::this_thread::sleep_for(ranks[i].late);
       Identity identity;
       identity.rank = static_cast<int>(i);
       identity.size = static_cast<int>(ranks.size());
@@ -449,17 +451,18 @@ TEST(Wiring, ARankWithAnotherKeyIsKeptOut) {
 }
 
 TEST(Wiring, ALeaderThatMissesARankTellsTheOthersOfItsHostWhich) {
-  auto ranks = ranks_on({"a", "a", "a"});
-  for (auto& rank : ranks) rank.knobs.start_timeout = 2 * kUntilMissed;
-  ranks[0].knobs.start_timeout = kUntilMissed;
-  ranks[2].key = make_job_key();
-  const auto joined = join(ranks);
-  ASSERT_TRUE(joined[1].error);
-  EXPECT_EQ(joined[1].error->rank(), 2) << joined[1].error->what();
-  EXPECT_NE(
-      std::string(joined[1].error->what()).find("leader of this host, has failed: rank 2 has"),
-      std::string::npos)
-      << joined[1].error->what();
+  for (const auto late : {0ms, 300ms}) {  // with 300 ms, the time of rank 1 is over first
+    auto ranks = ranks_on({"a", "a", "a"});
+    for (auto& rank : ranks) rank.knobs.start_timeout = kUntilMissed;
+    if (late == 0ms) ranks[1].knobs.start_timeout = 2 * kUntilMissed;
+    ranks[0].late = late;
+    ranks[2].key = make_job_key();
+    const auto joined = join(ranks);
+    ASSERT_TRUE(joined[1].error);
+    const std::string text = joined[1].error->what();
+    EXPECT_EQ(joined[1].error->rank(), 2) << text;
+    EXPECT_NE(text.find("leader of this host, has failed: rank 2 has"), std::string::npos) << text;
+  }
 }
 
 TEST(Wiring, AJobCanBeWiredAgainInTheSameProcess) {
