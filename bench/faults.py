@@ -86,7 +86,7 @@ class Cell:
         if self.moment == COMMIT and self.hosts == 2:
             return tuple(range(np // 2, np))
         if self.does == "cut":
-            return (np - 1,) if self.moment == START else ()
+            return (np - 1,) if self.moment in (START, NEGOTIATION) else ()
         return self.ranks or (1 + index % (np - 1),)
 
 
@@ -107,6 +107,7 @@ MOMENTS = {
     BACKEND: "all_reduce of torch.distributed, 64 MiB",
     START: "init",
     SHUTDOWN: "shutdown",
+    RESET: "reset of an elastic job, to its next step",
     COMMIT: "training of an elastic job, to its next commit",
 }
 ELASTIC = ("--min-np", "2")
@@ -115,32 +116,30 @@ SOON = (0.0, 0.03)
 LATER = (0.06, 0.16)
 
 
+def deaths(fault: str, does: str) -> list[Cell]:
+    """Of a process that ends at any moment."""
+    usual = Cell(fault, "", does, TRANSFER)
+    moments = (NEGOTIATION, PACKING, TRANSFER, START, SHUTDOWN)
+    delays = {NEGOTIATION: (0.01, 0.1), START: SOON, SHUTDOWN: SOON}
+    return [
+        *(
+            replace(usual, when=MOMENTS[one], moment=one, delay=delays.get(one, usual.delay))
+            for one in moments
+        ),
+        replace(usual, when="transfer, of two ranks at once", ranks=(1, 2)),
+        replace(usual, when="transfer, of rank 0 (Root)", ranks=(0,)),
+        Cell(fault, MOMENTS[RESET], does, RESET, (2,), SOON, ELASTIC, STEP_S),
+    ]
+
+
 def kills() -> list[Cell]:
     fault = "kill -9"
-    cells = [
-        Cell(fault, MOMENTS[moment], "kill", moment, delay=delay)
-        for moment, delay in (
-            (NEGOTIATION, (0.01, 0.1)),
-            (PACKING, (0.01, 0.15)),
-            (TRANSFER, (0.01, 0.15)),
-            (BACKEND, (0.01, 0.15)),
-            (START, SOON),
-            (SHUTDOWN, SOON),
-        )
-    ]
-    next_step = "reset of an elastic job, to its next step"
-    return [
-        *cells,
-        Cell(fault, "transfer, of two ranks at once", "kill", TRANSFER, ranks=(1, 2)),
-        Cell(fault, "transfer, of rank 0 (Root)", "kill", TRANSFER, ranks=(0,)),
-        Cell(fault, next_step, "kill", RESET, (2,), SOON, ELASTIC, STEP_S),
-    ]
+    return [*deaths(fault, "kill"), Cell(fault, MOMENTS[BACKEND], "kill", BACKEND)]
 
 
 def exits() -> list[Cell]:
     return [
-        Cell("os._exit", MOMENTS[NEGOTIATION], "_exit", NEGOTIATION),
-        Cell("os._exit", MOMENTS[TRANSFER], "_exit", TRANSFER),
+        *deaths("os._exit", "_exit"),
         Cell("sys.exit", MOMENTS[NEGOTIATION], "exit", NEGOTIATION),
         Cell("out of memory", MOMENTS[NEGOTIATION], "memory", NEGOTIATION),
     ]
@@ -161,6 +160,7 @@ def stops() -> list[Cell]:
         replace(usual, when="transfer, of two ranks at once", ranks=(1, 2)),
         replace(usual, when="transfer, of rank 0 (Root)", ranks=(0,)),
         in_elastic_job(usual),
+        *stops_in_start(usual),
         Cell(
             "SIGSTOP",
             MOMENTS[TRANSFER],
@@ -172,15 +172,29 @@ def stops() -> list[Cell]:
     ]
 
 
+def stops_in_start(usual: Cell) -> list[Cell]:
+    """In init, and in the reset, of which it is a part. A survivor that does not ask for its next
+    place is given up as soon as one that is silent."""
+    fault = f"SIGSTOP, timeout of the start of {START_S:g} s"
+    flags = (*SILENT, "--start-timeout", f"{START_S:g}")
+    cell = replace(usual, fault=fault, when=MOMENTS[START], moment=START, delay=SOON)
+    in_start = replace(cell, flags=flags, goal_s=START_S + ANSWER_S)
+    in_reset = replace(in_start, when=MOMENTS[RESET], moment=RESET, ranks=(2,))
+    elastic = (*flags, *ELASTIC, "--survivor-timeout", f"{HEARTBEAT_S:g}")
+    return [in_start, replace(in_reset, flags=elastic, goal_s=START_S + ANSWER_S + STEP_S)]
+
+
 def partitions() -> list[Cell]:
-    """One rank of the host that is cut off has not called init when the others wait in it."""
+    """One rank of the host that is cut off has not called init when the others wait in it, or not
+    submitted the tensor of which they negotiate."""
     fault = f"network partition, heartbeat of {HEARTBEAT_S:g} s"
     flags = (*SILENT, "--grace-seconds", "20")  # so that the launcher does not end before them
     cell = Cell(fault, "", "cut", "", flags=flags, goal_s=HEARTBEAT_S, hosts=2, together=5)
     in_start = f"network partition, timeout of the start of {START_S:g} s"
     start_flags = (*flags, "--start-timeout", f"{START_S:g}")
+    moments = (NEGOTIATION, PACKING, TRANSFER)
     return [
-        replace(cell, when=MOMENTS[TRANSFER], moment=TRANSFER),
+        *(replace(cell, when=MOMENTS[moment], moment=moment) for moment in moments),
         replace(cell, when=MOMENTS[SHUTDOWN], moment=SHUTDOWN, delay=LATER, together=2),
         replace(
             cell,
