@@ -168,6 +168,7 @@ void LocalLink::take(HostNews& news) {
 void LocalLink::take_dump(std::vector<HostDump>& dumps) {
   if (auto text = dump_run_->take()) {
     dumps.push_back({plan_.host, *std::move(text)});
+    unwatch(events_, dump_run_->fd());  // as of a pipe, below
     dump_run_.reset();
   }
 }
