@@ -142,18 +142,24 @@ RankBoard* board_of_this_process(const Knobs& knobs, const Identity& identity) {
   return board;
 }
 
-/// The stage of the process while init waits for other ranks.
+/// The stage of the process in init.
 class Starting {
  public:
   Starting() { RankBoard::enter(RankStage::in_init); }
-  ~Starting() { RankBoard::enter(has_started_ ? RankStage::running : RankStage::failed); }
+  ~Starting() {
+    if (!has_connected_) RankBoard::enter(RankStage::init_failed);
+  }
   Starting(const Starting&) = delete;
   Starting& operator=(const Starting&) = delete;
 
-  void end_well() { has_started_ = true; }
+  /// Before the engine starts, which may end soon.
+  void connected() {
+    has_connected_ = true;
+    RankBoard::enter(RankStage::running);
+  }
 
  private:
-  bool has_started_ = false;
+  bool has_connected_ = false;
 };
 
 /// Tells the launcher that this rank fails because of `cause`, so that it can distinguish the rank
@@ -219,17 +225,17 @@ Context::Context(const Environment& environment, uint32_t inits, const StartOpti
     return factory.make({roster_.identity, store_.of_this_job(), store_.generation, spare_cores_});
   };
   auto told = [this](const Ending& ending, bool interrupts) { tell(ending, interrupts); };
+  starting.connected();
   progress_ = std::make_unique<ProgressThread>(
       std::make_unique<Engine>(std::move(wiring), knobs_, clock_, told, make_backends, &observer_,
                                board_),
       driving);
   for (const std::vector<int>& ranks : options.process_sets)
     change_sets(OperationKind::add_process_set, ranks, 0);
-  starting.end_well();
 }
 
 void Context::tell(const Ending& ending, bool interrupts) noexcept {
-  RankBoard::enter(ending.code == Code::shut_down ? RankStage::over : RankStage::failed);
+  RankBoard::end_running(ending.code == Code::shut_down ? RankStage::over : RankStage::failed);
   if (interrupts) blame(ending);
 }
 

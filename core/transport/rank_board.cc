@@ -81,23 +81,35 @@ RankBoard* RankBoard::here() {
 
 void RankBoard::enter(RankStage stage) {
   RankBoard* const board = here();
-  if (board != nullptr && board->header().stage.load().stage() != stage)
-    board->header().stage = begins_now(stage);
+  if (board == nullptr || board->header().stage.load().stage() == stage) return;
+  board->header().stage = begins_now(stage);
+  board->yield_signal();
+}
+
+void RankBoard::end_running(RankStage stage) {
+  RankBoard* const board = here();
+  StageWord now = board == nullptr ? StageWord() : board->header().stage.load();
+  if (now.stage() != RankStage::running) return;
+  if (board->header().stage.compare_exchange_strong(now, begins_now(stage))) board->yield_signal();
+}
+
+/// A script may have set a handler of its own.
+void RankBoard::yield_signal() {
+  const std::lock_guard lock(making);
+  struct sigaction present {};
+  const bool is_known = is_armed_ && ::sigaction(signal(), nullptr, &present) == 0;
+  if (is_known && present.sa_handler != &RankBoard::on_signal) header().signal = 0;
 }
 
 void RankBoard::arm() {
   const std::lock_guard lock(making);
-  if (signal() == 0) return;
+  if (signal() == 0 || std::exchange(is_armed_, true)) return;
   struct sigaction action {
   }, former{};
   action.sa_handler = &RankBoard::on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   ::sigaction(signal(), nullptr, &former);
-  if (std::exchange(is_armed_, true)) {
-    if (former.sa_handler != &RankBoard::on_signal) header().signal = 0;
-    return;
-  }
   const bool has_handler = former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN;
   if (has_handler) writes_stack_ = former.sa_handler;
   ::sigaction(signal(), &action, nullptr);

@@ -31,14 +31,15 @@ inline constexpr uint64_t kBoardMagic = 0x33647261'6f427668;  // changes with th
 enum class RankStage : uint8_t {
   before_init,  ///< since the start, or since it has got its place in the next generation
   in_init,      ///< waits for other ranks
+  init_failed,
   running,
-  failed,       ///< init has failed, or the loss of a rank has ended the generation
+  failed,       ///< an error, as the loss of a rank, has ended the generation
   in_shutdown,  ///< waits for other ranks
   after_shutdown,
   next_generation,  ///< of an elastic job: has asked for its place, and waits for it
   over,             ///< another rank has called shutdown, which has ended the job here, too
 };
-inline constexpr size_t kStages = 8;
+inline constexpr size_t kStages = 9;
 
 /// A stage and its beginning, in one word: others read it while it changes.
 class StageWord {
@@ -84,13 +85,15 @@ class RankBoard {
   /// Returns the board of this process if it was made, otherwise nullptr. Cheap.
   static RankBoard* here();
   /// Notes the stage of this process, if it has a board. The beginning of a stage that it is in
-  /// already stays.
+  /// already stays. If the script has taken the signal meanwhile, the process is not asked any
+  /// more.
   static void enter(RankStage stage);
+  /// The same if it is running: by the engine thread, which does not know what others do.
+  static void end_running(RankStage stage);
 
   /// Takes over the signal, unless another handler has it. A handler that was set after
   /// of_this_process() is the one that writes the stack of its thread to stack_fd(). The main
-  /// thread writes the first stack, and others that take the signal append theirs. A later call
-  /// finds out whether the script has taken the signal since.
+  /// thread writes the first stack, and others that take the signal append theirs.
   void arm();
   void set_rank(int rank) { header().rank = rank; }
   int signal() const;  ///< 0: another handler has it
@@ -108,6 +111,7 @@ class RankBoard {
   RankBoard(int signal, FileDescriptor memory, FileDescriptor stack, void* mapped);
   static void on_signal(int number);
   void take_signal(int number);
+  void yield_signal();
   BoardHeader& header() const { return *static_cast<BoardHeader*>(mapped_); }
 
   const pid_t process_;

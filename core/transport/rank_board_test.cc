@@ -110,10 +110,10 @@ TEST(RankBoard, LeavesASignalThatTheScriptTakesLaterAlone) {
   EXPECT_EQ(in_child([] {
               RankBoard* const board = RankBoard::of_this_process(kSignal);
               board->arm();
-              board->arm();
+              RankBoard::enter(RankStage::running);
               if (board->signal() != kSignal) return 1;
               signal(kSignal, [](int) {});
-              board->arm();
+              RankBoard::end_running(RankStage::failed);
               return board->signal() == 0 ? 0 : 2;
             }),
             0);
@@ -147,8 +147,11 @@ TEST(RankBoard, ShowsTheStageAndItsBeginning) {
               RankBoard::enter(RankStage::failed);
               if (header->stage.load().since() != first.since()) return 4;
               RankBoard::enter(RankStage::running);
-              const auto time = header->stage.load().since() - first.since();
-              return time >= std::chrono::milliseconds(4) ? 0 : 5;
+              if (header->stage.load().since() < first.since() + std::chrono::milliseconds(4))
+                return 5;
+              RankBoard::enter(RankStage::in_shutdown);
+              RankBoard::end_running(RankStage::over);
+              return header->stage.load().stage() == RankStage::in_shutdown ? 0 : 6;
             }),
             0);
 }

@@ -52,7 +52,8 @@ bool has_shut_down(const RankReport* report) {
 
 /// Whether ranks that wait in this stage wait for it.
 bool is_awaited(const RankReport& report, RankStage stage) {
-  if (stage == RankStage::next_generation) return !report.has_ended();
+  if (stage != RankStage::in_init && report.has_ended()) return false;
+  if (stage == RankStage::next_generation) return true;
   if (!report.is_reached || report.stage == stage) return true;
   if (stage == RankStage::in_shutdown) return !has_shut_down(&report);
   return report.stage != RankStage::running && report.stage != RankStage::in_shutdown;
@@ -77,32 +78,56 @@ bool is_hang(const Meeting& meeting) {
          (meeting.age >= kHangAge || std::ranges::any_of(meeting.missing, is_stopped));
 }
 
-/// Whether a rank that cannot be reached is there is not known.
-std::string missing_text(const Meeting& meeting, const Reports& missing, HangClass kind) {
-  const std::string who = ranks_text(ranks_of(missing)), age = time_text(meeting.age);
-  const bool is_place = meeting.name != kNextGeneration;
-  if (kind == HangClass::unreachable)
-    return fmt::format("{} cannot be reached, and {} {} {} for {}", who, waited_text(meeting),
-                       is_place ? "in" : "for", meeting.name, age);
-  if (!is_place)
-    return fmt::format("{} {} not asked for {} in {}, which {} for {}", who, has(missing),
-                       missing.size() == 1 ? "its place" : "their places", meeting.name,
-                       waited_text(meeting, "awaited"), age);
-  const bool is_there = meeting_at(missing.front()->stage) == meeting.name;
-  const std::string where = fmt::format("in which {} for {}", waited_text(meeting), age);
-  if (is_there)
-    return fmt::format("{} {} not go on in {}, {}", who, missing.size() == 1 ? "does" : "do",
-                       meeting.name, where);
-  return fmt::format("{} {} not called {}, {}", who, has(missing), meeting.name, where);
+/// Why a rank is missing at a meeting.
+enum class Absence : uint8_t { not_there, stands_still, failed };
+
+Absence absence_of(const RankReport& report, const Meeting& meeting) {
+  if (meeting_at(report.stage) == meeting.name) return Absence::stands_still;
+  const bool has_failed = report.stage == RankStage::init_failed && meeting.name == kInit;
+  return has_failed ? Absence::failed : Absence::not_there;
 }
 
-/// Ranks that another launcher has started elsewhere are not known, so they are not named beside
-/// others.
-Reports named_among(const Reports& missing, HangClass kind) {
+/// What the missing ranks have not done, in which the others wait for them.
+std::string absence_text(const Meeting& meeting, const Reports& missing, Absence absence) {
+  const std::string_view verb = has(missing);
+  const bool is_one = missing.size() == 1;
+  if (meeting.name == kNextGeneration)
+    return fmt::format("{} not asked for {} in {}", verb, is_one ? "its place" : "their places",
+                       meeting.name);
+  switch (absence) {
+    case Absence::stands_still:
+      return fmt::format("{} not go on in {}", is_one ? "does" : "do", meeting.name);
+    case Absence::failed:
+      return fmt::format("{} not called {} again", verb, meeting.name);
+    case Absence::not_there:
+      break;
+  }
+  return fmt::format("{} not called {}", verb, meeting.name);
+}
+
+/// Whether a rank that cannot be reached is there is not known.
+std::string missing_text(const Meeting& meeting, const Reports& missing, const Culprit& culprit) {
+  const std::string who = ranks_text(ranks_of(missing)), age = time_text(meeting.age);
+  const bool is_place = meeting.name != kNextGeneration;
+  if (culprit.kind == HangClass::unreachable)
+    return fmt::format("{} cannot be reached, and {} {} {} for {}", who, waited_text(meeting),
+                       is_place ? "in" : "for", meeting.name, age);
+  return fmt::format("{} {}, {} {} for {}", who,
+                     absence_text(meeting, missing, absence_of(*culprit.report, meeting)),
+                     is_place ? "in which" : "which",
+                     waited_text(meeting, is_place ? "waited" : "awaited"), age);
+}
+
+/// Those that the cause is about, among the missing ranks: what is said of the culprit holds for
+/// them. Ranks that another launcher has started elsewhere are not known.
+Reports named_among(const Meeting& meeting, const Culprit& culprit) {
   Reports named;
-  for (const RankReport* const report : missing)
-    if (kind == HangClass::unreachable ? !report->is_reached : !is_elsewhere(*report))
+  for (const RankReport* const report : meeting.missing) {
+    const bool is_like = absence_of(*report, meeting) == absence_of(*culprit.report, meeting);
+    if (culprit.kind == HangClass::unreachable ? !report->is_reached
+                                               : !is_elsewhere(*report) && is_like)
       named.push_back(report);
+  }
   return named;
 }
 
@@ -112,11 +137,12 @@ std::string one_of(const Reports& reports, const RankReport& culprit) {
 }
 
 Cause not_there(const Meeting& meeting) {
-  const auto [kind, culprit] = clearest(meeting.missing, meeting.name);
-  const Reports named = named_among(meeting.missing, kind);
-  return {.kind = kind,
-          .text = fmt::format("{}; {}{}", missing_text(meeting, named, kind),
-                              one_of(named, *culprit), doing(kind, *culprit, meeting.name)),
+  const Culprit culprit = clearest(meeting.missing, meeting.name);
+  const Reports named = named_among(meeting, culprit);
+  return {.kind = culprit.kind,
+          .text = fmt::format("{}; {}{}", missing_text(meeting, named, culprit),
+                              one_of(named, *culprit.report),
+                              doing(culprit.kind, *culprit.report, meeting.name)),
           .operation = std::string(meeting.name),
           .ranks = ranks_of(named)};
 }
@@ -151,26 +177,32 @@ Cause cause_of(const Meeting& meeting, const std::vector<RankReport>& reports) {
   return meeting.name == kNextGeneration ? too_few(meeting, reports) : not_over(meeting);
 }
 
-/// Some processes have ended, and hvd.shutdown() has ended the job in all others.
+/// After the job, or in a program that runs around the one that trains.
+bool is_over(const RankReport* report) {
+  return has_shut_down(report) || (report->is_reached && !report->has_board);
+}
+
+/// Some processes have ended, and the job is over in all others.
 std::optional<Cause> not_ended(const std::vector<RankReport>& reports) {
-  Meeting end{.name = "the end"};
-  for (const RankReport& report : reports) {
-    if (report.rank < 0) continue;
-    (report.has_ended() ? end.waiting : end.missing).push_back(&report);
-  }
-  if (end.waiting.empty() || end.missing.empty() ||
-      !std::ranges::all_of(end.missing, has_shut_down))
-    return std::nullopt;
-  const auto [kind, culprit] = clearest(end.missing, end.name);
-  if (culprit->stage_age < kHangAge) return std::nullopt;
+  Reports ended, left;
+  for (const RankReport& report : reports)
+    if (report.rank >= 0) (report.has_ended() ? ended : left).push_back(&report);
+  if (ended.empty() || left.empty() || !std::ranges::all_of(left, is_over)) return std::nullopt;
+  const auto [kind, culprit] = clearest(left, "the end");
+  if (culprit->has_board && culprit->stage_age < kHangAge) return std::nullopt;
+  const std::string since =
+      culprit->has_board ? fmt::format(", {} after {}", time_text(culprit->stage_age), kShutdown)
+                         : "";
+  const std::string does =
+      culprit->has_board
+          ? doing(kind, *culprit, "the end")
+          : fmt::format("its process {} does not run horovod any more", culprit->process);
   return Cause{.kind = kind,
-               .text = fmt::format("{} {} not ended, as {} {}, {} after hvd.shutdown(); {}{}",
-                                   ranks_text(ranks_of(end.missing)), has(end.missing),
-                                   ranks_text(ranks_of(end.waiting)), has(end.waiting),
-                                   time_text(culprit->stage_age), one_of(end.missing, *culprit),
-                                   doing(kind, *culprit, end.name)),
-               .operation = std::string(end.name),
-               .ranks = ranks_of(end.missing)};
+               .text = fmt::format("{} {} not ended, as {} {}{}; {}{}", ranks_text(ranks_of(left)),
+                                   has(left), ranks_text(ranks_of(ended)), has(ended), since,
+                                   one_of(left, *culprit), does),
+               .operation = "the end",
+               .ranks = ranks_of(left)};
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST(BetweenOperations, ASurvivorRunsOnAfterALoss) {
   const Cause cause = explain(reports);
   EXPECT_EQ(cause.text,
             "rank 2 has not asked for its place in the next generation, which ranks 0, 1 have "
-            "awaited for 12 s; the loss of a rank ended its generation 13 s ago, and it runs on" +
+            "awaited for 12 s; an error ended its generation 13 s ago, and it runs on" +
                 kAt);
   EXPECT_EQ(cause.kind, HangClass::failed);
   EXPECT_EQ(cause.operation, "the next generation");
@@ -112,6 +112,23 @@ TEST(BetweenOperations, ARankThatIsStoppedInInitHoldsUpTheOthers) {
                          "12 s; its process 102 is stopped"));
 }
 
+TEST(BetweenOperations, WhatIsSaidHoldsForAllThatAreNamed) {
+  auto reports = awaited_in(RankStage::in_init, in_stage(2, RankStage::in_init));
+  reports[2].run_state = 'T';
+  reports.push_back(in_stage(3, RankStage::before_init));
+  EXPECT_THAT(explain(reports).text, StartsWith("rank 2 does not go on in hvd.init(), in which"));
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(2));
+}
+
+TEST(BetweenOperations, ARankWhoseInitHasFailed) {
+  const auto reports = awaited_in(RankStage::in_init, in_stage(2, RankStage::init_failed, 6s));
+  EXPECT_EQ(explain(reports).text,
+            "rank 2 has not called hvd.init() again, in which ranks 0, 1 have waited for 12 s; "
+            "hvd.init() failed there 6.0 s ago, and it runs on" +
+                kAt);
+  EXPECT_EQ(explain(reports).kind, HangClass::failed);
+}
+
 TEST(BetweenOperations, AHostThatDoesNotAnswer) {
   const RankReport unreached{.rank = 2, .host = "b", .is_reached = false};
   EXPECT_EQ(explain(awaited_in(RankStage::next_generation, unreached)).text,
@@ -124,6 +141,8 @@ TEST(BetweenOperations, ARankHasNotCalledShutdown) {
   auto reports = awaited_in(RankStage::in_shutdown, in_stage(2, RankStage::running));
   EXPECT_EQ(explain(reports).text,
             "rank 2 has not called hvd.shutdown(), in which ranks 0, 1 have waited for 12 s" + kAt);
+  reports.push_back({.rank = 3});
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(2)) << "the process of rank 3 has ended";
   reports[2].state = BoardState{.rank = 2, .size = 3, .pending = {{.name = "loss", .age = 10ms}}};
   EXPECT_EQ(explain(reports).kind, HangClass::order);
   EXPECT_THAT(explain(reports).text, HasSubstr("; it waits for loss instead; "));
@@ -161,7 +180,8 @@ TEST(BetweenOperations, AJobWaitsForWorkers) {
             text + "; the worker without a rank in slot 2 of a has not called hvd.init()" + kAt);
   EXPECT_EQ(explain(reports).kind, HangClass::start);
   EXPECT_THAT(explain(reports).workers, ElementsAre("0/2/1"));
-  EXPECT_THAT(cause_text(reports), HasSubstr("\nWorker without a rank on a, process 99\n"));
+  EXPECT_THAT(cause_text(reports),
+              HasSubstr("\nThe worker without a rank in slot 2 of a, process 99\n"));
 }
 
 TEST(BetweenOperations, AWorkerWithoutARankIsNotAwaitedByRanks) {
@@ -185,6 +205,9 @@ TEST(BetweenOperations, ARankRunsOnAfterTheOthersHaveEnded) {
   reports.pop_back();
   reports[1].stage_age = 10ms;
   EXPECT_EQ(explain(reports).kind, HangClass::none);
+  reports[1].has_board = reports[1].answers = false;
+  EXPECT_EQ(explain(reports).text,
+            "rank 1 has not ended, as rank 0 has; its process 101 does not run horovod any more");
   reports[1] = in_stage(1, RankStage::running);
   EXPECT_EQ(explain(reports).kind, HangClass::none);
 }
@@ -193,7 +216,7 @@ TEST(BetweenOperations, TheStageIsPartOfTheDump) {
   const auto reports = awaited_in(RankStage::next_generation, in_stage(2, RankStage::failed, 13s));
   const std::string text = dump_text(reports, {});
   EXPECT_THAT(text, HasSubstr("\n  has asked for its place in the next generation 10 s ago\n"));
-  EXPECT_THAT(text, HasSubstr("\n  hvd.init() failed, or a rank was lost, 13 s ago\n"));
+  EXPECT_THAT(text, HasSubstr("\n  an error ended its generation 13 s ago\n"));
   EXPECT_THAT(text, Not(HasSubstr("hvd.shutdown()")));
   const auto json = nlohmann::json::parse(dump_json(reports, {}));
   EXPECT_EQ(json["ranks"][2]["stage"], "failed");

@@ -127,17 +127,35 @@ void take_board(Asked& one, pid_t process, BoardView&& view) {
   if (const int rank = one.board->header().rank; rank >= 0) one.report.rank = rank;
 }
 
-/// Finds the process that is the rank: it or one below it has the board. Several have one if they
-/// have imported horovod; the first one that has called init is the rank.
+/// Of processes below one worker that have a board, the one that takes part in the job is the rank,
+/// or else one that has.
+int likelihood(RankStage stage) {
+  switch (stage) {
+    case RankStage::before_init:
+      return 0;
+    case RankStage::init_failed:
+    case RankStage::failed:
+    case RankStage::after_shutdown:
+    case RankStage::over:
+      return 1;
+    case RankStage::in_init:
+    case RankStage::running:
+    case RankStage::in_shutdown:
+    case RankStage::next_generation:
+      break;
+  }
+  return 2;
+}
+
+/// Finds the process that is the rank: it or one below it has the board.
 void find_board(Asked& one, pid_t worker, const ProcessParents& all) {
   one.report.process = worker;
   for (const pid_t process : tree_of(worker, all)) {
     auto view = board_of(process);
-    if (!view || (one.board && view->stage().stage() == RankStage::before_init)) continue;
-    const bool is_rank = view->stage().stage() != RankStage::before_init;
+    if (!view) continue;
+    if (one.board && likelihood(view->stage().stage()) <= likelihood(one.report.stage)) continue;
     one.board.reset();
     take_board(one, process, *std::move(view));
-    if (is_rank) break;
   }
   if (all.contains(one.report.process)) one.report.run_state = settled_state(one.report.process);
 }

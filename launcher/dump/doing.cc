@@ -61,7 +61,8 @@ bool is_uninterruptible(const RankReport& report) {
 }
 
 bool runs_on_after_failure(const RankReport& report) {
-  return report.stage == RankStage::failed || (report.state && !report.state->last_failure.empty());
+  return report.stage == RankStage::failed || report.stage == RankStage::init_failed ||
+         (report.state && !report.state->last_failure.empty());
 }
 
 /// Of a rank whose stack and place in the kernel say nothing more.
@@ -104,12 +105,14 @@ std::string gil_text(const RankReport& report) {
 }
 
 std::string failed_text(const RankReport& report) {
-  const bool is_operation = report.state && !report.state->last_failure.empty();
-  return fmt::format(
-      "{} {} ago, and it runs on; {}",
-      is_operation ? "an operation failed there" : "the loss of a rank ended its generation",
-      time_text(is_operation ? report.state->since_failure : report.stage_age),
-      main_thread_at(report));
+  const std::string at = main_thread_at(report);
+  if (report.state && !report.state->last_failure.empty())
+    return fmt::format("an operation failed there {} ago, and it runs on; {}",
+                       time_text(report.state->since_failure), at);
+  const std::string age = time_text(report.stage_age);
+  if (report.stage == RankStage::init_failed)
+    return fmt::format("hvd.init() failed there {} ago, and it runs on; {}", age, at);
+  return fmt::format("an error ended its generation {} ago, and it runs on; {}", age, at);
 }
 
 std::string start_text(const RankReport& report) {

@@ -142,6 +142,10 @@ bool has_told(const RankReport& report) {
   return report.state || (report.has_board && report.stage != RankStage::running);
 }
 
+bool is_importing(const RankReport& report) {
+  return report.is_reached && !report.has_ended() && !report.has_board;
+}
+
 Cause nothing_waits(const std::vector<RankReport>& reports) {
   const bool any_told = std::ranges::any_of(reports, has_told);
   for (const RankReport& report : reports)
@@ -153,7 +157,10 @@ Cause nothing_waits(const std::vector<RankReport>& reports) {
       if (report.rank < 0) cause.workers.push_back(report.worker);
       return cause;
     }
-  if (!any_told) return {.text = "no rank has told what it waits for"};
+  if (!any_told)
+    return {.text = !reports.empty() && std::ranges::all_of(reports, is_importing)
+                        ? "no rank has imported horovod yet"
+                        : "no rank has told what it waits for"};
   return {.text = fmt::format("no rank has waited for another one for {} or longer",
                               time_text(kHangAge))};
 }

@@ -125,7 +125,7 @@ BoardState state_of(const Json& json) {
 
 /// In JSON, in the order of RankStage.
 constexpr std::string_view kStageNames[kStages] = {
-    "before_init", "in_init",        "running",         "failed",
+    "before_init", "in_init",        "init_failed",     "running", "failed",
     "in_shutdown", "after_shutdown", "next_generation", "over"};
 
 RankStage stage_of(const Json& json) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -76,14 +77,16 @@ std::string stage_line(const RankReport& report) {
   const std::string age = time_text(report.stage_age);
   switch (report.stage) {
     case RankStage::before_init:
-      return fmt::format("  has not called hvd.init() for {}\n", age);
+      return fmt::format("  has not called hvd.init() yet, for {}\n", age);
     case RankStage::in_init:
     case RankStage::in_shutdown:
       return fmt::format("  in {} for {}\n", meeting_at(report.stage), age);
     case RankStage::next_generation:
       return fmt::format("  has asked for its place in {} {} ago\n", kNextGeneration, age);
+    case RankStage::init_failed:
+      return fmt::format("  hvd.init() failed {} ago\n", age);
     case RankStage::failed:
-      return fmt::format("  hvd.init() failed, or a rank was lost, {} ago\n", age);
+      return fmt::format("  an error ended its generation {} ago\n", age);
     case RankStage::after_shutdown:
       return fmt::format("  has called hvd.shutdown() {} ago\n", age);
     case RankStage::over:
@@ -115,9 +118,9 @@ std::string stack_lines(const RankReport& report) {
 }
 
 std::string rank_lines(const RankReport& report) {
-  const std::string on = report.host.empty() ? "" : fmt::format(" on {}", report.host);
-  const std::string who =
-      report.rank < 0 ? "Worker without a rank" : fmt::format("Rank {}", report.rank);
+  const std::string on = report.host.empty() || report.rank < 0 ? "" : " on " + report.host;
+  std::string who = subject_of(report);
+  who.front() = static_cast<char>(std::toupper(who.front()));
   std::string text = fmt::format("\n{}{}, {}\n", who, on, process_text(report));
   text += stage_line(report);
   if (report.state) text += state_lines(*report.state);

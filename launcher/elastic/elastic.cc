@@ -120,6 +120,8 @@ class Making {
   void take(const WorkerStopped& event) {
     const auto found = state_.workers.find(event.worker);
     if (!state_.wait || found == state_.workers.end() || found->second != Standing::running) return;
+    state_.wait->stopped.insert(event.worker);
+    if (!state_.wait->stopped_before.contains(event.worker)) return;  // perhaps only for a moment
     give_up(event.worker, fmt::format("{} was given up: its process is stopped, by SIGSTOP or a "
                                       "debugger, and others wait for it",
                                       name_of(event.worker)));
@@ -228,6 +230,7 @@ class Making {
     }
     if (state_.settings.heartbeat == Duration{} || now_ < looks_at(state_)) return;
     wait.looked_at = now_;
+    wait.stopped_before = std::exchange(wait.stopped, {});
     actions_.push_back(LookForStopped{});
   }
 

@@ -45,7 +45,7 @@ struct Settings {
   std::optional<int> reset_limit{};  ///< generations after the first one
   /// How long the members that have asked for the next generation wait for one that has not.
   Duration survivor = std::chrono::seconds(30);
-  /// How long it may be stopped meanwhile; 0: as long as it likes.
+  /// A member that is stopped in two looks in a row, twice in this time, is given up. 0: none is.
   Duration heartbeat{};
   bool discovers = false;                ///< more hosts may appear at any time
   std::optional<Cooldown> cooldown{};    ///< none: a dropped host is not used again
@@ -176,8 +176,10 @@ enum class Standing : uint8_t { starting, waiting, running, asking };
 /// Members that have asked wait for those that have not.
 struct Wait {
   TimePoint since;
-  bool is_explained = false;  ///< to the user
-  TimePoint looked_at{};      ///< for stopped members; `since` at first
+  bool is_explained = false;            ///< to the user
+  TimePoint looked_at{};                ///< for stopped members; `since` at first
+  std::set<WorkerId> stopped{};         ///< found since
+  std::set<WorkerId> stopped_before{};  ///< found by the look before
 };
 
 struct State {

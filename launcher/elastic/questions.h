@@ -26,9 +26,9 @@ inline TimePoint explains_at(const State& state) {
   return state.wait->since + state.settings.survivor / 3;
 }
 
-/// When stopped members are looked for, unless there is no heartbeat.
+/// When stopped members are looked for, unless there is no heartbeat: twice in its time.
 inline TimePoint looks_at(const State& state) {
-  return state.wait->looked_at + state.settings.heartbeat;
+  return state.wait->looked_at + state.settings.heartbeat / 2;
 }
 
 }  // namespace hvd::launcher::elastic

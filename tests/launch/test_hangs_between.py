@@ -110,7 +110,7 @@ def test_a_survivor_that_swallows_the_error(jobs: Jobs) -> None:
     assert text.startswith(
         "rank 2 has not asked for its place in the next generation, which rank 1 has awaited for "
     )
-    assert "; the loss of a rank ended its generation " in text
+    assert "; an error ended its generation " in text
     assert found["cause"]["class"] == "failed"
     stages = {one["rank"]: one["stage"] for one in found["ranks"]}
     assert (stages[1], stages[2]) == ("next_generation", "failed")
