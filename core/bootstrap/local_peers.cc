@@ -25,8 +25,9 @@ constexpr const char* kPurpose = "segment";
 constexpr size_t kControlRingBytes = 64 * KiB;
 
 /// Published instead of the name of the leader's socket, before the reason, when it has failed: the
-/// second one if it has lost another rank.
-constexpr std::string_view kFailureMark = "failed: ", kLossMark = "lost: ";
+/// second one if it has lost another rank, the third one if its time was over. An elastic job goes
+/// on after these two.
+constexpr std::string_view kFailureMark = "failed: ", kLossMark = "lost: ", kLateMark = "late: ";
 constexpr uint64_t kMembersTag = 0, kLossTag = 1;
 constexpr std::chrono::seconds kReasonTimeout{1};
 
@@ -153,9 +154,14 @@ LocalPeers lead(const LocalPeersPlan& plan, Followers& others, Store& store,
   return make_local_peers(std::move(segment), std::move(members));
 }
 
+std::string_view mark_of(Code code) {
+  if (code == Code::peer_lost) return kLossMark;
+  return code == Code::timed_out ? kLateMark : kFailureMark;
+}
+
 /// A boundary: if the Store is lost too, that is not the cause.
 void publish_failure(const LocalPeersPlan& plan, Store& store, const Error& error) try {
-  const std::string_view mark = error.code() == Code::peer_lost ? kLossMark : kFailureMark;
+  const std::string_view mark = mark_of(error.code());
   store.set(plan.name_key, as_bytes(fmt::format("{}{} {}", mark, error.rank(), error.what())));
 } catch (const Error&) {
 }
@@ -183,7 +189,8 @@ struct Failure {
 std::optional<Failure> failure_in(ConstBytes value) {
   const std::string_view text = as_text(value);
   for (const auto& [mark, code] :
-       {std::pair(kFailureMark, Code::internal), std::pair(kLossMark, Code::peer_lost)}) {
+       {std::pair(kFailureMark, Code::internal), std::pair(kLossMark, Code::peer_lost),
+        std::pair(kLateMark, Code::timed_out)}) {
     if (!text.starts_with(mark)) continue;
     Failure failure{.code = code, .why = {}};
     const char* const end = text.data() + text.size();
