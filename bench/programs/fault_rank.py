@@ -31,7 +31,7 @@ from horovod.common._objects import broadcast_object
 from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HorovodInternalError
 
-SMALL, LARGE, HUGE = 1000, 16 << 20, 128 << 20  #: elements: 4 KB, 64 MiB, 512 MiB
+SMALL, LARGE, HUGE = 1000, 16 << 20, 64 << 20  #: elements: 4 KB, 64 MiB, 256 MiB
 TENSORS = 2000  #: of a fused set
 #: After which all ranks have agreed on an operation that all have submitted.
 AGREED_S = 0.03
