@@ -1,235 +1,37 @@
-"""Simulated elastic jobs whose launcher is the real one: `decide` of launcher/elastic, under a
-virtual clock.
+"""Simulated elastic jobs whose launcher is the real one.
 
 Extends elastic_worlds: states, samplers and streams are the real ones too. Workers start, ask for
-their places, are killed, stopped and cut off, and hosts come and go, at times derived from a seed.
-All times are in milliseconds.
+their places, are killed, stopped, cut off and sent SIGTERM, and hosts come and go, at times derived
+from a seed. All times are in milliseconds.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import heapq
-import itertools
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from elastic_data import MOST_RANKS
-from elastic_worlds import Reset, Worker, World, broadcast, check, failed
+from elastic_worlds import Reset, Worker, broadcast, check, failed
+from launched_worlds import HEARTBEAT, HOUR, LaunchedWorld
 
-from horovod.common import _elastic_handlers, elastic
-
-HEARTBEAT = 5_000
-SURVIVOR = 30_000
-PATIENCE = 600_000
-HOUR = 3_600_000
-NAMES = ("a", "b", "c")
+from horovod.common import _elastic_handlers
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 
-class Driver:
-    """The state of a job at the launcher; every call is an event."""
-
-    def __init__(self, library: Path, job: str) -> None:
-        self._calls = ctypes.CDLL(str(library))
-        self._calls.elastic_begin.restype = ctypes.c_void_p
-        self._calls.elastic_decide.restype = ctypes.c_char_p
-        self._calls.elastic_deadline.restype = ctypes.c_int64
-        self._job = ctypes.c_void_p(self._calls.elastic_begin(job.encode()))
-
-    def decide(self, now: int, event: str) -> list[list[str]]:
-        """Returns the actions, as words."""
-        lines = self._calls.elastic_decide(self._job, ctypes.c_int64(now), event.encode())
-        return [line.split() for line in lines.decode().splitlines()]
-
-    def deadline(self) -> int | None:
-        time: int = self._calls.elastic_deadline(self._job)
-        return None if time < 0 else time
-
-    def close(self) -> None:
-        self._calls.elastic_end(self._job)
-
-
-class DrivenWorld(World):
-    """`alive`: processes by their id, from their start to their end; None until they are ranks.
-    `asked`: those that wait for a place. `dismissed`: those that get none. `dark`: until when
-    nothing comes from a host, nor arrives there."""
+class DrivenWorld(LaunchedWorld):
+    """`left`: the ranks that leave in this operation. `committed`: what each rank that has left at
+    a commit had committed there."""
 
     def __init__(self, seed: int, library: Path) -> None:
-        super().__init__(seed)
+        super().__init__(seed, library)
         self.members_of = {worker: list(self.workers) for worker in self.workers}
-        self.now = 0
-        self.found: Counter[str] = Counter()
-        self.queue: list[tuple[int, int, Callable[[], None]]] = []
-        self.numbers = itertools.count()
-        self.slots = [2, 2, 2]
-        self.lost_hosts: set[int] = set()
-        self.dark: dict[str, int] = {}
-        self.alive: dict[str, Worker | None] = {}
-        self.ids: dict[Worker, str] = {}
-        for number, worker in enumerate(self.workers):
-            self.name(worker, f"{number // 2}/{number % 2}/0")
-        self.asked: set[str] = set()
-        self.dismissed: set[str] = set()
-        self.to_kill: set[str] = set()
         self.victims: dict[Worker, str] = {}
-        self.next: list[str] | None = None
-        self.over = ""
-        self.min = self.random.randint(1, min(2, len(self.workers)))
-        self.target = self.random.randint(4, MOST_RANKS)
-        self.driver = Driver(library, self.job())
-        self.event("time")
-
-    def job(self) -> str:
-        ids = list(self.alive)
-        cooldown = self.random.choice([0, 0, 10])
-        numbers = [self.min, self.target, PATIENCE, SURVIVOR, cooldown, 1, len(ids)]
-        return " ".join([*map(str, numbers), *ids, self.hosts()])
-
-    def hosts(self) -> str:
-        """Those on which workers can be started."""
-        found = [host for host in range(len(NAMES)) if host not in self.lost_hosts]
-        return " ".join(f"{host} {NAMES[host]} {self.slots[host]}" for host in found)
-
-    def name(self, worker: Worker, id: str) -> None:
-        self.ids[worker] = id
-        self.alive[id] = worker
-
-    # ---- time
-
-    def after(self, delay: int, call: Callable[[], None]) -> None:
-        heapq.heappush(self.queue, (self.now + delay, next(self.numbers), call))
-
-    def next_time(self) -> int | None:
-        times = [time for time in (self.driver.deadline(),) if time is not None]
-        times += [self.queue[0][0]] if self.queue else []
-        return min(times, default=None)
-
-    def advance(self, until: int) -> None:
-        while not self.over and (time := self.next_time()) is not None and time <= until:
-            self.happen(time)
-        self.now = max(self.now, until)
-
-    def happen(self, time: int) -> None:
-        """One event."""
-        self.now = max(self.now, time)
-        if self.queue and self.queue[0][0] <= self.now:
-            heapq.heappop(self.queue)[2]()
-            return
-        self.event("time")
-        deadline = self.driver.deadline()
-        assert deadline is None or deadline > self.now, "the launcher spins"
-
-    def pause(self, most: int) -> int:
-        return self.random.randint(1, most)
-
-    # ---- the launcher
-
-    def event(self, line: str) -> None:
-        for words in self.driver.decide(self.now, line):
-            getattr(self, f"on_{words[0]}")(*words[1:])
-
-    def on_start(self, id: str) -> None:
-        host, slot, _ = id.split("/")
-        assert int(host) not in self.lost_hosts, f"{id} starts on a lost host"
-        in_slot = [one for one in self.alive if one.startswith(f"{host}/{slot}/")]
-        assert not in_slot, f"{id} starts in the slot of {in_slot}"
-        self.alive[id] = None
-        self.found["late joiners"] += 1
-        fails = self.random.random() < 0.1
-        self.after(self.pause(20_000), lambda: self.end(id) if fails else self.ask(id))
-
-    def on_begin(self, generation: str, *ids: str) -> None:
-        self.next = list(ids)
-
-    def on_dismiss(self, id: str, way: str) -> None:
-        self.dismissed.add(id)
-        if id in self.asked or way == "stop":
-            self.after(self.pause(2_000), lambda: self.end(id))
-
-    def on_tell(self, added: str, removed: str) -> None:
-        self.clock += 1
-        result = (elastic.added if added == "1" else 0) | (elastic.removed if removed == "1" else 0)
+        self.left: list[Worker] = []
+        self.committed: list[tuple[Any, Any]] = []
         for worker in self.workers:
-            hear = functools.partial(worker.state.on_hosts_updated, self.clock, result)
-            self.after(self.pause(2_000), hear)
-
-    def on_abandon(self, generation: str) -> None:
-        """Ranks are connected at once here."""
-
-    def on_reconnect(self, host: str) -> None:
-        self.after(self.pause(5_000), lambda: self.find_host(int(host)))
-
-    def on_kill(self, id: str) -> None:
-        if self.alive.get(id) in self.workers:
-            self.to_kill.add(id)
-        else:
-            self.after(0, lambda: self.end(id))
-
-    def on_say(self, *words: str) -> None:
-        self.found["given up with their host"] += "nothing has come from its host" in " ".join(
-            words
-        )
-
-    def on_explain(self) -> None:
-        assert self.asked, "none waits for those that have not asked"
-        self.found["explained waits"] += 1
-
-    def on_close(self) -> None:
-        self.over = "a rank has finished"
-
-    def on_end(self, *why: str) -> None:
-        self.over = " ".join(why)
-
-    # ---- processes and hosts
-
-    def ask(self, id: str) -> None:
-        if id not in self.alive or int(id[0]) in self.lost_hosts:
-            return
-        if self.is_put_off(id, lambda: self.ask(id)):
-            return
-        if id in self.dismissed:
-            self.found["refused"] += 1
-            self.end(id)
-            return
-        self.asked.add(id)
-        self.event(f"asks {id}")
-        if self.next is None and self.chance(0.1):
-            self.found["asks twice"] += 1
-            self.event(f"asks {id}")
-
-    def end(self, id: str, how: str = "ended") -> None:
-        if id not in self.alive or self.is_put_off(id, lambda: self.end(id, how)):
-            return
-        del self.alive[id]
-        self.asked.discard(id)
-        self.event(f"{how} {id}")
-
-    def is_put_off(self, id: str, call: Callable[[], None]) -> bool:
-        """Whether what a worker says, or what it is told, comes later: its host is dark."""
-        left = self.dark.get(id[0], 0) - self.now
-        if left > 0:
-            self.after(left, call)
-        return left > 0
-
-    def lose_host(self, host: int) -> None:
-        if host in self.lost_hosts:
-            return
-        self.lost_hosts.add(host)
-        for id in [id for id in self.alive if int(id[0]) == host]:
-            del self.alive[id]
-            self.asked.discard(id)
-        self.event(f"gone {host}")
-
-    def find_host(self, host: int) -> None:
-        self.lost_hosts.discard(host)
-        self.event(f"found {self.hosts()}")
-
-    def chance(self, probability: float) -> bool:
-        return self.random.random() < probability * (self.disturbance > 0)
+            self.watch_commits(worker)
 
     # ---- what the base class calls
 
@@ -245,13 +47,16 @@ class DrivenWorld(World):
             id = self.ids[worker]
             if self.chance(self.disturbance / 4):
                 self.found["killed while it asks"] += 1
-                self.after(self.pause(2_000), lambda id=id: self.end(id))
-            late = 60_000 if self.chance(0.05) else 500
-            self.after(self.pause(late), lambda id=id: self.ask(id))
-        while self.next is None and not self.over:
-            time = self.next_time()
-            assert time is not None, "no generation begins, and nothing else happens"
-            self.happen(time)
+                self.after(self.pause(2_000), lambda id=id: self.kill(id))
+            if self.chance(self.disturbance / 4):
+                self.after(self.pause(2_000), lambda id=id: self.terminate(id))
+            late = self.pause(60_000 if self.chance(0.05) else 500)
+            if self.chance(0.05):
+                self.found["stopped before it asks"] += 1
+                late = self.pause(100_000)
+                self.stop(id, late)
+            self.after(late, lambda id=id: self.ask(id))
+        self.wait_for_generation()
         if self.over:
             self.workers = []
         else:
@@ -260,9 +65,15 @@ class DrivenWorld(World):
     def place(self, ids: list[str]) -> None:
         assert all(id in self.asked and id in self.alive for id in ids), f"{ids} did not all ask"
         assert self.min <= len(ids) <= self.target, f"{len(ids)} ranks"
-        assert self.alive[ids[0]] in self.workers or not self.workers or self.is_cut(ids[0])
-        self.asked -= set(ids)
+        assert not self.misfits & set(ids), f"{ids} have different versions"
+        assert all(int(id[2]) < self.slots[int(id[0])] for id in ids), f"{ids}: a slot was removed"
         former = [id for id in ids if self.alive[id] is not None]
+        assert former == [id for id in self.ranks if id in former], f"{ids} were {self.ranks}"
+        assert ids[0] in former, f"{ids[0]} is new, and has no state"
+        self.ranks = ids
+        self.asked -= set(ids)
+        self.waits_since = None
+        self.is_explained = False
         for id in ids:
             if id not in former:
                 self.name(Worker(self, has_state=False), id)
@@ -271,14 +82,11 @@ class DrivenWorld(World):
         for worker in self.workers:
             if self.ids[worker] not in former:
                 worker.start()
+                self.watch_commits(worker)
         for worker in self.workers:
             if self.ids[worker] in former:
                 worker.advance(lambda worker=worker: worker.life.send(None))
         self.found["generations"] += 1
-
-    def is_cut(self, id: str) -> bool:
-        """It was cut off and is back before it was given up."""
-        return self.alive[id] is not None
 
     def collective(self) -> None:
         slow = self.method(self.workers[0]) == "commit" and self.chance(0.05)
@@ -287,34 +95,62 @@ class DrivenWorld(World):
         self.found["clock jumps"] += jump
         if self.chance(self.disturbance / 2):
             self.change_hosts()
+        if self.chance(self.disturbance / 4):
+            self.send_signals()
         self.advance(self.now + self.pause(60_000 if slow else 3_000) + jump * HOUR)
         if self.over:
             self.workers = []
             return
-        self.victims = {}
+        self.victims, self.left = {}, []
         super().collective()
+        self.workers = [worker for worker in self.workers if worker not in self.left]
         for worker, fate in self.victims.items():
-            self.found[fate] += 1
-            getattr(self, f"meet_{fate}")(worker)
+            if worker not in self.left:
+                self.found[fate] += 1
+                getattr(self, f"meet_{fate}")(worker)
+        for worker in self.left:
+            self.after(self.pause(500), functools.partial(self.leave, self.ids[worker]))
+        if not self.workers:
+            self.begin_generation()  # with ranks that were cut off, or the job ends
 
     def announce(self) -> None:
         """The launcher does that."""
 
-    def change_hosts(self) -> None:
-        self.found["changed hosts"] += 1
-        self.slots = [self.random.randint(0, 2) for _ in self.slots]
-        self.event(f"found {self.hosts()}")
+    def watch_commits(self, worker: Worker) -> None:
+        worker.state.after_save(functools.partial(self.agree, worker))
+
+    def agree(self, worker: Worker) -> None:
+        """As _elastic_commits does."""
+        leavers = [one for one in self.workers if self.ids[one] in self.terminated]
+        if not leavers:
+            worker.state.check_host_updates()
+        elif worker.fails_at is not None:
+            raise HorovodInternalError("a rank was lost")
+        elif worker in leavers:
+            raise SystemExit
+        else:
+            raise HostsUpdatedInterrupt(skip_sync=True)
+
+    def call(self, worker: Worker, method: str) -> None:
+        try:
+            super().call(worker, method)
+        except SystemExit:
+            worker.life.close()
+            worker.request = None
+            self.found["left at a commit"] += 1
+            self.left.append(worker)
+            self.committed.append((worker.state.history, worker.state.used))
 
     def losses(self) -> list[Worker]:
-        for id in self.to_kill & set(self.alive):
-            worker = self.alive[id]
-            if worker in self.workers:
-                self.victims[worker] = "kill"
+        self.victims = {worker: "kill" for worker in self.to_kill if worker in self.workers}
         self.to_kill.clear()
-        if not self.victims and self.random.random() >= self.disturbance:
+        is_more = self.random.random() < self.disturbance
+        if not self.victims and not is_more:
             return []
         self.is_lost = True
         self.faults += 1
+        if not is_more:
+            return list(self.victims)
         fate = self.random.choice(["kill", "kill", "stop", "cut", "host", "dark", "error"])
         if fate in ("host", "dark"):
             host = self.ids[self.random.choice(self.workers)][0]
@@ -326,6 +162,13 @@ class DrivenWorld(World):
         return list(self.victims)
 
     # ---- faults of ranks
+
+    def send_signals(self) -> None:
+        """SIGTERM to a rank, to all of a host, or to all."""
+        of = self.ids[self.random.choice(self.workers)]
+        start = self.random.choice([*[of] * 6, *[f"{of[0]}/"] * 3, ""])
+        for id in [id for id in self.alive if id.startswith(start)]:
+            self.after(self.pause(3_000), functools.partial(self.terminate, id))
 
     def meet_kill(self, worker: Worker) -> None:
         self.after(self.pause(100), lambda: self.end(self.ids[worker]))
@@ -343,8 +186,12 @@ class DrivenWorld(World):
         self.after(self.dark[host] - self.now, lambda: self.come_back(worker))
 
     def meet_stop(self, worker: Worker) -> None:
-        self.report_silence(worker)
-        self.after(HEARTBEAT + self.pause(100_000), lambda: self.come_back(worker))
+        """In an operation, where others notice, or not."""
+        time = HEARTBEAT + self.pause(100_000)
+        self.stop(self.ids[worker], time)
+        if self.random.random() < 0.5:
+            self.report_silence(worker)
+        self.after(time, lambda: self.come_back(worker))
 
     def meet_cut(self, worker: Worker) -> None:
         """It and others have lost each other. What it says arrives when the network is back."""
@@ -377,6 +224,17 @@ class DrivenWorld(World):
             self.ask(id)
 
 
+def check_committed(committed: list[tuple[Any, Any]], finished: list[Worker]) -> None:
+    """What a rank has trained on counts when it has left at a commit."""
+    for history, used in committed:
+        for worker in finished:
+            whole = worker.state.history
+            assert whole[: len(history)] == history, "epochs of one that left are missing"
+            if used:
+                rest = whole[len(history)][0]
+                assert rest[: len(used)] == used, "samples of one that left are missing"
+
+
 def run_driven_worlds(seeds: range, library: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Runs one job for each seed; returns how often each thing happened."""
     monkeypatch.setattr(_elastic_handlers, "broadcast_object", broadcast)
@@ -386,6 +244,7 @@ def run_driven_worlds(seeds: range, library: Path, monkeypatch: pytest.MonkeyPat
         try:
             finished = world.run()
             check(world.plan, finished)
+            check_committed(world.committed, finished)
         except Exception as error:
             raise failed(error, seed, world.plan, "tests/elastic") from error
         finally:

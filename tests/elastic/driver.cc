@@ -34,7 +34,11 @@ Event event_of(const std::string& line) {
   in >> kind;
   if (kind == "ended" || kind == "finished")
     return WorkerEnded{.worker = worker_of(in), .well = kind == "finished"};
-  if (kind == "asks") return WorkerAsks{worker_of(in)};
+  if (kind == "asks") {
+    WorkerAsks asks{.worker = worker_of(in)};
+    in >> asks.version;
+    return asks;
+  }
   if (kind == "found") return HostsFound{hosts_of(in)};
   if (kind == "gone") {
     HostGone gone;
@@ -45,6 +49,7 @@ Event event_of(const std::string& line) {
     const WorkerId by = worker_of(in);
     return WorkerSilent{.by = by, .worker = worker_of(in), .why = "it is silent"};
   }
+  if (kind == "leaves") return WorkerLeaves{worker_of(in)};
   if (kind == "stopped") return WorkerStopped{worker_of(in)};
   return TimePassed{};
 }
@@ -84,17 +89,28 @@ struct Job {
   std::string answer;
 };
 
-Job* begin_job(const std::string& text) {
-  std::istringstream in(text);
+/// As elastic_begin() says.
+Settings settings_of(std::istream& in) {
   Settings settings;
-  int64_t patience = 0, survivor = 0, cooldown = 0;
-  size_t workers = 0;
-  in >> settings.min >> settings.target >> patience >> survivor >> cooldown >> settings.seed;
+  int64_t patience = 0, survivor = 0, heartbeat = 0, cooldown = 0, kill_every = 0;
+  int reset_limit = 0;
+  in >> settings.min >> settings.target >> settings.seed >> patience >> survivor >> heartbeat >>
+      cooldown >> kill_every >> reset_limit;
   settings.patience = milliseconds(patience);
   settings.survivor = milliseconds(survivor);
+  settings.heartbeat = milliseconds(heartbeat);
   settings.discovers = true;
   const auto seconds = std::chrono::seconds(cooldown);
   if (cooldown > 0) settings.cooldown = Cooldown{seconds, 6 * seconds};
+  if (kill_every > 0) settings.kill_every = milliseconds(kill_every);
+  if (reset_limit >= 0) settings.reset_limit = reset_limit;
+  return settings;
+}
+
+Job* begin_job(const std::string& text) {
+  std::istringstream in(text);
+  const Settings settings = settings_of(in);
+  size_t workers = 0;
   in >> workers;
   std::vector<WorkerId> first;
   while (first.size() < workers) first.push_back(worker_of(in));
@@ -108,8 +124,9 @@ using hvd::launcher::elastic::Job;
 
 #define HVD_EXPORT extern "C" __attribute__((visibility("default")))
 
-/// `<min> <target> <patience> <survivor> <cooldown in s> <seed> <number of workers> <worker>...
-/// <host>...`, as hosts_of().
+/// `<min> <target> <seed> <patience> <survivor> <heartbeat> <cooldown in s> <kill every> <reset
+/// limit> <number of workers> <worker>... <host>...`, as hosts_of(). 0: no heartbeat, cooldown or
+/// kills; -1: no reset limit.
 HVD_EXPORT Job* elastic_begin(const char* text) { return hvd::launcher::elastic::begin_job(text); }
 /// Returns the actions, one per line, valid until the next call.
 HVD_EXPORT const char* elastic_decide(Job* job, int64_t now, const char* event) {

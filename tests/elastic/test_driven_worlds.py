@@ -26,7 +26,10 @@ def test_every_sample_counts_once(monkeypatch: Patch) -> None:
         for what in (
             "kill", "stop", "cut", "host", "dark", "given up with their host",
             "killed while it asks", "late joiners", "refused", "changed hosts", "clock jumps",
-            "slow commits", "asks twice", "generations", "explained waits", *KINDS,
+            "slow commits", "asks twice", "generations", "explained waits", "leavers",
+            "left at a commit", "all have left", "stopped before it asks",
+            "given up while stopped", "rejected", "kills of --chaos", "ended by the reset limit",
+            *KINDS,
         ):  # fmt: skip
             assert found[what] > 0, what
 
