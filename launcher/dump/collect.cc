@@ -127,8 +127,8 @@ void take_board(Asked& one, pid_t process, BoardView&& view) {
   if (const int rank = one.board->header().rank; rank >= 0) one.report.rank = rank;
 }
 
-/// Of processes below one worker that have a board, the one that takes part in the job is the rank,
-/// or else one that has.
+/// Several processes below one worker may have a board. The one that takes part in the job is the
+/// rank, or else one that has.
 int likelihood(RankStage stage) {
   switch (stage) {
     case RankStage::before_init:

@@ -31,6 +31,16 @@ NAMES = ("a", "b", "c")
 VERSION, OTHER_VERSION = "1.0", "2.0"
 
 
+class Look:
+    """Stopped workers that were found in a wait: `now` since the last look, `before` since the one
+    before it."""
+
+    def __init__(self, wait: int | None, before: set[str]) -> None:
+        self.wait = wait
+        self.before = before
+        self.now: set[str] = set()
+
+
 class Driver:
     """The state of a job at the launcher; every call is an event."""
 
@@ -80,6 +90,7 @@ class LaunchedWorld(World):
         self.leaving: set[str] = set()
         self.terminated: set[str] = set()
         self.stopped: dict[str, int] = {}
+        self.found_stopped = Look(None, set())
         self.misfits: set[str] = set()
         self.killed_by_chaos: set[str] = set()
         self.to_kill: list[Worker] = []
@@ -249,6 +260,7 @@ class LaunchedWorld(World):
         self.found["explained waits"] += 1
 
     def on_look(self) -> None:
+        self.found_stopped = Look(self.waits_since, self.look_of_this_wait().now)
         for id in self.stopped:
             self.after(self.pause(1_000), functools.partial(self.say_stopped, id))
 
@@ -331,12 +343,24 @@ class LaunchedWorld(World):
         self.stopped[id] = self.now
         self.after(time, functools.partial(self.stopped.pop, id, None))
 
+    def look_of_this_wait(self) -> Look:
+        if self.found_stopped.wait != self.waits_since:
+            self.found_stopped = Look(self.waits_since, set())
+        return self.found_stopped
+
     def say_stopped(self, id: str) -> None:
         if self.is_put_off(id, lambda: self.say_stopped(id)):
             return
         is_awaited = self.waits_since is not None and self.is_member(id) and id not in self.asked
+        had_place = id not in self.dismissed
+        look = self.look_of_this_wait()
         self.event(f"stopped {id}")
-        if is_awaited:
+        if not is_awaited:
+            return
+        look.now.add(id)
+        if id not in look.before:
+            assert id not in self.dismissed or not had_place, f"{id} may be stopped for a moment"
+        else:
             self.found["given up while stopped"] += 1
             assert self.over or id in self.dismissed, f"the others wait for {id}, which is stopped"
 

@@ -353,6 +353,14 @@ MUTATIONS = (
         seeds=1000,
     ),
     Mutation(
+        guard="a member that is stopped for a moment is not given up",
+        file="launcher/elastic/elastic.cc",
+        find="    if (!state_.wait->stopped_before.contains(event.worker)) return;",
+        replace="",
+        found_by=ELASTIC,
+        seeds=1000,
+    ),
+    Mutation(
         guard="stopped members are looked for",
         file="launcher/elastic/elastic.cc",
         find="    actions_.push_back(LookForStopped{});\n",
