@@ -6,6 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+#: For scripts that import `array` and `horovod._core as core`.
+REDUCE = """
+def reduce(name, count=4):
+    values = array.array("f", [1.0] * count)
+    tensor = values.buffer_info()[0], (count,), core.DTYPES["float32"], values
+    handle = core.submit_tensors(core.Operation(core.ALLREDUCE), name, tensor, tensor, None)
+    try:
+        core.wait(handle)
+    finally:
+        core.free(handle)
+"""
+
 #: Every rank reduces two small arrays per step. The last rank hangs in step 2, between the two, and
 #: writes when to the file "begun".
 TRAINING = """
@@ -15,15 +27,7 @@ import horovod._core as core
 
 RANK = int(os.environ["HOROVOD_RANK"])
 
-def reduce(name, count=4):
-    values = array.array("f", [1.0] * count)
-    tensor = values.buffer_info()[0], (count,), core.DTYPES["float32"], values
-    handle = core.submit_tensors(core.Operation(core.ALLREDUCE), name, tensor, tensor, None)
-    try:
-        core.wait(handle)
-    finally:
-        core.free(handle)
-
+{reduce}
 def begins():
     with open("begun.part", "w") as file:
         file.write(str(time.monotonic()))
@@ -50,7 +54,7 @@ print("end", flush=True)
 
 def write_training(folder: Path, hang: str, steps: int = 5) -> Path:
     script = folder / "train.py"
-    script.write_text(TRAINING.format(hang=hang, steps=steps))
+    script.write_text(TRAINING.format(reduce=REDUCE, hang=hang, steps=steps))
     return script
 
 

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from hang_causes import line_of
+from hang_causes import REDUCE, line_of
 from hanging import dump, dumped
 from launcher import WATCHDOG_SECONDS, Jobs, wait_until
 
@@ -20,15 +20,7 @@ import horovod._core as core
 from horovod.common import _stack, basics, elastic_job
 from horovod.common.exceptions import HorovodInternalError
 
-def reduce(name):
-    values = array.array("f", [1.0])
-    tensor = values.buffer_info()[0], (1,), core.DTYPES["float32"], values
-    handle = core.submit_tensors(core.Operation(core.ALLREDUCE), name, tensor, tensor, None)
-    try:
-        core.wait(handle)
-    finally:
-        core.free(handle)
-
+{reduce}
 def hang():
     time.sleep(1000)  # a hang
 
@@ -76,7 +68,7 @@ def in_step(step):
 def explained(jobs: Jobs, deed: str, *flags: str, ranks: list[int], awaited: str) -> Any:
     """The dump of a job of three ranks, as soon as it names these ranks, awaited there."""
     script = jobs.folder / "train.py"
-    script.write_text(TRAINING.replace("{deed}", deed))
+    script.write_text(TRAINING.replace("{reduce}", REDUCE).replace("{deed}", deed))
     job = jobs.start("-np", "3", *flags, sys.executable, str(script))
     found = None
     deadline = time.monotonic() + WATCHDOG_SECONDS
@@ -191,7 +183,7 @@ def in_step(step):
     if RANK == 2 and step == 5: os.kill(os.getpid(), signal.SIGSTOP)
 """
     script = jobs.folder / "train.py"
-    script.write_text(TRAINING.replace("{deed}", deed))
+    script.write_text(TRAINING.replace("{reduce}", REDUCE).replace("{deed}", deed))
     job = jobs.start("-np", "3", sys.executable, str(script))
     found = None
 

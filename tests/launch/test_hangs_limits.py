@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from dead_files import dead_files_or_skip
-from hang_causes import CAUSES, TRAINING, line_of
+from hang_causes import CAUSES, REDUCE, TRAINING, line_of
 from hanging import dumped, explained, start_hanging
 from launcher import Jobs, proc_number, wait_until, without_sanitizer
 
@@ -23,7 +23,7 @@ pytest.importorskip("horovod._core")
 
 def test_scripts_on_a_file_system_that_does_not_answer_do_not_block_the_dump(jobs: Jobs) -> None:
     """Their lines are named, without their texts."""
-    text = TRAINING.format(hang=CAUSES["sleep"].code, steps=5)
+    text = TRAINING.format(reduce=REDUCE, hang=CAUSES["sleep"].code, steps=5)
     with dead_files_or_skip(jobs.folder / "dead", text.encode()) as files:
         job = jobs.start("-np", "3", sys.executable, str(files.file))
         found = explained(job, [2])
