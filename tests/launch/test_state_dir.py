@@ -24,6 +24,8 @@ from state_training import (
     written_step,
 )
 
+from horovod.common._departure import EXIT_CODE
+
 pytest.importorskip("horovod._core")
 
 #: At step 20, all ranks have committed 20 steps.
@@ -242,6 +244,31 @@ def test_a_full_disk_gives_one_warning_and_training_continues(jobs: Jobs, full_d
     assert result.code == 0, result.err
     lines = [line for line in result.err.splitlines() if "could not be written" in line]
     assert len(lines) == 1 and "rank 0: No space left on device. Training continues" in lines[0]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_if_one_rank_gets_sigterm_all_leave_at_its_commit(victim: int, jobs: Jobs) -> None:
+    """Without an elastic job, the others could not go on."""
+    flags = ("-np", "3", *STATE, *SELDOM, "--grace-seconds", "10")
+    process = jobs.start(*flags, *counting(jobs.folder, 0.02))
+    pids = pids_in(jobs.folder, 3)
+    os.kill(int((jobs.folder / f"{victim}.pid").read_text()), signal.SIGTERM)
+    first = ended(process)
+    assert first.code == EXIT_CODE, first.err
+    assert "Error" not in first.err, "the others have left, too"
+    step = left_at(jobs.folder, pids)
+    again = jobs.run(*flags, *counting(jobs.folder, 0))
+    assert again.code == 0, again.err
+    assert f"begins at {step}\n" in again.out
+    expect_goes_on(jobs.folder, again.out, step, ranks=3)
+
+
+def left_at(folder: Path, pids: list[int]) -> int:
+    """The step of the commit at which all of these ranks have left, and which they have written."""
+    (step,) = {committed_step(folder, pid) + 1 for pid in pids}  # noted after the commit
+    assert step > 10 and written_step(folder / "state") == step
+    assert parts_of_newest(folder / "state") == len(pids)
+    return step
 
 
 def test_torchrun_restarts_all_ranks_from_the_folder(jobs: Jobs) -> None:
