@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from pods import (
     variables_of,
     why_no_pods,
 )
-from state_training import entries, training, written_step
+from state_training import entries, parts_of_newest, training, written_step
 
 from devtool.paths import ROOT
 
@@ -277,8 +278,8 @@ def test_a_pod_of_an_elastic_mpijob_is_deleted_and_replaced(tmp_path: Path) -> N
     assert epochs == list(range(1, len(epochs) + 1)), text
 
 
-def test_a_trainjob_trains(tmp_path: Path) -> None:
-    needs_pods()
+def trainjob_pods(command: list[str], more: dict[str, str], files: dict[Path, str]) -> list[Pod]:
+    """Those of trainjob.yaml. `command`: torchrun's. `more`: variables."""
     (job,) = manifest("trainjob.yaml")
     trainer, name = job["spec"]["trainer"], job["metadata"]["name"]
     count = trainer["numNodes"]
@@ -288,10 +289,19 @@ def test_a_trainjob_trains(tmp_path: Path) -> None:
         "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
         "PET_MASTER_ADDR": names[0],
         "PET_MASTER_PORT": "29500",
+        **more,
     }
-    command = shortened(command_of(trainer))
-    some = [Pod(one, command, common | {"PET_NODE_RANK": str(i)}) for i, one in enumerate(names)]
-    expect_training(pods.run(tmp_path, this_machine(), some, list(range(count))))
+    return [
+        Pod(one, command, common | {"PET_NODE_RANK": str(index)}, files)
+        for index, one in enumerate(names)
+    ]
+
+
+def test_a_trainjob_trains(tmp_path: Path) -> None:
+    needs_pods()
+    (job,) = manifest("trainjob.yaml")
+    some = trainjob_pods(shortened(command_of(job["spec"]["trainer"])), {}, {})
+    expect_training(pods.run(tmp_path, this_machine(), some, list(range(len(some)))))
 
 
 def indexed_pods(folder: Path) -> list[Pod]:
@@ -323,3 +333,41 @@ def test_an_indexed_job_trains(tmp_path: Path) -> None:
     needs_pods()
     some = indexed_pods(tmp_path)
     expect_training(pods.run(tmp_path, this_machine(), some, list(range(len(some)))))
+
+
+@pytest.mark.parametrize("kind", ["trainjob", "indexed"])
+def test_when_a_pod_is_deleted_all_leave_at_a_commit_and_the_next_start_continues(
+    kind: str, tmp_path: Path
+) -> None:
+    needs_pods()
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    folder = {"HOROVOD_STATE_DIR": "/volume/state", "HOROVOD_STATE_SECONDS": "1000"}
+
+    def job(name: str, deed: str, end: str) -> tuple[Path, list[Pod]]:
+        at, files = tmp_path / name, {volume: "/volume"}
+        at.mkdir()
+        program = ["/volume/train.py", *training(volume, deed, end)[2:]]
+        if kind == "trainjob":
+            return at, trainjob_pods(["torchrun", *program], folder, files)
+        return at, [
+            replace(
+                pod,
+                command=[pod.command[0], "python", *program],
+                environment={**pod.environment, **folder},
+                files={**pod.files, **files},
+            )
+            for pod in indexed_pods(at)
+        ]
+
+    at, some = job("first", "if state.step == 10: print('is at 10', flush=True)", "False")
+    with pods.running(at, this_machine(), some) as running:
+        running.await_text(0, "is at 10")
+        assert running.delete(1) == (1 if kind == "trainjob" else 128 + signal.SIGTERM)
+        assert running.processes[0].wait(timeout=pods.SECONDS) != 0
+    step = written_step(volume / "state")
+    assert step > 10 and parts_of_newest(volume / "state") == len(some)
+    at, some = job("second", "pass", f"state.step >= {step + 20}")
+    second = pods.run(at, this_machine(), some, list(range(len(some))))
+    assert second.returncode == 0, second.output
+    assert [one.step for one in entries(second.output)] == [step] * len(some)

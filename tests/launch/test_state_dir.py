@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 from launcher import Jobs, ended, pids_in, wait_gone, wait_until
@@ -271,24 +272,56 @@ def left_at(folder: Path, pids: list[int]) -> int:
     return step
 
 
-def test_torchrun_restarts_all_ranks_from_the_folder(jobs: Jobs) -> None:
+def under_torchrun(jobs: Jobs, command: list[str], *flags: str, seconds: str) -> Popen[bytes]:
+    """Two ranks with a state folder. `seconds`: HOROVOD_STATE_SECONDS."""
     pytest.importorskip("torch")
+    _, program, *arguments = command
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    environment = {"HOROVOD_STATE_DIR": "state", "HOROVOD_STATE_SECONDS": seconds}
+    process = Popen(
+        [*torchrun, *flags, program, *arguments],
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=jobs.folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+    jobs.started.append(process)
+    return process
+
+
+def test_torchrun_restarts_all_ranks_from_the_folder(jobs: Jobs) -> None:
     deed = (
         "if (rank(), state.step) == (1, 20) and not os.path.exists('killed'):\n"
         "  touch('killed')\n  os.kill(os.getpid(), signal.SIGKILL)"
     )
-    _, program, *arguments = training(jobs.folder, deed, "state.step >= 30")
-    environment = {"HOROVOD_STATE_DIR": "state", "HOROVOD_STATE_SECONDS": "0.001"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    torchrun += ["--max-restarts=1", "--standalone", program, *arguments]
-    result = subprocess.run(
-        torchrun,
-        cwd=jobs.folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert sorted(one.step for one in entries(result.stdout)) == [0, 0, 20, 20]
+    command = training(jobs.folder, deed, "state.step >= 30")
+    result = ended(under_torchrun(jobs, command, "--max-restarts=1", seconds="0.001"))
+    assert result.code == 0, result.out + result.err
+    assert sorted(one.step for one in entries(result.out)) == [0, 0, 20, 20]
     assert written_step(jobs.folder / "state") == 30
+
+
+def test_ranks_of_torchrun_leave_when_it_gets_sigterm(jobs: Jobs) -> None:
+    """As at the end of a pod. It passes the signal to all its ranks."""
+    process = under_torchrun(jobs, counting(jobs.folder, 0.02), seconds="1000")
+    pids = pids_in(jobs.folder, 2)
+    process.send_signal(signal.SIGTERM)
+    first = ended(process)
+    assert first.code != 0
+    step = left_at(jobs.folder, pids)
+    again = ended(under_torchrun(jobs, counting(jobs.folder, 0), seconds="1000"))
+    assert again.code == 0, again.err
+    assert f"begins at {step}\n" in again.out
+    expect_goes_on(jobs.folder, again.out, step, ranks=2)
+
+
+def test_torchrun_kills_ranks_that_reach_no_commit_in_its_time(jobs: Jobs) -> None:
+    """docs/deploy.md names this option."""
+    command = training(jobs.folder, f"{TELL}\nif state.step == 10: time.sleep(1000)", "False")
+    process = under_torchrun(jobs, command, "--shutdown-timeout=1", seconds="1000")
+    pids = pids_in(jobs.folder, 2)
+    process.send_signal(signal.SIGTERM)
+    result = ended(process)
+    assert result.code != 0 and "via 15, forcefully exiting via 9" in result.err, result.err
+    wait_gone(pids)
