@@ -83,7 +83,10 @@ class Launch {
   void perform(const NoMoreWorkers&);
   void perform(const elastic::Say& say) { output_.say(say.line); }
   void perform(const elastic::ExplainWait&) { dump_.value().show_cause(now()); }
-  void perform(const elastic::LookForStopped&) { dump_.value().look_for_stopped(now()); }
+  void perform(const elastic::LookForStopped& look) {
+    if (!look.only_in_init || store_->is_awaited_in(assignment_.generation()))
+      dump_.value().look_for_stopped(now());
+  }
   void perform(const elastic::Begin& begin);
   void perform(const elastic::Close& close);
   template <class ElasticAction>

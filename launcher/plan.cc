@@ -83,6 +83,7 @@ elastic::Settings elastic_settings(const Options& options, const Knobs& knobs) {
   settings.patience = knobs.elastic_timeout;
   settings.survivor = knobs.survivor_timeout;
   settings.heartbeat = knobs.heartbeat;
+  settings.start = knobs.start_timeout;
   settings.reset_limit = options.reset_limit;
   if (const auto& chaos = options.chaos) {
     settings.kill_every = chaos->kill_every;

@@ -27,6 +27,8 @@ class Abandonment {
   void check() { store_.poll(key_); }
   /// Returns after `timeout` if the job is not abandoned until then; otherwise throws like check().
   void await(Duration timeout) { store_.wait(key_, timeout); }
+  /// The rank has connected: the launcher sees that it waits for none any more.
+  void end() { store_.stop_polling(); }
 
  private:
   Store& store_;

@@ -4,9 +4,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/bootstrap/exchange.h"
@@ -34,6 +39,15 @@ class Launcher {
     thread_.join();
   }
   Address address() const { return {"127.0.0.1", server_.port()}; }
+  /// Whether a rank waits for another one.
+  bool is_awaited() {
+    const std::lock_guard lock(mutex_);
+    return server_.is_awaited_in(launcher_generation(kGeneration));
+  }
+  bool is_awaited_in_another() {
+    const std::lock_guard lock(mutex_);
+    return server_.is_awaited_in(launcher_generation(kGeneration) + 1);
+  }
   void abandon(const std::string& why) {
     const std::lock_guard lock(mutex_);
     server_.abandon_jobs_before(kGeneration + 1, why);
@@ -107,6 +121,32 @@ TEST_P(AbandonedStart, EndsAtOnceForTheOthers) {
     EXPECT_STREQ(error.what(), "a rank was lost");
   }
   lost.join();
+}
+
+TEST_P(AbandonedStart, IsSeenByTheLauncherUntilAllHaveConnected) {
+  knobs.transport = GetParam().transport;
+  knobs.staging_bytes = MiB;
+  knobs.start_timeout = 20s;
+  Launcher launcher(key);
+  std::vector<std::unique_ptr<StoreClient>> stores;
+  for (int rank = 0; rank < 2; ++rank)
+    stores.push_back(std::make_unique<StoreClient>(launcher.address(), key, rank, 10s));
+  std::array<std::optional<Wiring>, 2> wirings;  // the first one stays until both are complete
+  const auto join = [&](int rank) {
+    const auto at = static_cast<size_t>(rank);
+    wirings[at] = connect(identity(rank), key, stores[at].get(), kGeneration, knobs, {});
+  };
+  EXPECT_FALSE(launcher.is_awaited());
+  std::thread first(join, 1 - GetParam().lost);
+  while (!launcher.is_awaited()) std::this_thread::yield();
+  EXPECT_FALSE(launcher.is_awaited_in_another());
+  std::thread late(join, GetParam().lost);
+  first.join();
+  late.join();
+  const auto give_up = std::chrono::steady_clock::now() + 10s;
+  while (launcher.is_awaited() && std::chrono::steady_clock::now() < give_up)
+    std::this_thread::yield();
+  EXPECT_FALSE(launcher.is_awaited());
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, AbandonedStart,

@@ -26,6 +26,7 @@ class PrefixedStore final : public Store {
   std::optional<ByteVector> poll(const std::string& key) override {
     return whole_.poll(prefix_ + key);
   }
+  void stop_polling() override { whole_.stop_polling(); }
   int fd() const override { return whole_.fd(); }
 
  private:

@@ -91,6 +91,7 @@ class Joining {
     if (on_several_hosts()) join_mesh();
     const std::string warning = warning_of_levels(wiring_.topology, knobs_);
     if (rank() == 0 && !warning.empty()) log(LogLevel::warning, warning);
+    if (abandonment_) abandonment_->end();
     return std::move(wiring_);
   }
 
@@ -108,6 +109,7 @@ class Joining {
       exchange_ports();
       join_mesh();
     }
+    if (abandonment_) abandonment_->end();
     return std::move(wiring_);
   }
 

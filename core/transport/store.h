@@ -35,6 +35,8 @@ class Store {
   /// The same, for a caller that waits for other things too: a request stays open until the next
   /// call for another key. Throws Error{peer_lost} also if the server refuses to wait for the key.
   virtual std::optional<ByteVector> poll(const std::string& key) { return peek(key); }
+  /// Ends the request that poll() has left open, without an answer. Throws Error{peer_lost}.
+  virtual void stop_polling() {}
   /// Readable when poll() has something to do; -1: never.
   virtual int fd() const { return -1; }
 

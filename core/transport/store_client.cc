@@ -190,6 +190,14 @@ std::optional<ByteVector> StoreClient::poll(const std::string& key) {
   return std::move(answer->value);
 }
 
+/// The answer is skipped by the next call.
+void StoreClient::stop_polling() {
+  const std::lock_guard lock(mutex_);
+  if (!polled_.empty()) send(StoreOperation::peek, polled_, {});
+  polled_.clear();
+  pump();
+}
+
 std::optional<ByteVector> StoreClient::peek(const std::string& key) {
   check_store_limits(key, 0);
   auto answer = ask(StoreOperation::peek, key, {}, now() + kPeekTimeout);

@@ -40,6 +40,7 @@ class StoreClient final : public Store {
   std::optional<ByteVector> peek(const std::string& key) override;
   /// Never blocks, except for a call of another thread.
   std::optional<ByteVector> poll(const std::string& key) override;
+  void stop_polling() override;
   int fd() const override { return channel_.fd(); }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "core/base/assert.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -141,6 +143,14 @@ void StoreServer::abandon_jobs_before(uint32_t number, const std::string& why) {
     client.wait.reset();
     watch_unsent(tag, client);
   }
+}
+
+bool StoreServer::is_awaited_in(uint32_t generation) const {
+  return std::ranges::any_of(clients_, [&](const auto& entry) {
+    const auto& wait = entry.second.wait;
+    const auto job = wait ? job_of_key(wait->key) : std::nullopt;
+    return job && launcher_generation(*job) == generation;
+  });
 }
 
 void StoreServer::forget_jobs_before(uint32_t number) {

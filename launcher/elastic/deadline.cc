@@ -10,7 +10,8 @@ namespace {
 TimePoint end_of_patience(const State& state) {
   TimePoint next = state.wait->since + state.settings.survivor;
   if (!state.wait->is_explained) next = std::min(next, explains_at(state));
-  if (state.settings.heartbeat > Duration{}) next = std::min(next, looks_at(state));
+  if (state.settings.heartbeat > Duration{})
+    next = std::min(next, looks_at(state, state.wait->looks));
   return next;
 }
 
@@ -22,6 +23,10 @@ std::optional<TimePoint> deadline(const State& state) {
   const auto no_later = [&](TimePoint time) { next = std::min(next.value_or(time), time); };
   if (state.short_since) no_later(*state.short_since + state.settings.patience);
   if (state.wait && has(state, Standing::running)) no_later(end_of_patience(state));
+  if (state.forming) {
+    no_later(state.forming->since + state.settings.start);
+    no_later(looks_at(state, state.forming->looks));
+  }
   if (state.kill_at) no_later(*state.kill_at);
   for (const auto& [host, since] : state.silent_since) no_later(since + kNoNews);
   for (const Host& host : state.hosts)

@@ -12,15 +12,7 @@
 namespace hvd::launcher::elastic {
 namespace {
 
-int64_t seconds_of(Duration duration) {
-  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
-}
-
 using Seconds = std::chrono::duration<double>;
-
-std::string count_of(size_t workers) {
-  return fmt::format("{} worker{}", workers, workers == 1 ? "" : "s");
-}
 
 /// One decision. Owns the state while it is made.
 class Making {
@@ -119,9 +111,11 @@ class Making {
   /// could notice.
   void take(const WorkerStopped& event) {
     const auto found = state_.workers.find(event.worker);
-    if (!state_.wait || found == state_.workers.end() || found->second != Standing::running) return;
-    state_.wait->stopped.insert(event.worker);
-    if (!state_.wait->stopped_before.contains(event.worker)) return;  // perhaps only for a moment
+    Looks* const looks = looks_now();
+    if (looks == nullptr || found == state_.workers.end() || found->second != Standing::running)
+      return;
+    looks->found.insert(event.worker);
+    if (!looks->found_before.contains(event.worker)) return;  // perhaps only for a moment
     give_up(event.worker, fmt::format("{} was given up: its process is stopped, by SIGSTOP or a "
                                       "debugger, and others wait for it",
                                       name_of(event.worker)));
@@ -143,6 +137,7 @@ class Making {
     give_up_silent_members();
     give_up_silent_hosts();
     look_into_wait();
+    look_into_forming();
     if (members() == 0) return end_when_all_have_left();
     reject_misfits();
     start_workers();
@@ -193,7 +188,7 @@ class Making {
   /// A member that is stopped, or whose step takes very long, does not hold up the others.
   void give_up_silent_members() {
     if (count(Standing::asking) == 0) return state_.wait.reset();
-    if (!state_.wait) state_.wait = Wait{.since = now_, .looked_at = now_};
+    if (!state_.wait) state_.wait = Wait{.since = now_, .looks = {.last = now_}};
     if (now_ < state_.wait->since + state_.settings.survivor) return;
     std::vector<WorkerId> silent;
     for (const auto& [worker, standing] : state_.workers)
@@ -228,10 +223,27 @@ class Making {
       wait.is_explained = true;
       actions_.push_back(ExplainWait{});
     }
-    if (state_.settings.heartbeat == Duration{} || now_ < looks_at(state_)) return;
-    wait.looked_at = now_;
-    wait.stopped_before = std::exchange(wait.stopped, {});
-    actions_.push_back(LookForStopped{});
+    if (state_.settings.heartbeat > Duration{}) look(wait.looks, false);
+  }
+
+  /// In `init` there are no signs of life. A member may have been stopped since it asked.
+  void look_into_forming() {
+    if (!state_.forming) return;
+    if (state_.wait || now_ >= state_.forming->since + state_.settings.start)
+      return state_.forming.reset();
+    look(state_.forming->looks, true);
+  }
+
+  void look(Looks& looks, bool only_in_init) {
+    if (now_ < looks_at(state_, looks)) return;
+    looks = {.last = now_, .found = {}, .found_before = std::move(looks.found)};
+    actions_.push_back(LookForStopped{only_in_init});
+  }
+
+  /// nullptr: no member that is stopped can hold up others outside of operations.
+  Looks* looks_now() {
+    if (state_.wait) return &state_.wait->looks;
+    return state_.forming ? &state_.forming->looks : nullptr;
   }
 
   void give_up(const WorkerId& worker, const std::string& why) {
@@ -315,6 +327,9 @@ class Making {
     state_.told = {};
     state_.gathering_since.reset();
     state_.wait.reset();
+    state_.forming.reset();
+    if (state_.settings.heartbeat > Duration{} && members() > 1)
+      state_.forming = Forming{.since = now_, .looks = {.last = now_}};
   }
 
   /// The members learn once per generation that workers join, and once that workers leave.

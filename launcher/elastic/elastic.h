@@ -47,6 +47,8 @@ struct Settings {
   Duration survivor = std::chrono::seconds(30);
   /// A member that is stopped in two looks in a row, twice in this time, is given up. 0: none is.
   Duration heartbeat{};
+  /// How long the members of a new generation may take to connect.
+  Duration start = std::chrono::seconds(30);
   bool discovers = false;                ///< more hosts may appear at any time
   std::optional<Cooldown> cooldown{};    ///< none: a dropped host is not used again
   std::optional<Duration> kill_every{};  ///< a random member, for tests by the user (--chaos)
@@ -146,6 +148,8 @@ struct ExplainWait {
 };
 /// Members wait for others that have not asked. WorkerStopped follows for those that are stopped.
 struct LookForStopped {
+  /// Or a new generation may still be connecting: only if one of its members waits for another.
+  bool only_in_init = false;
   bool operator==(const LookForStopped&) const = default;
 };
 /// A member has ended well: no worker starts and no generation begins any more.
@@ -173,13 +177,24 @@ struct Host {
 /// `starting` and `waiting` (it has asked): newcomers. `running` and `asking`: members.
 enum class Standing : uint8_t { starting, waiting, running, asking };
 
+/// Searches for members that are stopped. One that is found twice in a row is given up.
+struct Looks {
+  TimePoint last;  ///< or the beginning of the time in which they are looked for
+  std::set<WorkerId> found{};
+  std::set<WorkerId> found_before{};  ///< by the search before the last one
+};
+
 /// Members that have asked wait for those that have not.
 struct Wait {
   TimePoint since;
-  bool is_explained = false;            ///< to the user
-  TimePoint looked_at{};                ///< for stopped members; `since` at first
-  std::set<WorkerId> stopped{};         ///< found since
-  std::set<WorkerId> stopped_before{};  ///< found by the look before
+  bool is_explained = false;  ///< to the user
+  Looks looks;
+};
+
+/// Members that have got their places connect to each other. That they have is not told.
+struct Forming {
+  TimePoint since;
+  Looks looks;
 };
 
 struct State {
@@ -196,6 +211,8 @@ struct State {
   std::optional<TimePoint> short_since{};
   std::optional<TimePoint> gathering_since{};
   std::optional<Wait> wait{};  ///< since the first member has asked
+  /// For Settings::start after the begin of a generation, or until a member asks for the next one.
+  std::optional<Forming> forming{};
   /// By host: since when a worker there is silent, if nothing has come from there since.
   std::map<int, TimePoint> silent_since{};
   std::optional<TimePoint> kill_at{};  ///< when the next worker is killed

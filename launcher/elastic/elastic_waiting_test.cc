@@ -1,4 +1,6 @@
 // What the user is told while the job waits: for members that do not ask, and for more workers.
+#include <algorithm>
+
 #include "launcher/elastic/elastic_testing.h"
 
 namespace hvd::launcher::elastic {
@@ -94,6 +96,58 @@ TEST_F(ElasticTest, AStoppedMemberForWhichNobodyWaitsIsNotGivenUp) {
   start(with, {a(0), a(1)}, 2);
   EXPECT_THAT(on(WorkerStopped{a(1)}), IsEmpty());
   EXPECT_EQ(deadline(state), std::nullopt);
+}
+
+/// A generation of a(0) and a(1) begins.
+class ElasticForming : public ElasticTest {
+ protected:
+  void SetUp() override {
+    Settings with = settings(1, 2);
+    with.heartbeat = 6s;
+    with.start = 10s;
+    start(with, {a(0), a(1), b(0)}, 2, 1);
+    lose(b(0));
+    ask(a(0));
+    EXPECT_THAT(ask(a(1)), ElementsAre(VariantWith<Begin>(::testing::_)));
+  }
+  const Action look_in_init = LookForStopped{.only_in_init = true};
+};
+
+TEST_F(ElasticForming, AMemberThatIsStoppedBeforeItConnectsIsGivenUpAfterTheHeartbeat) {
+  for (int looks = 0; looks < 2; ++looks) {
+    EXPECT_EQ(deadline(state), now + 3s);
+    EXPECT_THAT(wait(), ElementsAre(look_in_init));
+    const auto actions = on(WorkerStopped{a(1)});
+    EXPECT_EQ(looks == 1, std::ranges::count(actions, Action(Kill{a(1)})) == 1);
+    const auto abandons = [](const Action& one) { return std::holds_alternative<Abandon>(one); };
+    EXPECT_EQ(looks == 1, std::ranges::any_of(actions, abandons));
+  }
+}
+
+TEST_F(ElasticForming, StoppedMembersAreLookedForAsLongAsTheStartMayTake) {
+  for (int looks = 0; looks < 3; ++looks) {
+    EXPECT_EQ(deadline(state), now + 3s);
+    EXPECT_THAT(wait(), ElementsAre(look_in_init));
+  }
+  EXPECT_THAT(on(WorkerStopped{a(1)}), IsEmpty());
+  EXPECT_EQ(deadline(state), now + 1s);
+  EXPECT_THAT(wait(), IsEmpty());
+  EXPECT_EQ(deadline(state), std::nullopt);
+  EXPECT_THAT(on(WorkerStopped{a(1)}), IsEmpty()) << "it has connected, or others gave it up";
+}
+
+TEST_F(ElasticForming, AMemberThatAsksEndsIt) {
+  now += 2s;
+  EXPECT_THAT(ask(a(0)), IsEmpty());
+  EXPECT_EQ(deadline(state), now + 3s);
+  EXPECT_THAT(wait(), ElementsAre(Action(LookForStopped{}))) << "others need not be in init";
+}
+
+TEST_F(ElasticForming, AMemberAloneConnectsToNobody) {
+  lose(a(1));
+  ask(a(0));
+  EXPECT_THAT(ranks(), ElementsAre(a(0)));
+  EXPECT_FALSE(state.forming);
 }
 
 TEST_F(ElasticTest, EachChangeOfTheGenerationIsExplained) {

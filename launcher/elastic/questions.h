@@ -1,7 +1,12 @@
-// Questions to the state of an elastic job, for its decisions and their deadline.
+// Questions to the state of an elastic job, and words for what is said of it.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
 
 #include "launcher/elastic/elastic.h"
 
@@ -20,15 +25,24 @@ inline bool no_more_resets(const State& state) {
   return state.settings.reset_limit && state.resets >= *state.settings.reset_limit;
 }
 
+inline int64_t seconds_of(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
+
+/// "1 worker", "2 workers".
+inline std::string count_of(size_t workers) {
+  return fmt::format("{} worker{}", workers, workers == 1 ? "" : "s");
+}
+
 /// When the user is told why members wait, early enough to look at the others before they are given
 /// up.
 inline TimePoint explains_at(const State& state) {
   return state.wait->since + state.settings.survivor / 3;
 }
 
-/// When stopped members are looked for, unless there is no heartbeat: twice in its time.
-inline TimePoint looks_at(const State& state) {
-  return state.wait->looked_at + state.settings.heartbeat / 2;
+/// When stopped members are looked for again, unless there is no heartbeat: twice in its time.
+inline TimePoint looks_at(const State& state, const Looks& looks) {
+  return looks.last + state.settings.heartbeat / 2;
 }
 
 }  // namespace hvd::launcher::elastic

@@ -79,7 +79,9 @@ struct Written {
   std::string operator()(const Kill& action) const { return "kill " + to_text(action.worker); }
   std::string operator()(const Say& action) const { return "say " + action.line; }
   std::string operator()(const ExplainWait&) const { return "explain"; }
-  std::string operator()(const LookForStopped&) const { return "look"; }
+  std::string operator()(const LookForStopped& action) const {
+    return action.only_in_init ? "look init" : "look";
+  }
   std::string operator()(const Close&) const { return "close"; }
   std::string operator()(const End& action) const { return "end " + action.why; }
 };

@@ -258,6 +258,33 @@ if (generation, rank, step) == (0, {stopped}, 10):
     assert SEEN in given_up
 
 
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("stopped", [0, 2])
+def test_an_elastic_job_goes_on_without_a_rank_that_stops_before_it_connects(
+    jobs: Jobs, transport: str, stopped: int
+) -> None:
+    """It has a place in the generation after a loss, and the others wait in `init`."""
+    deed = f"""
+if generation == 0 and step == 9:
+    connect = core.init
+    def stop_first():
+        if rank == {stopped}: os.kill(os.getpid(), signal.SIGSTOP)
+        connect()
+        elastic_job.adopt_place()  # of a still later generation
+    core.init = stop_first
+if (generation, rank, step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = elastic_training(jobs.folder, deed, "generation >= 2 and step >= 20")
+    flags = ("-np", "4", "--min-np", "1", "--start-timeout", "1000", "--transport", transport)
+    result = jobs.run(*flags, *BEAT, *command)
+    assert result.code == 0, result.err
+    found = entries(result)
+    survivors = [found[0][rank].pid for rank in (0, 2, 3) if rank != stopped]
+    assert [found[2][rank].pid for rank in range(2)] == survivors
+    (given_up,) = [line for line in result.said if "was given up: " in line]
+    assert f" in slot {stopped} of " in given_up and "its process is stopped" in given_up
+
+
 #: Every rank makes the same calls on a group. `deed` is run before each call, by each rank.
 ON_A_GROUP = """
 import array, os, signal, sys, time
