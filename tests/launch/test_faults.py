@@ -225,7 +225,11 @@ def step_of(folder: Path, rank: int) -> None:
 def test_ranks_of_other_hosts_name_those_of_the_launchers_host(
     cluster: Cluster, tmp_path: Path, lost: str, count: int
 ) -> None:
-    """Their agents do not end them before they have raised the error. Nothing is left then."""
+    """Their agents do not end them before they have raised the error. Nothing is left then.
+
+    If only the launcher is killed, its supervisor kills the ranks beside it. If that takes longer
+    than 50 ms, the others see the loss of the launcher first.
+    """
     command = training(tmp_path, "pass", count)
     process = cluster.start("-np", "4", "-H", hosts(2, 2), *command, cwd=tmp_path)
     step_of(tmp_path, 3)
@@ -238,7 +242,8 @@ def test_ranks_of_other_hosts_name_those_of_the_launchers_host(
     for error in raised:
         text = error.read_text()
         assert text.startswith('allreduce "x'), text
-        assert re.search(r"rank [01] on host 10\.77\.1\.1 is lost: ", text), text
+        is_named = re.search(r"rank [01] on host 10\.77\.1\.1 is lost: ", text)
+        assert is_named or (lost == "launcher" and LAUNCHER_LOST in text), text
 
 
 #: Without ranks on the launcher's host, no lost rank shows that it is lost.
