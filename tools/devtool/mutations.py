@@ -347,7 +347,7 @@ MUTATIONS = (
     Mutation(
         guard="a stopped member is given up",
         file="launcher/elastic/elastic.cc",
-        find="if (!state_.wait || found == ",
+        find="if (looks == nullptr || found == ",
         replace="if (true || found == ",
         found_by=ELASTIC,
         seeds=1000,
@@ -355,7 +355,7 @@ MUTATIONS = (
     Mutation(
         guard="a member that is stopped for a moment is not given up",
         file="launcher/elastic/elastic.cc",
-        find="    if (!state_.wait->stopped_before.contains(event.worker)) return;",
+        find="    if (!looks->found_before.contains(event.worker)) return;",
         replace="",
         found_by=ELASTIC,
         seeds=1000,
@@ -363,8 +363,8 @@ MUTATIONS = (
     Mutation(
         guard="stopped members are looked for",
         file="launcher/elastic/elastic.cc",
-        find="    actions_.push_back(LookForStopped{});\n",
-        replace="",
+        find="    actions_.push_back(LookForStopped{only_in_init});\n",
+        replace="    static_cast<void>(only_in_init);\n",
         found_by=ELASTIC,
         seeds=1000,
     ),
