@@ -29,7 +29,7 @@ std::vector<int> ranks_of(const Reports& reports) {
   return ranks;
 }
 
-std::string_view has(const Reports& reports) { return reports.size() == 1 ? "has" : "have"; }
+std::string_view has(const Reports& reports) { return has_or_have(reports.size()); }
 
 /// "ranks 0, 1 have waited".
 std::string waited_text(const Meeting& meeting, std::string_view verb = "waited") {
@@ -124,16 +124,10 @@ Reports named_among(const Meeting& meeting, const Culprit& culprit) {
   Reports named;
   for (const RankReport* const report : meeting.missing) {
     const bool is_like = absence_of(*report, meeting) == absence_of(*culprit.report, meeting);
-    if (culprit.kind == HangClass::unreachable ? !report->is_reached
-                                               : !is_elsewhere(*report) && is_like)
-      named.push_back(report);
+    const bool is_unreached = culprit.kind == HangClass::unreachable;
+    if (is_meant(culprit.kind, *report) && (is_unreached || is_like)) named.push_back(report);
   }
   return named;
-}
-
-/// "rank 3: ", if it is one of several.
-std::string one_of(const Reports& reports, const RankReport& culprit) {
-  return reports.size() == 1 ? "" : fmt::format("rank {}: ", culprit.rank);
 }
 
 Cause not_there(const Meeting& meeting) {
@@ -141,7 +135,7 @@ Cause not_there(const Meeting& meeting) {
   const Reports named = named_among(meeting, culprit);
   return {.kind = culprit.kind,
           .text = fmt::format("{}; {}{}", missing_text(meeting, named, culprit),
-                              one_of(named, *culprit.report),
+                              one_of(named.size(), *culprit.report),
                               doing(culprit.kind, *culprit.report, meeting.name)),
           .operation = std::string(meeting.name),
           .ranks = ranks_of(named)};
@@ -200,7 +194,7 @@ std::optional<Cause> not_ended(const std::vector<RankReport>& reports) {
   return Cause{.kind = kind,
                .text = fmt::format("{} {} not ended, as {} {}{}; {}{}", ranks_text(ranks_of(left)),
                                    has(left), ranks_text(ranks_of(ended)), has(ended), since,
-                                   one_of(left, *culprit), does),
+                                   one_of(left.size(), *culprit), does),
                .operation = "the end",
                .ranks = ranks_of(left)};
 }

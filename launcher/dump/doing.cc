@@ -199,4 +199,14 @@ Culprit clearest(const std::vector<const RankReport*>& missing, std::string_view
   return {best.second, explained};
 }
 
+bool is_meant(HangClass kind, const RankReport& missing) {
+  return kind == HangClass::unreachable ? !missing.is_reached : !is_elsewhere(missing);
+}
+
+std::string_view has_or_have(size_t ranks) { return ranks == 1 ? "has" : "have"; }
+
+std::string one_of(size_t ranks, const RankReport& culprit) {
+  return ranks == 1 ? "" : fmt::format("rank {}: ", culprit.rank);
+}
+
 }  // namespace hvd::launcher

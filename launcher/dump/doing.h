@@ -35,5 +35,13 @@ struct Culprit {
   const RankReport* report = nullptr;  ///< nullptr: there are none
 };
 Culprit clearest(const std::vector<const RankReport*>& missing, std::string_view awaited);
+/// Whether a cause of this class names a rank that is missing. Those that another launcher has
+/// started elsewhere are named only if none is known better.
+bool is_meant(HangClass kind, const RankReport& missing);
+
+/// "has" or "have", of so many ranks.
+std::string_view has_or_have(size_t ranks);
+/// "rank 3: ", if the culprit is one of several.
+std::string one_of(size_t ranks, const RankReport& culprit);
 
 }  // namespace hvd::launcher

@@ -28,10 +28,7 @@ std::vector<int> named(const std::vector<RankReport>& reports, const std::vector
   std::vector<int> ranks;
   for (const int rank : missing) {
     const RankReport* const report = find(reports, rank);
-    const bool is_named =
-        report == nullptr ||
-        (kind == HangClass::unreachable ? !report->is_reached : !is_elsewhere(*report));
-    if (is_named) ranks.push_back(rank);
+    if (report == nullptr || is_meant(kind, *report)) ranks.push_back(rank);
   }
   return ranks;
 }
@@ -40,11 +37,11 @@ std::vector<int> named(const std::vector<RankReport>& reports, const std::vector
 std::string missing_text(const Cause& cause, const Waited& operation) {
   const std::string who = ranks_text(cause.ranks), age = time_text(operation.age);
   const std::string waiting = fmt::format("{} {} awaited", ranks_text(operation.submitted),
-                                          operation.submitted.size() == 1 ? "has" : "have");
+                                          has_or_have(operation.submitted.size()));
   if (cause.kind == HangClass::unreachable)
     return fmt::format("{} cannot be reached, and {} {} for {}", who, waiting, operation.name, age);
   return fmt::format("{} {} not submitted {}, which {} for {}", who,
-                     cause.ranks.size() == 1 ? "has" : "have", operation.name, waiting, age);
+                     has_or_have(cause.ranks.size()), operation.name, waiting, age);
 }
 
 Cause not_submitted(const std::vector<RankReport>& reports, const Waited& operation) {
@@ -56,9 +53,8 @@ Cause not_submitted(const std::vector<RankReport>& reports, const Waited& operat
   cause.ranks = named(reports, operation.missing, cause.kind);
   cause.text = missing_text(cause, operation);
   if (culprit.report == nullptr) return cause;
-  const std::string who =
-      cause.ranks.size() == 1 ? "" : fmt::format("rank {}: ", culprit.report->rank);
-  cause.text += fmt::format("; {}{}", who, doing(cause.kind, *culprit.report, operation.name));
+  cause.text += fmt::format("; {}{}", one_of(cause.ranks.size(), *culprit.report),
+                            doing(cause.kind, *culprit.report, operation.name));
   return cause;
 }
 
