@@ -58,13 +58,23 @@ Cause not_submitted(const std::vector<RankReport>& reports, const Waited& operat
   return cause;
 }
 
+bool is_silent(const RankReport& report) {
+  const bool tells = report.state || !report.has_board;
+  return !report.is_reached || report.is_stopped() || report.has_ended() || !tells;
+}
+
 std::vector<const RankReport*> silent(const std::vector<RankReport>& reports) {
   std::vector<const RankReport*> found;
   for (const RankReport& report : reports)
-    if (report.rank >= 0 &&
-        (report.is_stopped() || report.process == 0 || (report.has_board && !report.state)))
-      found.push_back(&report);
+    if (report.rank >= 0 && is_silent(report)) found.push_back(&report);
   return found;
+}
+
+/// During an operation that all ranks have submitted, the stack of a rank does not say why.
+HangClass class_during_transfer(const RankReport* report) {
+  if (!report->is_reached) return HangClass::unreachable;
+  if (report->has_ended()) return HangClass::ended;
+  return report->is_stopped() ? HangClass::stopped : HangClass::transfer;
 }
 
 Cause not_ended(const std::vector<RankReport>& reports, const Waited& operation) {
@@ -75,10 +85,10 @@ Cause not_ended(const std::vector<RankReport>& reports, const Waited& operation)
   const auto quiet = silent(reports);
   for (const RankReport* const report : quiet) cause.ranks.push_back(report->rank);
   if (quiet.empty()) return cause;
-  const RankReport& first = *quiet.front();
-  if (first.is_stopped()) cause.kind = HangClass::stopped;
-  if (first.process == 0) cause.kind = first.is_reached ? HangClass::ended : HangClass::unreachable;
-  cause.text += fmt::format("; rank {}: {}", first.rank, doing(cause.kind, first, operation.name));
+  const RankReport& clearest = **std::ranges::min_element(quiet, {}, class_during_transfer);
+  cause.kind = class_during_transfer(&clearest);
+  cause.text +=
+      fmt::format("; rank {}: {}", clearest.rank, doing(cause.kind, clearest, operation.name));
   return cause;
 }
 

@@ -213,6 +213,17 @@ TEST(Explain, NamesAStoppedRankDuringATransfer) {
   EXPECT_THAT(cause.text, HasSubstr("has not ended on ranks 0-2 for 12 s; rank 3: its process"));
 }
 
+TEST(Explain, NamesARankThatHasEndedRatherThanOneThatDoesNotTell) {
+  std::vector<RankReport> reports = awaited(rank(3));
+  for (size_t i : {0, 1, 2}) reports[i].state->pending[0].is_agreed = true;
+  for (size_t i : {2, 3}) reports[i].state.reset();
+  EXPECT_EQ(explain(reports).kind, HangClass::transfer);
+  reports[3].run_state = 'Z';
+  EXPECT_EQ(explain(reports).kind, HangClass::ended);
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(2, 3));
+  EXPECT_THAT(explain(reports).text, HasSubstr("12 s; rank 3: its process has ended"));
+}
+
 /// Rank 1 is on host b, rank 2 on host c. Both run an operation for which rank 0 no longer waits.
 std::vector<RankReport> parted() {
   std::vector<RankReport> reports{rank(0, {waiting("next", 11s)}), rank(1, {waiting("a")}),

@@ -62,7 +62,7 @@ std::string state_lines(const BoardState& state) {
 
 std::string process_text(const RankReport& report) {
   if (!report.is_reached) return "which cannot be reached";
-  if (report.process == 0) return "its process has ended";
+  if (report.has_ended()) return "its process has ended";
   std::string text = fmt::format("process {}", report.process);
   if (!report.has_board) text += ", has not imported horovod";
   if (report.is_stopped()) return text + ", stopped";
