@@ -93,7 +93,8 @@ bool Membership::await_place(Duration timeout) {
   request_.clear();
   Place place = read_place(*bytes);
   RankBoard::enter(place.refusal.empty() ? RankStage::before_init : RankStage::after_shutdown);
-  if (!place.refusal.empty()) fail(Code::shut_down, place.refusal);
+  if (!place.refusal.empty())
+    fail(place.job_ends ? Code::peer_lost : Code::shut_down, place.refusal);
   generation_ =
       place_generation({{kWorker, to_text(worker_)}, {kGeneration, place.variables[kGeneration]}});
   variables_ = std::move(place.variables);

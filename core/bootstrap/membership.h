@@ -40,7 +40,7 @@ class Membership {
   void ask();
   /// Waits for the place; asks first if this process has none. Returns false after `timeout`.
   /// Throws Error{shut_down} with the reason if the launcher does not want this worker any more,
-  /// Error{peer_lost}.
+  /// Error{peer_lost} if the job ends or the launcher is lost.
   bool await_place(Duration timeout);
 
   /// Says that this process leaves the job for good. Returns when the launcher knows it. Throws

@@ -134,15 +134,17 @@ TEST(Membership, EachRequestIsAnsweredOnItsOwn) {
 }
 
 TEST(Membership, EndsWithTheReasonOfTheLauncher) {
-  Launcher launcher;
-  launcher.answer({.refusal = "this host was removed"});
-  Membership membership(launcher.environment());
-  try {
-    membership.await_place(10s);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::shut_down);
-    EXPECT_STREQ(error.what(), "this host was removed");
+  for (const bool job_ends : {false, true}) {
+    Launcher launcher;
+    launcher.answer({.refusal = "this host was removed", .job_ends = job_ends});
+    Membership membership(launcher.environment());
+    try {
+      membership.await_place(10s);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), job_ends ? Code::peer_lost : Code::shut_down);
+      EXPECT_STREQ(error.what(), "this host was removed");
+    }
   }
 }
 

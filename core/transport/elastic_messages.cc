@@ -41,6 +41,7 @@ std::optional<PlaceRequest> place_request_from(std::string_view text) {
 ByteVector to_bytes(const Place& place) {
   Writer out;
   out.put_text(place.refusal);
+  out.put(place.job_ends);
   out.put(place.news);
   out.put_count(place.variables.size());
   for (const auto& [name, value] : place.variables) {
@@ -54,6 +55,7 @@ Place read_place(ConstBytes bytes) {
   Reader in(bytes);
   Place place;
   place.refusal = in.get_text(kMaxTextBytes);
+  place.job_ends = in.get_bool();
   place.news = in.get<uint64_t>();
   for (uint64_t left = in.get_count(kMaxVariables); left > 0; --left) {
     std::string name = in.get_text(kMaxTextBytes);

@@ -39,6 +39,7 @@ std::optional<PlaceRequest> place_request_from(std::string_view text);
 /// A worker's place in a generation, or why it has none.
 struct Place {
   std::string refusal{};    ///< a sentence; empty: the worker has a place
+  bool job_ends = false;    ///< refused like all others: there is no next generation
   uint64_t news = 1;        ///< the number of the first announcement that concerns it
   Environment variables{};  ///< that describe its rank and generation
   bool operator==(const Place&) const = default;

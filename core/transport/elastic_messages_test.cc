@@ -21,7 +21,7 @@ TEST(ElasticMessages, ArriveAsTheyWere) {
   EXPECT_EQ(place_request_from(to_text(request)), request);
   const Place place{.news = 7, .variables = {{"HOROVOD_RANK", "2"}, {"HOROVOD_SIZE", "3"}}};
   EXPECT_EQ(read_place(to_bytes(place)), place);
-  const Place refused{.refusal = "this host was removed"};
+  const Place refused{.refusal = "this host was removed", .job_ends = true};
   EXPECT_EQ(read_place(to_bytes(refused)), refused);
   const ElasticUpdate update{.added = true, .removed = false, .timestamp = 1.5};
   EXPECT_EQ(read_elastic_update(to_bytes(update)), update);

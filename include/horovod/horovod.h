@@ -148,8 +148,8 @@ HVD_API bool hvd_is_elastic(void);
  * hvd_shutdown and outside of elastic jobs, HVD_PEER_LOST if the launcher is lost. */
 HVD_API hvd_status hvd_ask_for_place(void);
 /* Waits up to `seconds` for the place, and stores whether this process has one. Returns
- * HVD_SHUT_DOWN with the reason if the launcher does not want this worker any more: the process
- * should end. */
+ * HVD_SHUT_DOWN with the reason if the launcher does not want this worker any more, HVD_PEER_LOST
+ * if the job ends or the launcher is lost: the process should end. */
 HVD_API hvd_status hvd_await_place(double seconds, bool* placed);
 /* Stores the generation of the place, -1 if this process has none yet, and its environment
  * variables, which hvd_init uses instead of those of the process: one line `NAME=value` each, ""

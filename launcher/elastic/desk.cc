@@ -15,7 +15,7 @@ std::vector<Desk::Request> Desk::take_requests() {
     client.request = request->id;
     client.is_open = true;
     if (const auto& why = closed_ ? closed_ : client.refusal) {
-      answer(*worker, client, {.refusal = *why});
+      answer(*worker, client, {.refusal = *why, .job_ends = closed_.has_value()});
     } else {
       asking.push_back({*worker, request->version});
     }
@@ -47,7 +47,7 @@ void Desk::close(const std::string& why) {
   if (closed_) return;
   closed_ = why;
   for (auto& [worker, client] : clients_)
-    if (client.is_open) answer(worker, client, {.refusal = why});
+    if (client.is_open) answer(worker, client, {.refusal = why, .job_ends = true});
 }
 
 void Desk::answer(const WorkerId& worker, Client& client, const Place& place) {

@@ -34,7 +34,7 @@ class Desk {
   void give_place(const WorkerId& worker, const Environment& variables);
   /// Answers the worker now, if it has asked, and whenever it asks again.
   void refuse(const WorkerId& worker, const std::string& why);
-  /// Refuses all workers from now on.
+  /// Refuses all workers from now on: the job ends.
   void close(const std::string& why);
   void announce(const ElasticUpdate& update);
   /// Removes what only workers of earlier generations would read.

@@ -73,7 +73,7 @@ TEST_F(DeskTest, ARefusedWorkerIsAnsweredNowAndLater) {
   desk.take_requests();
   desk.refuse(kOne, "removed");
   desk.refuse(kTwo, "removed too");
-  EXPECT_EQ(answer(kOne, "8-1")->refusal, "removed");
+  EXPECT_EQ(answer(kOne, "8-1"), Place{.refusal = "removed"});
   ask(kTwo, "9-1");
   EXPECT_THAT(desk.take_requests(), IsEmpty());
   EXPECT_EQ(answer(kTwo, "9-1")->refusal, "removed too");
@@ -86,8 +86,9 @@ TEST_F(DeskTest, AClosedDeskRefusesEverybodyForItsFirstReason) {
   desk.close("again");
   ask(kTwo, "9-1");
   EXPECT_THAT(desk.take_requests(), IsEmpty());
-  EXPECT_EQ(answer(kOne, "8-1")->refusal, "the job ends");
-  EXPECT_EQ(answer(kTwo, "9-1")->refusal, "the job ends");
+  const Place refused{.refusal = "the job ends", .job_ends = true};
+  EXPECT_EQ(answer(kOne, "8-1"), refused);
+  EXPECT_EQ(answer(kTwo, "9-1"), refused);
 }
 
 TEST_F(DeskTest, APlaceBeginsWithTheNextAnnouncement) {

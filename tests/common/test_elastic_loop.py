@@ -154,11 +154,13 @@ def test_a_job_that_has_lost_its_launcher_is_not_tried_again(
 
 
 class FolderJob(Job):
-    """An elastic job with a folder, in which only the first commit is written. Of 3 commits, the
-    last one is in memory when a rank is lost."""
+    """A job with a folder, in which only the first commit is written. Of 3 commits, the last one is
+    in memory when a rank is lost."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(monkeypatch, is_elastic=True)
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, is_elastic: bool = True
+    ) -> None:
+        super().__init__(monkeypatch, is_elastic)
         self.folder = folder
         monkeypatch.setenv("HOROVOD_STATE_DIR", str(folder))
         monkeypatch.setenv("HOROVOD_STATE_SECONDS", "1000")
@@ -222,6 +224,39 @@ def test_a_rank_that_has_lost_the_launcher_keeps_its_last_commit(
     assert str(caught.value) == f"{said}{commits(tmp_path)[0].path}"
     assert type(caught.value) is RuntimeError
     assert job.written() == [3, 2]
+
+
+def test_so_does_a_rank_of_a_job_that_is_not_elastic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before it begins anew, which takes until the launcher ends it."""
+    job = FolderJob(tmp_path, monkeypatch, is_elastic=False)
+    monkeypatch.setattr(_elastic_loop, "init", lambda *_: job.departures[0]._take(15, None))
+    with pytest.raises(SystemExit) as ended:
+        job.train()
+    assert ended.value.code == 143 and job.written() == [3, 2]
+    newest = commits(tmp_path)[0].path
+    assert caplog.messages == [f"rank 0: a rank was lost; its last commit was written to {newest}"]
+
+
+def test_it_does_so_once_if_it_does_not_begin_anew_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FolderJob(tmp_path, monkeypatch, is_elastic=False)
+    kept: list[str] = []
+    monkeypatch.setattr(_elastic_commits.Commits, "keep", lambda commits: kept.append("kept"))
+    runs = [True, False, False]
+    monkeypatch.setattr(_elastic_loop, "is_initialized", lambda: runs.pop(0) if runs else True)
+    answers = [HorovodInternalError("not there"), HorovodInternalError("not there"), None]
+
+    def init(*given: Any) -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(_elastic_loop, "init", init)
+    job.train()
+    assert kept == ["kept"] and answers == []
 
 
 @pytest.mark.parametrize("is_between", [False, True])

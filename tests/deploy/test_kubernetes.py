@@ -243,10 +243,11 @@ def test_an_mpijob_that_is_started_again_continues_from_its_state_folder(tmp_pat
         return mpijob(at, image, some)
 
     first = job("first", "if (rank(), state.step) == (1, 20): os.kill(os.getpid(), signal.SIGKILL)")
-    assert first.returncode != 0 and written_step(volume / "state") == 20, first.output
+    step = written_step(volume / "state")
+    assert first.returncode != 0 and step in (20, 21), first.output
     second = job("second", "pass")
     assert second.returncode == 0, second.output
-    assert [one.step for one in entries(second.output)] == [20, 20]
+    assert [one.step for one in entries(second.output)] == [step, step]
 
 
 def test_a_pod_of_an_elastic_mpijob_is_deleted_and_replaced(tmp_path: Path) -> None:

@@ -81,6 +81,18 @@ def _microseconds(timestamp: float | None) -> int:
     return min(max(math.ceil(1e6 * timestamp) + 1, 1), 2**62)
 
 
+class Kept(NamedTuple):
+    """Where the last commit is. `is_own`: this rank has written it."""
+
+    path: Path
+    is_own: bool
+
+    def __str__(self) -> str:
+        if self.is_own:
+            return f"its last commit was written to {self.path}"
+        return f"the last commit was written to {self.path} before"
+
+
 class Commits:
     """What `state.commit` does when it has saved.
 
@@ -159,12 +171,12 @@ class Commits:
             self._write(self._folder, agreed)
             self._agree()  # with what has failed
 
-    def keep(self) -> str:
+    def keep(self) -> Kept | None:
         """Writes all of the last commit, since there is no next generation in which ranks could
-        write their parts. Others that are left may do so, too. Returns a clause that says where
-        it is, or warns. Not collective."""
+        write their parts. Others that are left may do so, too. Returns where it is, or warns. Not
+        collective."""
         if self._folder is None:
-            return ""
+            return None
         nonce = _state_files.nonce_of_one(self._rank)
         own = _state_files.commit_in(self._folder.path, self._number, nonce)
         try:
@@ -178,10 +190,8 @@ class Commits:
                 f"{reason}. A new start begins with the last one that was written",
                 stacklevel=2,
             )
-            return ""
-        if kept == own:
-            return f"its last commit was written to {kept.path}"
-        return f"the last commit was written to {kept.path} before"
+            return None
+        return Kept(kept.path, kept == own)
 
     def _agree(self, is_due: bool = False, known: tuple[float | None, int] = (None, 0)) -> _Agreed:
         """`is_due`: the last commit is to be written, if this is rank 0."""

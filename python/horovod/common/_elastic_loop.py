@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
 from horovod.common import basics, elastic_job
 from horovod.common._departure import Departure
-from horovod.common._elastic_commits import Commits, StateFolder
+from horovod.common._elastic_commits import Commits, Kept, StateFolder
 from horovod.common._elastic_software import own_software, reject_misfits
 from horovod.common._objects import allgather_object
 from horovod.common.elastic import State, added, removed, run_fn
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.front import init, is_initialized, rank, shutdown
+
+_logger = logging.getLogger("horovod")
 
 #: In the text of an error of TensorFlow that says that an operation of ours has failed.
 _OURS = re.compile(
@@ -46,9 +49,10 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     In a job that is not elastic the ranks stay the same: if one is lost, the launcher ends the job.
 
     With HOROVOD_STATE_DIR (`horovodrun --state-dir`), ranks write committed states to that folder,
-    and training begins with the newest one there. A rank that gets SIGTERM leaves at its next
-    commit, with exit code 143: alone in an elastic job, otherwise with all others. Without a folder
-    and outside of elastic jobs, SIGTERM ends the process as usual.
+    and training begins with the newest one there. If ranks are lost and the job ends, those that
+    are left write their last commit. A rank that gets SIGTERM leaves at its next commit, with exit
+    code 143: alone in an elastic job, otherwise with all others. Without a folder and outside of
+    elastic jobs, SIGTERM ends the process as usual.
 
     Errors of TensorFlow and JAX that say that an operation of Horovod has failed count as
     HorovodInternalError.
@@ -77,7 +81,7 @@ class _Guard:
     """
 
     def __init__(self, state: State) -> None:
-        is_elastic = elastic_job.is_elastic()
+        self._is_elastic = is_elastic = elastic_job.is_elastic()
         self.departure = Departure(elastic_job.leave) if is_elastic else Departure()
         self._folder = StateFolder.of_job()
         self.commits = None
@@ -132,27 +136,34 @@ class _Guard:
         return found
 
     def restart(self) -> None:
-        """If the launcher is lost, the ranks that are left have the last commit, and no next
-        generation in which to write it together."""
+        """If there is no next generation, the ranks that are left cannot write the last commit
+        together. A job that is not elastic never has one: launchers end its ranks after a loss."""
+        if not self._is_elastic and is_initialized():
+            self._keep_before_the_end()
         try:
             with self.departure.between_generations():
                 restart()
-        except _LauncherLostError as error:
-            said = [str(error), self._keep()]
+        except _NoNextGenerationError as error:
+            said = [str(error), str(self._keep() or "")]
             raise RuntimeError("; ".join(filter(None, said))) from error.__cause__
         except SystemExit:
             if self.departure.is_alone:
                 self._keep()
             raise
 
-    def _keep(self) -> str:
+    def _keep_before_the_end(self) -> None:
+        kept = self._keep()
+        if kept is not None and kept.is_own:
+            _logger.warning("rank %d: a rank was lost; %s", rank(), kept)
+
+    def _keep(self) -> Kept | None:
         """Not called by the signal handler: another signal must not interrupt it. A process without
         the state has nothing to keep."""
-        return self.commits.keep() if self.commits is not None and self._has_synced else ""
+        return self.commits.keep() if self.commits is not None and self._has_synced else None
 
 
-class _LauncherLostError(RuntimeError):
-    """The elastic job has no next generation."""
+class _NoNextGenerationError(RuntimeError):
+    """The elastic job ends, or its launcher is lost."""
 
 
 class _Process:
@@ -185,7 +196,7 @@ def restart() -> None:
         try:
             elastic_job.next_generation()
         except HorovodInternalError as error:  # not to be retried
-            raise _LauncherLostError(f"this process cannot continue: {error}") from error
+            raise _NoNextGenerationError(f"this process cannot continue: {error}") from error
     init(*basics.what_init_was_given(same_ranks=not elastic))
 
 

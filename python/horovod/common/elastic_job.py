@@ -65,9 +65,10 @@ def next_generation() -> None:
     Call it after `shutdown`. Afterwards `init` forms that generation, and the variables that
     describe the rank (HOROVOD_RANK, HOROVOD_SIZE, ...) have their new values in `os.environ`.
     The lowest survivor of the previous generation is rank 0.
-    Raises: HorovodShutdownError if this worker has no place any more: its host or slot was removed,
-    or the job ends. Do not call it again then; let the process end. HorovodInternalError if the
-    launcher is lost. ValueError outside of elastic jobs, or if Horovod is still initialized.
+    Raises: HorovodShutdownError if this worker has no place any more: its host or slot was removed.
+    HorovodInternalError if there is no next generation: the job ends, or the launcher is lost. Do
+    not call it again then; let the process end. ValueError outside of elastic jobs, or if Horovod
+    is still initialized.
     """
     core.ask_for_place()
     core.await_place()

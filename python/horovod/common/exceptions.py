@@ -19,8 +19,8 @@ class HorovodMismatchError(HorovodInternalError, ValueError):
 
 
 class HorovodShutdownError(RuntimeError):
-    """This worker has no place in its elastic job any more: its host or slot was removed, or the
-    job ends. The text has the reason. Let the process end.
+    """This worker has no place in its elastic job any more: its host or slot was removed. The text
+    has the reason. Let the process end.
     """
 
 
