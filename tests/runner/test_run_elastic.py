@@ -55,6 +55,10 @@ def test_the_ranks_that_are_left_return_their_results(victim: int) -> None:
     assert found == [(0, 2), (1, 2)]
 
 
+def test_a_job_starts_with_its_least_number_of_processes() -> None:
+    assert horovod.run(train, (-1, 2), min_num_proc=2) == [(0, 2), (1, 2)]
+
+
 def test_hosts_of_a_discovery_object_are_used_when_they_appear() -> None:
     class Growing(HostDiscovery):
         calls = 0

@@ -183,6 +183,28 @@ COMMON = [
     Row("HorovodInternalError", None, "test_torch_binding.test_s2_a_failed_operation_raises_once"),
     Row("elastic", None, "test_torch_elastic.test_"),
 ]
+ELASTIC = {
+    "run": "func",
+    "TorchState": "model=None, optimizer=None, **kwargs",
+    "StateHandler": "value",
+    "ModelStateHandler": "model",
+    "OptimizerStateHandler": "optimizer",
+    "SamplerStateHandler": "sampler",
+    "get_handler_registry": "",
+    "set_handler_registry": "registry",
+    "ElasticSampler": "dataset, shuffle=True, seed=0",
+}
+METHODS = {
+    "TorchState": {"save": "", "restore": "", "sync": "", "commit": "", "check_host_updates": ""},
+    "StateHandler": {"save": "", "restore": "", "sync": "", "set_value": "value"},
+    "ElasticSampler": {
+        "set_epoch": "epoch",
+        "record_batch": "batch_idx, batch_size",
+        "state_dict": "",
+        "load_state_dict": "state_dict",
+        "reset": "",
+    },
+}
 NUMBERS = {"Average": 0, "Sum": 1, "Adasum": 2, "Min": 3, "Max": 4, "Product": 5}
 AUTOGRAD = {
     "HorovodAllreduce": "test_s6_gradcheck_of_allreduce",
@@ -208,6 +230,9 @@ def spelling(default: Any) -> str:
 def signature(function: Any) -> str:
     parts = []
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            parts.append(f"**{parameter.name}")
+            continue
         assert parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         has_default = parameter.default is not inspect.Parameter.empty
         parts.append(
@@ -257,6 +282,16 @@ def test_autograd_functions_are_in_mpi_ops(name: str) -> None:
 @pytest.mark.parametrize("name", NUMBERS)
 def test_reductions_are_plain_numbers(name: str) -> None:
     assert getattr(hvd, name) == NUMBERS[name] and type(getattr(hvd, name)) is int
+
+
+@pytest.mark.parametrize("name", ELASTIC)
+def test_names_of_elastic_have_their_documented_signatures(name: str) -> None:
+    found = getattr(importlib.import_module("horovod.torch.elastic"), name, None)
+    found = found or getattr(importlib.import_module("horovod.torch.elastic.state"), name)
+    assert signature(found) == ELASTIC[name]
+    for method, expected in METHODS.get(name, {}).items():
+        own = list(inspect.signature(getattr(found, method)).parameters)[1:]
+        assert ", ".join(own) == expected
 
 
 #: Names that Horovod does not have (docs/differences.md).

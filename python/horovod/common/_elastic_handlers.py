@@ -89,6 +89,9 @@ class StateDictHandler(StateHandler):
 class SamplerStateHandler(StateDictHandler):
     """An ElasticSampler or ElasticStream: how far the epoch is."""
 
+    def __init__(self, sampler: Any) -> None:
+        super().__init__(sampler)
+
     def reset(self) -> None:
         self.value.reset()
 

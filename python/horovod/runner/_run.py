@@ -51,7 +51,8 @@ def run(
     their rank.
 
     With `min_num_proc` or `host_discovery_script` the job is elastic: it goes on while
-    `min_num_proc` processes are left, and returns the results of as many ranks, from rank 0.
+    `min_num_proc` processes are left, and returns the results of as many ranks, from rank 0. It
+    starts with at least `min_num_proc` processes, if `num_proc` is not given.
     `host_discovery_script` may be a `horovod.runner.elastic.discovery.HostDiscovery`.
 
     Raises: TypeError for a parameter of the wrong type, as in `run(f, 2)`; ValueError if a number
@@ -69,6 +70,9 @@ def run(
     )
     _check_call(func, args, kwargs)
     num_proc = _number("num_proc", num_proc)
+    if min_num_proc is not None:
+        min_num_proc = _number("min_num_proc", min_num_proc)
+        num_proc = min_num_proc if num_proc == 1 else num_proc
     _exclude(hosts=hosts, hostfile=hostfile, host_discovery_script=host_discovery_script)
     _exclude(use_gloo=use_gloo, use_mpi=use_mpi)
     if network_interfaces is not None and not isinstance(network_interfaces, str):
@@ -76,7 +80,7 @@ def run(
     discovery, script = _discovery(host_discovery_script)
     flags = {
         "-np": num_proc,
-        "--min-np": None if min_num_proc is None else _number("min_num_proc", min_num_proc),
+        "--min-np": min_num_proc,
         "--max-np": None if max_num_proc is None else _number("max_num_proc", max_num_proc),
         "--slots-per-host": _one_word("slots", slots, 4),
         "--reset-limit": _one_word("reset_limit", reset_limit, 100),

@@ -4,9 +4,9 @@ state = hvd.elastic.KerasState(model, batch=0, epoch=0)
 
 @hvd.elastic.run
 def train(state):
-    model.fit(..., callbacks=[hvd.elastic.CommitStateCallback(state),
-                              hvd.elastic.UpdateBatchStateCallback(state),
-                              hvd.elastic.UpdateEpochStateCallback(state)])
+    model.fit(..., callbacks=[hvd.elastic.UpdateBatchStateCallback(state),
+                              hvd.elastic.UpdateEpochStateCallback(state),
+                              hvd.elastic.CommitStateCallback(state)])
 
 train(state)
 """

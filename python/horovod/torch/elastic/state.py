@@ -50,12 +50,18 @@ class _TensorsHandler(StateDictHandler):
 class ModelStateHandler(_TensorsHandler):
     """A torch.nn.Module: its parameters and buffers."""
 
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+
     def receive(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
 
 
 class OptimizerStateHandler(_TensorsHandler):
     """A torch.optim.Optimizer: its state and options."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer)
 
     def receive(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
