@@ -301,8 +301,9 @@ inline constexpr KnobRow kKnobRows[] = {
      .flags = "--grace-seconds",
      .dest = "grace_seconds",
      .max = kDayInSeconds,
-     .help = "Time for the other ranks to exit by themselves after the first failure. Also time "
-             "for ranks to reach a commit when they are asked to leave; for this the default is 5."},
+     .help =
+         "Time for the other ranks to exit by themselves after the first failure. Also time "
+         "for ranks to reach a commit when they are asked to leave; for this the default is 5."},
     {.field = &Knobs::agent_fan_out,
      .env = "HOROVOD_AGENT_FAN_OUT",
      .flags = "--agent-fan-out",
