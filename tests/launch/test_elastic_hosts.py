@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ def test_a_lost_host_is_left_behind(cluster: Cluster, tmp_path: Path) -> None:
     found = entries(result)
     last = found[max(found)]
     assert [entry.pid for _, entry in sorted(last.items())] == [found[0][0].pid, found[0][1].pid]
+
+
+def test_the_host_of_the_new_rank_0_is_the_master(cluster: Cluster, tmp_path: Path) -> None:
+    """Torch's process groups of a generation meet there."""
+    deed = """
+if rank == 0 and step % 10 == 0:
+    print(f"master={generation}/{os.environ['MASTER_ADDR']}", flush=True)
+if rank == 0 and generation == 0 and step == 10: open('ready', 'w').close()
+"""
+    command = training(tmp_path, deed, "generation >= 1 and step >= 30")
+    on = f"{address(2)}:2,{address(3)}:2"
+    process = cluster.start("-np", "4", "--min-np", "2", "-H", on, *command, cwd=tmp_path)
+    wait_until((tmp_path / "ready").exists, "step 10")
+    cluster.kill_all(2)
+    result = ended(process)
+    assert result.code == 0, result.err
+    masters = dict(re.findall(r"master=(\d+)/(\S+)", result.out))
+    assert masters.pop("0") == address(2) and set(masters.values()) == {address(3)}
 
 
 def test_a_host_is_dropped_after_two_failures_there(cluster: Cluster, tmp_path: Path) -> None:
