@@ -90,6 +90,10 @@ void Driver::take(TimePoint now, const WorkerEnds& event) {
 void Driver::take(TimePoint now, const Interrupted& event) {
   const bool again = event.signal == SIGINT && phase_ == Phase::interrupting;
   if (again && now < interrupted_at_ + options_.same_interrupt) return;
+  if (event.signal != SIGINT) {
+    if (told_to_end_at_ && now < *told_to_end_at_ + options_.same_end) return;
+    told_to_end_at_ = now;
+  }
   if (!exit_code_) exit_code_ = ExitStatus{.signal = event.signal}.shell_code();
   judge(now);
   if (phase_ >= Phase::terminating) {

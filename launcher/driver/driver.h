@@ -168,6 +168,9 @@ struct DriverOptions {
   /// Another SIGINT within this time counts as the same Ctrl-C: a wrapper of the launcher may
   /// forward the SIGINT that the terminal has sent to both.
   Duration same_interrupt = std::chrono::milliseconds(500);
+  /// Another SIGTERM or SIGHUP within this time counts as the same one: supervisors signal a
+  /// process and its group. Ranks count in the same way (python/horovod/common/_departure.py).
+  Duration same_end = std::chrono::seconds(2);
   /// How long the output of a worker that reported a cause is held back, and its exit at least, for
   /// that other worker to exit. The exit waits for `grace` if that is longer: a worker that causes
   /// a failure may take as long to exit as those that follow.
@@ -232,7 +235,8 @@ class Driver {
   DriverOptions options_;
   Phase phase_ = Phase::running;
   TimePoint until_ = TimePoint::max();
-  TimePoint interrupted_at_{};  ///< first, while `interrupting`
+  TimePoint interrupted_at_{};                 ///< first, while `interrupting`
+  std::optional<TimePoint> told_to_end_at_{};  ///< by the last SIGTERM or SIGHUP that counted
   std::set<int> hosts_left_;
   std::set<WorkerId> running_;
   std::map<WorkerId, ExitStatus> exited_;

@@ -255,6 +255,21 @@ TEST_F(DriverTest, AnInterruptThatIsHandedOnBySomebodyElseIsTheSameOne) {
   EXPECT_THAT(on({NothingLeft{}}), ElementsAre(Finish{130})) << "the first signal counts";
 }
 
+TEST_F(DriverTest, AnotherSigtermWithinTwoSecondsIsTheSameOne) {
+  EXPECT_THAT(on({Interrupted{SIGTERM}, Interrupted{SIGTERM}}), ends(SIGTERM, SIGTERM, 5s));
+  now += 1999ms;
+  EXPECT_THAT(on({Interrupted{SIGHUP}}), IsEmpty());
+  EXPECT_THAT(on({Interrupted{.signal = SIGTERM, .caller_gone = true}}), IsEmpty());
+  now += 1ms;
+  EXPECT_THAT(on({Interrupted{SIGTERM}}), ends(SIGTERM, SIGKILL, 10s));
+  EXPECT_THAT(on({NothingLeft{}}), ElementsAre(Finish{143}));
+}
+
+TEST_F(DriverTest, ASigintAfterASigtermIsTheNextStep) {
+  on({Interrupted{SIGTERM}});
+  EXPECT_THAT(on({Interrupted{SIGINT}}), ends(SIGINT, SIGKILL, 10s));
+}
+
 TEST_F(DriverTest, WhatInterruptedRanksLeaveRunningIsEndedAfterTheGrace) {
   on({Interrupted{SIGINT}});
   on({WorkerExited{at(0), kOk}, WorkerExited{at(1), kOk}, WorkerExited{at(2), kOk}});

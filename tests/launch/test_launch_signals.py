@@ -207,6 +207,7 @@ def test_another_signal_after_an_interrupt_is_the_next_step_at_once(jobs: Jobs) 
     process, pids = start_family(jobs, argument="signal proof")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
+    time.sleep(2.1)  # so that it is not taken for the same one
     process.send_signal(signal.SIGTERM)
     assert ended(process).code in (130, 143)
     wait_gone(pids)
