@@ -49,13 +49,9 @@ std::vector<Host> parse_discovered(std::string_view text, const std::string& scr
     const std::string_view line = trimmed(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.empty()) continue;
-    const std::vector<Host> listed = parse_hosts(line);
-    if (listed.size() != 1)
-      fail(Code::invalid_argument, fmt::format("{} printed '{}': print one host per line, as "
-                                               "'host:slots' or 'host'",
-                                               script, line));
-    hosts.push_back(listed.front());
-    if (!has_number(line)) hosts.back().slots = slots_per_host;
+    Host host = parse_printed_host(line, script);
+    if (!has_number(line)) host.slots = slots_per_host;
+    if (host.slots > 0) hosts.push_back(std::move(host));
   }
   return hosts;
 }

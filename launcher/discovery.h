@@ -15,8 +15,8 @@
 
 namespace hvd::launcher {
 
-/// Parses lines `host:slots` or `host`, which then has `slots_per_host` slots. Blank lines are
-/// ignored. Throws Error{invalid_argument} naming the script and the line.
+/// Parses lines `host:slots` or `host`, which then has `slots_per_host` slots. Blank lines and
+/// hosts with 0 slots are left out. Throws Error{invalid_argument} naming the script and the line.
 std::vector<Host> parse_discovered(std::string_view text, const std::string& script,
                                    int slots_per_host);
 

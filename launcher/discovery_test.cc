@@ -27,11 +27,34 @@ TEST(ParseDiscovered, ReadsOneHostPerLine) {
 }
 
 TEST(ParseDiscovered, RefusesOtherLines) {
-  for (const char* text : {"a:2,b:2", "a:0", "a b", "a:x"})
+  for (const char* text : {"a:2,b:2", "a:-1", "a b", "a:x"})
     EXPECT_THROW(parse_discovered(text, "hosts", 1), Error) << text;
 }
 
 class DiscoveryTest : public ::testing::Test {
+TEST(ParseDiscovered, LeavesOutHostsWithoutSlots) {
+  EXPECT_THAT(parse_discovered("a:0\nb:1", "hosts", 4), ElementsAre(Host{"b", 1}));
+}
+
+std::string complaint_about(const std::string& text) try {
+  parse_discovered(text, "./hosts.sh", 1);
+  return "none";
+} catch (const Error& error) {
+  return error.what();
+}
+
+TEST(ParseDiscovered, NamesTheScriptAndWhatIsExpected) {
+  EXPECT_EQ(complaint_about("a:1\n<html>502 Bad gateway</html>"),
+            "./hosts.sh printed '<html>502 Bad gateway</html>': expected one host per line, "
+            "'host:slots' or 'host'");
+  EXPECT_EQ(complaint_about("a:b"),
+            "./hosts.sh printed 'a:b': 'b' is not a number of slots from 1 to 65536; expected one "
+            "host per line, 'host:slots' or 'host'");
+  EXPECT_EQ(complaint_about(std::string(200, '<')),
+            "./hosts.sh printed '" + std::string(100, '<') +
+                "...': expected one host per line, 'host:slots' or 'host'");
+}
+
  protected:
   DiscoveryTest() {
     folder = std::filesystem::path(::testing::TempDir()) /

@@ -16,6 +16,8 @@ namespace {
 
 /// More than any machine has; a larger number is a typing error.
 constexpr int kMaxSlots = 65536;
+/// A longer line of a discovery script is cut in messages.
+constexpr size_t kMaxShownBytes = 100;
 /// Byte order marks that some editors write at the beginning of a text file in UTF-8 or UTF-16.
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kUtf16Marks[] = {"\xff\xfe", "\xfe\xff"};
@@ -50,11 +52,11 @@ bool is_host_name(std::string_view text) {
          });
 }
 
-std::optional<int> parse_slots(std::string_view text) {
+std::optional<int> parse_slots(std::string_view text, int least = 1) {
   int value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   if (result.ec != std::errc{} || result.ptr != text.data() + text.size()) return std::nullopt;
-  if (value < 1 || value > kMaxSlots) return std::nullopt;
+  if (value < least || value > kMaxSlots) return std::nullopt;
   return value;
 }
 
@@ -85,8 +87,8 @@ void read_name(Reading& reading, std::string_view text) {
   }
 }
 
-/// `host`, `host:2`, `[address]:2`.
-Reading read_host(std::string_view text) {
+/// `host`, `host:2`, `[address]:2`. `least`: the lowest number.
+Reading read_host(std::string_view text, int least = 1) {
   Reading reading{.host = {"", 1}};
   if (text.find_first_of(kBlanks) != std::string_view::npos) {
     reading.problem = fmt::format("'{}': separate hosts by commas", shown(text));
@@ -96,7 +98,7 @@ Reading read_host(std::string_view text) {
   const size_t colon = text.find(':', bracket == std::string_view::npos ? 0 : bracket);
   read_name(reading, is_ipv6(text) ? text : text.substr(0, colon));
   if (!reading.problem.empty() || colon == std::string_view::npos) return reading;
-  const auto slots = parse_slots(text.substr(colon + 1));
+  const auto slots = parse_slots(text.substr(colon + 1), least);
   if (!slots) reading.problem = no_slots(text.substr(colon + 1));
   reading.host.slots = slots.value_or(1);
   return reading;
@@ -179,6 +181,18 @@ std::vector<Host> parse_hosts(std::string_view text) {
     rest.remove_prefix(more ? comma + 1 : rest.size());
   }
   return hosts;
+}
+
+Host parse_printed_host(std::string_view line, const std::string& script) {
+  constexpr const char* kExpected = "expected one host per line, 'host:slots' or 'host'";
+  const Reading reading = read_host(line, 0);
+  if (reading.problem.empty()) return reading.host;
+  if (line.size() > kMaxShownBytes)
+    refuse(fmt::format("{} printed '{}...': {}", script, shown(line.substr(0, kMaxShownBytes)),
+                       kExpected));
+  const bool has_words = line.find_first_of(kBlanks) != std::string_view::npos;
+  const std::string problem = has_words ? "" : reading.problem + "; ";
+  refuse(fmt::format("{} printed '{}': {}{}", script, shown(line), problem, kExpected));
 }
 
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file) {

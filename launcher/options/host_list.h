@@ -25,6 +25,11 @@ std::vector<Host> parse_hosts(std::string_view text);
 /// file, line and problem.
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file);
 
+/// Parses a line of a discovery script: `host` or `host:2`. `host:0` is valid: nothing can be
+/// started there now. A host without a number has one slot. Throws Error{invalid_argument} naming
+/// the script, the line and the problem.
+Host parse_printed_host(std::string_view line, const std::string& script);
+
 bool is_ipv6(std::string_view text);
 
 }  // namespace hvd::launcher
