@@ -72,6 +72,10 @@ std::optional<Discovery::Result> Discovery::step(TimePoint now) {
   return ended;
 }
 
+std::optional<TimePoint> Discovery::runs_since() const {
+  return run_ ? std::optional(started_) : std::nullopt;
+}
+
 void Discovery::start(TimePoint now) {
   Program program{.path = plan_.program, .arguments = {plan_.script}, .environment = {}};
   program.environment = plan_.environment;
@@ -80,7 +84,9 @@ void Discovery::start(TimePoint now) {
   printed_.clear();
   complaint_.clear();
   killed_ = false;
-  due_ = now + kPatience;
+  started_ = now;
+  allowed_ = patience_;
+  due_ = now + allowed_;
   for (const int fd : run_->readable()) watch(events_, fd);
 }
 
@@ -97,7 +103,8 @@ Discovery::Result Discovery::result() {
     return {.problem = fmt::format("{} could not be started: {}", plan_.script,
                                    why_not_started(run_->error()))};
   if (killed_)
-    return {.problem = fmt::format("{} did not end within {} s", plan_.script, kPatience.count())};
+    return {.problem = fmt::format("{} did not end within {:.2g} s", plan_.script,
+                                   std::chrono::duration<double>(allowed_).count())};
   if (status.ok()) return parsed();
   std::string_view said = trimmed(complaint_);
   said = said.substr(said.rfind('\n') + 1);
@@ -111,25 +118,102 @@ Discovery::Result Discovery::parsed() const try {
   return {.problem = error.what()};
 }
 
-std::vector<Host> await_hosts(const DiscoveryPlan& plan, int slots, std::chrono::seconds patience) {
-  const auto clock = [] { return std::chrono::steady_clock::now(); };
-  const ProcessDefaults defaults = current_defaults();
-  const TimePoint until = clock() + patience;
-  Discovery discovery(plan, defaults);
-  for (bool first = true;; first = false) {
-    std::optional<Discovery::Result> ended;
-    while (!(ended = discovery.step(clock())))
-      wait_until_ready(discovery.fd(), POLLIN, discovery.deadline());
-    if (first && !ended->problem.empty()) fail(Code::invalid_argument, ended->problem);
-    int64_t found = 0;
-    for (const Host& host : ended->hosts) found += host.slots;
-    if (found >= slots) return std::move(ended->hosts);
-    if (clock() >= until)
-      fail(Code::timed_out,
-           fmt::format("{} printed {} slots, fewer than the {} of --min-np, for {} s "
-                       "(--elastic-timeout)",
-                       plan.script, found, slots, patience.count()));
+namespace {
+
+/// What await_hosts() does until the hosts have enough slots, one run of the script at a time.
+class Awaiting {
+ public:
+  Awaiting(const DiscoveryPlan& plan, int slots, std::chrono::seconds patience,
+           const std::function<void(const std::string&)>& say)
+      : plan_(plan), slots_(slots), patience_(patience), say_(say) {}
+
+  std::vector<Host> run() {
+    for (bool first = true;; first = false) {
+      Discovery::Result ended = next();
+      const bool is_late = now() >= until_;
+      if (first && !is_late && !ended.problem.empty()) fail(Code::invalid_argument, ended.problem);
+      int64_t found = 0;
+      for (const Host& host : ended.hosts) found += host.slots;
+      if (ended.problem.empty() && found >= slots_) return std::move(ended.hosts);
+      const std::string few = fmt::format("{} printed {} slot{}, fewer than the {} of --min-np",
+                                          plan_.script, found, found == 1 ? "" : "s", slots_);
+      if (is_late) give_up(ended.problem, few);
+      if (!ended.problem.empty()) {
+        tell_problem(ended.problem);
+      } else if (!first) {
+        tell_shortage(few);
+      }
+    }
   }
+
+ private:
+  /// Returns the result of a run. Tells of one that takes long.
+  Discovery::Result next() {
+    for (;;) {
+      discovery_.set_patience(
+          std::clamp<Duration>(until_ - now(), kLeastPatience, Discovery::kPatience));
+      if (auto ended = discovery_.step(now())) return *std::move(ended);
+      TimePoint wakes_at = discovery_.deadline();
+      if (const auto since = discovery_.runs_since(); since && !told_that_it_runs_) {
+        if (now() >= *since + kLong)
+          tell_that_it_runs();
+        else
+          wakes_at = std::min(wakes_at, *since + kLong);
+      }
+      wait_until_ready(discovery_.fd(), POLLIN, wakes_at);
+    }
+  }
+
+  void tell_that_it_runs() {
+    told_that_it_runs_ = true;
+    say_(fmt::format("{} has run for {} s: waiting for its end", plan_.script, kLong.count()));
+  }
+
+  void tell_problem(const std::string& problem) {
+    if (problem == std::exchange(told_problem_, problem)) return;
+    say_(fmt::format("{}; it is run again every second, for up to {} s (--elastic-timeout)",
+                     problem, patience_.count()));
+  }
+
+  void tell_shortage(const std::string& few) {
+    if (std::exchange(told_shortage_, true)) return;
+    say_(
+        fmt::format("{}: waiting up to {} s for more (--elastic-timeout)", few, patience_.count()));
+  }
+
+  [[noreturn]] void give_up(const std::string& problem, const std::string& few) {
+    if (!problem.empty())
+      fail(Code::timed_out,
+           fmt::format("{}; it has not printed the {} of --min-np within {} s (--elastic-timeout)",
+                       problem, slots_ == 1 ? "slot" : fmt::format("{} slots", slots_),
+                       patience_.count()));
+    fail(Code::timed_out, fmt::format("{}, for {} s (--elastic-timeout)", few, patience_.count()));
+  }
+
+  static TimePoint now() { return std::chrono::steady_clock::now(); }
+
+  /// A run that takes longer is told of.
+  static constexpr std::chrono::seconds kLong{2};
+  /// The last run may take longer than the time that is left.
+  static constexpr std::chrono::seconds kLeastPatience{1};
+
+  const DiscoveryPlan& plan_;
+  const int slots_;
+  const std::chrono::seconds patience_;
+  const std::function<void(const std::string&)>& say_;
+  const ProcessDefaults defaults_ = current_defaults();
+  const TimePoint until_ = now() + patience_;
+  Discovery discovery_{plan_, defaults_};
+  std::string told_problem_;
+  bool told_shortage_ = false;
+  bool told_that_it_runs_ = false;
+};
+
+}  // namespace
+
+std::vector<Host> await_hosts(const DiscoveryPlan& plan, int slots, std::chrono::seconds patience,
+                              const std::function<void(const std::string&)>& say) {
+  return Awaiting(plan, slots, patience, say).run();
 }
 
 }  // namespace hvd::launcher

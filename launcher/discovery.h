@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,10 @@ class Discovery {
   int fd() const { return events_.get(); }
   /// When step() has something to do at the latest.
   TimePoint deadline() const { return due_; }
+  /// Since when the script runs, if it does.
+  std::optional<TimePoint> runs_since() const;
+  /// A run that starts from now on may take so long.
+  void set_patience(Duration patience) { patience_ = patience; }
   /// Starts a run when one is due. Returns the result of a run that has ended.
   std::optional<Result> step(TimePoint now);
 
@@ -60,13 +65,18 @@ class Discovery {
   const ProcessDefaults& defaults_;
   FileDescriptor events_;
   TimePoint due_{};  ///< of the next run, or of the end of this one
+  TimePoint started_{};
+  Duration patience_ = kPatience;
+  Duration allowed_{};  ///< the patience for this run
   std::unique_ptr<PipedChild> run_;
   std::string printed_, complaint_;
   bool killed_ = false;
 };
 
-/// Runs the script until its hosts have `slots` slots. Throws Error{invalid_argument} if the first
-/// run fails, Error{timed_out} after `patience`.
-std::vector<Host> await_hosts(const DiscoveryPlan& plan, int slots, std::chrono::seconds patience);
+/// Runs the script until its hosts have `slots` slots. `say` shows the user a line: what it waits
+/// for, after 1 to 2 s, and each new problem of the script. Throws Error{invalid_argument} if the
+/// first run fails, Error{timed_out} after `patience`.
+std::vector<Host> await_hosts(const DiscoveryPlan& plan, int slots, std::chrono::seconds patience,
+                              const std::function<void(const std::string&)>& say);
 
 }  // namespace hvd::launcher

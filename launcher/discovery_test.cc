@@ -17,6 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -31,7 +32,6 @@ TEST(ParseDiscovered, RefusesOtherLines) {
     EXPECT_THROW(parse_discovered(text, "hosts", 1), Error) << text;
 }
 
-class DiscoveryTest : public ::testing::Test {
 TEST(ParseDiscovered, LeavesOutHostsWithoutSlots) {
   EXPECT_THAT(parse_discovered("a:0\nb:1", "hosts", 4), ElementsAre(Host{"b", 1}));
 }
@@ -55,6 +55,7 @@ TEST(ParseDiscovered, NamesTheScriptAndWhatIsExpected) {
                 "...': expected one host per line, 'host:slots' or 'host'");
 }
 
+class DiscoveryTest : public ::testing::Test {
  protected:
   DiscoveryTest() {
     folder = std::filesystem::path(::testing::TempDir()) /
@@ -105,16 +106,61 @@ TEST_F(DiscoveryTest, TellsWhyARunFailed) {
   EXPECT_THAT(next(nothing).problem, HasSubstr("could not be started: No such file"));
 }
 
-TEST_F(DiscoveryTest, AFirstRunThatFailsIsAnError) {
-  EXPECT_THROW(await_hosts(script("exit 1"), 1, 5s), Error);
+TEST_F(DiscoveryTest, ARunThatTakesTooLongIsKilled) {
+  Discovery hangs(script("exec sleep 60"), defaults);
+  hangs.set_patience(500ms);
+  EXPECT_THAT(next(hangs).problem, HasSubstr("hosts.sh did not end within 0.5 s"));
 }
 
-TEST_F(DiscoveryTest, WaitsForEnoughSlots) {
-  const std::string count = (folder / "count").string();
-  const DiscoveryPlan plan = script("echo x >> " + count + "; for line in $(cat " + count +
-                                    "); do hosts=1$hosts; done; echo a:${#hosts}");
-  EXPECT_THAT(await_hosts(plan, 2, 60s), ElementsAre(Host{"a", 2}));
-  EXPECT_THROW(await_hosts(script("echo a:1"), 2, 0s), Error);
+class AwaitHostsTest : public DiscoveryTest {
+ protected:
+  std::vector<Host> await(const DiscoveryPlan& plan, int slots, std::chrono::seconds patience) {
+    return await_hosts(plan, slots, patience, [&](const std::string& line) {
+      said.push_back(line.substr(line.find("hosts.sh")));
+    });
+  }
+  std::string error(const DiscoveryPlan& plan, int slots, std::chrono::seconds patience) try {
+    await(plan, slots, patience);
+    return "none";
+  } catch (const Error& error) {
+    return error.what();
+  }
+  /// What makes a script print one more `x` each time, into `$hosts`.
+  std::string counting() const {
+    const std::string count = (folder / "count").string();
+    return "echo x >> " + count + "; for line in $(cat " + count + "); do hosts=1$hosts; done; ";
+  }
+
+  std::vector<std::string> said;
+};
+
+TEST_F(AwaitHostsTest, AFirstRunThatFailsIsAnError) {
+  EXPECT_THAT(error(script("exit 1"), 1, 5s), EndsWith("hosts.sh exited with code 1"));
+}
+
+TEST_F(AwaitHostsTest, WaitsForEnoughSlots) {
+  EXPECT_THAT(await(script(counting() + "echo a:${#hosts}"), 3, 60s), ElementsAre(Host{"a", 3}));
+  EXPECT_THAT(said, ElementsAre("hosts.sh printed 2 slots, fewer than the 3 of --min-np: waiting "
+                                "up to 60 s for more (--elastic-timeout)"));
+  EXPECT_THAT(error(script("echo a:1"), 2, 0s),
+              EndsWith("hosts.sh printed 1 slot, fewer than the 2 of --min-np, for 0 s "
+                       "(--elastic-timeout)"));
+}
+
+TEST_F(AwaitHostsTest, TellsOnceOfAProblemThatComesLater) {
+  const DiscoveryPlan plan = script(counting() + "[ ${#hosts} -gt 1 ] && exit 3; echo a:1");
+  EXPECT_THAT(error(plan, 2, 3s),
+              EndsWith("hosts.sh exited with code 3; it has not printed the 2 slots of --min-np "
+                       "within 3 s (--elastic-timeout)"));
+  EXPECT_THAT(said, ElementsAre("hosts.sh exited with code 3; it is run again every second, for "
+                                "up to 3 s (--elastic-timeout)"));
+}
+
+TEST_F(AwaitHostsTest, DoesNotWaitLongerForAScriptThatHangs) {
+  EXPECT_THAT(error(script("exec sleep 60"), 1, 3s),
+              EndsWith("hosts.sh did not end within 3 s; it has not printed the slot of --min-np "
+                       "within 3 s (--elastic-timeout)"));
+  EXPECT_THAT(said, ElementsAre("hosts.sh has run for 2 s: waiting for its end"));
 }
 
 }  // namespace

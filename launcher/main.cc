@@ -44,7 +44,7 @@ void discover(Options& options, const Machine& machine) {
   const Knobs knobs = knobs_from(job_environment(machine.environment, options));
   options.discovered =
       await_hosts(plan_discovery(options, machine), options.min_num_proc.value_or(options.num_proc),
-                  knobs.elastic_timeout);
+                  knobs.elastic_timeout, say);
 }
 
 int run(Options options) {
