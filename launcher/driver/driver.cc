@@ -163,6 +163,8 @@ Action Driver::prepared(const elastic::Action& action) {
     dismissed_.insert(dismiss->worker);
   } else if (const auto* end = std::get_if<elastic::End>(&action)) {
     shortage_ = end->why;
+  } else if (const auto* close = std::get_if<elastic::Close>(&action)) {
+    done_ = close->why;
   }
   return std::visit([](const auto& one) { return Action{one}; }, action);
 }
@@ -285,6 +287,7 @@ void Driver::announce_first(TimePoint now, const WorkerId& worker, ExitStatus st
     suspect->second.exited.reset();
   }
   exit_code_ = status.shell_code();
+  if (done_) actions_.push_back(elastic::Say{*done_});  // perhaps it has ended too early
   actions_.push_back(std::move(first));
   if (phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
 }

@@ -243,6 +243,7 @@ class Driver {
   std::set<WorkerId> dismissed_;  ///< whose exit status does not count
   std::optional<elastic::State> elastic_;
   std::optional<std::string> shortage_;  ///< why the elastic job ends
+  std::optional<std::string> done_;      ///< why the elastic job begins no other generation
   int last_failure_ = kShortage;         ///< exit code, in an elastic job
   std::map<WorkerId, Suspect> suspects_;
   std::map<WorkerId, std::string> silent_;  ///< given up by others, with what they have seen

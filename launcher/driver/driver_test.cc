@@ -388,6 +388,8 @@ class ElasticDriverTest : public ::testing::Test {
     return Announce{.kind = kind, .worker = worker, .status = status};
   }
   static constexpr WorkerId kSecond{.host = 0, .slot = 1, .incarnation = 1};
+  static constexpr const char* kDone =
+      "rank 0 in slot 0 of a has ended with exit code 0, which means that the job is done";
 
   TimePoint now{};
   Driver driver{options()};
@@ -444,11 +446,8 @@ TEST_F(ElasticDriverTest, AShortageEndsTheJobWithTheCodeOfItsLastFailure) {
 
 TEST_F(ElasticDriverTest, AJobWhoseWorkersEndWellEndsWell) {
   on({WorkerExited{at(1), kKilled}});
-  EXPECT_THAT(
-      on({WorkerExited{at(0), kOk}}),
-      ElementsAre(
-          elastic::Dismiss{kSecond, "rank 0 in slot 0 of a has ended with exit code 0", true},
-          elastic::Close{"rank 0 in slot 0 of a has ended with exit code 0"}));
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}}),
+              ElementsAre(elastic::Dismiss{kSecond, kDone, true}, elastic::Close{kDone}));
   EXPECT_THAT(on({WorkerExited{kSecond, kTerminated}}), IsEmpty()) << "it does not count";
   EXPECT_THAT(on({WorkerExited{at(2), kOk}, NothingLeft{}}),
               ElementsAre(Finish{0}, NoMoreWorkers{}));
@@ -456,8 +455,9 @@ TEST_F(ElasticDriverTest, AJobWhoseWorkersEndWellEndsWell) {
 
 TEST_F(ElasticDriverTest, AWorkerThatFailsAfterAnotherEndedWellFailsTheJob) {
   on({WorkerExited{at(0), kOk}});
-  EXPECT_THAT(on({WorkerExited{at(1), kRaised}}),
-              ElementsAre(announce(Kind::first, at(1), kRaised), NoMoreWorkers{}));
+  EXPECT_THAT(
+      on({WorkerExited{at(1), kRaised}}),
+      ElementsAre(elastic::Say{kDone}, announce(Kind::first, at(1), kRaised), NoMoreWorkers{}));
   EXPECT_THAT(on({WorkerExited{at(2), kOk}, NothingLeft{}}), ElementsAre(Finish{1}));
 }
 

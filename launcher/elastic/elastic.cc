@@ -386,12 +386,12 @@ class Making {
 
   /// The members that run on end as they like, those that have asked for another generation cannot.
   void close(const WorkerId& first) {
-    const std::string why = fmt::format("{} has ended with exit code 0", name_of(first));
-    std::vector<std::pair<WorkerId, Standing>> newcomers;
+    const std::string why = fmt::format(
+        "{} has ended with exit code 0, which means that the job is done", name_of(first));
+    std::vector<WorkerId> newcomers;
     for (const auto& [worker, standing] : state_.workers)
-      if (!is_member(standing)) newcomers.emplace_back(worker, standing);
-    for (const auto& [worker, standing] : newcomers)
-      dismiss(worker, why, standing == Standing::starting);
+      if (!is_member(standing)) newcomers.push_back(worker);
+    for (const WorkerId& worker : newcomers) dismiss(worker, why, true);
     actions_.push_back(Close{why});
     explain("{}: no other generation begins", why);
     state_.over = true;

@@ -206,13 +206,21 @@ TEST_F(ElasticTest, AHostThatComesBackKeepsItsCountOfFailures) {
   EXPECT_THAT(on(HostsFound{{{0, "a", 1}, {1, "b", 1}}}), IsEmpty());
 }
 
+constexpr const char* kDone =
+    "rank 0 in slot 0 of a has ended with exit code 0, which means that the job is done";
+
 TEST_F(ElasticTest, WhenAWorkerEndsWellNoOtherGenerationBegins) {
   start(settings(1, 3), {a(0), a(1)}, 3);
   tick();
-  EXPECT_THAT(on(WorkerEnded{a(0), true}),
-              ElementsAre(Dismiss{a(2), "rank 0 in slot 0 of a has ended with exit code 0", true},
-                          Close{"rank 0 in slot 0 of a has ended with exit code 0"}));
+  EXPECT_THAT(on(WorkerEnded{a(0), true}), ElementsAre(Dismiss{a(2), kDone, true}, Close{kDone}));
   EXPECT_THAT(lose(a(1)), IsEmpty());
+}
+
+TEST_F(ElasticTest, ANewcomerThatIsReadyWhenTheJobIsDoneGetsNoError) {
+  start(settings(1, 2), {a(0)}, 2);
+  tick();
+  ask(a(1));
+  EXPECT_THAT(on(WorkerEnded{a(0), true}), ElementsAre(Dismiss{a(1), kDone, true}, Close{kDone}));
 }
 
 /// The first worker that is started, if any.
