@@ -139,8 +139,9 @@ void ElasticPart::perform(const elastic::Begin& begin) {
 }
 
 void ElasticPart::perform(const elastic::Dismiss& dismiss) {
-  desk_.refuse(dismiss.worker, dismiss.why);
-  if (dismiss.stop) links_.signal(dismiss.worker, SIGTERM);
+  if (!dismiss.stop) return desk_.refuse(dismiss.worker, dismiss.why);
+  desk_.ignore(dismiss.worker);
+  links_.signal(dismiss.worker, SIGTERM);
 }
 
 void ElasticPart::perform(const elastic::Reconnect& reconnect) {

@@ -9,7 +9,7 @@ std::vector<Desk::Request> Desk::take_requests() {
   for (const auto& [key, value] : store_.matching(kElasticAsks)) {
     const auto worker = worker_from(std::string_view(key).substr(kElasticAsks.size()));
     const auto request = place_request_from(as_text(value));
-    if (!worker || !request) continue;
+    if (!worker || !request || ignored_.contains(*worker)) continue;
     Client& client = clients_[*worker];
     if (client.request == request->id) continue;
     client.request = request->id;
@@ -47,7 +47,8 @@ void Desk::close(const std::string& why) {
   if (closed_) return;
   closed_ = why;
   for (auto& [worker, client] : clients_)
-    if (client.is_open) answer(worker, client, {.refusal = why, .job_ends = true});
+    if (client.is_open && !ignored_.contains(worker))
+      answer(worker, client, {.refusal = why, .job_ends = true});
 }
 
 void Desk::answer(const WorkerId& worker, Client& client, const Place& place) {

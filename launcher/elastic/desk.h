@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class Desk {
   void give_place(const WorkerId& worker, const Environment& variables);
   /// Answers the worker now, if it has asked, and whenever it asks again.
   void refuse(const WorkerId& worker, const std::string& why);
+  /// Does not answer the worker, which is ended.
+  void ignore(const WorkerId& worker) { ignored_.insert(worker); }
   /// Refuses all workers from now on: the job ends.
   void close(const std::string& why);
   void announce(const ElasticUpdate& update);
@@ -51,6 +54,7 @@ class Desk {
 
   StoreServer& store_;
   std::map<WorkerId, Client> clients_;
+  std::set<WorkerId> ignored_;
   std::optional<std::string> closed_;
   uint64_t next_news_ = 1;
   uint64_t oldest_news_ = 1;

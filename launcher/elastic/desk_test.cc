@@ -79,6 +79,18 @@ TEST_F(DeskTest, ARefusedWorkerIsAnsweredNowAndLater) {
   EXPECT_EQ(answer(kTwo, "9-1")->refusal, "removed too");
 }
 
+TEST_F(DeskTest, AnIgnoredWorkerIsNotAnswered) {
+  ask(kOne, "8-1");
+  desk.take_requests();
+  desk.ignore(kOne);
+  desk.ignore(kTwo);
+  desk.close("the job ends");
+  ask(kTwo, "9-1");
+  EXPECT_THAT(desk.take_requests(), IsEmpty());
+  EXPECT_EQ(answer(kOne, "8-1"), std::nullopt);
+  EXPECT_EQ(answer(kTwo, "9-1"), std::nullopt);
+}
+
 TEST_F(DeskTest, AClosedDeskRefusesEverybodyForItsFirstReason) {
   ask(kOne, "8-1");
   desk.take_requests();

@@ -112,7 +112,7 @@ struct Begin {
 struct Dismiss {
   WorkerId worker;
   std::string why;
-  bool stop = false;  ///< it has not asked yet, and should not go on starting
+  bool stop = false;  ///< it is new: it is ended by a signal, and not by an error in its `init`
   bool operator==(const Dismiss&) const = default;
 };
 /// The members are to ask for the next generation when they commit.
