@@ -139,7 +139,8 @@ void ElasticPart::perform(const elastic::Begin& begin) {
 }
 
 void ElasticPart::perform(const elastic::Dismiss& dismiss) {
-  if (!dismiss.stop) return desk_.refuse(dismiss.worker, dismiss.why);
+  if (!dismiss.stop)
+    return desk_.refuse(dismiss.worker, "this process leaves the job: " + dismiss.why);
   desk_.ignore(dismiss.worker);
   links_.signal(dismiss.worker, SIGTERM);
 }
