@@ -84,6 +84,7 @@ elastic::Settings elastic_settings(const Options& options, const Knobs& knobs) {
   settings.survivor = knobs.survivor_timeout;
   settings.heartbeat = knobs.heartbeat;
   settings.start = knobs.start_timeout;
+  settings.state_folder = knobs.state_dir;
   settings.reset_limit = options.reset_limit;
   if (const auto& chaos = options.chaos) {
     settings.kill_every = chaos->kill_every;

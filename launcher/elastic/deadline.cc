@@ -21,7 +21,10 @@ std::optional<TimePoint> deadline(const State& state) {
   if (state.over) return std::nullopt;
   std::optional<TimePoint> next;
   const auto no_later = [&](TimePoint time) { next = std::min(next.value_or(time), time); };
-  if (state.short_since) no_later(*state.short_since + state.settings.patience);
+  if (state.short_since) {
+    no_later(*state.short_since + state.settings.patience);
+    if (!state.is_shortage_told) no_later(tells_of_shortage_at(state));
+  }
   if (state.wait && has(state, Standing::running)) no_later(end_of_patience(state));
   if (state.forming) {
     no_later(state.forming->since + state.settings.start);

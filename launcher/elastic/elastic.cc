@@ -111,7 +111,7 @@ class Making {
   /// could notice.
   void take(const WorkerStopped& event) {
     const auto found = state_.workers.find(event.worker);
-    Looks* const looks = looks_now();
+    Looks* const looks = looks_now(state_);
     if (looks == nullptr || found == state_.workers.end() || found->second != Standing::running)
       return;
     looks->found.insert(event.worker);
@@ -128,6 +128,7 @@ class Making {
     if (found == state_.workers.end() || !is_member(found->second)) return;
     state_.leaving.insert(event.worker);
     give_up(event.worker, fmt::format("{} leaves at a commit", name_of(event.worker)));
+    state_.last_left = true;
   }
 
   void take(const TimePassed&) {}
@@ -149,7 +150,7 @@ class Making {
 
   /// Those that leave may still do something when they end. The end of the job would stop them.
   void end_when_all_have_left() {
-    if (state_.leaving.empty()) return end("no worker is left that has the state of the job");
+    if (state_.leaving.empty()) return end(nobody_is_left(state_));
     state_.short_since.reset();
     state_.kill_at.reset();
   }
@@ -238,12 +239,6 @@ class Making {
     if (now_ < looks_at(state_, looks)) return;
     looks = {.last = now_, .found = {}, .found_before = std::move(looks.found)};
     actions_.push_back(LookForStopped{only_in_init});
-  }
-
-  /// nullptr: no member that is stopped can hold up others outside of operations.
-  Looks* looks_now() {
-    if (state_.wait) return &state_.wait->looks;
-    return state_.forming ? &state_.forming->looks : nullptr;
   }
 
   void give_up(const WorkerId& worker, const std::string& why) {
@@ -360,11 +355,16 @@ class Making {
     const std::string few = few_are_left(ready, state_.settings.min);
     const std::string hope = awaited(state_, min - ready, starting);
     if (hope.empty() && !free_slot()) return end(few + ", and there is no slot for another one");
+    if (!state_.short_since) {
+      state_.short_since = now_;
+      state_.is_shortage_told = false;
+    }
+    const bool is_due = !state_.is_shortage_told && now_ >= tells_of_shortage_at(state_);
+    if (is_due) state_.is_shortage_told = true;
     const bool may_grow = !no_more_resets(state_);  // else it ends when its members have asked
-    if (!state_.short_since && may_grow)
+    if (is_due && may_grow)
       actions_.push_back(Say{fmt::format("{}: the job waits up to {} s (--elastic-timeout) for {}",
                                          few, seconds, hope)});
-    if (!state_.short_since) state_.short_since = now_;
     if (now_ >= *state_.short_since + state_.settings.patience)
       end(fmt::format("{}, and no others joined within {} s (--elastic-timeout)", few, seconds));
   }
@@ -404,6 +404,7 @@ class Making {
   }
 
   void abandon(const std::string& why) {
+    state_.last_left = false;
     actions_.push_back(Abandon{state_.assignment.generation(), why});
     explain("{}: {} left", why, count_of(members()));
   }

@@ -38,6 +38,10 @@ inline constexpr std::chrono::seconds kGathering{5};
 /// be reached tells of the end within milliseconds.
 inline constexpr std::chrono::milliseconds kNoNews{500};
 
+/// How long workers that leave may take to end until the user is told that the job waits for their
+/// slots: perhaps all members leave.
+inline constexpr std::chrono::seconds kLeaving{2};
+
 struct Settings {
   int min = 1;                       ///< workers; with fewer the job waits
   int target = 1;                    ///< workers that the job should have
@@ -49,6 +53,7 @@ struct Settings {
   Duration heartbeat{};
   /// How long the members of a new generation may take to connect.
   Duration start = std::chrono::seconds(30);
+  std::string state_folder{};            ///< empty: none
   bool discovers = false;                ///< more hosts may appear at any time
   std::optional<Cooldown> cooldown{};    ///< none: a dropped host is not used again
   std::optional<Duration> kill_every{};  ///< a random member, for tests by the user (--chaos)
@@ -207,8 +212,10 @@ struct State {
   std::map<WorkerId, std::string> versions{};    ///< of those that have asked
   std::map<std::pair<int, int>, int> started{};  ///< by host and slot: how many workers
   int resets = 0;
-  Tell told{};  ///< in this generation
+  Tell told{};             ///< in this generation
+  bool last_left = false;  ///< the last one that left the members did so by itself
   std::optional<TimePoint> short_since{};
+  bool is_shortage_told = false;
   std::optional<TimePoint> gathering_since{};
   std::optional<Wait> wait{};  ///< since the first member has asked
   /// For Settings::start after the begin of a generation, or until a member asks for the next one.

@@ -100,7 +100,28 @@ TEST_F(ElasticTest, AJobWhoseMembersAllLeaveEndsWhenTheyHaveEnded) {
   on(WorkerLeaves{a(0)});
   EXPECT_THAT(reason(on(WorkerLeaves{b(0)})), IsEmpty());
   EXPECT_THAT(reason(lose(b(0))), IsEmpty());
-  EXPECT_THAT(reason(on(HostGone{0})), "no worker is left that has the state of the job");
+  EXPECT_EQ(reason(on(HostGone{0})), "all workers have left the job after SIGTERM");
+}
+
+TEST_F(ElasticTest, AJobWhoseMembersAllLeaveNamesItsStateFolder) {
+  Settings with = settings(1, 2);
+  with.state_folder = "run";
+  start(with, {a(0), a(1)}, 2);
+  on(WorkerLeaves{a(0)});
+  on(WorkerLeaves{a(1)});
+  lose(a(0));
+  EXPECT_EQ(reason(lose(a(1))),
+            "all workers have left the job after SIGTERM; a new start continues from the state "
+            "folder run");
+}
+
+TEST_F(ElasticTest, AJobWhoseLastMemberIsLostNamesNoFolder) {
+  Settings with = settings(1, 2);
+  with.state_folder = "run";
+  start(with, {a(0), a(1)}, 2);
+  on(WorkerLeaves{a(0)});
+  lose(a(0));
+  EXPECT_EQ(reason(lose(a(1))), "no worker is left that has the state of the job");
 }
 
 TEST_F(ElasticTest, TwoThatLeaveCountAsFailuresOfTheirHost) {

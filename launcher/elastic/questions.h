@@ -45,4 +45,15 @@ inline TimePoint looks_at(const State& state, const Looks& looks) {
   return looks.last + state.settings.heartbeat / 2;
 }
 
+/// When the user is told that the job has too few workers.
+inline TimePoint tells_of_shortage_at(const State& state) {
+  return *state.short_since + (state.leaving.empty() ? Duration{} : Duration{kLeaving});
+}
+
+/// nullptr: no member that is stopped can hold up others outside of operations.
+inline Looks* looks_now(State& state) {
+  if (state.wait) return &state.wait->looks;
+  return state.forming ? &state.forming->looks : nullptr;
+}
+
 }  // namespace hvd::launcher::elastic

@@ -25,4 +25,11 @@ std::string awaited(const State& state, size_t lacking, size_t starting) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
+std::string nobody_is_left(const State& state) {
+  if (!state.last_left) return "no worker is left that has the state of the job";
+  const std::string& folder = state.settings.state_folder;
+  return "all workers have left the job after SIGTERM" +
+         (folder.empty() ? "" : "; a new start continues from the state folder " + folder);
+}
+
 }  // namespace hvd::launcher::elastic

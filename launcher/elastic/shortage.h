@@ -14,4 +14,7 @@ std::string few_are_left(size_t ready, int min);
 /// needs besides those that are ready; `starting`: how many are on their way.
 std::string awaited(const State& state, size_t lacking, size_t starting);
 
+/// Why the job ends when no member is left.
+std::string nobody_is_left(const State& state);
+
 }  // namespace hvd::launcher::elastic
