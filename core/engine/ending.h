@@ -19,12 +19,17 @@ struct Ending {
   std::string silence{};  ///< on the rank that has given up a silent one: what it has seen
 };
 
-/// `action`: ends the generation. `was_given_up`: this rank, by another one. `on_host`: of the rank
-/// that ends it, such as " on host NAME"; "" in a job on one host.
-Ending ending_of(const Action& action, bool was_given_up, std::string_view on_host);
+/// What else is said of the rank that ends a generation.
+struct EndedBy {
+  std::string on_host{};      ///< such as " on host NAME"; "" in a job on one host
+  bool others_go_on = false;  ///< perhaps, since the job is elastic
+};
+
+/// `action`: ends the generation. `was_given_up`: this rank, by another one.
+Ending ending_of(const Action& action, bool was_given_up, const EndedBy& by);
 
 /// After a loss that no other rank has told through the tree. `own`: this rank.
-Ending ending_of(const Error& error, int own, std::string_view on_host);
+Ending ending_of(const Error& error, int own, const EndedBy& by);
 
 /// A loss that others have reported, with what was seen of the lost rank.
 Error error_of(const Connections::Report& report);

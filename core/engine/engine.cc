@@ -214,7 +214,7 @@ void Engine::act_on(Action& action) {
       return finish_waiting(action.tag, {Code::mismatch, std::move(action.text), kNoRank});
     case Action::Type::ended:
       return end(ending_of(action, action.rank == wiring_.identity.rank && !has_failed_,
-                           on_host(action.rank)));
+                           ended_by(action.rank)));
     case Action::Type::joined:
       requests_.at(join_tag_).completion->number = action.rank;
       return finish_waiting(join_tag_, {});
@@ -438,7 +438,7 @@ void Engine::abandon(const Error& error) {
     act();  // calls end() with the text that all ranks get
   }
   if (state_ == State::running || state_ == State::draining)
-    end(ending_of(cause, wiring_.identity.rank, on_host(cause.rank())));
+    end(ending_of(cause, wiring_.identity.rank, ended_by(cause.rank())));
 }
 
 // A rank tells why it ends before it closes any connection. So before this rank blames one whose
@@ -489,7 +489,7 @@ void Engine::look_for_stopped() {
   const auto silence = heartbeat_.check_stopped(control_.awaited());
   if (!silence) return;
   const Error error(Code::peer_lost, silence->text, silence->rank);
-  ending_ = ending_of(error, wiring_.identity.rank, on_host(silence->rank));
+  ending_ = ending_of(error, wiring_.identity.rank, ended_by(silence->rank));
   ending_->silence = silence->text;
   connections_.report_loss(silence->rank);
   inbox_.close(*ending_);

@@ -158,7 +158,10 @@ class Engine {
   void hear_of_end();
   std::optional<Error> told_cause();
   bool is_lost() const { return ending_ && ending_->code != Code::shut_down; }
-  std::string on_host(int rank) const { return wiring_.spans_hosts() ? wiring_.on_host(rank) : ""; }
+  EndedBy ended_by(int rank) const {
+    return {.on_host = wiring_.spans_hosts() ? wiring_.on_host(rank) : "",
+            .others_go_on = wiring_.identity.generation.has_value()};
+  }
   int culprit_of(int rank) const { return rank == kNoRank ? wiring_.identity.rank : rank; }
   void begin_closing();
   bool close();
