@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod.common._objects import broadcast_object
-from horovod.common.elastic import ObjectState, Stored, check_same
+from horovod.common.elastic import ObjectState, Stored, check_same, other_script
 from horovod.common.elastic_batches import ElasticStream
 from horovod.common.elastic_sampler import ElasticSampler
+
+#: Of an ElasticSampler, among what decides its order.
+_COUNT = "the number of samples"
 
 
 class StateHandler:
@@ -87,13 +91,40 @@ class StateDictHandler(StateHandler):
 
 
 class SamplerStateHandler(StateDictHandler):
-    """An ElasticSampler or ElasticStream: how far the epoch is."""
+    """An ElasticSampler or ElasticStream: how far the epoch is. In the state folder, also what
+    decides the order of its samples: a number of used samples says nothing about another order."""
 
     def __init__(self, sampler: Any) -> None:
         super().__init__(sampler)
 
+    def save(self) -> None:
+        super().save()
+        self._order = self.value.what_decides_order()
+
+    def stored(self) -> Any:
+        return {"progress": super().stored(), "order": self._order}
+
+    def load_stored(self, stored: Any) -> None:
+        progress, there = dict(stored["progress"]), stored["order"]
+        here = self.value.what_decides_order()
+        if here != there and progress["processed_num"] > 0:
+            if progress["processed_num"] < there.get(_COUNT, math.inf):
+                raise other_script(_changed_order(progress["epoch"], here, there))
+            progress["processed_num"] = here.get(_COUNT, 0)  # the epoch is done
+        super().load_stored(progress)
+        self._order = here
+
     def reset(self) -> None:
         self.value.reset()
+
+
+def _changed_order(epoch: int, here: dict[str, Any], there: dict[str, Any]) -> str:
+    differing = [
+        f"{name} is {there.get(name)} there and {here.get(name)} here"
+        for name in {**there, **here}
+        if there.get(name) != here.get(name)
+    ]
+    return f"epoch {epoch} of the sampler has begun, and {', '.join(differing)}"
 
 
 #: Pairs (type, handler class). The first match is used.

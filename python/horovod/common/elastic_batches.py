@@ -144,6 +144,10 @@ class ElasticStream:
         self.processed_num = state_dict["processed_num"]
         self.reset()
 
+    def what_decides_order(self) -> dict[str, Any]:
+        """As ElasticSampler says it. What `make` returns is not compared."""
+        return {}
+
     def reset(self) -> None:
         """Divides the unused items of this epoch among the current ranks."""
         self.rank, self.num_replicas = self._place()

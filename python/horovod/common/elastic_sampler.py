@@ -110,6 +110,11 @@ class ElasticSampler:
         self.processed_num = state_dict["processed_num"]
         self.reset()
 
+    def what_decides_order(self) -> dict[str, Any]:
+        """For the state folder: if one of these is another, so are the indices that are left."""
+        seed = self.seed if self.shuffle else None
+        return {"the number of samples": self._length(), "shuffle": self.shuffle, "the seed": seed}
+
     def reset(self) -> None:
         """Divides the unused indices of this epoch among the current ranks."""
         self.rank, self.num_replicas = self._place()
