@@ -388,8 +388,8 @@ def test_the_state_is_not_taken_from_a_process_that_has_none(
     assert train_with("it has the state now") == "it has the state now"
 
 
-def software(has_state: bool, **versions: str) -> Software:
-    return Software("a" if has_state else "b", has_state, versions)
+def software(has_state: bool, call: str = "train() (call 1)", **versions: str) -> Software:
+    return Software("a" if has_state else "b", has_state, versions, call)
 
 
 def test_a_rank_that_joins_with_another_version_is_rejected_and_the_others_go_on() -> None:
@@ -412,5 +412,48 @@ def test_a_rank_that_joins_with_another_version_is_rejected_and_the_others_go_on
 def test_what_only_one_rank_has_imported_is_not_compared() -> None:
     reject_misfits([software(True, torch="2.5"), software(False, torch="2.5", keras="3")], 1)
     reject_misfits([software(True, torch="2.5", keras="3"), software(False, torch="2.5")], 1)
-    reject_misfits([own_software(True), own_software(False)], 1)
-    assert {"horovod", "python"} <= set(own_software(True).versions)
+    reject_misfits([own_software(True, ""), own_software(False, "")], 1)
+    assert {"horovod", "python"} <= set(own_software(True, "").versions)
+
+
+def test_a_rank_that_joins_in_another_function_is_rejected_and_the_others_go_on() -> None:
+    every = [software(True, "inner() (call 2)"), software(True, "last() (call 3)"), software(False)]
+    said = r"has entered train\(\) \(call 1\), and rank 0 on a is in inner\(\) \(call 2\):"
+    with pytest.raises(RuntimeError, match=f"rank 2 on b .* {said}"):
+        reject_misfits(every, 2)
+    with pytest.raises(HostsUpdatedInterrupt):
+        reject_misfits(every, 1)
+
+
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_calls_of_training_functions_are_numbered_and_elastic_ones_not_nested(
+    is_elastic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(monkeypatch, is_elastic)
+    monkeypatch.setattr(elastic_job, "generation", lambda: 0)
+    process = _elastic_loop._Process()
+    monkeypatch.setattr(_elastic_loop, "_process", process)
+    calls: list[str] = []
+
+    @_elastic_loop.run
+    def inner(state: Any) -> None:
+        calls.append(process.call)
+
+    @_elastic_loop.run
+    def train(state: Any) -> None:
+        calls.append(process.call)
+        inner(state)
+        calls.append(process.call)
+
+    state = ObjectState(lambda obj: obj, lambda: 0)
+    inner(state)
+    if is_elastic:
+        with pytest.raises(RuntimeError, match=r"inner\(\) was called in train\(\), and both have"):
+            train(state)
+    else:
+        train(state)
+    inner(state)
+    every = ["inner() (call 1", "train() (call 2", "inner() (call 3"]
+    if not is_elastic:
+        every += ["train() (call 2", "inner() (call 4"]
+    assert [call.removesuffix(" of a function with run)") for call in calls] == every

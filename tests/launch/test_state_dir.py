@@ -248,6 +248,30 @@ def test_a_joiner_with_another_version_is_rejected_and_the_others_go_on(jobs: Jo
     assert {one.pid for one in found if one.generation > 0} == survivors
 
 
+#: A function with `run` that ends before the one that trains begins.
+FIRST_CALL = """
+from horovod.common._elastic_loop import run
+
+@run
+def prepare(state):
+    pass
+"""
+
+
+def test_a_joiner_in_another_function_is_rejected_and_the_others_go_on(jobs: Jobs) -> None:
+    deed = "if (generation, rank(), state.step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)"
+    command = training(jobs.folder, deed, "generation >= 3 and state.step >= 40", FIRST_CALL)
+    script = jobs.folder / "train.py"
+    script.write_text(script.read_text().replace("\ntrain(", "\nprepare(state)\ntrain("))
+    result = jobs.run("-np", "3", "--min-np", "2", *command)
+    assert result.code == 0, result.err
+    rejected = (
+        r"rank 2 on .* has entered prepare\(\) .*, and rank 0 on .* is in train\(\) \(call 2 of"
+    )
+    assert re.search(f"RuntimeError: {rejected}", result.err), result.err
+    assert {one.size for one in entries(result.out) if one.generation > 0} == {2}
+
+
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "full"

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from horovod.common import basics, elastic_job
@@ -57,19 +57,23 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     Errors of TensorFlow and JAX that say that an operation of Horovod has failed count as
     HorovodInternalError.
 
+    The script of an elastic job has one such function, and calls it once: a process that joins
+    begins with the first call, and is rejected if the others are in another one.
+
     Returns: the result of `func`.
     Raises: all errors of `func` except HorovodInternalError and HostsUpdatedInterrupt.
     HorovodMismatchError is raised, since ranks would disagree again. RuntimeError if the job
-    continues without this process.
+    continues without this process, or if the function of an elastic job was called in another one.
     """
 
     @functools.wraps(func)
     def guarded(state: State, *args: Any, **kwargs: Any) -> Any:
-        guard = _Guard(state)
-        state.listen_to(guard.announcements)
-        repeated = run_fn(guard.around(func), guard.restart, guard.any_rank)
-        with guard.departure.watched() if guard.commits else contextlib.nullcontext():
-            return repeated(state, *args, **kwargs)
+        with _process.calling(func):
+            guard = _Guard(state)
+            state.listen_to(guard.announcements)
+            repeated = run_fn(guard.around(func), guard.restart, guard.any_rank)
+            with guard.departure.watched() if guard.commits else contextlib.nullcontext():
+                return repeated(state, *args, **kwargs)
 
     return guarded
 
@@ -167,11 +171,33 @@ class _NoNextGenerationError(RuntimeError):
 
 
 class _Process:
-    """`has_state`: it began with the job, or has called a training function after a sync."""
+    """`has_state`: it began with the job, or has called a training function after a sync.
+    `call`: of the training function that it is in, or was in last."""
 
     def __init__(self) -> None:
         # Imported before init: a worker that was started later has no place yet.
         self.has_state = not elastic_job.is_elastic() or elastic_job.generation() == 0
+        self.call = ""
+        self._calls = 0
+        self._callers: list[str] = []
+
+    @contextlib.contextmanager
+    def calling(self, func: Callable[..., Any]) -> Iterator[None]:
+        name = f"{getattr(func, '__name__', repr(func))}()"
+        if self._callers and elastic_job.is_elastic():
+            raise RuntimeError(
+                f"{name} was called in {self._callers[-1]}, and both have run: the script of an "
+                "elastic job has one function with run, since a process that joins could not enter "
+                "the inner one"
+            )
+        self._calls += 1
+        before, self.call = self.call, f"{name} (call {self._calls} of a function with run)"
+        self._callers.append(name)
+        try:
+            yield
+        finally:
+            self._callers.pop()
+            self.call = before if self._callers else self.call
 
 
 _process = _Process()
@@ -204,7 +230,8 @@ def any_rank(flag: bool) -> bool:
     """Returns whether `flag` is true on any rank, such as whether the ranks sync. Collective.
 
     Raises: RuntimeError if they would receive the state of a process that has none, because all
-    that had it were lost, or if this rank has joined with other versions of frameworks.
+    that had it were lost, or if this rank has joined with other versions of frameworks, or in
+    another training function.
     HostsUpdatedInterrupt if another rank has.
     """
     if not _process.has_state and rank() == 0:
@@ -213,6 +240,7 @@ def any_rank(flag: bool) -> bool:
             "state of training were lost before this one, now rank 0, received it; start the job "
             "again"
         )
-    gathered = allgather_object((flag, own_software(_process.has_state)), name="elastic_any_rank")
-    reject_misfits([software for _, software in gathered], rank())
+    software = own_software(_process.has_state, _process.call)
+    gathered = allgather_object((flag, software), name="elastic_any_rank")
+    reject_misfits([one for _, one in gathered], rank())
     return any(flag for flag, _ in gathered)
