@@ -429,3 +429,21 @@ def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> N
     state = OwnState(lambda obj: obj, lambda: 0, step=0)
     with pytest.raises(NotImplementedError, match=r"OwnState has no stored\(\)"):
         Commits(state, StateFolder(tmp_path, 0), Departure(), False)
+
+
+def test_what_is_loaded_is_said_and_a_misfit_names_the_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ranks = Ranks(2, monkeypatch)
+    ranks.run(lambda rank: Rank(ranks, StateFolder(tmp_path, EACH_COMMIT)).train(9))
+    assert loaded_step(tmp_path) == 9
+    assert caplog.messages == [f"continues from commit 9 in {tmp_path}"]
+    state = ObjectState(lambda obj: obj, lambda: 0, epoch=0)
+    with pytest.raises(ValueError, match="attributes of the state are") as caught:
+        Commits(state, StateFolder(tmp_path, 0), Departure(), True).load()
+    path = commits(tmp_path)[0].path
+    said = "attributes of the state are ['step'] there and ['epoch'] here; use another folder"
+    assert str(caught.value) == (
+        f"the state in {path} does not fit this script: {said} (HOROVOD_STATE_DIR={tmp_path}), or "
+        "the script that wrote it"
+    )

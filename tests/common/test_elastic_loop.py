@@ -200,7 +200,7 @@ class FolderJob(Job):
 
     def written(self) -> list[int]:
         """The step of the newest commit, and how many there are."""
-        stored = read_newest(self.folder, joined)
+        _, stored = read_newest(self.folder, joined) or (None, None)
         assert stored is not None
         return [int(stored.own["attributes"]["step"]), len(commits(self.folder))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -43,7 +44,7 @@ def state_of(step: int) -> Stored:
 
 def newest(folder: Path) -> int | None:
     """The step of the newest commit. All its values are of this step."""
-    stored = read_newest(folder, joined)
+    _, stored = read_newest(folder, joined) or (None, None)
     if stored is None:
         return None
     step = stored.own["attributes"]["step"]
@@ -77,7 +78,6 @@ def test_an_empty_or_missing_folder_has_no_commit(tmp_path: Path) -> None:
     assert newest(tmp_path / "missing") is None
 
 
-@pytest.mark.filterwarnings("ignore:.* is not used")
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_commit_without_all_parts_is_not_used(part: int, tmp_path: Path) -> None:
     write(tmp_path, 1, state_of(5))
@@ -86,16 +86,22 @@ def test_a_commit_without_all_parts_is_not_used(part: int, tmp_path: Path) -> No
     assert newest(tmp_path) == 5
 
 
-def test_parts_of_different_jobs_do_not_mix(tmp_path: Path) -> None:
+def test_parts_of_different_jobs_do_not_mix(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Both wrote commit 2, and were ended while they wrote."""
     write(tmp_path, 1, state_of(5))
     (write(tmp_path, 2, state_of(6), nonce=1) / "part-1-of-2").unlink()
     (write(tmp_path, 2, state_of(7), nonce=2) / "part-0-of-2").unlink()
-    with pytest.warns(UserWarning, match="it is incomplete: it has part-"):
-        assert newest(tmp_path) == 5
+    assert newest(tmp_path) == 5
+    assert len(caplog.messages) == 2
+    for message in caplog.messages:
+        assert re.search(
+            r"is not used: it is incomplete: it has part-.* Commit 1 is used$", message
+        )
 
 
-def test_every_damage_to_a_part_is_seen(tmp_path: Path) -> None:
+def test_every_damage_to_a_part_is_seen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, 1, state_of(5))
     good = (write(tmp_path, 2, state_of(6)) / "part-1-of-2").read_bytes()
     lengths = [0, 1, 20, len(good) // 2, len(good) - 1]
@@ -105,28 +111,58 @@ def test_every_damage_to_a_part_is_seen(tmp_path: Path) -> None:
     for content in damaged:
         path = write(tmp_path, 2, state_of(6))
         (path / "part-1-of-2").write_bytes(content)
-        with pytest.warns(UserWarning, match="is damaged: .* The commit before is used"):
-            assert newest(tmp_path) == 5
+        caplog.clear()
+        assert newest(tmp_path) == 5
+        assert re.search(r"part-1-of-2 is damaged: .* Commit 1 is used$", caplog.messages[0])
         assert not path.exists()  # it is renamed, and not counted as one of the last two
         (tmp_path / f"damaged-{path.name}").rename(
             tmp_path / f"seen-{len(content)}-{hash(content)}"
         )
 
 
+def test_if_no_commit_can_be_used_one_line_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (1, 2):
+        part = write(tmp_path, number, state_of(number)) / "part-1-of-2"
+        part.write_bytes(part.read_bytes()[:100])
+    assert newest(tmp_path) is None
+    (message,) = caplog.messages
+    assert message.startswith(f"no commit in {tmp_path} can be used: training begins anew (")
+    assert message.count("part-1-of-2 is damaged") == 2
+    caplog.clear()
+    (tmp_path / "empty").mkdir()
+    assert newest(tmp_path / "empty") is None and not caplog.messages
+
+
+def test_a_state_that_needs_what_the_script_lacks_names_its_folder(tmp_path: Path) -> None:
+    global Gone
+
+    class Gone:
+        pass
+
+    Gone.__qualname__ = "Gone"
+    path = write(tmp_path, 3, Stored({}, {"attributes": {"it": Gone()}}))
+    del Gone
+    said = f"the state in {path} does not fit this script: .*Gone.*HOROVOD_STATE_DIR={tmp_path}\\)"
+    with pytest.raises(ValueError, match=said):
+        newest(tmp_path)
+
+
 def test_a_part_of_another_user_is_not_unpickled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path, 1, state_of(5))
     path = write(tmp_path, 2, state_of(6))
     (path / "part-0-of-2").chmod(0o602)
-    with pytest.warns(UserWarning, match="all users may write to it"):
-        assert newest(tmp_path) == 5
+    assert newest(tmp_path) == 5
+    assert "all users may write to it" in caplog.text
     if os.geteuid() == 0:
         os.chown(path.parent / f"damaged-{path.name}" / "part-0-of-2", 0, 0)
         monkeypatch.setattr(os, "geteuid", lambda: 1)
         os.chown(commit_in(tmp_path, 1, NONCE).path / "part-0-of-2", 2, 2)
-        with pytest.warns(UserWarning, match="belongs to user 2"):
-            assert newest(tmp_path) is None
+        assert newest(tmp_path) is None
+        assert "belongs to user 2" in caplog.text
 
 
 def test_the_last_two_complete_commits_are_kept(tmp_path: Path) -> None:
@@ -163,7 +199,6 @@ def test_of_commits_of_single_ranks_the_newest_then_the_lowest_rank_counts(tmp_p
     assert newest(tmp_path) == 80
 
 
-@pytest.mark.filterwarnings("ignore:.* is not used")
 def test_half_of_a_commit_of_one_rank_is_not_used(tmp_path: Path) -> None:
     """Its rank is killed while it writes, or before, and others have written theirs."""
     write(tmp_path, 1, state_of(5))
@@ -186,8 +221,7 @@ def test_a_damaged_commit_of_one_rank_is_not_used(tmp_path: Path) -> None:
     alone(tmp_path, 2, 1, 21)
     path = alone(tmp_path, 2, 0, 20) / "part-0-of-1"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert newest(tmp_path) == 21
+    assert newest(tmp_path) == 21
 
 
 def test_ranks_write_whole_commits_one_after_the_other(tmp_path: Path) -> None:
@@ -230,7 +264,6 @@ def test_a_full_disk_leaves_no_part(
     assert newest(tmp_path) == 5
 
 
-@pytest.mark.filterwarnings("ignore:.* is not used")
 def test_a_commit_of_ranks_with_different_tensors_is_not_used(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     write(tmp_path, 1, state_of(5))
@@ -243,7 +276,7 @@ def test_a_commit_of_ranks_with_different_tensors_is_not_used(tmp_path: Path) ->
 
 def test_a_state_of_another_script_is_refused(tmp_path: Path) -> None:
     write(tmp_path, 1, state_of(5))
-    stored = read_newest(tmp_path, joined)
+    _, stored = read_newest(tmp_path, joined) or (None, None)
     assert stored is not None
     state: Any = ObjectState(lambda obj: obj, lambda: 0, epoch=0)
     with pytest.raises(ValueError, match=r"attributes of the state are \['step'\] there and"):

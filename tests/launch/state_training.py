@@ -136,7 +136,7 @@ def entries(text: str) -> list[Entry]:
 
 def written_step(folder: Path) -> int:
     """Of the newest commit that can be used."""
-    stored = read_newest(folder, joined)
+    _, stored = read_newest(folder, joined) or (None, None)
     assert stored is not None, f"{folder} has no commit"
     return int(stored.own["attributes"]["step"])
 

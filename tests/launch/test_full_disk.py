@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,10 +45,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def usable_step(folder: Path) -> int:
     """Of the newest complete commit; 0 if there is none. Warns of those that are not used."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        stored = read_newest(folder, joined) if folder.exists() else None
-    return 0 if stored is None else int(stored.own["attributes"]["step"])
+    found = read_newest(folder, joined) if folder.exists() else None
+    return 0 if found is None else int(found[1].own["attributes"]["step"])
 
 
 def test_training_continues_and_each_file_is_complained_about_once(jobs: Jobs, disk: Path) -> None:

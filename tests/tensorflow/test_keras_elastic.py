@@ -110,7 +110,7 @@ def through_a_folder(state: Any, parts: int) -> Stored:
         commit = commit_in(Path(folder), 1, 1)
         for part in range(parts):
             write_part(commit, part, parts, part_of(state.stored(), part, parts).content)
-        stored = read_newest(Path(folder), joined)
+        _, stored = read_newest(Path(folder), joined) or (None, None)
     assert stored is not None
     return stored
 

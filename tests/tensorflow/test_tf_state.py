@@ -348,7 +348,7 @@ def test_variables_from_the_state_folder_are_those_that_were_saved() -> None:
         commit = commit_in(Path(folder), 1, 1)
         for part in range(2):
             write_part(commit, part, 2, part_of(state.stored(), part, 2).content)
-        stored = read_newest(Path(folder), joined)
+        _, stored = read_newest(Path(folder), joined) or (None, None)
     assert stored is not None
     other.load_stored(stored)
     assert [variable.numpy().tolist() for variable in other.variables[:2]] == [[[7, 2]], 3.5]

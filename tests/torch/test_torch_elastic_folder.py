@@ -86,7 +86,7 @@ def test_a_state_from_the_folder_trains_on_as_the_one_that_was_written(
     for part in range(parts):
         write_part(commit, part, parts, part_of(state.stored(), part, parts).content)
     fresh = state_of(seed=2)
-    stored = read_newest(tmp_path, joined)
+    _, stored = read_newest(tmp_path, joined) or (None, None)
     assert stored is not None
     fresh.load_stored(stored)
     assert same(values(fresh), values(state))

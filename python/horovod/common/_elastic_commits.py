@@ -11,6 +11,7 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import logging
 import math
 import os
 import time
@@ -25,6 +26,8 @@ from horovod.common._extension import core
 from horovod.common._submission import run_in_place
 from horovod.common.elastic import State
 from horovod.common.exceptions import HostsUpdatedInterrupt
+
+_logger = logging.getLogger("horovod")
 
 _MAX = 4  #: the reduction
 
@@ -130,10 +133,13 @@ class Commits:
         """Loads the newest commit of the folder, if there is one. Called on rank 0."""
         if self._folder is None:
             return False
-        stored = _state_files.read_newest(self._folder.path, _state_parts.joined)
-        if stored is None:
+        found = _state_files.read_newest(self._folder.path, _state_parts.joined)
+        if found is None:
             return False
-        self._state.load_stored(stored)
+        commit, stored = found
+        with _state_files.fitting(commit):
+            self._state.load_stored(stored)
+        _logger.warning("continues from commit %d in %s", commit.number, self._folder.path)
         return True
 
     def begin(self) -> None:

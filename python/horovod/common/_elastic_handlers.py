@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod.common._objects import broadcast_object
-from horovod.common.elastic import ObjectState, Stored, check_same, other_script
+from horovod.common.elastic import ObjectState, Stored, check_same
 from horovod.common.elastic_batches import ElasticStream
 from horovod.common.elastic_sampler import ElasticSampler
 
@@ -109,7 +109,7 @@ class SamplerStateHandler(StateDictHandler):
         here = self.value.what_decides_order()
         if here != there and progress["processed_num"] > 0:
             if progress["processed_num"] < there.get(_COUNT, math.inf):
-                raise other_script(_changed_order(progress["epoch"], here, there))
+                raise ValueError(_changed_order(progress["epoch"], here, there))
             progress["processed_num"] = here.get(_COUNT, 0)  # the epoch is done
         super().load_stored(progress)
         self._order = here

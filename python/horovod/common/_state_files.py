@@ -19,18 +19,23 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import pickle
 import re
 import secrets
 import shutil
 import stat
-import warnings
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from horovod.common.exceptions import HorovodInternalError
+
 T = TypeVar("T")
+
+_logger = logging.getLogger("horovod")
 
 _MAGIC = b"horovod state 1\n"
 _DIGEST_BYTES = 32
@@ -41,6 +46,8 @@ _KEPT = 2
 #: Nonces of all ranks are greater than those of one. They fit into a signed number of 64 bits.
 _OF_ALL = 1 << 62
 _RANK_BITS = 20
+#: Characters of an error of a framework. That of a large model names each of its tensors.
+_MOST_SHOWN = 500
 
 
 class UnusableError(Exception):
@@ -205,24 +212,47 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
         )
 
 
-def read_newest(folder: Path, use: Callable[[list[Any]], T]) -> T | None:
-    """Returns what `use` makes of the parts of the newest commit that can be used; None if there is
-    none. `use` may raise UnusableError.
+def read_newest(folder: Path, use: Callable[[list[Any]], T]) -> tuple[Commit, T] | None:
+    """Returns the newest commit that can be used and what `use` makes of its parts, or None. `use`
+    may raise UnusableError.
 
     Warns of newer ones. Damaged ones are renamed, so that they are not kept in place of good ones.
+    Raises: ValueError if the commit cannot be loaded because the script has changed.
     """
+    unused: list[str] = []
     for commit in commits(folder):
         try:
-            return use(read_parts(commit))
+            with fitting(commit):
+                made = use(read_parts(commit))
         except UnusableError as error:
-            warnings.warn(
-                f"{commit.path} is not used: {error}. The commit before is used, if there is one",
-                stacklevel=2,
-            )
+            unused.append(f"{commit.path} is not used: {error}")
             with contextlib.suppress(OSError):
                 if _part_names(commit) is not None:
                     commit.path.rename(folder / f"damaged-{commit.path.name}")
+        else:
+            for problem in unused:
+                _logger.warning("%s. Commit %d is used", problem, commit.number)
+            return commit, made
+    if unused:
+        begins = f"no commit in {folder} can be used: training begins anew"
+        _logger.warning("%s (%s)", begins, "; ".join(unused))
     return None
+
+
+@contextlib.contextmanager
+def fitting(commit: Commit) -> Iterator[None]:
+    """Errors of frameworks and of pickle know nothing of a folder: a size has changed, or a class
+    is gone."""
+    try:
+        yield
+    except (UnusableError, HorovodInternalError, MemoryError):
+        raise
+    except Exception as error:
+        what = textwrap.shorten(str(error) or repr(error), _MOST_SHOWN, placeholder=" ...")
+        raise ValueError(
+            f"the state in {commit.path} does not fit this script: {what}; use "
+            f"another folder (HOROVOD_STATE_DIR={commit.path.parent}), or the script that wrote it"
+        ) from error
 
 
 def remove_old(current: Commit) -> None:

@@ -231,15 +231,7 @@ class ObjectState(State):
 def check_same(what: str, ours: Iterable[Any], stored: Iterable[Any]) -> None:
     """Raises ValueError unless the state folder has the names or sizes that this script has."""
     if sorted(ours) != sorted(stored):
-        raise other_script(f"{what} are {sorted(stored)} there and {sorted(ours)} here")
-
-
-def other_script(text: str) -> ValueError:
-    """`text`: what differs."""
-    return ValueError(
-        f"the state folder was written by another script: {text}; use another folder "
-        "(HOROVOD_STATE_DIR), or the script that wrote this one"
-    )
+        raise ValueError(f"{what} are {sorted(stored)} there and {sorted(ours)} here")
 
 
 def run_fn(
