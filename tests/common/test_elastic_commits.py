@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,26 +103,28 @@ def test_another_number_of_ranks_continues(
     assert {len(list(commit.path.iterdir())) for commit in commits(tmp_path)[:1]} == {after}
 
 
+@pytest.mark.parametrize("first", [1, 2])
 def test_a_full_disk_gives_one_warning_and_training_continues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """`first`: the commit from which on the disk is full, up to the fourth."""
     folder = StateFolder(tmp_path, EACH_COMMIT)
     ranks = Ranks(3, monkeypatch)
     write_part = _state_files.write_part
 
     def full(commit: Any, part: int, parts: int, content: Any) -> None:
-        if part > 0 and 2 <= commit.number <= 4:
+        if part > 0 and first <= commit.number <= 4:
             raise OSError(errno.ENOSPC, "No space left on device")
         write_part(commit, part, parts, content)
 
     monkeypatch.setattr(_state_files, "write_part", full)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        assert ranks.run(lambda rank: Rank(ranks, folder).train(4)) == [4] * 3
-        (warning,) = found
-        assert "rank 2: No space left on device. Training continues" in str(warning.message)
-        one = Rank(ranks, folder)
-        assert one.commits.load() and one.state.step == 1
+    assert ranks.run(lambda rank: Rank(ranks, folder).train(4)) == [4] * 3
+    (warning,) = caplog.messages
+    begins = "with the last commit that was written" if first == 2 else "from the beginning"
+    assert "rank 2: No space left on device. Training continues. " in warning
+    assert f"new start begins {begins}. This is the only warning" in warning
+    one = Rank(ranks, folder)
+    assert one.commits.load() == (first == 2) and one.state.step == first - 1
     assert ranks.run(lambda rank: Rank(ranks, folder).train(2)) == [2] * 3  # there is room again
     assert numbers(tmp_path)[:2] == [6, 5]
 
@@ -279,7 +279,7 @@ def test_a_job_that_was_started_meanwhile_soon_has_the_newest_commit(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 def test_a_rank_that_cannot_keep_its_commit_warns(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ranks = Ranks(1, monkeypatch)
     one = Rank(ranks, StateFolder(tmp_path, 1000), is_elastic=True)
@@ -291,9 +291,9 @@ def test_a_rank_that_cannot_keep_its_commit_warns(
     monkeypatch.setattr(os, "fsync", fail)
     reason = os.strerror(number)
     said = f"rank 0: the last commit could not be written to {tmp_path}: {reason}. A new start"
-    with pytest.warns(UserWarning, match=re.escape(said)) as warned:
-        assert one.commits.keep() is None
-    assert len(warned) == 1
+    assert one.commits.keep() is None
+    (warning,) = caplog.messages
+    assert warning == f"{said} begins with the last commit that was written"
     assert loaded_step(tmp_path) == 1 and numbers(tmp_path) == [1]
 
 
@@ -447,3 +447,34 @@ def test_what_is_loaded_is_said_and_a_misfit_names_the_folder_once(
         f"the state in {path} does not fit this script: {said} (HOROVOD_STATE_DIR={tmp_path}), or "
         "the script that wrote it"
     )
+
+
+def test_a_folder_that_is_none_is_an_error_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    state = ObjectState(lambda obj: obj, lambda: 0, step=0)
+
+    def refused(path: Path, reason: str) -> None:
+        said = f"cannot be written to HOROVOD_STATE_DIR={path}: {reason}; use another folder"
+        with pytest.raises(ValueError, match=said):
+            Commits(state, StateFolder(path, 0), Departure(), False)
+
+    refused(file, "Not a directory")
+    refused(file / "below", "Not a directory")
+    refused(Path("/proc/none"), "No such file or directory")
+    if os.geteuid() != 0:
+        refused(Path("/none"), "Permission denied")
+    Commits(state, StateFolder(tmp_path / "new" / "folder", 0), Departure(), False)
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+    def fail(folder: Path, number: int) -> None:
+        raise OSError(number, "of the system")
+
+    for number, reason in ((errno.EROFS, "Read-only file system"), (errno.ENOSPC, "")):
+        monkeypatch.setattr(_state_files, "try_to_write", lambda path, n=number: fail(path, n))
+        if reason:
+            refused(tmp_path, reason)
+        else:
+            Commits(state, StateFolder(tmp_path, 0), Departure(), False)

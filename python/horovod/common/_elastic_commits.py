@@ -15,7 +15,6 @@ import logging
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +34,16 @@ _MAX = 4  #: the reduction
 _TIMES_COST = 19
 _ERRNO_BITS = 12
 
+#: The folder is mistyped, is a file, or belongs to others.
+_NO_FOLDER = (
+    errno.EACCES,
+    errno.EEXIST,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+)
+
 
 class StateFolder(NamedTuple):
     """Where committed states are written, and how often. 0 s: by the cost of writing."""
@@ -50,6 +59,19 @@ class StateFolder(NamedTuple):
             return None
         seconds = float(os.environ.get("HOROVOD_STATE_SECONDS") or 0)
         return cls(Path(path).absolute(), seconds)
+
+
+def _check_folder(path: Path) -> None:
+    """Raises: ValueError if this is no folder to write to. A full disk may have room later."""
+    try:
+        _state_files.try_to_write(path)
+    except OSError as error:
+        if error.errno in _NO_FOLDER:
+            reason = os.strerror(errno.ENOTDIR if error.errno == errno.EEXIST else error.errno)
+            raise ValueError(
+                f"the state cannot be written to HOROVOD_STATE_DIR={path}: {reason}; use another "
+                "folder (--state-dir)"
+            ) from None
 
 
 class _Agreed(NamedTuple):
@@ -128,6 +150,7 @@ class Commits:
         self._unwritten = False  # the last save
         if folder is not None:
             state.stored()  # whether the state can be written
+            _check_folder(folder.path)
 
     def load(self) -> bool:
         """Loads the newest commit of the folder, if there is one. Called on rank 0."""
@@ -191,11 +214,8 @@ class Commits:
             )
         except OSError as error:
             reason = os.strerror(error.errno or errno.EIO)
-            warnings.warn(
-                f"rank {self._rank}: the last commit could not be written to {self._folder.path}: "
-                f"{reason}. A new start begins with the last one that was written",
-                stacklevel=2,
-            )
+            said = f"rank {self._rank}: the last commit could not be written to"
+            _logger.warning("%s %s: %s. %s", said, self._folder.path, reason, self._new_start())
             return None
         return Kept(kept.path, kept == own)
 
@@ -260,12 +280,18 @@ class Commits:
         text = self._problem(agreed)
         if text and not self._has_warned:
             self._has_warned = True
-            warnings.warn(
-                f"a commit could not be written to {self._folder.path}: {text}. Training "
-                "continues; after a restart it begins with the last commit that was written. This "
-                "is the only warning",
-                stacklevel=2,
+            _logger.warning(
+                "a commit could not be written to %s: %s. Training continues. %s. This is the only "
+                "warning",
+                self._folder.path,
+                text,
+                self._new_start(),
             )
+
+    def _new_start(self) -> str:
+        if self._folder is not None and _state_files.has_complete(self._folder.path):
+            return "A new start begins with the last commit that was written"
+        return "No commit was written so far: a new start begins from the beginning"
 
     def _problem(self, agreed: _Agreed) -> str:
         if agreed.failure:

@@ -26,6 +26,7 @@ import re
 import secrets
 import shutil
 import stat
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,6 +92,19 @@ def commits(folder: Path) -> list[Commit]:
 def newest_number(folder: Path) -> int:
     """The number of the newest commit, complete or not; 0 if there is none."""
     return max((commit.number for commit in commits(folder)), default=0)
+
+
+def has_complete(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return bool(_complete(commits(folder)))
+    return False
+
+
+def try_to_write(folder: Path) -> None:
+    """Makes the folder, and a file in it that is gone at once. Raises: OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _complete(found: list[Commit]) -> list[Commit]:
@@ -248,7 +262,9 @@ def fitting(commit: Commit) -> Iterator[None]:
     except (UnusableError, HorovodInternalError, MemoryError):
         raise
     except Exception as error:
-        what = textwrap.shorten(str(error) or repr(error), _MOST_SHOWN, placeholder=" ...")
+        what = textwrap.shorten(
+            str(error).rstrip(".") or repr(error), _MOST_SHOWN, placeholder=" ..."
+        )
         raise ValueError(
             f"the state in {commit.path} does not fit this script: {what}; use "
             f"another folder (HOROVOD_STATE_DIR={commit.path.parent}), or the script that wrote it"
