@@ -127,7 +127,7 @@ def test_epochs_without_set_epoch_are_reported(playing: As) -> None:
     playing(0, 2)
     sampler = ElasticSampler(range(4))
     sampler.record_batch(0, 2)
-    with pytest.warns(UserWarning, match="set_epoch"):
+    with pytest.warns(UserWarning, match="record each batch once, .* this rank .* set_epoch"):
         sampler.record_batch(0, 2)
 
 

@@ -70,7 +70,8 @@ class ElasticSampler:
         end = self._begin + self.total_size
         if batch_size > 0 and self.processed_num >= end > 0:
             warnings.warn(
-                f"all samples of epoch {self.epoch} were recorded before: call set_epoch(epoch) at "
+                f"all samples of epoch {self.epoch} were recorded before: record each batch once, "
+                "with the number of samples that this rank has used, and call set_epoch(epoch) at "
                 "the beginning of each epoch",
                 stacklevel=2,
             )
