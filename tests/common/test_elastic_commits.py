@@ -174,6 +174,34 @@ def test_the_last_commit_is_written_when_training_ends(
     assert one.commits.load() and one.state.step == 3
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_two_commits_are_left_at_the_end(
+    leaves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 has written its part, and looked for old commits, before the last one is complete."""
+    ranks = Ranks(2, monkeypatch)
+    write_part = _state_files.write_part
+
+    def slow_on_one(commit: Any, part: int, parts: int, content: Any) -> None:
+        time.sleep(0.2 * part)
+        write_part(commit, part, parts, content)
+
+    monkeypatch.setattr(_state_files, "write_part", slow_on_one)
+
+    def train(rank: int) -> None:
+        one = Rank(ranks, StateFolder(tmp_path, EACH_COMMIT))
+        one.train(3)
+        one.commits._folder = StateFolder(tmp_path, 1000)
+        one.commits._next_at = time.monotonic() + 1000
+        if leaves:
+            one.departure.request()
+        one.train(1)
+        one.commits.finish()
+
+    ranks.run(train)
+    assert numbers(tmp_path) == [4, 3]
+
+
 def cut_off(one: Rank) -> None:
     """The rank saves its next commit, and no other one does: a rank is lost."""
 

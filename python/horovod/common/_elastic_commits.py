@@ -187,7 +187,7 @@ class Commits:
         if self._folder is not None and (agreed.is_due or agreed.leaves):
             self._write(self._folder, agreed)
         if agreed.leaves:
-            self._leave()
+            self._leave(agreed)
         if agreed.updated_at:
             self._state.act_on_updates(1e-6 * agreed.updated_at, agreed.update)
 
@@ -198,7 +198,7 @@ class Commits:
         agreed = self._agree(self._unwritten)
         if agreed.is_due:
             self._write(self._folder, agreed)
-            self._agree()  # with what has failed
+            self._complete(self._folder, agreed)
 
     def keep(self) -> Kept | None:
         """Writes all of the last commit, since there is no next generation in which ranks could
@@ -302,10 +302,19 @@ class Commits:
             return "ranks have tensors of different sizes in their states"
         return ""
 
-    def _leave(self) -> None:
+    def _leave(self, agreed: _Agreed) -> None:
         """All parts must be written before the first rank ends, since launchers then end others."""
         if self._folder is not None:
-            self._agree()
+            self._complete(self._folder, agreed)
         if self._departure.is_requested or not self._is_elastic:
             self._departure.leave()
         raise HostsUpdatedInterrupt(skip_sync=True)
+
+    def _complete(self, folder: StateFolder, agreed: _Agreed) -> None:
+        """Waits until all ranks have written this commit, and learns what has failed. If it is the
+        last one, there is none whose writing would remove the third. Collective."""
+        self._agree()
+        if self._rank == 0:
+            with contextlib.suppress(OSError):
+                commit = _state_files.commit_in(folder.path, agreed.number, agreed.nonce)
+                _state_files.remove_old(commit)
