@@ -47,9 +47,9 @@ from hang_causes import (
     LARGE_STEPS,
     NOT_STARTED,
     Hang,
-    line_of,
-    place_in,
     right_in,
+    right_in_start,
+    right_on_hosts,
     write_training,
 )
 from launcher import horovodrun
@@ -148,15 +148,8 @@ def not_started(folder: Path, after: float) -> Result:
     with job(folder) as launcher:
         ask = asking([horovodrun(), "--dump-json", str(launcher)])
         found, seconds = first_answer(ask, begin_in(folder), after)
-    cause = found["cause"]
-    place = place_in(found, "start", 2)
-    right = {
-        "rank": cause["ranks"] == [2],
-        "operation": cause["operation"] == "" and "hvd.init()" in cause["text"],
-        "line": place == (line_of(script), "<module>"),
-        "class": cause["class"] == "start",
-    }
-    return Result(NOT_INITIALISED, dict(right), seconds, cause["text"])
+    right = right_in_start(found, script)
+    return Result(NOT_INITIALISED, dict(right), seconds, found["cause"]["text"])
 
 
 @contextlib.contextmanager
@@ -188,30 +181,23 @@ def dump_between(
     return found, seconds
 
 
-def of_hosts(cause: Any, kind: str, ranks: list[int], failed: Sequence[int]) -> dict[str, Any]:
+def judged(
+    cause: str, kind: str, ranks: Sequence[int], failed: Sequence[int], found: Any, seconds: float
+) -> Result:
     """Of a rank on a host that does not answer, no line can be known."""
-    named = all(f"host {address(host)}" in cause["text"] for host in failed)
-    return {
-        "rank": cause["ranks"] == ranks and named,
-        "operation": cause["operation"] in ("loss", "grad.fc.weight"),
-        "line": None,
-        "class": cause["class"] == kind,
-    }
+    right = right_on_hosts(found, kind, ranks, [address(host) for host in failed])
+    return Result(cause, {**right, "line": None}, seconds, found["cause"]["text"])
 
 
 def cut_off(folder: Path, after: float) -> Result:
-    found, seconds = dump_between(folder, after, lambda cluster, off: cluster.cut(3, off))
-    cause = found["cause"]
-    return Result(CUT_OFF, of_hosts(cause, "unreachable", [2], [3]), seconds, cause["text"])
+    answer = dump_between(folder, after, lambda cluster, off: cluster.cut(3, off))
+    return judged(CUT_OFF, "unreachable", [2], [3], *answer)
 
 
 def parted(folder: Path, after: float) -> Result:
     """The hosts of ranks 1 and 2 do not reach each other, and both reach the launcher."""
-    found, seconds = dump_between(
-        folder, after, lambda cluster, off: cluster.isolate(2, 3, off=off)
-    )
-    cause = found["cause"]
-    return Result(PARTED, of_hosts(cause, "partition", [1, 2], [2, 3]), seconds, cause["text"])
+    answer = dump_between(folder, after, lambda cluster, off: cluster.isolate(2, 3, off=off))
+    return judged(PARTED, "partition", [1, 2], [2, 3], *answer)
 
 
 def measured(cause: str, folder: Path, after: float) -> Result | str:

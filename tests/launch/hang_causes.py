@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -330,4 +331,29 @@ def right_in(found: Any, hang: Hang, script: Path) -> dict[str, bool]:
         "operation": cause["operation"] == hang.operation,
         "line": is_there and is_named,
         "class": cause["class"] == hang.kind and hang.words in text,
+    }
+
+
+def right_in_start(found: Any, script: Path) -> dict[str, bool]:
+    """Of NOT_STARTED: the others wait in hvd.init()."""
+    cause = found["cause"]
+    begin = "rank 2 has not called hvd.init(), in which ranks 0, 1 have waited for "
+    return {
+        "rank": cause["ranks"] == [2] and cause["text"].startswith(begin),
+        "operation": cause["operation"] == "hvd.init()",
+        "line": place_in(found, "start", 2) == (line_of(script), "<module>"),
+        "class": cause["class"] == "start",
+    }
+
+
+def right_on_hosts(
+    found: Any, kind: str, ranks: Sequence[int], failed: Sequence[str]
+) -> dict[str, bool]:
+    """Of hosts at these addresses, which fail in LARGE_STEPS. No line can be known."""
+    cause = found["cause"]
+    is_named = all(f"host {address}" in cause["text"] for address in failed)
+    return {
+        "rank": cause["ranks"] == list(ranks) and is_named,
+        "operation": cause["operation"] in ("loss", "grad.fc.weight"),
+        "class": cause["class"] == kind,
     }
