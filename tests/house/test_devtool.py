@@ -244,3 +244,22 @@ def test_every_fuzz_target_is_run() -> None:
 def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one\ntwo\nthree\n")
     assert tail(tmp_path / "log", 2) == "two\nthree"
+
+
+def test_many_seeds_are_divided_among_the_cores_and_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, int, int]] = []
+
+    def seeds_of(cases: str, first: int, seeds: int) -> Count:
+        ran.append((cases, first, seeds))
+        return Count(passed=1)
+
+    monkeypatch.setattr(suites, "SEEDS", 6)
+    monkeypatch.setattr(suites, "cores", lambda: 2)
+    monkeypatch.setattr(suites, "seeds_of", seeds_of)
+    monkeypatch.setattr(suites, "elastic_seeds", functools.partial(seeds_of, "elastic"))
+    kinds = ["elastic", *suites.MANY_SEEDS]
+    assert suites.many_seeds().passed == 2 * len(kinds)
+    assert sorted(ran) == sorted((kind, first, 3) for kind in kinds for first in (1, 4))
+    assert capsys.readouterr().out == f"  6 seeds of each of {len(kinds)} kinds: 0 s\n"

@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,8 +156,9 @@ def python(
 
 def many_seeds() -> Count:
     """Runs negotiation, whole jobs and elastic jobs under many seeds, on all cores; prints what
-    they consisted of."""
+    they consisted of, and how long they took."""
     count = Count()
+    begin = time.monotonic()
     share = -(-SEEDS // cores())
     kinds: list[Callable[[int, int], Count]] = [elastic_seeds]
     kinds += [functools.partial(seeds_of, cases) for cases in MANY_SEEDS]
@@ -168,6 +170,8 @@ def many_seeds() -> Count:
         ]
         for run in runs:
             count.add(run.result())
+    seconds = time.monotonic() - begin
+    say(f"  {share * cores():,} seeds of each of {len(kinds)} kinds: {seconds:.0f} s")
     return count
 
 
