@@ -81,18 +81,7 @@ std::vector<RunningJob> running_jobs() {
   return jobs;
 }
 
-RunningJob find_job(std::optional<pid_t> launcher) {
-  std::vector<RunningJob> jobs = running_jobs();
-  if (launcher) {
-    const auto found = std::ranges::find(jobs, *launcher, &RunningJob::launcher);
-    if (found != jobs.end()) return *found;
-    RunningJob job = started_otherwise(*launcher);
-    if (!job.supervisors.empty()) return job;
-    fail(Code::invalid_argument,
-         fmt::format("process {} is not a horovodrun of this user that has started ranks, nor "
-                     "another process that has, nor a rank that has called hvd.init()",
-                     *launcher));
-  }
+RunningJob the_only(const std::vector<RunningJob>& jobs) {
   if (jobs.size() == 1) return jobs.front();
   if (jobs.empty())
     fail(Code::invalid_argument,
@@ -103,6 +92,19 @@ RunningJob find_job(std::optional<pid_t> launcher) {
   text += fmt::format(" {}", jobs.front().launcher);
   for (const RunningJob& job : jobs) text += fmt::format("\n  {}: {}", job.launcher, job.command);
   fail(Code::invalid_argument, text);
+}
+
+RunningJob find_job(std::optional<pid_t> launcher) {
+  const std::vector<RunningJob> jobs = running_jobs();
+  if (!launcher) return the_only(jobs);
+  const auto found = std::ranges::find(jobs, *launcher, &RunningJob::launcher);
+  if (found != jobs.end()) return *found;
+  RunningJob job = started_otherwise(*launcher);
+  if (!job.supervisors.empty()) return job;
+  fail(Code::invalid_argument,
+       fmt::format("process {} is not a horovodrun of this user that has started ranks, nor "
+                   "another process that has, nor a rank that has called hvd.init()",
+                   *launcher));
 }
 
 }  // namespace hvd::launcher

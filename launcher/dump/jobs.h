@@ -21,9 +21,12 @@ struct RunningJob {
 std::vector<RunningJob> running_jobs();
 /// Returns the launchers in /proc/net/unix, by the names of their sockets.
 std::vector<pid_t> launchers_in(std::string_view sockets);
+/// Returns the only one. Throws Error{invalid_argument} if there is none; if there are several, the
+/// text lists them.
+RunningJob the_only(const std::vector<RunningJob>& jobs);
 /// Returns the one whose launcher has this number. Another launcher, as mpirun, or one of its ranks
-/// will do as well. Throws Error{invalid_argument} if there is none; without a number, also if
-/// there are several, listing them.
+/// will do as well. Throws Error{invalid_argument} if there is none. Without a number: the only
+/// one.
 RunningJob find_job(std::optional<pid_t> launcher);
 
 }  // namespace hvd::launcher
