@@ -268,6 +268,12 @@ MOMENTS = {
 }
 
 
+def errors_of(moment: str) -> tuple[type[Exception], ...]:
+    """Of faults. Errors of init are ValueError in jobs that are not elastic."""
+    is_in_init = moment == start.__name__ and not elastic_job.is_elastic()
+    return (HorovodInternalError, ValueError) if is_in_init else (HorovodInternalError,)
+
+
 def main() -> None:
     global FOLDER
     folder, kind, moment, ranks, seconds = sys.argv[1:]
@@ -276,7 +282,7 @@ def main() -> None:
         return
     try:
         MOMENTS[moment](Fault(kind, ranks, float(seconds)))
-    except (HorovodInternalError, ValueError) as error:  # ValueError: of init
+    except errors_of(moment) as error:
         note_error(error)
         raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from bench_rows import MACHINE
 from faults import CELLS, Cell, Job, Trial
 from harness import fault_table
 from harness.jobs import Launch
+from harness.places import PROGRAMS
 from harness.results import Document
 
 CELL = Cell("kill -9", "negotiation", "kill", "negotiation")
@@ -149,3 +151,22 @@ def test_an_elastic_job_goes_on_where_its_launcher_is(ended: Job, tmp_path: Path
         note(tmp_path, rank, 2.5, faults.WHOLE_TEXT_OF_STEP)
     trial = ended.judge(3, 10**9, {})
     assert trial.good and trial.seconds == (1.5, 1.5)
+
+
+@pytest.mark.parametrize(("moment", "is_noted"), [("start", True), ("transfer", False)])
+def test_a_value_error_is_that_of_a_fault_in_init_only(
+    moment: str, is_noted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("horovod._core")
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    rank: Any = importlib.import_module("fault_rank")
+
+    def raise_it(fault: object) -> None:
+        raise ValueError("rank 1 is lost")
+
+    monkeypatch.setitem(rank.MOMENTS, moment, raise_it)
+    monkeypatch.setattr(rank, "RANK", 0)
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "none", moment, "1", "0"])
+    with pytest.raises(ValueError, match="rank 1 is lost"):
+        rank.main()
+    assert (tmp_path / "0.error").exists() == is_noted
