@@ -21,6 +21,7 @@ from harness.readings import (
     shares_of,
     targets,
     within_spread,
+    worst_targets,
 )
 from harness.results import (
     BOUND,
@@ -43,7 +44,7 @@ Place = tuple[str | int, ...]  #: the values of a cell on the axes of a goal
 @dataclass(frozen=True)
 class Cells:
     """Cells of one benchmark. An empty axis allows any value; of the other axes, every combination
-    must be measured."""
+    must be measured. `but`: values of `type` that do not count."""
 
     bench: str
     transport: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ class Cells:
     type: tuple[str, ...] = ()
     np: tuple[int, ...] = ()
     bytes: tuple[int, ...] = ()
+    but: tuple[str, ...] = ()
 
     def axes(self) -> dict[str, Place]:
         named = {name: getattr(self, name) for name in ("transport", "kind", "type", "np", "bytes")}
@@ -64,7 +66,7 @@ class Cells:
         return set(itertools.product(*self.axes().values()))
 
     def have(self, cell: Cell) -> bool:
-        return self.place(cell) in self.wanted()
+        return self.place(cell) in self.wanted() and cell[0].type not in self.but
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,50 @@ def of_recovery() -> list[Goal]:
     ]
 
 
+#: Kinds and types of bench/faults.py.
+LOST_LAUNCHER = "kill -9 of all on the launcher's host"
+ENDS = ("kill -9", "os._exit", "sys.exit", "out of memory", LOST_LAUNCHER)
+SILENCES = (
+    "SIGSTOP, heartbeat of 1 s",
+    "SIGSTOP",
+    "SIGSTOP, timeout of the start of 3 s",
+    "network partition, heartbeat of 1 s",
+    "network partition, timeout of the start of 3 s",
+)
+ELASTIC = (
+    "reset of an elastic job, to its next step",
+    "training of an elastic job, to its next commit",
+)
+
+
+def of_faults() -> list[Goal]:
+    """The limits are targets among the rows (bench/faults.py). The slowest trial counts."""
+    words = {
+        "end": ("end of a rank to the error", ENDS),
+        "silence": (
+            "silence of a rank to the error: heartbeat + 0.1 s, in init its timeout + 1 s",
+            SILENCES,
+        ),
+    }
+    return [
+        *(
+            Goal(
+                f"faults-{key}",
+                f"np 4: {what}, slowest rank and trial",
+                Cells("faults", kind=kinds, np=(4,), but=ELASTIC),
+                worst_targets,
+            )
+            for key, (what, kinds) in words.items()
+        ),
+        Goal(
+            "faults-elastic",
+            "elastic job, np 4: fault to the next step, 1 s more, slowest rank and trial",
+            Cells("faults", type=ELASTIC, np=(4,)),
+            worst_targets,
+        ),
+    ]
+
+
 GOALS = (
     *worst_and_mean("allreduce", "allreduce of float32, shared memory", ALLREDUCE, 0.95, 1.5),
     Goal(
@@ -291,6 +337,7 @@ GOALS = (
         Cells("start", kind=(MEMORY,), type=("horovodrun", "agent")),
         targets,
     ),
+    *of_faults(),
     *of_recovery(),
     Goal(
         "alone",

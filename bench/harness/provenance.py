@@ -70,8 +70,8 @@ def where(found: Sequence[Document]) -> str:
             for origin in document.origins
             if place_text(origin) == machine and origin["rounds"]
         ]
-        lines.append(f"- **Machine {number}**: {machine}. {measured_text(mine)}")
-        lines.append(f"  Installed: {versions(found, machine)}.")
+        installed = f"Installed: {versions(found, machine)}."
+        lines.append(f"- **Machine {number}**: {machine}. {measured_text(mine)} {installed}")
     return "\n".join(["## Where and when\n", *lines, ""])
 
 

@@ -90,6 +90,15 @@ def targets(rows: Sequence[Row]) -> dict[Cell, Reading]:
     return found
 
 
+def worst_targets(rows: Sequence[Row]) -> dict[Cell, Reading]:
+    """Returns target / ours like `targets`, but of our slowest round."""
+    slowest = [
+        {**row, "median_us": max(row["rounds"].values())} if row["peer"] == OURS else row
+        for row in rows
+    ]
+    return targets(slowest)
+
+
 def within_spread(rows: Sequence[Row]) -> dict[Cell, Reading]:
     """Compares the time that Horovod adds to a step with the difference between two runs without
     Horovod. Both are medians of differences within a round, since the machine changes between

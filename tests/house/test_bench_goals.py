@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import faults
 import pytest
 from bench_rows import WORK, row
 from harness import goals
@@ -11,7 +12,7 @@ from harness.goals import GOALS, MET, MISSED, NOT_MEASURED, TESTED, Cells, Goal,
 from harness.options import SIZES
 from harness.places import ROOT
 from harness.readings import best_ratios, ratios
-from harness.results import Row, Work, cell_of, limit
+from harness.results import Row, Work, cell_of, limit, row_of
 from harness.verdict import digits
 
 BY_KEY = {goal.key: goal for goal in GOALS}
@@ -141,6 +142,41 @@ def test_times_and_bytes_are_compared_with_their_targets() -> None:
         held += [row("ours", mib << 20, 0, transport=transport, kind="memory", type="core")]
     found = of("overhead", held, "memory-core")
     assert found.state == MET and found.shown == "8.0 MiB (memory core, np 2, tcp)"
+
+
+def faults_of(kind: str, moment: str, goal: float, *us: float) -> list[Row]:
+    """Trials of a fault, as bench/faults.py stores them."""
+    work = Work("one host", kind, moment, 4)
+    return [row_of("ours", work, 0, us), limit("target", work, 0, goal)]
+
+
+def test_the_slowest_trial_of_a_fault_is_compared_with_the_goal_of_its_cell() -> None:
+    rows: list[Row] = []
+    for kind in goals.ENDS:
+        rows += faults_of(kind, "negotiation", 200, 10, 20, 30)
+    assert of("faults", rows, "faults-end").state == MET
+    rows += faults_of("kill -9", "init", 200, 10, 20, 201)
+    found = of("faults", rows, "faults-end")
+    assert (found.wanted, found.state) == ("at most 200 us", MISSED)
+    assert found.shown == "201 us (kill -9 init, np 4, one host)"
+    assert of("faults", rows[2:-2], "faults-end").state == NOT_MEASURED
+
+
+def test_the_next_step_of_an_elastic_job_has_a_goal_of_its_own() -> None:
+    rows = faults_of("kill -9", goals.ELASTIC[0], 1000, 900, 990)
+    rows += faults_of("SIGSTOP", goals.ELASTIC[1], 2000, 1900, 2100)
+    found = of("faults", rows, "faults-elastic")
+    assert found.state == MISSED and found.shown.startswith("2100 us (SIGSTOP training ")
+    for kind in goals.ENDS:
+        rows += faults_of(kind, "negotiation", 200, 10)
+    assert of("faults", rows, "faults-end").shown.startswith("10.0 us (")
+
+
+def test_every_fault_of_the_bench_has_a_goal() -> None:
+    listed = [goal.cells for goal in GOALS if goal.cells.bench == "faults"]
+    for cell in faults.CELLS:
+        work = Work("", cell.fault, cell.when, 4)
+        assert sum(cells.have((work, 0)) for cells in listed) == 1, cell.text()
 
 
 def steps(**rounds: list[float]) -> list[Row]:
