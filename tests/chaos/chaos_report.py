@@ -32,6 +32,14 @@ def goodput(steps: Sequence[Step], faults: Sequence[Fault]) -> float:
     return useful / (steps[-1].ended - steps[0].begun)
 
 
+def shortfalls(steps: Sequence[Step], faults: Sequence[Fault], least_percent: float) -> list[str]:
+    """Returns the problem of a run whose goodput is below the least, if it is."""
+    found = goodput(steps, faults)
+    if 100 * found >= least_percent:
+        return []
+    return [f"goodput {found:.2%} is below the least, {least_percent:g} %"]
+
+
 def _spans(steps: Sequence[Step]) -> Iterator[tuple[float, float, Step]]:
     """A step of a generation begins when the one before has ended."""
     ended, generation = 0.0, -1

@@ -50,6 +50,8 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--min-np", type=int, default=1, help="with fewer ranks the job waits")
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two faults")
     parser.add_argument("--least-faults", type=int, default=0, help="at least as many")
+    goodput = "below it, the run fails"
+    parser.add_argument("--least-goodput", type=float, default=0, metavar="PERCENT", help=goodput)
     parser.add_argument("--seed", type=int, default=1, help="chooses the faults")
     parser.add_argument("--hosts", type=int, choices=[1, 2], default=1, help="2: as namespaces")
     parser.add_argument("--kinds", nargs="+", choices=WEIGHTS, help="of faults; all by default")
@@ -130,7 +132,7 @@ def run(options: argparse.Namespace, folder: Path) -> Result:
         result = run_at(place, options, folder)
         result.problems += [f"process {pid} is left on a host" for pid in place.left()]
     if not result.problems:
-        check(result, folder)
+        check(result, folder, options.least_goodput)
     return result
 
 
@@ -164,7 +166,7 @@ def tail(file: Path) -> str:
     return "\n".join(file.read_text(errors="replace").splitlines()[-12:])
 
 
-def check(result: Result, folder: Path) -> None:
+def check(result: Result, folder: Path, least_goodput: float) -> None:
     result.steps, flaws = chain(result.processes)
     result.problems += flaws
     if not result.steps:
@@ -172,6 +174,7 @@ def check(result: Result, folder: Path) -> None:
         return
     result.problems += lost_commits(result.processes, result.steps)
     result.problems += miscounted(result.processes, result.steps, SAMPLES)
+    result.problems += chaos_report.shortfalls(result.steps, result.faults, least_goodput)
     expected = replayed(indices_of(result.steps))
     for path in sorted(folder.glob("*.end")):
         if path.read_bytes() != expected:

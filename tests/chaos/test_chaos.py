@@ -206,6 +206,18 @@ def test_goodput_leaves_out_the_time_between_generations_and_stops(tmp_path: Pat
     assert indices_of(steps)[0] == [(3, 1), (5, 2)]
 
 
+def test_a_run_fails_below_the_least_goodput(tmp_path: Path) -> None:
+    """It is 60 % in this one."""
+    notes = notes_of_a_run()
+    problems_in(tmp_path, notes)
+    result = chaos_run.Result(Reader(tmp_path).read(), [])
+    for least, fails in ((0, False), (59.9, False), (60.1, True)):
+        options = chaos_run.parse_arguments(["--least-goodput", str(least)])
+        result.problems.clear()
+        chaos_run.check(result, tmp_path, options.least_goodput)
+        assert ("goodput 60.00% is below the least, 60.1 %" in result.problems) == fails
+
+
 def test_a_rank_that_commits_after_its_silence_was_not_given_up(tmp_path: Path) -> None:
     problems_in(tmp_path, notes_of_a_run())
     processes = Reader(tmp_path).read()
