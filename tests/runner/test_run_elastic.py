@@ -125,17 +125,19 @@ def test_a_discovery_object_that_fails_at_the_start_is_an_error() -> None:
         horovod.run(train, (-1, 1), host_discovery_script=Broken())
 
 
-def test_a_discovery_object_that_fails_later_is_warned_of() -> None:
+@pytest.mark.parametrize("error", [OSError("no cluster"), SystemExit(3)])
+def test_a_discovery_object_that_fails_later_is_warned_of(error: BaseException) -> None:
     class Failing(HostDiscovery):
         calls = 0
 
         def find_available_hosts_and_slots(self) -> dict[str, int]:
             self.calls += 1
             if self.calls > 1:
-                raise OSError("no cluster")
+                raise error
             return {"localhost": 1}
 
-    with pytest.warns(RuntimeWarning, match="the hosts stay as they are: OSError"):
+    said = f"the hosts stay as they are: {type(error).__name__}"
+    with pytest.warns(RuntimeWarning, match=said):
         assert horovod.run(lambda: time.sleep(3), host_discovery_script=Failing()) == [None]
 
 

@@ -52,7 +52,7 @@ class PublishedHosts:
             try:
                 self._publish()
                 problem = ""
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # which would end this thread only
                 if not self._ends.is_set() and problem != repr(error):
                     problem = repr(error)
                     warnings.warn(
