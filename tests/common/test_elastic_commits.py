@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from commit_ranks import EACH_COMMIT, Rank, Ranks, loaded_step, numbers
 
 from horovod.common import _elastic_commits, _state_files
 from horovod.common._departure import EXIT_CODE, Departure
@@ -20,68 +19,6 @@ from horovod.common._elastic_commits import Commits, StateFolder
 from horovod.common._state_files import commits
 from horovod.common.elastic import ObjectState, added, removed
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-
-EACH_COMMIT = 1e-6  # s
-
-
-class Ranks:
-    """Runs a function on `size` ranks at the same time."""
-
-    def __init__(self, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.size = size
-        self.here = threading.local()
-        self.barrier = threading.Barrier(size, timeout=60)
-        self.values: list[Any] = [None] * size
-        core = SimpleNamespace(world=lambda: SimpleNamespace(rank=self.here.rank, size=size))
-        monkeypatch.setattr(_elastic_commits, "core", core)
-
-    def largest(self, own: Any) -> Any:
-        self.values[self.here.rank] = own
-        self.barrier.wait()
-        every = list(self.values)
-        self.barrier.wait()
-        return type(own)(*map(max, zip(*every, strict=True)))
-
-    def run(self, function: Callable[[int], Any]) -> list[Any]:
-        """What it returned or raised on each rank."""
-        found: list[Any] = [None] * self.size
-
-        def one(rank: int) -> None:
-            self.here.rank = rank
-            try:
-                found[rank] = function(rank)
-            except BaseException as error:
-                found[rank] = error
-                if not isinstance(error, (SystemExit, HostsUpdatedInterrupt)):
-                    self.barrier.abort()
-
-        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(self.size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for result in found:
-            if isinstance(result, Exception) and not isinstance(result, HostsUpdatedInterrupt):
-                raise result
-        return found
-
-
-class Rank:
-    def __init__(self, ranks: Ranks, folder: StateFolder | None, is_elastic: bool = False) -> None:
-        self.state: Any = ObjectState(lambda obj: obj, lambda: 0, step=0)
-        self.departure = Departure()
-        self.commits = Commits(self.state, folder, self.departure, is_elastic, ranks.largest)
-        self.state.after_save(self.commits.after_save)
-
-    def train(self, steps: int) -> int:
-        for _ in range(steps):
-            self.state.step += 1
-            self.state.commit()
-        return int(self.state.step)
-
-
-def numbers(folder: Path) -> list[int]:
-    return [commit.number for commit in commits(folder)]
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 2)])
@@ -174,34 +111,6 @@ def test_the_last_commit_is_written_when_training_ends(
     assert one.commits.load() and one.state.step == 3
 
 
-@pytest.mark.parametrize("leaves", [False, True])
-def test_two_commits_are_left_at_the_end(
-    leaves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rank 0 has written its part, and looked for old commits, before the last one is complete."""
-    ranks = Ranks(2, monkeypatch)
-    write_part = _state_files.write_part
-
-    def slow_on_one(commit: Any, part: int, parts: int, content: Any) -> None:
-        time.sleep(0.2 * part)
-        write_part(commit, part, parts, content)
-
-    monkeypatch.setattr(_state_files, "write_part", slow_on_one)
-
-    def train(rank: int) -> None:
-        one = Rank(ranks, StateFolder(tmp_path, EACH_COMMIT))
-        one.train(3)
-        one.commits._folder = StateFolder(tmp_path, 1000)
-        one.commits._next_at = time.monotonic() + 1000
-        if leaves:
-            one.departure.request()
-        one.train(1)
-        one.commits.finish()
-
-    ranks.run(train)
-    assert numbers(tmp_path) == [4, 3]
-
-
 def cut_off(one: Rank) -> None:
     """The rank saves its next commit, and no other one does: a rank is lost."""
 
@@ -211,12 +120,6 @@ def cut_off(one: Rank) -> None:
     one.commits._largest = lost
     with pytest.raises(HorovodInternalError):
         one.train(1)
-
-
-def loaded_step(folder: Path) -> int:
-    state: Any = ObjectState(lambda obj: obj, lambda: 0, step=0)
-    assert Commits(state, StateFolder(folder, 0), Departure(), True).load()
-    return int(state.step)
 
 
 @pytest.mark.parametrize("ahead", [(), (0,), (1,), (2,), (0, 2)])
@@ -457,52 +360,3 @@ def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> N
     state = OwnState(lambda obj: obj, lambda: 0, step=0)
     with pytest.raises(NotImplementedError, match=r"OwnState has no stored\(\)"):
         Commits(state, StateFolder(tmp_path, 0), Departure(), False)
-
-
-def test_what_is_loaded_is_said_and_a_misfit_names_the_folder_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ranks = Ranks(2, monkeypatch)
-    ranks.run(lambda rank: Rank(ranks, StateFolder(tmp_path, EACH_COMMIT)).train(9))
-    assert loaded_step(tmp_path) == 9
-    assert caplog.messages == [f"continues from commit 9 in {tmp_path}"]
-    state = ObjectState(lambda obj: obj, lambda: 0, epoch=0)
-    with pytest.raises(ValueError, match="attributes of the state are") as caught:
-        Commits(state, StateFolder(tmp_path, 0), Departure(), True).load()
-    path = commits(tmp_path)[0].path
-    said = "attributes of the state are ['step'] there and ['epoch'] here; use another folder"
-    assert str(caught.value) == (
-        f"the state in {path} does not fit this script: {said} (HOROVOD_STATE_DIR={tmp_path}), or "
-        "the script that wrote it"
-    )
-
-
-def test_a_folder_that_is_none_is_an_error_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    state = ObjectState(lambda obj: obj, lambda: 0, step=0)
-
-    def refused(path: Path, reason: str) -> None:
-        said = f"cannot be written to HOROVOD_STATE_DIR={path}: {reason}; use another folder"
-        with pytest.raises(ValueError, match=said):
-            Commits(state, StateFolder(path, 0), Departure(), False)
-
-    refused(file, "Not a directory")
-    refused(file / "below", "Not a directory")
-    refused(Path("/proc/none"), "No such file or directory")
-    if os.geteuid() != 0:
-        refused(Path("/none"), "Permission denied")
-    Commits(state, StateFolder(tmp_path / "new" / "folder", 0), Departure(), False)
-    assert list((tmp_path / "new" / "folder").iterdir()) == []
-
-    def fail(folder: Path, number: int) -> None:
-        raise OSError(number, "of the system")
-
-    for number, reason in ((errno.EROFS, "Read-only file system"), (errno.ENOSPC, "")):
-        monkeypatch.setattr(_state_files, "try_to_write", lambda path, n=number: fail(path, n))
-        if reason:
-            refused(tmp_path, reason)
-        else:
-            Commits(state, StateFolder(tmp_path, 0), Departure(), False)

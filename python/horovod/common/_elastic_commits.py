@@ -147,6 +147,8 @@ class Commits:
         self._slowest = 0  # the same on the slowest rank, as rank 0 knows it
         self._next_at = 0.0  # by the monotonic clock
         self._has_warned = False
+        self._has_warned_of_job = False
+        self._held: int | None = None  # the folder, by rank 0
         self._unwritten = False  # the last save
         if folder is not None:
             state.stored()  # whether the state can be written
@@ -171,9 +173,27 @@ class Commits:
         if self._folder is None:
             return
         if core.world().rank == 0:
+            self._hold(self._folder.path)
             self._number = max(self._number, self._newest_number())
         self._number += 1
         self._agree()
+
+    def _hold(self, path: Path) -> None:
+        """Not an error: a job that is requeued may meet the end of its last instance."""
+        if self._held is not None:
+            return
+        try:
+            self._held = _state_files.hold(path)
+        except BlockingIOError:
+            if not self._has_warned_of_job:
+                self._has_warned_of_job = True
+                _logger.warning("another job writes to %s: use one folder per job", path)
+
+    def close(self) -> None:
+        """Another process may be rank 0 before this one has ended."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def after_save(self) -> None:
         """Collective.

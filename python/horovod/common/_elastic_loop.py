@@ -72,7 +72,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
             guard = _Guard(state)
             state.listen_to(guard.announcements)
             repeated = run_fn(guard.around(func), guard.restart, guard.any_rank)
-            with guard.departure.watched() if guard.commits else contextlib.nullcontext():
+            with guard.watched():
                 return repeated(state, *args, **kwargs)
 
     return guarded
@@ -93,6 +93,14 @@ class _Guard:
         if is_elastic or self._folder is not None:
             self.commits = Commits(state, self._folder, self.departure, is_elastic)
             state.after_save(self.commits.after_save)
+
+    def watched(self) -> contextlib.ExitStack:
+        """Until the call ends: SIGTERM is handled, and rank 0 holds the folder."""
+        stack = contextlib.ExitStack()
+        if self.commits is not None:
+            stack.enter_context(self.departure.watched())
+            stack.callback(self.commits.close)
+        return stack
 
     def announcements(self) -> tuple[float, int] | None:
         """If the launcher is lost, the ranks end. At the next commit, they write the state."""

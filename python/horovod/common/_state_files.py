@@ -17,6 +17,7 @@ or else that of the lowest rank.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import logging
@@ -310,3 +311,25 @@ def _turn(folder: Path) -> Iterator[None]:
             file = stack.enter_context(open(folder / ".turn", "ab"))
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def hold(folder: Path) -> int | None:
+    """Marks the folder as in use by this process until the returned descriptor is closed. None if
+    the file system has no locks.
+
+    The kernel ends it with the process. Children do not inherit this kind of lock, so a data loader
+    that outlives its rank does not hold the folder.
+    Raises: BlockingIOError if another process holds it.
+    """
+    try:
+        descriptor = os.open(folder / ".job", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise BlockingIOError(*error.args) from None
+        return None
+    return descriptor
