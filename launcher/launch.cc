@@ -446,7 +446,8 @@ void Launch::end_starts(const std::string& why) {
 void Launch::perform(const Abandon& abandon) {
   for (const int index : abandon.hosts) {
     const JobHost& host = job_.hosts[static_cast<size_t>(index)];
-    output_.say(host.local ? report_left_here(host.name) : report_left_there(host.name));
+    const auto report = host.local ? report_left_here : report_left_there;
+    output_.say(report(host.name, abandon.after));
   }
 }
 

@@ -9,6 +9,9 @@
 namespace hvd::launcher {
 namespace {
 
+/// After SIGKILL, until the user is told what the launcher waits for.
+constexpr std::chrono::seconds kSilentWait{1};
+
 /// What workers say before they end is processed before exits. A death by signal is processed
 /// before an exit with a code: the first often causes the second, and both may be seen at once.
 int weight(const Event& event) {
@@ -252,8 +255,10 @@ void Driver::pass(TimePoint now) {
   } else if (phase_ == Phase::terminating) {
     kill(now);
   } else if (phase_ == Phase::killing) {
-    actions_.push_back(Abandon{{hosts_left_.begin(), hosts_left_.end()}});
-    finish(now);
+    const Duration left = std::max(abandons_at_ - now, Duration(0));
+    actions_.push_back(Abandon{{hosts_left_.begin(), hosts_left_.end()}, left});
+    if (left == Duration(0)) return finish(now);
+    until_ = abandons_at_;
   }
 }
 
@@ -275,7 +280,9 @@ void Driver::terminate(TimePoint now, Duration patience) {
 void Driver::kill(TimePoint now) {
   actions_.push_back(SignalAll{SIGKILL});
   // A second interruption does not extend the deadline.
-  if (phase_ != Phase::killing) enter(Phase::killing, now + options_.farewell);
+  if (phase_ == Phase::killing) return;
+  abandons_at_ = now + options_.farewell;
+  enter(Phase::killing, std::min(now + kSilentWait, abandons_at_));
 }
 
 void Driver::announce_first(TimePoint now, const WorkerId& worker, ExitStatus status) {

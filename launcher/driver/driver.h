@@ -94,9 +94,11 @@ struct AnnounceHost {
   bool first = false;
   bool operator==(const AnnounceHost&) const = default;
 };
-/// Processes on these hosts may have survived SIGKILL. The launcher ends without waiting for them.
+/// Processes on these hosts may have survived SIGKILL. The launcher waits for them so long, or ends
+/// without waiting for them.
 struct Abandon {
   std::vector<int> hosts;
+  Duration after{};
   bool operator==(const Abandon&) const = default;
 };
 /// Holds back the standard error of the worker, so that it is shown after the failure that caused
@@ -176,7 +178,7 @@ struct DriverOptions {
   /// a failure may take as long to exit as those that follow.
   Duration blame = std::chrono::seconds(1);
   /// From SIGKILL until the launcher gives up the remaining hosts: they do not answer, or a process
-  /// is blocked in the kernel.
+  /// is blocked in the kernel. After a second, the user is told.
   Duration farewell = std::chrono::seconds(10);
 };
 
@@ -235,6 +237,7 @@ class Driver {
   DriverOptions options_;
   Phase phase_ = Phase::running;
   TimePoint until_ = TimePoint::max();
+  TimePoint abandons_at_{};                    ///< while `killing`
   TimePoint interrupted_at_{};                 ///< first, while `interrupting`
   std::optional<TimePoint> told_to_end_at_{};  ///< by the last SIGTERM or SIGHUP that counted
   std::set<int> hosts_left_;

@@ -51,6 +51,7 @@ class DriverTest : public ::testing::Test {
 TEST_F(DriverTest, WhatDoesNotEndWhenItIsKilledIsGivenUp) {
   on({Interrupted{SIGTERM}});
   EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
+  EXPECT_THAT(wait(), ElementsAre(Abandon{{0}, 9s}));
   EXPECT_THAT(wait(), ElementsAre(Abandon{{0}}, Finish{143}));
 }
 
@@ -360,6 +361,7 @@ TEST_F(DriverOfTwoHosts, AHostThatDoesNotAnswerTheOrderToKillIsGivenUp) {
   on({Interrupted{SIGTERM}});
   EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
   EXPECT_THAT(on({NothingLeft{0}}), IsEmpty());
+  EXPECT_THAT(wait(), ElementsAre(Abandon{{1}, 9s}));
   EXPECT_THAT(wait(), ElementsAre(Abandon{{1}}, Finish{143}));
   EXPECT_EQ(now, TimePoint{} + 15s);
 }

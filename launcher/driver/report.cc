@@ -27,6 +27,10 @@ constexpr NamedSignal kSignals[] = {
     {SIGPOLL, "SIGPOLL"}, {SIGPWR, "SIGPWR"},       {SIGSYS, "SIGSYS"},
 };
 
+std::string waiting_text(Duration time) {
+  return fmt::format("waiting up to {:.0f} s more", std::chrono::duration<double>(time).count());
+}
+
 /// A worker of an earlier generation has no rank now.
 std::string name_of(const WorkerId& worker, const Assignment& assignment) {
   if (const auto rank = assignment.rank_of(worker)) return fmt::format("rank {}", *rank);
@@ -142,17 +146,17 @@ std::string not_used(const std::string& host, const std::string& problem) {
   return fmt::format("{} is not used: {}", host, problem);
 }
 
-std::string report_left_here(const std::string& host) {
-  return fmt::format(
-      "processes of the job on {} have not ended after SIGKILL; they are blocked in the kernel, or "
-      "cannot be found",
-      host);
+std::string report_left_here(const std::string& host, Duration after) {
+  return fmt::format("processes of the job on {} have not ended after SIGKILL; {}", host,
+                     after > Duration(0) ? waiting_text(after)
+                                         : "they are blocked in the kernel, or cannot be found");
 }
 
-std::string report_left_there(const std::string& host) {
-  return fmt::format(
-      "host {} does not answer; its processes end when they detect that this launcher has ended",
-      host);
+std::string report_left_there(const std::string& host, Duration after) {
+  return fmt::format("host {} does not answer; {}", host,
+                     after > Duration(0)
+                         ? waiting_text(after)
+                         : "its processes end when they detect that this launcher has ended");
 }
 
 }  // namespace hvd::launcher

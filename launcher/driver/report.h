@@ -39,7 +39,8 @@ std::string not_used(const std::string& host, const std::string& problem);
 
 /// Processes on this machine that survived SIGKILL, or a host that does not answer the order to
 /// kill.
-std::string report_left_here(const std::string& host);
-std::string report_left_there(const std::string& host);
+/// Of Abandon. `after`: see there.
+std::string report_left_here(const std::string& host, Duration after);
+std::string report_left_there(const std::string& host, Duration after);
 
 }  // namespace hvd::launcher

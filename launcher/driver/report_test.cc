@@ -162,5 +162,12 @@ TEST(LastWord, IsThatOfTheWorkersWithTheseRanks) {
   EXPECT_FALSE(worker_ends({job_number(1, 1), 0, 1, "another generation"}, kAssignment));
 }
 
+TEST(Report, SaysHowLongItWaitsForAHost) {
+  EXPECT_EQ(report_left_there("b", std::chrono::seconds(9)),
+            "host b does not answer; waiting up to 9 s more");
+  EXPECT_EQ(report_left_here("a", std::chrono::seconds(9)),
+            "processes of the job on a have not ended after SIGKILL; waiting up to 9 s more");
+}
+
 }  // namespace
 }  // namespace hvd::launcher
