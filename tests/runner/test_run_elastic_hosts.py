@@ -71,7 +71,10 @@ def train():
 found = horovod.run(train, num_proc=4, min_num_proc=2, host_discovery_script=Shrinking())
 print("returned", json.dumps(found))
 """
-LEFT = r"left with (\d+) of (\d+) steps: this process leaves the job: its host or slot was removed from the job"
+LEFT = (
+    r"left with (\d+) of (\d+) steps: this process leaves the job: its host or slot was removed "
+    "from the job"
+)
 
 
 @pytest.mark.parametrize("removed", [1, 2])
