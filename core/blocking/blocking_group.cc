@@ -52,7 +52,9 @@ std::vector<ChannelSet*> channel_sets_of(Wiring& wiring) {
 /// As long as it lives, silent ranks are looked for.
 class BlockingGroup::LookingOut {
  public:
-  explicit LookingOut(Lookout& lookout) : lookout_(lookout) { lookout_.begin(); }
+  LookingOut(Lookout& lookout, const WaitingCall& call) : lookout_(lookout) {
+    lookout_.begin(call);
+  }
   ~LookingOut() { lookout_.end(); }
   LookingOut(const LookingOut&) = delete;
   LookingOut& operator=(const LookingOut&) = delete;
@@ -98,7 +100,7 @@ void BlockingGroup::end_call(bool waited) {
 }
 
 void BlockingGroup::run(const TensorTask& task, const std::function<Batch()>& as_batch) {
-  or_give_up([&] {
+  or_give_up(task.operation.kind, [&] {
     if (overlaps_own_input(task, rank(), size()))
       run_with_private_output(task, as_batch);
     else
@@ -107,12 +109,14 @@ void BlockingGroup::run(const TensorTask& task, const std::function<Batch()>& as
 }
 
 void BlockingGroup::run(Batch batch) {
-  or_give_up([&] { run_batch(std::move(batch)); });
+  or_give_up(batch.operation.kind, [&] { run_batch(std::move(batch)); });
 }
 
 /// Runs `call`. If it throws, informs the other ranks, which may be waiting for this rank.
 template <class Call>
-void BlockingGroup::or_give_up(Call call) {
+void BlockingGroup::or_give_up(OperationKind kind, Call call) {
+  kind_ = kind;
+  ++calls_;
   try {
     call();
   } catch (const Error& error) {
@@ -262,8 +266,10 @@ void BlockingGroup::run_batch(Batch batch) {
 
 void BlockingGroup::barrier() {
   std::byte one{};
-  run({.operation = {.kind = OperationKind::allreduce, .dtype = DType::uint8, .op = ReduceOp::max},
-       .tensors = {{.input = &one, .output = &one, .shape = {1}}}});
+  Batch batch{
+      .operation = {.kind = OperationKind::allreduce, .dtype = DType::uint8, .op = ReduceOp::max},
+      .tensors = {{.input = &one, .output = &one, .shape = {1}}}};
+  or_give_up(OperationKind::barrier, [&] { run_batch(std::move(batch)); });
 }
 
 /// Calls `step` until it is done. Returns whether it had to wait. Without progress it first yields,
@@ -312,7 +318,7 @@ void BlockingGroup::wait_and_look(std::optional<LookingOut>& looking_out) {
   const TimePoint until = std::chrono::steady_clock::now() + kLook;
   wait_for_news(until);
   if (std::chrono::steady_clock::now() < until) return;
-  if (!looking_out) looking_out.emplace(*lookout_);
+  if (!looking_out) looking_out.emplace(*lookout_, WaitingCall{kind_, calls_, until - kLook});
   if (const auto loss = lookout_->loss(ranks_))
     fail(loss->code(), std::string("a call on a group: ") + loss->what(), loss->rank());
 }

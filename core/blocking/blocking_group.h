@@ -73,7 +73,7 @@ class BlockingGroup {
   };
 
   template <class Call>
-  void or_give_up(Call call);
+  void or_give_up(OperationKind kind, Call call);
   void run_with_private_output(const TensorTask& task, const std::function<Batch()>& as_batch);
   void run_task(const TensorTask& task, const std::function<Batch()>& as_batch);
   void run_by(Way way, const Ways::Choice& choice, const TensorTask& task,
@@ -111,6 +111,8 @@ class BlockingGroup {
   const Duration peer_timeout_;
   const bool spare_cores_;
   uint64_t next_sequence_ = 1;
+  uint64_t calls_ = 0;         ///< so far, with the one in progress
+  OperationKind kind_{};       ///< of the last one
   bool interrupted_ = false;   ///< a call is in progress or has failed
   bool said_goodbye_ = false;  ///< over the links
   int calls_awake_ = 0;        ///< consecutive calls that did not sleep, while sockets are watched

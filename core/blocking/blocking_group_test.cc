@@ -249,11 +249,16 @@ TEST_P(BlockingGroups, NameTheRankThatDoesNotCome) {
   });
 }
 
-/// Reports rank 1 as lost as soon as it is asked for.
+/// Looks out for the second call, a barrier. Reports rank 1 as lost as soon as it is asked for.
 class FoundSilent final : public Lookout {
  public:
   FoundSilent(std::atomic<int>& looking, bool is_lost) : looking_(looking), is_lost_(is_lost) {}
-  void begin() override { ++looking_; }
+  void begin(const WaitingCall& call) override {
+    EXPECT_EQ(call.kind, OperationKind::barrier);
+    EXPECT_EQ(call.number, 2U);
+    EXPECT_LT(call.since, std::chrono::steady_clock::now());
+    ++looking_;
+  }
   void end() noexcept override { --looking_; }
   std::optional<Error> loss(std::span<const int> ranks) override {
     EXPECT_EQ(std::vector<int>(ranks.begin(), ranks.end()), (std::vector{0, 1}));
@@ -301,6 +306,8 @@ TEST_P(BlockingGroups, WaitForARankThatIsLateAndNotSilent) {
   std::atomic<int> looking{0};
   on_ranks(2, [&](Member& member, int rank) {
     BlockingGroup group = member.group({0, 1}, "both");
+    std::vector<int64_t> values{1};
+    group.run(eager_sum_of(values), [&] { return sum_of(values); });
     if (rank == 1) {
       while (looking == 0) std::this_thread::yield();
     } else {

@@ -19,7 +19,6 @@
 #include "core/base/log.h"
 #include "core/base/version.h"
 #include "core/capi/group_call.h"
-#include "core/capi/job_lookout.h"
 #include "core/capi/knobs_json.h"
 #include "core/capi/process.h"
 #include "core/capi/submission.h"
@@ -468,7 +467,6 @@ hvd_status hvd_group_create_named(hvd_rank_list ranks, const char* name, hvd_gro
     const auto context = running();
     std::vector<int> list(ranks.ranks, ranks.ranks + (ranks.count > 0 ? ranks.count : 0));
     auto made = context->make_group(std::move(list), name);
-    made->look_out_by(std::make_unique<hvd::JobLookout>(context));
     *group = new hvd_group{std::move(made), process().forks};
   });
 }

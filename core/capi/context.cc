@@ -18,6 +18,7 @@
 #include "core/bootstrap/local_ranks.h"
 #include "core/bootstrap/wiring.h"
 #include "core/capi/backend_factory.h"
+#include "core/capi/job_lookout.h"
 #include "core/capi/submission.h"
 
 namespace hvd {
@@ -77,6 +78,14 @@ std::vector<int> ranks_of_group(std::vector<int> given, const hvd_world& world) 
   if (!std::binary_search(given.begin(), given.end(), world.rank))
     refuse(fmt::format("rank {} is not a member and must not create it", world.rank));
   return given;
+}
+
+/// Returns the name of a group in what a rank tells of its calls. Equal on all its ranks.
+std::string shown_name_of_group(const std::vector<int>& ranks, const std::string& name,
+                                int earlier) {
+  const std::string kind =
+      name.empty() ? "hvd.Group(" + to_text_of_ranks(ranks) + ")" : fmt::format("group {}", name);
+  return earlier == 0 ? kind : fmt::format("{}, number {}", kind, earlier + 1);
 }
 
 /// Requests before submission. Completes their operations if they are not submitted.
@@ -272,8 +281,12 @@ std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given,
   const GroupPlan plan{
       .ranks = ranks,
       .name = fmt::format("group/{:016x}{:016x}/{}/", hash.high, hash.low, earlier)};
+  const std::string shown = shown_name_of_group(ranks, name, earlier);
+  const NotedCall noted(group_calls(), {"the creation of " + shown, ranks, clock_.now()});
   Wiring wiring = connect_group(roster_, plan, store_.key, store_.of_this_job(), knobs_);
-  return std::make_unique<BlockingGroup>(std::move(wiring), ranks, knobs_, spare_cores_);
+  auto made = std::make_unique<BlockingGroup>(std::move(wiring), ranks, knobs_, spare_cores_);
+  made->look_out_by(std::make_unique<JobLookout>(weak_from_this(), shown, ranks));
+  return made;
 }
 
 std::optional<Error> Context::loss_of_one_of(std::span<const int> ranks) {

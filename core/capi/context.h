@@ -37,7 +37,7 @@ struct StartOptions {
 };
 
 /// Any thread may call any function.
-class Context {
+class Context : public std::enable_shared_from_this<Context> {
  public:
   /// Connects to the other ranks; blocks until all are connected. `inits`: see open_job_store().
   /// Throws Error naming the attempted rendezvous.
@@ -88,6 +88,7 @@ class Context {
   /// ended.
   std::unique_ptr<BlockingGroup> make_group(std::vector<int> ranks, const std::string& name);
 
+  GroupCalls& group_calls() { return progress_->group_calls(); }
   /// Counts the calls on groups that wait: `change` more than before.
   void count_waiting_calls(int change) { progress_->count_waiting_calls(change); }
   /// Returns the loss of one of `ranks` (global), if it has ended the job, and reports it to the

@@ -76,6 +76,8 @@ class Engine {
   void count_waiting_calls(int change) {
     waiting_calls_.fetch_add(change, std::memory_order_relaxed);
   }
+  /// Those that the engine tells of if it is asked what this rank waits for. Thread-safe.
+  GroupCalls& group_calls() { return group_calls_; }
   /// Returns nullopt while the generation is running. Thread-safe.
   std::optional<Ending> ending() const { return inbox_.why_closed(); }
   /// Thread-safe.
@@ -182,6 +184,7 @@ class Engine {
   Counters counters_;
   EventSource events_;
   StallWatch stall_watch_;
+  GroupCalls group_calls_;
   SelfReport self_report_;
   Heartbeat heartbeat_;
   LauncherWatch launcher_watch_;

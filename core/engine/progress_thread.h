@@ -43,6 +43,7 @@ class ProgressThread {
     engine_->count_waiting_calls(change);
     engine_->ring();
   }
+  GroupCalls& group_calls() { return engine_->group_calls(); }
   std::optional<Ending> ending() const { return engine_->ending(); }
   /// Blocks until `handle` is complete. Drives the engine meanwhile unless another thread does.
   void wait(const Handle& handle);

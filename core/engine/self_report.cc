@@ -94,7 +94,8 @@ void SelfReport::tell(const Facts& facts, const std::map<uint64_t, Request>& wai
                    .step = board_->steps(),
                    .batches = batches_,
                    .has_joined = facts.has_joined,
-                   .has_ended = facts.has_ended};
+                   .has_ended = facts.has_ended,
+                   .pending = calls_.pending(now)};
   for (const auto& [request, is_agreed] : pending(waiting, runner)) {
     if (state.pending.size() == kMaxPendingInState) {
       ++state.more_pending;

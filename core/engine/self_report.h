@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/engine/group_calls.h"
 #include "core/engine/process_sets.h"
 #include "core/engine/request.h"
 #include "core/engine/runner.h"
@@ -23,7 +24,8 @@ namespace hvd {
 class SelfReport {
  public:
   /// `board` may be nullptr: it is never asked. All must outlive this.
-  SelfReport(RankBoard* board, const Clock& clock) : board_(board), clock_(clock) {}
+  SelfReport(RankBoard* board, const Clock& clock, const GroupCalls& calls)
+      : board_(board), clock_(clock), calls_(calls) {}
 
   /// Requests are about to be accepted.
   void begin_turn() { now_ = clock_.now(); }
@@ -56,6 +58,7 @@ class SelfReport {
 
   RankBoard* const board_;
   const Clock& clock_;
+  const GroupCalls& calls_;
   TimePoint now_{};
   uint64_t batches_ = 0;
   uint64_t accepted_ = 0;

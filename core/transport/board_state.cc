@@ -21,6 +21,7 @@ void put_pending(Writer& out, const PendingOperation& operation) {
   for (const int32_t rank : operation.between) out.put(rank);
   put_time(out, operation.age);
   out.put(operation.is_agreed);
+  out.put(operation.is_call);
 }
 
 PendingOperation get_pending(Reader& in) {
@@ -31,6 +32,7 @@ PendingOperation get_pending(Reader& in) {
     operation.between.push_back(in.get<int32_t>());
   operation.age = get_time(in);
   operation.is_agreed = in.get_bool();
+  operation.is_call = in.get_bool();
   return operation;
 }
 

@@ -20,6 +20,7 @@ struct PendingOperation {
   std::vector<int32_t> between{};  ///< the ranks that take part, ascending; empty: all
   std::chrono::milliseconds age{};
   bool is_agreed = false;  ///< all its ranks have submitted it
+  bool is_call = false;    ///< on a blocking group, or one that makes a group
   bool operator==(const PendingOperation&) const = default;
 };
 
@@ -44,11 +45,12 @@ struct BoardState {
   uint64_t step = 0;     ///< calls of the optimizer's step(), if the framework counts them
   uint64_t batches = 0;  ///< agreed so far; all ranks agree on the same ones in the same order
   bool has_joined = false;
-  bool has_ended = false;                   ///< this generation of the job
-  std::vector<PendingOperation> pending{};  ///< the oldest first, at most kMaxPendingInState
-  uint64_t more_pending = 0;                ///< how many others there are
-  std::vector<PastOperation> last{};        ///< submissions, the latest first
-  std::string last_failure{};               ///< the text of the last operation that failed
+  bool has_ended = false;  ///< this generation of the job
+  /// Calls first, then operations, the oldest first; at most kMaxPendingInState.
+  std::vector<PendingOperation> pending{};
+  uint64_t more_pending = 0;          ///< how many others there are
+  std::vector<PastOperation> last{};  ///< submissions, the latest first
+  std::string last_failure{};         ///< the text of the last operation that failed
   std::chrono::milliseconds since_failure{};
   std::vector<SilentPeer> silent{};  ///< ascending by rank, at most kMaxSilentInState
   bool operator==(const BoardState&) const = default;

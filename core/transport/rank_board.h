@@ -25,7 +25,7 @@ namespace hvd {
 inline constexpr std::string_view kBoardFile = "horovod-board";
 inline constexpr std::string_view kStackFile = "horovod-stack";
 inline constexpr size_t kBoardBytes = 1 * MiB;
-inline constexpr uint64_t kBoardMagic = 0x33647261'6f427668;  // changes with the format
+inline constexpr uint64_t kBoardMagic = 0x34647261'6f427668;  // changes with the format
 
 /// What the process does with its job, as far as ranks wait for each other outside of operations.
 enum class RankStage : uint8_t {

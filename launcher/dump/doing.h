@@ -22,6 +22,8 @@ std::string_view meeting_at(RankStage stage);
 std::string subject_of(const RankReport& report);
 /// `awaited`: what the others wait for, an operation or a meeting.
 HangClass class_of(const RankReport& report, std::string_view awaited);
+/// Whether it waits for something else than `awaited` for which other ranks are needed.
+bool waits_elsewhere(const RankReport& report, std::string_view awaited);
 /// "its main thread is at train.py:30 in step".
 std::string doing(HangClass kind, const RankReport& report, std::string_view awaited);
 std::string main_thread_at(const RankReport& report);

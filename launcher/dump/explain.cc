@@ -36,12 +36,17 @@ std::vector<int> named(const std::vector<RankReport>& reports, const std::vector
 /// Whether a rank that cannot be reached has submitted the operation is not known.
 std::string missing_text(const Cause& cause, const Waited& operation) {
   const std::string who = ranks_text(cause.ranks), age = time_text(operation.age);
-  const std::string waiting = fmt::format("{} {} awaited", ranks_text(operation.submitted),
-                                          has_or_have(operation.submitted.size()));
+  const std::string others = fmt::format("{} {}", ranks_text(operation.submitted),
+                                         has_or_have(operation.submitted.size()));
   if (cause.kind == HangClass::unreachable)
-    return fmt::format("{} cannot be reached, and {} {} for {}", who, waiting, operation.name, age);
-  return fmt::format("{} {} not submitted {}, which {} for {}", who,
-                     has_or_have(cause.ranks.size()), operation.name, waiting, age);
+    return fmt::format("{} cannot be reached, and {} {} {} for {}", who, others,
+                       operation.is_call ? "waited in" : "awaited", operation.name, age);
+  const std::string_view has = has_or_have(cause.ranks.size());
+  if (operation.is_call)
+    return fmt::format("{} {} not entered {}, in which {} waited for {}", who, has, operation.name,
+                       others, age);
+  return fmt::format("{} {} not submitted {}, which {} awaited for {}", who, has, operation.name,
+                     others, age);
 }
 
 Cause not_submitted(const std::vector<RankReport>& reports, const Waited& operation) {
@@ -80,7 +85,8 @@ HangClass class_during_transfer(const RankReport* report) {
 Cause not_ended(const std::vector<RankReport>& reports, const Waited& operation) {
   Cause cause{.kind = HangClass::transfer, .operation = operation.name};
   cause.text =
-      fmt::format("{}, which all ranks have submitted, has not ended on {} for {}", operation.name,
+      fmt::format("{}, which {}, has not ended on {} for {}", operation.name,
+                  operation.is_call ? "all its ranks have entered" : "all ranks have submitted",
                   ranks_text(operation.submitted), time_text(operation.age));
   const auto quiet = silent(reports);
   for (const RankReport* const report : quiet) cause.ranks.push_back(report->rank);
@@ -185,10 +191,18 @@ bool has_submitted(const RankReport& report, const Key& key) {
          });
 }
 
-/// Adds the ranks that have not submitted it. One that has joined need not.
+/// Whether each rank that is missing waits for something else, so others hold it up.
+bool is_consequence(const std::vector<RankReport>& reports, const Waited& one) {
+  return std::ranges::all_of(one.missing, [&](int rank) {
+    const RankReport* const report = find(reports, rank);
+    return report != nullptr && !report->is_stopped() && waits_elsewhere(*report, one.name);
+  });
+}
+
+/// Adds the ranks that have not submitted it. One that has joined need not, except for calls.
 void add_missing(const std::vector<RankReport>& reports, const Key& key, Waited& operation) {
   for (const RankReport& report : reports) {
-    const bool has_joined = report.state && report.state->has_joined;
+    const bool has_joined = report.state && report.state->has_joined && !operation.is_call;
     if (report.rank >= 0 && !has_submitted(report, key) && !has_joined && takes_part(report, key))
       operation.missing.push_back(report.rank);
   }
@@ -213,6 +227,7 @@ std::vector<Waited> waited_for(const std::vector<RankReport>& reports) {
       Waited& operation = found[{{one.name, one.between}, one.is_agreed}];
       operation.name = one.name;
       operation.what = one.what;
+      operation.is_call = one.is_call;
       operation.submitted.push_back(report.rank);
       operation.age = std::max(operation.age, one.age);
     }
@@ -220,6 +235,7 @@ std::vector<Waited> waited_for(const std::vector<RankReport>& reports) {
   std::vector<Waited> all;
   for (auto& [key, operation] : found) {
     if (!key.second) add_missing(reports, key.first, operation);
+    operation.is_consequence = is_consequence(reports, operation);
     all.push_back(std::move(operation));
   }
   milliseconds oldest{0};
@@ -227,7 +243,8 @@ std::vector<Waited> waited_for(const std::vector<RankReport>& reports) {
   // Operations that wait for few ranks name the culprits. Young ones may just be in progress.
   std::ranges::stable_sort(all, {}, [&](const Waited& one) {
     const bool is_agreed = one.missing.empty();
-    return std::tuple(2 * one.age < oldest, is_agreed, one.missing.size(), -one.age.count());
+    return std::tuple(2 * one.age < oldest, is_agreed, one.is_consequence, one.missing.size(),
+                      -one.age.count());
   });
   return all;
 }

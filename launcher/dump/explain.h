@@ -49,13 +49,15 @@ struct Cause {
 /// `reports`: of all ranks of the job, ascending, also of those that did not answer.
 Cause explain(const std::vector<RankReport>& reports);
 
-/// An operation that some ranks have submitted and others have not, or that does not end.
+/// An operation or call that some ranks have submitted and others have not, or that does not end.
 struct Waited {
   std::string name{};
   std::string what{};
+  bool is_call = false;  ///< see PendingOperation
   std::vector<int> submitted{};
   std::vector<int> missing{};  ///< empty: all ranks have submitted it
   std::chrono::milliseconds age{};
+  bool is_consequence = false;  ///< each missing rank waits for something else
 };
 /// The most important first.
 std::vector<Waited> waited_for(const std::vector<RankReport>& reports);

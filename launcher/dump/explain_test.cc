@@ -201,6 +201,41 @@ TEST(Explain, DoesNotBlameRanksThatTakeNoPart) {
   EXPECT_THAT(explain(reports).ranks, ElementsAre(2));
 }
 
+PendingOperation call(std::vector<int32_t> ranks, std::chrono::milliseconds age = 12s) {
+  return {.name = "call 3 (barrier) on the group of rank " + std::to_string(ranks.front()),
+          .what = "blocking",
+          .between = std::move(ranks),
+          .age = age,
+          .is_call = true};
+}
+
+TEST(Explain, NamesRanksThatAreNotInACallOnAGroup) {
+  std::vector<RankReport> reports{rank(0, {call({0, 1})}), rank(1), rank(2)};
+  reports[1].stack = {{"/job/train.py", 30, "step", ""}};
+  reports[1].state->has_joined = true;
+  const Cause cause = explain(reports);
+  EXPECT_EQ(cause.text,
+            "rank 1 has not entered call 3 (barrier) on the group of rank 0, in which rank 0 has "
+            "waited for 12 s; its main thread is at train.py:30 in step");
+  EXPECT_EQ(cause.operation, "call 3 (barrier) on the group of rank 0");
+  EXPECT_THAT(cause.ranks, ElementsAre(1));
+  reports[1] = unreached(1);
+  EXPECT_THAT(
+      explain(reports).text,
+      StartsWith("rank 1 cannot be reached, and rank 0 has waited in call 3 (barrier) on "));
+  reports[1] = rank(1, {call({0, 1})});
+  EXPECT_THAT(explain(reports).text, HasSubstr("which all its ranks have entered, has not ended"));
+}
+
+TEST(Explain, DoesNotBlameRanksThatOthersHoldUp) {
+  std::vector<RankReport> reports{rank(0, {call({0, 1}, 15s)}), rank(1, {call({1, 2}, 14s)}),
+                                  rank(2, {call({2, 3}, 13s)}), rank(3)};
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(3));
+  reports[3] = rank(3, {call({3, 0}, 12s)});  // a ring: the oldest
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(1));
+  EXPECT_EQ(explain(reports).kind, HangClass::order);
+}
+
 TEST(Explain, NamesAStoppedRankDuringATransfer) {
   std::vector<RankReport> reports = awaited(rank(3));
   for (int number = 0; number < 3; ++number)

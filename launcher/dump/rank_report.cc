@@ -66,11 +66,9 @@ std::vector<Frame> stack_of(const Json& json) {
 }
 
 Json json_of(const PendingOperation& one) {
-  return {{"name", one.name},
-          {"what", one.what},
-          {"ranks", one.between},
-          {"seconds", seconds(one.age)},
-          {"agreed", one.is_agreed}};
+  return {{"name", one.name},        {"what", one.what},
+          {"ranks", one.between},    {"seconds", seconds(one.age)},
+          {"agreed", one.is_agreed}, {"call", one.is_call}};
 }
 
 PendingOperation pending_of(const Json& json) {
@@ -78,7 +76,8 @@ PendingOperation pending_of(const Json& json) {
           .what = json.at("what"),
           .between = ranks_of(json.at("ranks")),
           .age = time_of(json.at("seconds")),
-          .is_agreed = json.at("agreed")};
+          .is_agreed = json.at("agreed"),
+          .is_call = json.at("call")};
 }
 
 Json json_of(const BoardState& state) {

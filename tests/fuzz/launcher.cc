@@ -91,7 +91,7 @@ ByteVector sample(Kind kind, ConstBytes message) {
 BoardState busy_board() {
   using std::chrono_literals::operator""ms;
   BoardState board{.rank = 1, .size = 2, .generation = 3, .step = 7, .batches = 9};
-  board.pending = {{"w", "allreduce float32 [4, 2]", {0, 1}, 1200ms, true}};
+  board.pending = {{"w", "allreduce float32 [4, 2]", {0, 1}, 1200ms, true, true}};
   board.more_pending = 5;
   board.last = {{"w", "allreduce float32 [4, 2]", 1200ms}};
   board.last_failure = "a shape differs";

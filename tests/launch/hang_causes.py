@@ -52,6 +52,18 @@ core.shutdown()
 print("end", flush=True)
 """
 
+#: Replaces the second array of each step by a barrier of a blocking group.
+GROUP = """
+groups = []
+by_name = reduce
+def reduce(name):
+    if name == "loss":
+        return by_name(name)
+    if not groups:
+        groups.append(core.Group([0, 1, 2]))
+    groups[0].barrier()
+"""
+
 
 def write_training(folder: Path, hang: str, steps: int = 5) -> Path:
     script = folder / "train.py"
@@ -75,6 +87,7 @@ class Hang:
     has_place: bool = True  #: without py-spy
     operation: str = "grad.fc.weight"
     words: str = ""  #: in the first line
+    is_call: bool = False  #: the others wait in a call on a blocking group
     needs_dead_file: bool = False  #: in DEAD_FILE
 
 
@@ -275,6 +288,31 @@ def hang():
         "busy",
     ),
     "sleep": Hang("\ndef hang():\n    time.sleep(1000)  # here\n", "elsewhere"),
+    "group_call": Hang(
+        GROUP + "def hang():\n    time.sleep(1000)  # here\n",
+        "elsewhere",
+        operation="call 3 (barrier) on hvd.Group([0, 1, 2])",
+        is_call=True,
+    ),
+    "group_branch": Hang(
+        GROUP.replace("2])", '2], "tp")') + 'def hang():\n    by_name("only.here")  # here\n',
+        "order",
+        operation="call 3 (barrier) on group tp",
+        words="it waits for only.here instead",
+        is_call=True,
+    ),
+    "group_creation": Hang(
+        """
+by_name = reduce
+def reduce(name):
+    by_name(name) if name == "loss" else core.Group([0, 1, 2])
+def hang():
+    time.sleep(1000)  # here
+""",
+        "elsewhere",
+        operation="the creation of hvd.Group([0, 1, 2]), number 3",
+        is_call=True,
+    ),
     "blocked_signals": Hang(
         """
 def hang():
@@ -323,6 +361,8 @@ def right_in(found: Any, hang: Hang, script: Path) -> dict[str, bool]:
     """Which parts of the cause of three ranks are right, whose last one hangs."""
     cause, text = found["cause"], found["cause"]["text"]
     begin = f"rank 2 has not submitted {hang.operation}, which ranks 0, 1 have awaited for "
+    if hang.is_call:
+        begin = f"rank 2 has not entered {hang.operation}, in which ranks 0, 1 have waited for "
     line = line_of(script)
     is_named = hang.kind == "order" or f"train.py:{line} in {hang.function}" in text
     is_there = place_in(found, hang.kind, 2) == (line, hang.function)
