@@ -1,11 +1,13 @@
 #include "core/base/process_tree.h"
 
+#include <dirent.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <sstream>
 #include <system_error>
 
@@ -54,6 +56,21 @@ bool parse_stat(std::string_view line, ProcessStat& stat) {
       std::from_chars(line.data() + name_end + 4, line.data() + line.size(), stat.parent);
   stat.threads = threads_in(line.substr(name_end + 2));
   return pid.ec == std::errc{} && parent.ec == std::errc{};
+}
+
+// A process that is ending may show no file. One without any file is rare, and not worth a guess.
+std::optional<std::string> open_file_of(pid_t process, std::string_view name) {
+  const std::string path = "/proc/" + std::to_string(process) + "/fd";
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+  std::optional<std::string> found;
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    const std::string link = path + "/" + static_cast<const char*>(entry->d_name);
+    std::error_code none;
+    const std::string text = std::filesystem::read_symlink(link, none).string();
+    if (text.find(name) != std::string::npos) return link;
+    if (!text.empty()) found.emplace();
+  }
+  return found;
 }
 
 pid_t parent_of(pid_t process) {

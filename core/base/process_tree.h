@@ -27,6 +27,11 @@ struct ProcessStat {
 /// Returns false if the line is malformed.
 bool parse_stat(std::string_view line, ProcessStat& stat);
 
+/// Returns the path in /proc of an open file whose link contains `name`; empty if there is none.
+/// nullopt: /proc does not show the files of the process. Reads no memory of it, so that it never
+/// waits for a process that hangs in the kernel.
+std::optional<std::string> open_file_of(pid_t process, std::string_view name);
+
 /// Returns the parent's PID; 0 if there is none or it cannot be read.
 pid_t parent_of(pid_t process);
 

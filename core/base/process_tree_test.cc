@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,12 +34,21 @@ TEST(Stat, TakesAnyNameOfAProcess) {
     EXPECT_FALSE(parse_stat(bad, stat)) << bad;
 }
 
+TEST(ProcessTree, ShowsTheOpenFilesOfAProcess) {
+  const int file = ::memfd_create("process-tree-test", MFD_CLOEXEC);
+  const auto path = open_file_of(::getpid(), "process-tree-test");
+  EXPECT_EQ(path, "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file));
+  ::close(file);
+  EXPECT_EQ(open_file_of(::getpid(), "process-tree-test"), "");
+}
+
 TEST(ProcessTree, OfAProcessThatIsGoneIsEmpty) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_EQ(parent_of(child), 0);
   EXPECT_THAT(processes_above(child), IsEmpty());
+  EXPECT_EQ(open_file_of(child, ""), std::nullopt);
 }
 
 /// Runs a check in the first process of a new PID namespace that still sees the old /proc; 2:

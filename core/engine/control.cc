@@ -73,8 +73,8 @@ void Control::restart_beats() {
   for (Neighbour& neighbour : neighbours_) neighbour.pulse.restart();
 }
 
-std::vector<int> Control::beat(bool pending) {
-  std::vector<int> silent;
+std::vector<Quiet> Control::beat(bool pending) {
+  std::vector<Quiet> quiet;
   const int asking = asking_;
   for (Neighbour& neighbour : neighbours_) {
     if (!neighbour.lives()) continue;
@@ -82,11 +82,11 @@ std::vector<int> Control::beat(bool pending) {
     const bool others_ask = asking > (pulse.is_asking() ? 1 : 0);
     const bool asks = pending || others_ask;
     pulse.pass(neighbour.channel->received_bytes(), asks);
-    if (pulse.is_silent()) silent.push_back(neighbour.channel->peer());
+    if (pulse.is_quiet()) quiet.push_back({neighbour.channel->peer(), pulse.is_silent()});
     if (asks) neighbour.channel->send(FrameKind::beat, {kQuestion});
   }
   count_asking();
-  return silent;
+  return quiet;
 }
 
 std::vector<int> Control::awaited() const {

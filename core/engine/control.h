@@ -16,6 +16,12 @@
 
 namespace hvd {
 
+/// A neighbour that has not answered the last beat.
+struct Quiet {
+  int rank = 0;
+  bool is_silent = false;  ///< for the time after which it is given up
+};
+
 /// Owned and driven by the holder of the progress token. Never blocks.
 class Control final : public ChannelSet {
  public:
@@ -50,8 +56,8 @@ class Control final : public ChannelSet {
   /// Beats are due after a time without them.
   void restart_beats();
   /// Asks neighbours for a sign of life: all if `pending`, otherwise those of which others want to
-  /// know. Returns the silent ones.
-  std::vector<int> beat(bool pending);
+  /// know. Returns those that have not answered.
+  std::vector<Quiet> beat(bool pending);
 
   /// The ranks whose goodbye has not arrived.
   std::vector<int> awaited() const;

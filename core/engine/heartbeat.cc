@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/engine/pulse.h"
 #include "core/transport/process_watch.h"
@@ -48,19 +49,27 @@ std::optional<Heartbeat::Silence> Heartbeat::check_stopped(const std::vector<int
   if (!next_beat_) next_beat_ = now + period_;
   if (now < *next_beat_) return std::nullopt;
   next_beat_ = now + period_;
-  const auto stopped =
-      std::ranges::find_if(awaited, [this](int rank) { return state_of(rank) == kStopped; });
+  const auto stopped = std::ranges::find_if(awaited, [this](int rank) {
+    return state_of(rank) == kStopped || has_replaced_itself(rank);
+  });
   beats_stopped_ = stopped == awaited.end() ? 0 : beats_stopped_ + 1;
   if (beats_stopped_ < Pulse::kBeatsPerLimit) return std::nullopt;
-  return silence_of(*stopped, true);
+  return has_replaced_itself(*stopped) ? replacement_of(*stopped) : silence_of(*stopped, true);
 }
 
 // A process of this host that runs is not given up: its progress thread is slow. Nor is one that a
-// debugger has stopped (state t).
-std::optional<Heartbeat::Silence> Heartbeat::judge(const std::vector<int>& silent) const {
-  for (const int rank : silent) {
-    const std::optional<char> state = state_of(rank);
-    if (!state || *state == kStopped) return silence_of(rank, state.has_value());
+// debugger has stopped (state t). One that another program has replaced is seen at two beats, since
+// a rank that ends closes its files, too: what it has sent before is read in between.
+std::optional<Heartbeat::Silence> Heartbeat::judge(const std::vector<Quiet>& quiet) {
+  const int replaced_before = std::exchange(replaced_, kNoRank);
+  for (const auto& [rank, is_silent] : quiet) {
+    if (has_replaced_itself(rank)) {
+      if (rank == replaced_before) return replacement_of(rank);
+      replaced_ = rank;
+    } else if (is_silent) {
+      const std::optional<char> state = state_of(rank);
+      if (!state || *state == kStopped) return silence_of(rank, state.has_value());
+    }
   }
   return std::nullopt;
 }
@@ -74,10 +83,27 @@ Heartbeat::Silence Heartbeat::silence_of(int rank, bool is_stopped) const {
                             name_of(wiring_.identity.rank))};
 }
 
+Heartbeat::Silence Heartbeat::replacement_of(int rank) const {
+  return {rank, fmt::format("its process{} has replaced itself by another program (exec); {} has "
+                            "given it up",
+                            wiring_.on_host(rank), name_of(wiring_.identity.rank))};
+}
+
+bool Heartbeat::has_replaced_itself(int rank) const {
+  const FileDescriptor* const process = process_of(rank);
+  return process != nullptr && hvd::has_replaced_itself(*process, kSegmentFile);
+}
+
 std::optional<char> Heartbeat::state_of(int rank) const {
+  const FileDescriptor* const process = process_of(rank);
+  return process == nullptr ? std::nullopt : state_of_process(*process);
+}
+
+/// nullptr: it is on another host.
+const FileDescriptor* Heartbeat::process_of(int rank) const {
   const auto& peers = wiring_.local_peers;
   const auto peer = std::ranges::find(peers, rank, &Wiring::Watched::rank);
-  return peer == peers.end() ? std::nullopt : state_of_process(peer->process);
+  return peer == peers.end() ? nullptr : &peer->process;
 }
 
 std::string Heartbeat::name_of(int rank) const {

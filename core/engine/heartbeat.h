@@ -39,9 +39,12 @@ class Heartbeat {
   std::optional<TimePoint> deadline() const { return next_beat_; }
 
  private:
-  std::optional<Silence> judge(const std::vector<int>& silent) const;
+  std::optional<Silence> judge(const std::vector<Quiet>& quiet);
   Silence silence_of(int rank, bool is_stopped) const;
+  Silence replacement_of(int rank) const;
+  bool has_replaced_itself(int rank) const;
   std::optional<char> state_of(int rank) const;
+  const FileDescriptor* process_of(int rank) const;
   std::string name_of(int rank) const;
 
   Control& control_;
@@ -50,7 +53,8 @@ class Heartbeat {
   const std::chrono::milliseconds limit_;
   const Duration period_;
   std::optional<TimePoint> next_beat_;
-  int beats_stopped_ = 0;  ///< in a row, of check_stopped()
+  int beats_stopped_ = 0;   ///< in a row, of check_stopped()
+  int replaced_ = kNoRank;  ///< at the last beat
 };
 
 }  // namespace hvd

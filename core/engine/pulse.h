@@ -35,6 +35,8 @@ class Pulse {
   /// No beat was due for a while.
   void restart() { unanswered_ = 0, asks_ = false; }
 
+  /// It has not answered the last beat.
+  bool is_quiet() const { return unanswered_ > 0; }
   bool is_silent() const {
     return unanswered_ >= (received_bytes_ == 0 ? kUnansweredAtStart : kUnanswered);
   }

@@ -51,7 +51,8 @@ MutableBytes map(int fd, size_t bytes) {
 }
 
 FileDescriptor allocate(size_t bytes) {
-  FileDescriptor fd(::memfd_create("horovod-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  FileDescriptor fd(
+      ::memfd_create(std::string(kSegmentFile).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) refuse_errno("memfd_create (Linux 3.17)", errno);
   // ftruncate alone succeeds even if there is no memory; the first access would then cause a
   // SIGBUS.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "core/base/bytes.h"
 #include "core/base/error.h"
@@ -20,6 +21,9 @@
 #include "core/transport/link.h"
 
 namespace hvd {
+
+/// Name of the memfd, as /proc/<pid>/fd shows it. Each rank keeps it open while it uses the memory.
+inline constexpr std::string_view kSegmentFile = "horovod-segment";
 
 /// In shared memory, after the header.
 struct JobState {

@@ -91,4 +91,11 @@ std::optional<char> state_of_process(const FileDescriptor& process) {
   return stat.state;
 }
 
+bool has_replaced_itself(const FileDescriptor& process, std::string_view file) {
+  const pid_t pid = pid_of(process);
+  if (pid == 0 || open_file_of(pid, file) != "") return false;
+  // If /proc did not show such files, it would not show that of this process either.
+  return !open_file_of(::getpid(), file).value_or("").empty() && !has_ended(process);
+}
+
 }  // namespace hvd

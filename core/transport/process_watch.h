@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <optional>
+#include <string_view>
 
 #include "core/transport/file_descriptor.h"
 
@@ -26,5 +27,9 @@ bool has_ended(const FileDescriptor& process);
 /// Returns the state of the process as /proc shows it: 'T' if a signal has stopped it, 't' if a
 /// debugger has. nullopt if /proc does not show it, it has ended, or there are no pidfds.
 std::optional<char> state_of_process(const FileDescriptor& process);
+
+/// Returns whether the process has replaced itself by another program (exec), which closes `file`:
+/// a memfd that it and this process have open. False if /proc does not show it, or it has ended.
+bool has_replaced_itself(const FileDescriptor& process, std::string_view file);
 
 }  // namespace hvd

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -81,6 +82,30 @@ TEST(ProcessWatch, ShowsWhetherAProcessIsStopped) {
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   EXPECT_EQ(state_of_process(process), std::nullopt);
+}
+
+TEST(ProcessWatch, ShowsWhetherAProcessHasReplacedItself) {
+  constexpr const char* kFile = "process-watch-test";
+  FileDescriptor file(::memfd_create(kFile, MFD_CLOEXEC), AtFork::keep);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::raise(SIGSTOP);
+    ::execl("/bin/sleep", "sleep", "1000", nullptr);
+  }
+  const FileDescriptor process = open_process(child);
+  ::waitpid(child, nullptr, WUNTRACED);
+  EXPECT_FALSE(has_replaced_itself(process, kFile));
+  ::kill(child, SIGCONT);
+  const TimePoint end = soon();
+  while (!has_replaced_itself(process, kFile) && std::chrono::steady_clock::now() < end)
+    ::sched_yield();
+  EXPECT_TRUE(has_replaced_itself(process, kFile));
+  file.reset();
+  EXPECT_FALSE(has_replaced_itself(process, kFile)) << "it might never have had the file";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(has_replaced_itself(process, kFile));
 }
 
 TEST(ProcessWatch, TellsWhenAnotherProcessHasEnded) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/process_tree.h"
 #include "core/transport/rank_board.h"
 #include "launcher/dump/proc.h"
 #include "launcher/dump/py_spy.h"
@@ -108,9 +109,9 @@ char settled_state(pid_t process) {
 }
 
 std::optional<BoardView> board_of(pid_t process) {
-  const auto path = open_file(process, kBoardFile);
-  if (!path) return std::nullopt;
-  BoardView view(*path);
+  const std::string path = open_file_of(process, kBoardFile).value_or("");
+  if (path.empty()) return std::nullopt;
+  BoardView view(path);
   return view.is_of(process) ? std::optional(std::move(view)) : std::nullopt;
 }
 
@@ -118,7 +119,7 @@ void take_board(Asked& one, pid_t process, BoardView&& view) {
   const StageWord stage = view.stage();
   const auto now = std::chrono::steady_clock::now();
   one.board.emplace(std::move(view));
-  one.stack_file = open_file(process, kStackFile).value_or("");
+  one.stack_file = open_file_of(process, kStackFile).value_or("");
   one.report.process = process;
   one.report.has_board = true;
   one.report.stage = stage.stage();

@@ -110,14 +110,6 @@ bool is_own(pid_t process) {
   return stat(path_of_process(process, "").c_str(), &facts) == 0 && facts.st_uid == geteuid();
 }
 
-std::optional<std::string> open_file(pid_t process, std::string_view name) {
-  std::error_code none;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(path_of_process(process, "fd"), none))
-    if (link_text(entry.path()).find(name) != std::string::npos) return entry.path().string();
-  return std::nullopt;
-}
-
 bool handles_signal(pid_t process, int signal) {
   return has_signal(path_of_process(process, "status"), "\nSigCgt:\t", signal);
 }

@@ -28,8 +28,6 @@ std::vector<std::string> arguments_of(pid_t process);
 Environment environment_of(pid_t process);
 /// Whether it belongs to the user who runs this program.
 bool is_own(pid_t process);
-/// Returns the path in /proc of an open file whose link contains `name`.
-std::optional<std::string> open_file(pid_t process, std::string_view name);
 /// Whether the process has a handler for the signal.
 bool handles_signal(pid_t process, int signal);
 /// The threads that sleep and take the signal, other than the main thread.

@@ -157,6 +157,24 @@ def test_a_rank_that_stops_before_it_hears_of_the_end_is_named_by_the_leader_of_
     assert any("rank 1 as the cause" in line for line in result.said), result.err
 
 
+@pytest.mark.parametrize("count", [SMALL, LARGE])
+@pytest.mark.parametrize("replaced", [0, 1])
+def test_a_rank_that_replaces_itself_by_another_program_is_named(
+    jobs: Jobs, count: int, replaced: int
+) -> None:
+    """Its process runs on, and is not stopped."""
+    deed = f"if (rank, step) == ({replaced}, 3): os.execv('/bin/sleep', ['sleep', '1000'])"
+    result = jobs.run("-np", "3", *BEAT, *training(jobs.folder, deed, count))
+    assert result.code != 0
+    found = errors(result.out)
+    assert sorted(found) == [rank for rank in range(3) if rank != replaced]
+    for text in found.values():
+        assert text.startswith('allreduce "x3": '), text
+        assert f"rank {replaced} is lost: its process on host " in text
+        assert " has replaced itself by another program (exec); " in text
+    assert any(f"rank {replaced} as the cause" in line for line in result.said), result.err
+
+
 def test_a_rank_that_stops_while_all_others_exit_ends_the_job(jobs: Jobs) -> None:
     at_exit = """
 if step == 9:
