@@ -141,7 +141,8 @@ class HorovodBasics:
         with such sets, all ranks must call `shutdown` before they call `init` again.
 
         Raises:
-            ValueError: the runtime cannot start. The text has the cause; the log has details.
+            ValueError: the runtime cannot start, also because another rank was lost meanwhile, or
+                does not join in time. The text has the cause; the log has details.
             HorovodInternalError: in an elastic job, a worker was lost meanwhile.
             HorovodShutdownError: in an elastic job, this worker has no place in it any more.
             NotImplementedError: process sets are communicators, but `comm` is not.
