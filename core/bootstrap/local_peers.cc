@@ -110,9 +110,11 @@ void await_members(const LocalPeersPlan& plan, Followers& others, const StartDea
     if (deadline.left() == Duration::zero() ||
         !wait_until_ready(waiter.fd(), POLLIN, deadline.at)) {
       const auto ranks = missing();
-      deadline.fail_at(ranks_text(ranks) + (ranks.size() == 1 ? " has" : " have") +
-                           " joined the job but not connected to the leader of this host",
-                       ranks.front());
+      deadline.fail_at(
+          ranks_text(ranks) + (ranks.size() == 1 ? " has " : " have ") +
+              (plan.omission.empty() ? "joined the job but not connected to the leader of this host"
+                                     : plan.omission),
+          ranks.front());
     }
     for (Arrival& arrival : gate.step()) {
       const auto found = std::find(plan.ranks.begin() + 1, plan.ranks.end(), arrival.hello.rank);
@@ -202,6 +204,9 @@ std::optional<Failure> failure_in(ConstBytes value) {
 }
 
 [[noreturn]] void fail_with_leader(const Failure& failure, int leader) {
+  const bool blames_another = failure.rank != kNoRank && failure.rank != leader;
+  if (failure.code == Code::peer_lost || blames_another)  // it only passes the reason on
+    fail(failure.code, failure.why, failure.rank);
   fail(failure.code,
        fmt::format("rank {}, the leader of this host, has failed: {}", leader, failure.why),
        failure.rank == kNoRank ? leader : failure.rank);
@@ -216,6 +221,8 @@ LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,
                   const StartDeadline& deadline) {
   const int leader = plan.ranks.front();
   const auto name = store.wait(plan.name_key, deadline.left());
+  if (!name && !plan.omission.empty())
+    deadline.fail_at(fmt::format("rank {} has {}", leader, plan.omission), leader);
   if (!name) fail_without_memory(deadline, leader);
   if (const auto failure = failure_in(*name)) fail_with_leader(*failure, leader);
   make_room_for_descriptors(

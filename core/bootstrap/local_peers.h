@@ -27,6 +27,7 @@ struct LocalPeersPlan {
   std::string name_key{};    ///< key in the Store under which the leader publishes its socket
   std::vector<int> ranks{};  ///< global, ascending, more than one; the first is the leader
   int rank = 0;              ///< of this process, global
+  std::string omission{};    ///< what a missing rank has not done; empty: connected in the job
   uint32_t generation = 0;
   size_t staging_bytes = 0;
   bool eager_buffers = false;

@@ -104,11 +104,9 @@ class Joining {
         return !std::binary_search(group_.ranks.begin(), group_.ranks.end(), rank);
       });
     }
+    if (on_several_hosts()) exchange_ports();  // first: ranks of all hosts learn who is missing
     if (locals().size() > 1) join_locals();
-    if (on_several_hosts()) {
-      exchange_ports();
-      join_mesh();
-    }
+    if (on_several_hosts()) join_mesh();
     if (abandonment_) abandonment_->end();
     return std::move(wiring_);
   }
@@ -159,12 +157,31 @@ class Joining {
     PeerCard& mine = wiring_.cards[rank()];
     data_listener_ = listen(mine);
     mine.data_port = port_of(data_listener_);
-    store_.set(key_of(fmt::format("card/{}", rank())), to_bytes(mine));
+    store_.set(card_key_of(rank()), to_bytes(mine));
     for (const int peer : group_.ranks) {
-      const auto card = store_.wait(key_of(fmt::format("card/{}", peer)), deadline_.left());
-      if (!card) deadline_.fail_at(fmt::format("rank {} has not joined the group", peer), peer);
+      const auto card = store_.wait(card_key_of(peer), deadline_.left());
+      if (!card) fail_without_card(peer);
       wiring_.cards[peer] = read_peer_card(*card);
     }
+  }
+
+  std::string card_key_of(int peer) const { return key_of(fmt::format("card/{}", peer)); }
+
+  [[noreturn]] void fail_without_card(int late) {
+    std::vector<int> missing;
+    for (const int peer : group_.ranks)
+      if (!store_.peek(card_key_of(peer))) missing.push_back(peer);
+    if (missing.empty()) missing.push_back(late);  // its card came after the deadline
+    const char* const have = missing.size() == 1 ? "has" : "have";
+    deadline_.fail_at(fmt::format("{} {} {}", ranks_text(missing), have, omission()),
+                      missing.front());
+  }
+
+  /// What a missing rank has not done; empty if all ranks join the job itself.
+  std::string omission() const {
+    return group_.name.empty()
+               ? ""
+               : fmt::format("not created the group of {}", ranks_text(group_.ranks));
   }
 
   void join_locals() {
@@ -173,6 +190,7 @@ class Joining {
     plan.name_key = key_of(fmt::format("segment/{}", host()));
     plan.ranks = locals();
     plan.rank = rank();
+    plan.omission = omission();
     plan.generation = wiring_.generation;
     plan.staging_bytes = static_cast<size_t>(knobs_.staging_bytes);
     plan.doorbell = wiring_.waiter->doorbell_fd();

@@ -358,6 +358,51 @@ def test_a_call_on_a_group_waits_for_a_rank_whose_script_is_busy(jobs: Jobs) -> 
     assert result.out.count("end") == 3
 
 
+#: Rank 1 does not create the group that the others wait for.
+WITHOUT_ONE = """
+import os, signal, sys, time
+import horovod._core as core
+from horovod.common.exceptions import HorovodInternalError
+core.init()
+if core.world().rank == 1:
+    exec(sys.argv[1])
+try:
+    core.Group([0, 1, 2], "")
+except HorovodInternalError as error:
+    print(f"error={error}", flush=True)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [
+        (
+            "time.sleep(1000)",
+            "rank 1 has not created the group of ranks 0, 1 and 2 within 5 s "
+            "(HOROVOD_START_TIMEOUT)",
+        ),
+        (
+            "time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)",
+            "rank 1 is lost: its process was killed by signal 9 (SIGKILL)",
+        ),
+    ],
+    ids=["late", "lost"],
+)
+def test_a_rank_that_does_not_create_a_group_is_named(
+    jobs: Jobs, transport: str, deed: str, said: str
+) -> None:
+    (jobs.folder / "train.py").write_text(WITHOUT_ONE)
+    timeout = "5" if "sleep(1000)" in deed else "30"
+    flags = ("-np", "3", "--transport", transport, "--start-timeout", timeout)
+    result = jobs.run(*flags, sys.executable, "train.py", deed)
+    assert result.code != 0
+    found = errors(result.out)
+    assert sorted(found) == [0, 2]
+    assert all(text.startswith(said) for text in found.values()), found
+
+
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 

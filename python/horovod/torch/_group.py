@@ -42,9 +42,9 @@ class Group:
         ranks: global ranks, in any order; None: all ranks of the job.
 
     Raises:
-        ValueError: horovod is not initialized, this rank is not one of `ranks`, or a rank does not
-            join within HOROVOD_START_TIMEOUT.
-        HorovodInternalError: a rank of the group is lost. All later calls fail too.
+        ValueError: horovod is not initialized, or this rank is not one of `ranks`.
+        HorovodInternalError: a rank does not create the group within HOROVOD_START_TIMEOUT. Or a
+            rank of the group is lost; all later calls fail too.
 
     Example:
         with hvd.Group() as group:
