@@ -65,6 +65,7 @@ void add_dump(nb::module_& m) {
   using nb::literals::operator""_a;
   m.def("prepare_dump", &prepare_dump);
   m.def("take_stack_handler", &take_stack_handler, "signal"_a, "descriptor"_a);
+  m.def("meet_before_init", &hvd_meet_before_init, "meets"_a);
   m.def("count_step", &hvd_count_step);
 }
 

@@ -452,6 +452,12 @@ void hvd_answer_dumps(void) {
   if (hvd::RankBoard* const board = hvd::RankBoard::here()) board->arm();
 }
 
+void hvd_meet_before_init(bool meets) {
+  using hvd::RankStage;
+  if (current() == nullptr)
+    hvd::RankBoard::enter(meets ? RankStage::in_init : RankStage::init_failed);
+}
+
 void hvd_count_step(void) {
   if (hvd::RankBoard* const board = hvd::RankBoard::here()) board->count_step();
 }

@@ -427,6 +427,11 @@ HVD_API hvd_status hvd_prepare_dump(int32_t* signal, int32_t* descriptor);
 /* The process answers `horovodrun --dump` from now on, and not only from hvd_init on. Call it after
  * hvd_prepare_dump, when the handler is set. Does not block. */
 HVD_API void hvd_answer_dumps(void);
+/* For ranks that wait for each other before they call hvd_init, as in a store of their framework.
+ * From now on `horovodrun --dump` shows this process as one in hvd_init, if `meets` is true, or
+ * else as one whose hvd_init has failed. Call it after hvd_prepare_dump. It does nothing while a
+ * job runs. Does not block. */
+HVD_API void hvd_meet_before_init(bool meets);
 /* Counts a step of the training, for `horovodrun --dump`. */
 HVD_API void hvd_count_step(void);
 

@@ -66,6 +66,11 @@ def take_stack_handler(signal: int, descriptor: int) -> None:
     The process answers horovodrun --dump from now on.
     """
 
+def meet_before_init(meets: bool) -> None:
+    """For horovodrun --dump, this process is in init from now on; without `meets`, its init has
+    failed. Does nothing while a job runs.
+    """
+
 def count_step() -> None:
     """Counts a step of the training, for horovodrun --dump."""
 

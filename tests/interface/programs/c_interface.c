@@ -585,7 +585,9 @@ static void dumps(void) {
   signal(number, write_stack);
   hvd_answer_dumps();
   raise(number);
+  hvd_meet_before_init(true);
   start();
+  hvd_meet_before_init(false);
   hvd_count_step();
   raise(number);
   end_together();
