@@ -1,23 +1,25 @@
 """Makes the backend "hvd" of torch.distributed and the strategy "horovod" of Lightning known.
 
 `register` is the entry point of the group `torch.backends`, which torch calls at the end of `import
-torch`. This module imports nothing of the package, and is not in it: an error here, or a folder
-`horovod` that Python finds first, must not make `import torch` fail. The package is imported when a
-script creates its first process group.
+torch`. This module is not in the package: an error here, or a folder `horovod` that Python finds
+first, must not make `import torch` fail. The package is imported when a script creates its first
+process group. In ranks of horovodrun a small part of it is imported at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import sys
 import warnings
 from collections.abc import Sequence
-from types import ModuleType
-from typing import Any
+from types import FrameType, ModuleType
+from typing import Any, TypeGuard
 
 NAME = "hvd"
 STRATEGY = "horovod"
@@ -31,13 +33,34 @@ _REGISTRIES = ("lightning.pytorch.strategies", "pytorch_lightning.strategies")
 
 class _Asked:
     """The attribute `Backend.HVD`, which torch reads when a script names the backend. Until then
-    torch must have no plugin: it gives "cpu:gloo" a default backend only if there is none."""
+    torch must have no plugin: it gives "cpu:gloo" a default backend only if there is none.
+
+    The ranks of horovodrun also meet here, when their first init_process_group reads it."""
+
+    def __init__(self) -> None:
+        self._is_registered = self._has_met = False
 
     def __get__(self, instance: Any, backend: Any) -> str:
-        delattr(backend, NAME.upper())  # torch before 2.7 registers no backend that it knows
-        backend.backend_list.remove(NAME)
-        backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+        if not self._is_registered:
+            self._is_registered = True
+            delattr(backend, NAME.upper())  # torch before 2.7 registers no backend that it knows
+            backend.backend_list.remove(NAME)
+            backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+            setattr(backend, NAME.upper(), self)
+        caller = sys._getframe(1).f_back  # of the constructor of Backend
+        if not self._has_met and "HOROVOD_RANK" in os.environ and _is_of_torch(caller):
+            importlib.import_module("horovod.torch.distributed").await_others(caller.f_locals)
+            self._has_met = True
         return NAME
+
+
+def _is_of_torch(frame: FrameType | None) -> TypeGuard[FrameType]:
+    """Whether it is init_process_group, which asks for the backend before it looks for ranks."""
+    return (
+        frame is not None
+        and frame.f_code.co_name == "init_process_group"
+        and frame.f_globals.get("__name__") == "torch.distributed.distributed_c10d"
+    )
 
 
 def register() -> None:
@@ -54,8 +77,21 @@ def register() -> None:
             sys.meta_path.insert(0, _Lightning())
             if os.environ.get(REPLACE_GLOO, "").lower() in ("1", "true", "yes", "on"):
                 _replace_gloo(distributed)
+        _answer_dumps()
     except Exception as error:
         warnings.warn(f"the backend hvd of torch.distributed is missing: {error!r}", stacklevel=2)
+
+
+def _answer_dumps() -> None:
+    """A rank of horovodrun shows where it hangs before it imports the package, too."""
+    if "HOROVOD_RANK" not in os.environ and "HOROVOD_WORKER" not in os.environ:
+        return
+    with contextlib.suppress(Exception):
+        found = importlib.util.find_spec("horovod")
+        package = os.path.join(os.path.dirname(__file__), "horovod")
+        # Not a script that is called horovod.py: it would run twice.
+        if found is not None and os.path.dirname(found.origin or "") == package:
+            importlib.import_module("horovod.common._stack").prepare_if_launched()
 
 
 def _create(options: Any, _backend_options: Any = None) -> Any:

@@ -9,6 +9,7 @@ from torch.distributed import distributed_c10d
 from horovod.common import front
 from horovod.common._extension import core
 from horovod.common._job import Job
+from horovod.torch.distributed._arrival import torch_serves
 from horovod.torch.distributed._launch import launcher_of_all
 from horovod.torch.distributed._members import meet_members
 from horovod.torch.distributed._process_group import ProcessGroupHorovod
@@ -20,6 +21,7 @@ def create(options: Any) -> ProcessGroupHorovod:
 
     Raises: ValueError if the ranks of torch are not those of the job.
     """
+    torch_serves()
     is_default = not options.global_ranks_in_group
     has_started = is_default and not core.is_initialized()
     if has_started:
@@ -42,7 +44,8 @@ def _start(options: Any) -> None:
     """Starts the job: by the launcher if it has started all ranks, or else by the store of torch,
     as for scripts that start their own processes."""
     store = options.store
-    if launcher_of_all(store, options.group_rank, options.group_size) is not None:
+    rank, size = options.group_rank, options.group_size
+    if launcher_of_all(store, rank, size, options.timeout) is not None:
         front.init()
         return
 
@@ -51,7 +54,7 @@ def _start(options: Any) -> None:
             store.set(f"horovod/{name}", root_address)
         return str(store.get(f"horovod/{name}").decode())
 
-    front.init(Job(rendezvous, rank=options.group_rank, size=options.group_size))
+    front.init(Job(rendezvous, rank=rank, size=size))
 
 
 def _check_rank(rank: int) -> None:

@@ -7,11 +7,10 @@ must do the same, but each sees only its own variables. So they compare what the
 from __future__ import annotations
 
 import os
-import time
+from datetime import timedelta
 from typing import Any
 
-from horovod.torch.distributed._errors import DistributedError
-from horovod.torch.distributed._meeting import has_flag, missing_text
+from horovod.torch.distributed._arrival import Patience, decide, waiting_for_ranks
 
 #: Launchers by whose variables the runtime finds its ranks and their rendezvous.
 _LAUNCHERS = ("HOROVOD_RANK", "TORCHELASTIC_RUN_ID")
@@ -40,33 +39,24 @@ def launcher(rank: int, size: int) -> str | None:
     return None
 
 
-def launcher_of_all(store: Any, rank: int, size: int) -> str | None:
+def launcher_of_all(store: Any, rank: int, size: int, timeout: timedelta) -> str | None:
     """Returns the variable of the launcher that has started all ranks; None if there is none.
-    Collective.
+    Collective. `timeout`: what init_process_group was given.
 
-    Raises: DistributedError that names the ranks which have not called it within the timeout of
-        `store`.
+    Raises: DistributedError that names the ranks which have not called it in time.
     """
     # The store may have answers of an earlier job. No rank calls this again before all have
     # answered, so the number of calls gives the round.
-    begun = time.monotonic()
     calls = store.add(f"{_PLACE}/calls", 1)
     place = f"{_PLACE}/{(calls - 1) // size}"
     store.set(f"{place}/{rank}", launcher(rank, size) or _NONE)
-    store.add(f"{place}/{rank}/answered", 1)
-    if store.add(f"{place}/answers", 1) == size:
+
+    def common() -> str:
         answers = {_text(store, f"{place}/{each}") for each in range(size)}
-        store.set(f"{place}/outcome", answers.pop() if len(answers) == 1 else _NONE)
-    try:
-        outcome = _text(store, f"{place}/outcome")
-    except RuntimeError as error:
-        missing = [r for r in range(size) if not has_flag(store, f"{place}/{r}/answered")]
-        if not missing:
-            raise
-        waited = round(time.monotonic() - begun, 1)
-        raise DistributedError(
-            f"rank {rank}: init_process_group: {missing_text(missing, waited)}"
-        ) from error
+        return answers.pop() if len(answers) == 1 else _NONE
+
+    with waiting_for_ranks():
+        outcome = decide(store, place, rank, size, Patience(timeout), common)
     return None if outcome == _NONE else outcome
 
 

@@ -163,12 +163,15 @@ def timeout_being_set() -> timedelta | None:
     return timeout
 
 
+def ranks_have(ranks: Sequence[int]) -> str:
+    is_one = len(ranks) == 1
+    return f"rank {ranks[0]} has" if is_one else f"ranks {', '.join(map(str, ranks))} have"
+
+
 def missing_text(ranks: Sequence[int], seconds: float) -> str:
     """Returns what is said of ranks that others have waited for."""
-    is_one = len(ranks) == 1
-    who = f"rank {ranks[0]} has" if is_one else f"ranks {', '.join(map(str, ranks))} have"
-    waits = "it is" if is_one else "they are"
+    waits = "it is" if len(ranks) == 1 else "they are"
     return (
-        f"{who} not called it after {seconds:g} s; look at what {waits} waiting for, or pass a "
-        "longer timeout"
+        f"{ranks_have(ranks)} not called it after {seconds:g} s; look at what {waits} waiting "
+        "for, or pass a longer timeout"
     )
