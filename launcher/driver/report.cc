@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <iterator>
@@ -125,9 +126,10 @@ std::string report(const AnnounceEnd& announce) {
   const std::string by = signal_name(announce.by.signal);
   if (announce.sent == SIGKILL) return fmt::format("{}: killing all ranks", by);
   if (announce.sent == SIGTERM) return fmt::format("{}: ending all ranks", by);
+  const double seconds = std::chrono::duration<double>(announce.patience).count();
   return fmt::format(
       "{}: interrupting all ranks; SIGTERM follows in {:g} s, or with another SIGINT", by,
-      std::chrono::duration<double>(announce.patience).count());
+      std::round(seconds * 10) / 10);
 }
 
 std::string why_not_started(int error) {

@@ -115,6 +115,8 @@ TEST(Report, TellsByWhichSignalAJobEndsAndHow) {
   using std::chrono_literals::operator""ms;
   EXPECT_EQ(report(AnnounceEnd{{SIGINT}, SIGINT, 2500ms}),
             "SIGINT: interrupting all ranks; SIGTERM follows in 2.5 s, or with another SIGINT");
+  EXPECT_THAT(report(AnnounceEnd{{SIGINT}, SIGINT, 5668ms}),
+              ::testing::HasSubstr(" follows in 5.7 s, "));
   EXPECT_EQ(report(AnnounceEnd{{SIGHUP}, SIGTERM, {}}), "SIGHUP: ending all ranks");
   EXPECT_EQ(report(AnnounceEnd{{SIGINT}, SIGKILL, {}}), "SIGINT: killing all ranks");
   EXPECT_EQ(report(AnnounceEnd{{SIGTERM, true}, SIGTERM, {}}),
