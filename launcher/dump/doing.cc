@@ -18,7 +18,7 @@ constexpr std::string_view kOfData[] = {"torch/utils/data/", "tensorflow/python/
 constexpr std::string_view kOfLocks[] = {"acquire", "lock",   "Lock",  "Condition", "Semaphore",
                                          ".join(",  ".wait(", "Event", "queue",     "Queue"};
 constexpr std::string_view kOfIo[] = {
-    "read of ",  "write of ",    "stat of ",    "list of ",
+    "read of ",  "write of ",    "stat of ",    "readdir of ",
     "fsync of ", "open",         "stat (",      "request_wait_answer",
     "pipe",      "nfs",          "rpc",         "fuse",
     "folio",     "wait_on_page", "io_schedule", "wait_for_partner",

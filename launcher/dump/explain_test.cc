@@ -321,6 +321,26 @@ TEST(Dump, BeginsWithTheCauseAndShowsEveryRank) {
   EXPECT_EQ(json["operations"][0]["missing"], std::vector<int>{3});
 }
 
+TEST(Dump, CountsOperationsThatWereSubmittedInARow) {
+  RankReport report = rank(3);
+  for (const int name : {'g', 'g', 'g', 'a', 'g'})
+    report.state->last.push_back({std::string(1, static_cast<char>(name)), "allreduce", 12s});
+  EXPECT_THAT(
+      dump_text({report}, {}),
+      HasSubstr("  submitted last: g (allreduce, 3 times) 12 s ago, a (allreduce) 12 s ago, "
+                "g (allreduce) 12 s ago\n"));
+}
+
+TEST(Dump, FoldsTheFramesOfImports) {
+  const Frame import{"<frozen importlib._bootstrap>", 1176, "_find_and_load", ""};
+  const Frame load{"<frozen importlib._bootstrap_external>", 940, "exec_module", ""};
+  RankReport report = at({import, load, load, {"/job/a.py", 1, "<module>", ""}, import});
+  EXPECT_THAT(
+      dump_text({report}, {}),
+      HasSubstr("call first):\n    3 frames of importlib\n    File \"/job/a.py\", line 1, in "
+                "<module>\n    File \"<frozen importlib._bootstrap>\", line 1176, in "));
+}
+
 TEST(Dump, OfTheCauseShowsTheMissingRankOnly) {
   const std::string text = cause_text(awaited(at({{"/job/train.py", 30, "step", "x()"}})));
   EXPECT_THAT(text, StartsWith(kAwaited));

@@ -155,7 +155,7 @@ std::optional<BlockedCall> parse_syscall(std::string_view text) {
     case SYS_fstat:
       return BlockedCall{"stat", first};
     case SYS_getdents64:
-      return BlockedCall{"list", first};
+      return BlockedCall{"readdir", first};
     case SYS_fsync:
     case SYS_fdatasync:
       return BlockedCall{"fsync", first};

@@ -147,6 +147,7 @@ TEST(BlockedCall, NamesTheDescriptorOfAReadOrWrite) {
   EXPECT_EQ(call->descriptor, 3);
   EXPECT_EQ(parse_syscall(std::to_string(SYS_openat) + " 0xffffff9c 0x1")->descriptor, -1);
   EXPECT_EQ(parse_syscall(std::to_string(SYS_statx) + " 0xffffff9c 0x1")->name, "stat");
+  EXPECT_EQ(parse_syscall(std::to_string(SYS_getdents64) + " 0x4 0x1")->name, "readdir");
   EXPECT_EQ(parse_syscall(std::to_string(SYS_fsync) + " 0x7 0x1")->descriptor, 7);
   EXPECT_FALSE(parse_syscall(std::to_string(SYS_futex) + " 0x3 0x1"));
   EXPECT_FALSE(parse_syscall("running"));

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
-#include <span>
+#include <tuple>
 
 #include "launcher/dump/doing.h"
 
@@ -33,6 +33,22 @@ std::string operation_lines(const std::vector<Waited>& operations) {
   return text;
 }
 
+/// The latest first. Of an operation that was submitted several times in a row, the latest.
+std::string last_text(const std::vector<PastOperation>& last) {
+  std::string text;
+  size_t shown = 0;
+  for (auto one = last.begin(); one != last.end() && shown < kLastShown; ++shown) {
+    const auto next = std::find_if(one, last.end(), [&](const PastOperation& other) {
+      return std::tie(other.name, other.what) != std::tie(one->name, one->what);
+    });
+    const std::string times = next - one > 1 ? fmt::format(", {} times", next - one) : "";
+    text += fmt::format("{}{} ({}{}) {} ago", shown == 0 ? "" : ", ", one->name, one->what, times,
+                        time_text(one->age));
+    one = next;
+  }
+  return text;
+}
+
 std::string state_lines(const BoardState& state) {
   std::string text = fmt::format("  generation {}, step {}, {} batches{}{}\n", state.generation,
                                  state.step, state.batches, state.has_joined ? ", joined" : "",
@@ -48,11 +64,7 @@ std::string state_lines(const BoardState& state) {
   const size_t more = state.pending.size() - std::min(state.pending.size(), kPendingShown);
   if (more + state.more_pending > 0)
     text += fmt::format("  and {} more pending\n", more + state.more_pending);
-  std::string last;
-  for (const PastOperation& one :
-       std::span(state.last).first(std::min(state.last.size(), kLastShown)))
-    last += fmt::format("{}{} ({}) {} ago", last.empty() ? "" : ", ", one.name, one.what,
-                        time_text(one.age));
+  const std::string last = last_text(state.last);
   text += last.empty() ? "  nothing was submitted\n" : fmt::format("  submitted last: {}\n", last);
   if (!state.last_failure.empty())
     text +=
@@ -97,13 +109,24 @@ std::string stage_line(const RankReport& report) {
   return "";
 }
 
+/// Python's own import system, of which a nested import has many frames.
+bool is_of_importlib(const Frame& frame) { return frame.file.starts_with("<frozen importlib"); }
+
+std::string text_of(const Frame& frame) {
+  std::string text =
+      fmt::format("    File \"{}\", line {}, in {}\n", frame.file, frame.line, frame.function);
+  if (!frame.source.empty()) text += fmt::format("      {}\n", frame.source);
+  return text;
+}
+
 std::string frame_lines(std::string_view thread, const std::vector<Frame>& stack) {
   if (stack.empty()) return "";
   std::string text = fmt::format("  {} (most recent call first):\n", thread);
-  for (const Frame& frame : stack) {
-    text +=
-        fmt::format("    File \"{}\", line {}, in {}\n", frame.file, frame.line, frame.function);
-    if (!frame.source.empty()) text += fmt::format("      {}\n", frame.source);
+  for (auto frame = stack.begin(); frame != stack.end();) {
+    const auto next = std::find_if_not(frame, stack.end(), is_of_importlib);
+    const auto folded = next - frame;
+    text += folded > 1 ? fmt::format("    {} frames of importlib\n", folded) : text_of(*frame);
+    frame += std::max<std::ptrdiff_t>(folded, 1);
   }
   return text;
 }
