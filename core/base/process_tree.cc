@@ -28,6 +28,16 @@ std::optional<long> threads_in(std::string_view fields) {
   return parsed.ec == std::errc{} ? std::optional(threads) : std::nullopt;
 }
 
+std::optional<ProcessStat> stat_in(const std::string& folder) {
+  std::ifstream file(folder + "/stat");
+  std::string line;
+  ProcessStat stat;
+  if (!std::getline(file, line) || !parse_stat(line, stat)) return std::nullopt;
+  return stat;
+}
+
+std::string folder_of(pid_t process) { return "/proc/" + std::to_string(process); }
+
 }  // namespace
 
 bool processes_are_visible() {
@@ -58,9 +68,23 @@ bool parse_stat(std::string_view line, ProcessStat& stat) {
   return pid.ec == std::errc{} && parent.ec == std::errc{};
 }
 
+bool outlives_main_thread(pid_t process) {
+  const auto stat = stat_in(folder_of(process));
+  return stat && stat->state == 'Z' && stat->threads.value_or(1) > 1;
+}
+
+std::string folder_of_memory(pid_t process) {
+  const std::string own = folder_of(process);
+  if (!outlives_main_thread(process)) return own;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(own + "/task", none))
+    if (const auto stat = stat_in(entry.path()); stat && stat->state != 'Z') return entry.path();
+  return own;
+}
+
 // A process that is ending may show no file. One without any file is rare, and not worth a guess.
 std::optional<std::string> open_file_of(pid_t process, std::string_view name) {
-  const std::string path = "/proc/" + std::to_string(process) + "/fd";
+  const std::string path = folder_of_memory(process) + "/fd";
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
   std::optional<std::string> found;
   while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {

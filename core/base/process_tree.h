@@ -27,6 +27,13 @@ struct ProcessStat {
 /// Returns false if the line is malformed.
 bool parse_stat(std::string_view line, ProcessStat& stat);
 
+/// Returns whether other threads of the process run on after the end of its main thread.
+bool outlives_main_thread(pid_t process);
+
+/// Returns the folder in /proc with the files and the environment of a process: that of its main
+/// thread, or of another one, since a thread shows them only until it ends.
+std::string folder_of_memory(pid_t process);
+
 /// Returns the path in /proc of an open file whose link contains `name`; empty if there is none.
 /// nullopt: /proc does not show the files of the process. Reads no memory of it, so that it never
 /// waits for a process that hangs in the kernel.

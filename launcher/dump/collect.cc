@@ -158,7 +158,9 @@ void find_board(Asked& one, pid_t worker, const ProcessParents& all) {
     one.board.reset();
     take_board(one, process, *std::move(view));
   }
-  if (all.contains(one.report.process)) one.report.run_state = settled_state(one.report.process);
+  if (!all.contains(one.report.process)) return;
+  one.report.run_state = settled_state(one.report.process);
+  one.report.outlives_main = outlives_main_thread(one.report.process);
 }
 
 Asked asked(pid_t worker, const ProcessParents& all) {

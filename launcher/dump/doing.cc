@@ -93,6 +93,7 @@ std::string io_text(const RankReport& report) {
 }
 
 std::string no_answer_text(const RankReport& report) {
+  if (report.outlives_main) return "its main thread has ended, and its process runs on";
   return fmt::format("its main thread does not take signals (state {}{}{}){}", report.run_state,
                      report.kernel.empty() ? "" : ", in ", report.kernel, place_text(report.stack));
 }

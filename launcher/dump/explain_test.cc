@@ -112,6 +112,19 @@ TEST(Explain, SaysThatAMainThreadDoesNotTakeSignals) {
   EXPECT_EQ(explain(awaited(report)).kind, HangClass::io);
 }
 
+TEST(Explain, SaysThatTheMainThreadHasEnded) {
+  RankReport report = rank(3);
+  report.answers = false;
+  report.run_state = 'Z';
+  report.outlives_main = true;
+  const Cause cause = explain(awaited(report));
+  EXPECT_EQ(cause.kind, HangClass::no_answer);
+  EXPECT_EQ(cause.text,
+            std::string(kAwaited) + "its main thread has ended, and its process runs on");
+  EXPECT_THAT(dump_text(awaited(report), {}),
+              HasSubstr("\nRank 3, process 103, its main thread has ended\n"));
+}
+
 TEST(Explain, SaysThatAFileSystemDoesNotAnswer) {
   RankReport report = at({});
   report.answers = false;

@@ -99,7 +99,7 @@ std::vector<std::string> arguments_of(pid_t process) {
 
 Environment environment_of(pid_t process) {
   Environment environment;
-  for (const std::string& text : texts_in(path_of_process(process, "environ")))
+  for (const std::string& text : texts_in(folder_of_memory(process) + "/environ"))
     if (const size_t equals = text.find('='); equals != std::string::npos)
       environment.insert_or_assign(text.substr(0, equals), text.substr(equals + 1));
   return environment;

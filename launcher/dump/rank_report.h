@@ -25,9 +25,10 @@ struct Frame {
 struct RankReport {
   int rank = -1;  ///< negative: it has none, as a new worker of an elastic job before it joins
   std::string host{};
-  std::string worker{};  ///< in an elastic job, its HOROVOD_WORKER
-  int process = 0;       ///< 0: it has ended
-  char run_state = '?';  ///< of its main thread, as in /proc/<pid>/stat
+  std::string worker{};        ///< in an elastic job, its HOROVOD_WORKER
+  int process = 0;             ///< 0: it has ended
+  char run_state = '?';        ///< of its main thread, as in /proc/<pid>/stat
+  bool outlives_main = false;  ///< its main thread has ended, and other threads run on
   /// What its main thread waits for in the kernel, for example "read of /data/x" or "nfs_wait";
   /// empty: nothing is known.
   std::string kernel{};
@@ -44,7 +45,9 @@ struct RankReport {
   bool operator==(const RankReport&) const = default;
 
   bool is_stopped() const { return run_state == 'T' || run_state == 't'; }
-  bool has_ended() const { return is_reached && (process == 0 || run_state == 'Z'); }
+  bool has_ended() const {
+    return is_reached && (process == 0 || (run_state == 'Z' && !outlives_main));
+  }
 };
 
 /// The stack that a thread has written to the stack file of its process.

@@ -68,6 +68,7 @@ TEST(RankReport, SurvivesJson) {
       .worker = "0/1/2",
       .process = 4711,
       .run_state = 'T',
+      .outlives_main = true,
       .kernel = "read of /data",
       .is_reached = false,
       .has_board = true,
@@ -121,6 +122,13 @@ TEST(RankReport, CutsTimesThatCannotBe) {
     EXPECT_EQ(read.state->pending[0].age, expected) << seconds;
     EXPECT_EQ(read.state->since_failure, expected) << seconds;
   }
+}
+
+TEST(RankReport, HasNotEndedWithItsMainThread) {
+  RankReport report{.process = 4711, .run_state = 'Z'};
+  EXPECT_TRUE(report.has_ended());
+  report.outlives_main = true;
+  EXPECT_FALSE(report.has_ended());
 }
 
 TEST(SpiedStack, IsThatOfTheMainThread) {

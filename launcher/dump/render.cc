@@ -78,6 +78,7 @@ std::string process_text(const RankReport& report) {
   std::string text = fmt::format("process {}", report.process);
   if (!report.has_board) text += ", has not imported horovod";
   if (report.is_stopped()) return text + ", stopped";
+  if (report.outlives_main) return text + ", its main thread has ended";
   if (report.has_board && !report.answers)
     text += fmt::format(", its main thread does not take signals (state {})", report.run_state);
   return text;
