@@ -7,8 +7,10 @@
 #include <fstream>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/process_tree.h"
 #include "launcher/dump/collect.h"
 #include "launcher/dump/gathered.h"
 #include "launcher/dump/proc.h"
@@ -41,6 +43,52 @@ RunningJob started_otherwise(pid_t root) {
       job.supervisors.push_back(parent);
   }
   return job;
+}
+
+/// The process and those above it, the nearest first.
+std::vector<pid_t> line_up_from(pid_t process, const ProcessParents& all) {
+  std::vector<pid_t> line{process};
+  for (auto one = all.find(process); one != all.end() && line.size() < kMaxGenerations;
+       one = all.find(one->second))
+    line.push_back(one->second);
+  return line;
+}
+
+/// Whether the launcher, on another host, has started it by an agent here.
+bool is_of_agent(pid_t process, const ProcessParents& all) {
+  return std::ranges::any_of(line_up_from(process, all), [](pid_t one) {
+    return process_name(one) == kLauncherName && is_agent(arguments_of(one));
+  });
+}
+
+[[noreturn]] void fail_with(std::string text, const std::vector<RunningJob>& jobs) {
+  text += fmt::format("; name the process of one: horovodrun --dump {}", jobs.front().launcher);
+  for (const RunningJob& job : jobs) text += fmt::format("\n  {}: {}", job.launcher, job.command);
+  fail(Code::invalid_argument, text);
+}
+
+RunningJob job_of(pid_t process, std::vector<RunningJob> jobs) {
+  const auto processes = all_processes();
+  std::vector<pid_t> launchers;
+  for (const RunningJob& job : jobs) launchers.push_back(job.launcher);
+  const std::vector<pid_t> around = launchers_around(process, launchers, processes);
+  std::erase_if(jobs, [&](const RunningJob& job) {
+    return std::ranges::find(around, job.launcher) == around.end();
+  });
+  if (jobs.size() == 1) return jobs.front();
+  if (!jobs.empty()) fail_with(fmt::format("several jobs run below process {}", process), jobs);
+  RunningJob job = started_otherwise(process);
+  if (!job.supervisors.empty()) return job;
+  if (is_of_agent(process, processes))
+    fail(Code::invalid_argument,
+         fmt::format("process {} belongs to a job whose horovodrun runs on another host: call "
+                     "horovodrun --dump there",
+                     process));
+  fail(Code::invalid_argument,
+       fmt::format("process {} is not a horovodrun of this user that has started ranks, nor above "
+                   "or below one, nor another process that has started ranks, nor a rank that has "
+                   "called hvd.init()",
+                   process));
 }
 
 }  // namespace
@@ -81,6 +129,19 @@ std::vector<RunningJob> running_jobs() {
   return jobs;
 }
 
+std::vector<pid_t> launchers_around(pid_t process, const std::vector<pid_t>& launchers,
+                                    const ProcessParents& all) {
+  const auto is_launcher = [&](pid_t one) {
+    return std::ranges::find(launchers, one) != launchers.end();
+  };
+  const std::vector<pid_t> line = line_up_from(process, all);
+  const auto above = std::ranges::find_if(line, is_launcher);
+  if (above != line.end()) return {*above};
+  std::vector<pid_t> below = tree_of(process, all);
+  std::erase_if(below, [&](pid_t one) { return !is_launcher(one); });
+  return below;
+}
+
 RunningJob the_only(const std::vector<RunningJob>& jobs) {
   if (jobs.size() == 1) return jobs.front();
   if (jobs.empty())
@@ -88,23 +149,12 @@ RunningJob the_only(const std::vector<RunningJob>& jobs) {
          "no job of this user runs on this host; call it on the host of horovodrun, as the user "
          "who has started the job; for ranks that mpirun, srun or torchrun has started, name it or "
          "one of them: horovodrun --dump PID");
-  std::string text = "several jobs run on this host; name the process of one: horovodrun --dump";
-  text += fmt::format(" {}", jobs.front().launcher);
-  for (const RunningJob& job : jobs) text += fmt::format("\n  {}: {}", job.launcher, job.command);
-  fail(Code::invalid_argument, text);
+  fail_with("several jobs run on this host", jobs);
 }
 
-RunningJob find_job(std::optional<pid_t> launcher) {
-  const std::vector<RunningJob> jobs = running_jobs();
-  if (!launcher) return the_only(jobs);
-  const auto found = std::ranges::find(jobs, *launcher, &RunningJob::launcher);
-  if (found != jobs.end()) return *found;
-  RunningJob job = started_otherwise(*launcher);
-  if (!job.supervisors.empty()) return job;
-  fail(Code::invalid_argument,
-       fmt::format("process {} is not a horovodrun of this user that has started ranks, nor "
-                   "another process that has, nor a rank that has called hvd.init()",
-                   *launcher));
+RunningJob find_job(std::optional<pid_t> process) {
+  std::vector<RunningJob> jobs = running_jobs();
+  return process ? job_of(*process, std::move(jobs)) : the_only(jobs);
 }
 
 }  // namespace hvd::launcher

@@ -6,9 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/base/error.h"
 #include "launcher/dump/gathered.h"
-#include "launcher/dump/jobs.h"
 #include "launcher/dump/proc.h"
 #include "launcher/dump/py_spy.h"
 
@@ -187,32 +185,6 @@ TEST(Gathered, HasAllRanksOfAJobThatIsKnownInPart) {
     EXPECT_EQ(reports[static_cast<size_t>(rank)].rank, rank);
     EXPECT_EQ(reports[static_cast<size_t>(rank)].is_reached, rank % 2 == 0);
   }
-}
-
-TEST(Jobs, AreFoundByTheSocketsOfTheirLaunchers) {
-  EXPECT_THAT(launchers_in("Num RefCount\n00: 2 0 @horovod-dump-4711\n01: 3 0 /run/x\n"
-                           "02: 2 0 @horovod-dump-4711\n03: 2 0 @horovod-dump-5\n"
-                           "04: 2 0 @horovod-dump-x\n"),
-              ElementsAre(4711, 5));
-}
-
-std::string refusal_of(const std::vector<RunningJob>& jobs) {
-  try {
-    return std::to_string(the_only(jobs).launcher);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::invalid_argument);
-    return error.what();
-  }
-}
-
-TEST(Jobs, AreListedIfThereAreSeveral) {
-  const RunningJob one{.launcher = 7, .command = "horovodrun -np 2 a.py"};
-  const RunningJob two{.launcher = 9, .command = "horovodrun -np 4 b.py"};
-  EXPECT_EQ(refusal_of({one}), "7");
-  EXPECT_EQ(refusal_of({one, two}),
-            "several jobs run on this host; name the process of one: horovodrun --dump 7\n"
-            "  7: horovodrun -np 2 a.py\n  9: horovodrun -np 4 b.py");
-  EXPECT_THAT(refusal_of({}), StartsWith("no job of this user runs on this host; "));
 }
 
 }  // namespace

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dead_files import dead_files_or_skip
 from hang_causes import CAUSES, NOT_STARTED, right_in, right_in_start, write_training
 from hanging import dump, dumped, explained, start_hanging
-from launcher import Jobs, ended, inherited, wait_until
+from launcher import (
+    WATCHDOG_SECONDS,
+    Jobs,
+    ended,
+    horovodrun,
+    inherited,
+    proc_number,
+    wait_until,
+)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -183,3 +194,31 @@ def test_without_a_job_the_dump_says_so(jobs: Jobs) -> None:
     assert result.code == 2
     begin = f"process {other.pid} is not a horovodrun of this user that has started ranks, nor "
     assert result.said[0].startswith(begin)
+
+
+# ---- Which process is meant ----------------------------------------------------------------------
+
+#: The job ends with the shell.
+WRAPPER = ["sh", "-c", 'setpriv --pdeathsig KILL "$@"; exit $?', "sh"]
+
+
+def ranks_named_by(process: int) -> Any:
+    command = [horovodrun(), "--dump-json", str(process)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)["cause"]["ranks"]
+
+
+def test_a_rank_its_supervisor_and_a_wrapper_name_the_job(jobs: Jobs) -> None:
+    """Another job runs as well."""
+    jobs.start("-np", "1", "sleep", "1000")
+    jobs.through = WRAPPER
+    wrapper = start_hanging(jobs, CAUSES["lock"].code)
+    rank = explained(wrapper, [2])["ranks"][1]["process"]
+    supervisor = proc_number(rank, "status", "PPid")
+    for process in (rank, supervisor, proc_number(supervisor, "status", "PPid")):
+        assert ranks_named_by(process) == [2]
+    jobs.through = []
+    result = jobs.run("--dump", str(os.getpid()))
+    assert result.code == 2
+    assert result.said[0].startswith(f"several jobs run below process {os.getpid()}; name the ")
