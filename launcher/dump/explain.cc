@@ -10,12 +10,15 @@
 #include <utility>
 
 #include "launcher/dump/between.h"
+#include "launcher/dump/chain.h"
 #include "launcher/dump/doing.h"
 
 namespace hvd::launcher {
 namespace {
 
 using std::chrono::milliseconds;
+
+constexpr size_t kLinksShown = 4;
 
 const RankReport* find(const std::vector<RankReport>& reports, int rank) {
   const auto found = std::ranges::find(reports, rank, &RankReport::rank);
@@ -60,6 +63,28 @@ Cause not_submitted(const std::vector<RankReport>& reports, const Waited& operat
   if (culprit.report == nullptr) return cause;
   cause.text += fmt::format("; {}{}", one_of(cause.ranks.size(), *culprit.report),
                             doing(cause.kind, *culprit.report, operation.name));
+  return cause;
+}
+
+/// No rank of a cycle is more to blame than the others.
+Cause waiting_in_a_cycle(const std::vector<Link>& cycle) {
+  Cause cause{.kind = HangClass::order, .operation = cycle.front().operation->name};
+  milliseconds age = cycle.front().operation->age;
+  std::set<int> ranks;
+  std::string links;
+  for (size_t i = 0; i < cycle.size(); ++i) {
+    const Link& link = cycle[i];
+    ranks.insert(link.waiting.begin(), link.waiting.end());
+    age = std::min(age, link.operation->age);
+    if (i < kLinksShown)
+      links += fmt::format("{} {} for {}, which {} {} not submitted", i == 0 ? ":" : ";",
+                           ranks_text(link.waiting), link.operation->name, ranks_text(link.missing),
+                           has_or_have(link.missing.size()));
+  }
+  if (cycle.size() > kLinksShown) links += fmt::format("; and {} more", cycle.size() - kLinksShown);
+  cause.ranks.assign(ranks.begin(), ranks.end());
+  cause.text = fmt::format("{} have waited for each other for {}{}", ranks_text(cause.ranks),
+                           time_text(age), links);
   return cause;
 }
 
@@ -246,6 +271,7 @@ std::vector<Waited> waited_for(const std::vector<RankReport>& reports) {
     return std::tuple(2 * one.age < oldest, is_agreed, one.is_consequence, one.missing.size(),
                       -one.age.count());
   });
+  put_end_of_chain_first(all);
   return all;
 }
 
@@ -255,6 +281,8 @@ Cause explain(const std::vector<RankReport>& reports) {
                                              waits_for_stopped(reports, operations.front()));
   if (waits)
     if (auto cause = cut_between_hosts(reports, operations.front())) return *std::move(cause);
+  if (const auto cycle = cycle_in(operations); waits && !cycle.empty())
+    return waiting_in_a_cycle(cycle);
   if (waits && !operations.front().missing.empty())
     return not_submitted(reports, operations.front());
   if (waits) return not_ended(reports, operations.front());
