@@ -137,10 +137,6 @@ std::string subject_of(const RankReport& report) {
                      report.host);
 }
 
-bool waits_elsewhere(const RankReport& report, std::string_view awaited) {
-  return !other_wait(report, awaited).empty();
-}
-
 HangClass class_of(const RankReport& report, std::string_view awaited) {
   if (!report.is_reached) return HangClass::unreachable;
   if (report.has_ended()) return HangClass::ended;

@@ -10,7 +10,10 @@
 
 namespace hvd::launcher {
 
-inline constexpr std::string_view kJoin = "join";  ///< no other rank need submit it
+inline constexpr std::string_view kJoin = "join";  ///< no other rank need submit it soon
+
+/// The same, as an operation that they wait for, see awaited_join() in explain.cc.
+inline constexpr std::string_view kJoinCall = "hvd.join()";
 
 /// Where all ranks meet outside of operations, as an operation that they wait for.
 inline constexpr std::string_view kInit = "hvd.init()", kShutdown = "hvd.shutdown()",
@@ -22,8 +25,6 @@ std::string_view meeting_at(RankStage stage);
 std::string subject_of(const RankReport& report);
 /// `awaited`: what the others wait for, an operation or a meeting.
 HangClass class_of(const RankReport& report, std::string_view awaited);
-/// Whether it waits for something else than `awaited` for which other ranks are needed.
-bool waits_elsewhere(const RankReport& report, std::string_view awaited);
 /// "its main thread is at train.py:30 in step".
 std::string doing(HangClass kind, const RankReport& report, std::string_view awaited);
 std::string main_thread_at(const RankReport& report);

@@ -19,6 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kLinksShown = 4;
+constexpr std::chrono::seconds kLongStep{10};
 
 const RankReport* find(const std::vector<RankReport>& reports, int rank) {
   const auto found = std::ranges::find(reports, rank, &RankReport::rank);
@@ -41,13 +42,14 @@ std::string missing_text(const Cause& cause, const Waited& operation) {
   const std::string who = ranks_text(cause.ranks), age = time_text(operation.age);
   const std::string others = fmt::format("{} {}", ranks_text(operation.submitted),
                                          has_or_have(operation.submitted.size()));
+  const bool is_join = operation.name == kJoinCall, is_call = operation.is_call || is_join;
   if (cause.kind == HangClass::unreachable)
     return fmt::format("{} cannot be reached, and {} {} {} for {}", who, others,
-                       operation.is_call ? "waited in" : "awaited", operation.name, age);
+                       is_call ? "waited in" : "awaited", operation.name, age);
   const std::string_view has = has_or_have(cause.ranks.size());
-  if (operation.is_call)
-    return fmt::format("{} {} not entered {}, in which {} waited for {}", who, has, operation.name,
-                       others, age);
+  if (is_call)
+    return fmt::format("{} {} not {} {}, in which {} waited for {}", who, has,
+                       is_join ? "called" : "entered", operation.name, others, age);
   return fmt::format("{} {} not submitted {}, which {} awaited for {}", who, has, operation.name,
                      others, age);
 }
@@ -216,21 +218,45 @@ bool has_submitted(const RankReport& report, const Key& key) {
          });
 }
 
-/// Whether each rank that is missing waits for something else, so others hold it up.
-bool is_consequence(const std::vector<RankReport>& reports, const Waited& one) {
-  return std::ranges::all_of(one.missing, [&](int rank) {
-    const RankReport* const report = find(reports, rank);
-    return report != nullptr && !report->is_stopped() && waits_elsewhere(*report, one.name);
-  });
-}
+bool has_joined(const RankReport& report) { return report.state && report.state->has_joined; }
 
 /// Adds the ranks that have not submitted it. One that has joined need not, except for calls.
 void add_missing(const std::vector<RankReport>& reports, const Key& key, Waited& operation) {
   for (const RankReport& report : reports) {
-    const bool has_joined = report.state && report.state->has_joined && !operation.is_call;
-    if (report.rank >= 0 && !has_submitted(report, key) && !has_joined && takes_part(report, key))
+    const bool need_not = has_joined(report) && !operation.is_call;
+    if (report.rank >= 0 && !has_submitted(report, key) && !need_not && takes_part(report, key))
       operation.missing.push_back(report.rank);
   }
+}
+
+/// Whether a rank that has not joined does not train on either: it has submitted nothing while the
+/// others waited, or for long after the steps that it had left. Of a rank that another launcher has
+/// started elsewhere, or that tells nothing although it runs, this is not known.
+bool is_quiet(const RankReport& report, milliseconds wait) {
+  if (!report.state)
+    return (!report.is_reached && !is_elsewhere(report)) || report.has_ended() ||
+           report.is_stopped();
+  const std::vector<PastOperation>& last = report.state->last;
+  if (report.stage != RankStage::running || last.empty()) return true;
+  const milliseconds quiet = last.front().age;
+  return quiet >= wait || (quiet >= kLongStep && 2 * quiet >= wait);
+}
+
+/// Ranks that have joined wait for the others to join, but only if these do not train on.
+std::optional<Waited> awaited_join(const std::vector<RankReport>& reports) {
+  Waited join{.name = std::string(kJoinCall), .what = std::string(kJoin)};
+  for (const RankReport& report : reports) {
+    if (!has_joined(report)) continue;
+    join.submitted.push_back(report.rank);
+    for (const PendingOperation& one : report.state->pending)
+      if (one.name == kJoin) join.age = std::max(join.age, one.age);
+  }
+  for (const RankReport& report : reports) {
+    if (report.rank < 0 || has_joined(report)) continue;
+    if (!is_quiet(report, join.age)) return std::nullopt;
+    join.missing.push_back(report.rank);
+  }
+  return join.submitted.empty() || join.missing.empty() ? std::nullopt : std::optional(join);
 }
 
 }  // namespace
@@ -260,7 +286,6 @@ std::vector<Waited> waited_for(const std::vector<RankReport>& reports) {
   std::vector<Waited> all;
   for (auto& [key, operation] : found) {
     if (!key.second) add_missing(reports, key.first, operation);
-    operation.is_consequence = is_consequence(reports, operation);
     all.push_back(std::move(operation));
   }
   milliseconds oldest{0};
@@ -268,10 +293,11 @@ std::vector<Waited> waited_for(const std::vector<RankReport>& reports) {
   // Operations that wait for few ranks name the culprits. Young ones may just be in progress.
   std::ranges::stable_sort(all, {}, [&](const Waited& one) {
     const bool is_agreed = one.missing.empty();
-    return std::tuple(2 * one.age < oldest, is_agreed, one.is_consequence, one.missing.size(),
-                      -one.age.count());
+    return std::tuple(2 * one.age < oldest, is_agreed, one.missing.size(), -one.age.count());
   });
   put_end_of_chain_first(all);
+  if (all.empty())
+    if (auto join = awaited_join(reports)) all.push_back(*std::move(join));
   return all;
 }
 

@@ -57,7 +57,6 @@ struct Waited {
   std::vector<int> submitted{};
   std::vector<int> missing{};  ///< empty: all ranks have submitted it
   std::chrono::milliseconds age{};
-  bool is_consequence = false;  ///< each missing rank waits for something else
 };
 /// The most important first.
 std::vector<Waited> waited_for(const std::vector<RankReport>& reports);

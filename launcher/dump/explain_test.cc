@@ -244,9 +244,53 @@ TEST(Explain, DoesNotBlameRanksThatOthersHoldUp) {
   std::vector<RankReport> reports{rank(0, {call({0, 1}, 15s)}), rank(1, {call({1, 2}, 14s)}),
                                   rank(2, {call({2, 3}, 13s)}), rank(3)};
   EXPECT_THAT(explain(reports).ranks, ElementsAre(3));
-  reports[3] = rank(3, {call({3, 0}, 12s)});  // a ring: the oldest
-  EXPECT_THAT(explain(reports).ranks, ElementsAre(1));
+  reports[3] = rank(3, {call({3, 0}, 12s)});  // a ring
+  EXPECT_THAT(explain(reports).ranks, ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(explain(reports).kind, HangClass::order);
+}
+
+/// Ranks 0 and 2 have joined. Rank 1 has submitted its last operation so long ago.
+std::vector<RankReport> joined(std::chrono::milliseconds since_last,
+                               std::chrono::milliseconds wait = 14s) {
+  std::vector<RankReport> reports{rank(0), rank(1), rank(2)};
+  for (size_t i : {0, 2}) {
+    reports[i].state->pending = {{.name = "join", .what = "join", .age = wait}};
+    reports[i].state->has_joined = true;
+  }
+  reports[1].state->last = {{"loss", "allreduce", since_last}};
+  reports[1].stack = {{"/job/train.py", 30, "step", "time.sleep(9)"}};
+  return reports;
+}
+
+TEST(Explain, NamesARankThatNeitherJoinsNorTrainsOn) {
+  const Cause cause = explain(joined(15s));
+  EXPECT_EQ(cause.text,
+            "rank 1 has not called hvd.join(), in which ranks 0, 2 have waited for 14 s; its main "
+            "thread is at train.py:30 in step");
+  EXPECT_EQ(cause.operation, "hvd.join()");
+  EXPECT_EQ(cause.kind, HangClass::elsewhere);
+  EXPECT_THAT(cause.ranks, ElementsAre(1));
+  EXPECT_EQ(explain(joined(11s, 20s)).kind, HangClass::elsewhere) << "after some steps alone";
+  std::vector<RankReport> reports = joined(15s);
+  reports[1] = {.rank = 1, .host = "node2", .is_reached = false};
+  EXPECT_THAT(
+      explain(reports).text,
+      StartsWith("rank 1 cannot be reached, and ranks 0, 2 have waited in hvd.join() for "));
+}
+
+TEST(Explain, DoesNotBlameARankThatTrainsAfterOthersHaveJoined) {
+  EXPECT_EQ(explain(joined(9s)).kind, HangClass::none) << "a step may take long";
+  EXPECT_EQ(explain(joined(11s, 30s)).kind, HangClass::none);
+  std::vector<RankReport> reports = joined(15s);
+  reports[1].state.reset();  // its signal is the script's own
+  EXPECT_EQ(explain(reports).kind, HangClass::none);
+  reports = joined(15s);
+  reports[1] = {.rank = 1, .is_reached = false};  // started elsewhere by mpirun
+  EXPECT_EQ(explain(reports).kind, HangClass::none);
+  reports = joined(15s);
+  reports[1].state->pending = {waiting("loss")};
+  reports[1].state->pending.front().is_agreed = true;
+  EXPECT_EQ(explain(reports).operation, "loss");
 }
 
 TEST(Explain, NamesAStoppedRankDuringATransfer) {
