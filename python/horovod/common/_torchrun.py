@@ -31,7 +31,7 @@ def rendezvous(name: str, root_address: str | None) -> str:
         int(os.environ["MASTER_PORT"]),
         None,
         is_master=root_address is not None and not agent_serves and os.environ.get("RANK") == "0",
-        timeout=timedelta(seconds=start_timeout()),
+        timeout=timedelta(seconds=_patience()),
         wait_for_workers=False,
         multi_tenant=True,
     )
@@ -47,8 +47,7 @@ def rendezvous(name: str, root_address: str | None) -> str:
     return str(part.get(name).decode())
 
 
-def start_timeout() -> float:
-    """Returns for how many seconds ranks wait for each other at the start."""
+def _patience() -> float:
     try:
         return float(os.environ.get("HOROVOD_START_TIMEOUT") or _PATIENCE_S)
     except ValueError:  # init rejects it, with a better message

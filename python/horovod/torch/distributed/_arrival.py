@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed
+from torch.distributed import distributed_c10d
 
 from horovod.common._extension import core
-from horovod.common._torchrun import start_timeout
 from horovod.torch.distributed._errors import DistributedError
 from horovod.torch.distributed._meeting import has_flag, ranks_have
 
@@ -32,12 +32,8 @@ class Patience:
     """How long a rank waits for the others, from now on."""
 
     def __init__(self, timeout: timedelta | None) -> None:
-        """`timeout`: what init_process_group was given. A rank of horovodrun waits no longer than
-        in hvd.init()."""
-        given = float("inf") if timeout is None else timeout.total_seconds()
-        launched = start_timeout() if "HOROVOD_RANK" in os.environ else float("inf")
-        self._seconds = min(given, launched)
-        self._source = ", its timeout" if given < launched else " (HOROVOD_START_TIMEOUT)"
+        """`timeout`: what init_process_group was given; None: that of torch."""
+        self._seconds = (timeout or distributed_c10d.default_pg_timeout).total_seconds()
         self._end = time.monotonic() + self._seconds
 
     def left(self) -> timedelta:
@@ -46,7 +42,7 @@ class Patience:
 
     def text(self, ranks: Sequence[int]) -> str:
         """Returns what is said of ranks that have not come."""
-        limit = f"{self._seconds:g} s{self._source}"
+        limit = f"{self._seconds:g} s, its timeout"
         return f"{ranks_have(ranks)} not called init_process_group within {limit}"
 
 
