@@ -230,8 +230,8 @@ void add_missing(const std::vector<RankReport>& reports, const Key& key, Waited&
 }
 
 /// Whether a rank that has not joined does not train on either: it has submitted nothing while the
-/// others waited, or for long after the steps that it had left. Of a rank that another launcher has
-/// started elsewhere, or that tells nothing although it runs, this is not known.
+/// others waited, or for long after the steps that it had left. This is not known of a rank that
+/// another launcher has started elsewhere, or that tells nothing although it runs.
 bool is_quiet(const RankReport& report, milliseconds wait) {
   if (!report.state)
     return (!report.is_reached && !is_elsewhere(report)) || report.has_ended() ||

@@ -33,7 +33,7 @@ std::string operation_lines(const std::vector<Waited>& operations) {
   return text;
 }
 
-/// The latest first. Of an operation that was submitted several times in a row, the latest.
+/// The latest first. An operation that was submitted several times in a row is one, the latest.
 std::string last_text(const std::vector<PastOperation>& last) {
   std::string text;
   size_t shown = 0;

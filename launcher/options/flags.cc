@@ -189,9 +189,9 @@ constexpr Flag kOwnFlags[] = {
      .value_count = 0,
      .help =
          "Print what each rank of a running job waits for and where its main thread is, and "
-         "exit. The first line states the cause of a hang. The process id of its horovodrun "
-         "may follow: horovodrun --dump 4711. It is needed if several jobs run on this host, or if "
-         "another program has started the ranks; then it is that of one of them.",
+         "exit. The first line states the cause of a hang. The process id of its horovodrun or "
+         "of one of its ranks may follow: horovodrun --dump 4711. It is needed if several jobs run "
+         "on this host, or if another program has started the ranks.",
      .take = choose_mode<Options::Mode::dump>},
     {.names = "--dump-json",
      .kind = FlagKind::toggle,
