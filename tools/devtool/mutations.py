@@ -180,7 +180,7 @@ MUTATIONS = (
         find="    if (awaited_.erase(arrival.hello.rank) == 1) {\n",
         replace="    awaited_.erase(arrival.hello.rank);\n    {\n",
         found_by=CONNECTING,
-        seeds=200,
+        seeds=1000,
     ),
     Mutation(
         guard="one handshake with a rank at a time",
@@ -188,7 +188,7 @@ MUTATIONS = (
         find="    if (attempt.proving || attempt.connected.empty()) return;\n",
         replace="    if (attempt.connected.empty()) return;\n",
         found_by=CONNECTING,
-        seeds=200,
+        seeds=1000,
     ),
     Mutation(
         guard="no worker is started in the slot of one that has not ended",
