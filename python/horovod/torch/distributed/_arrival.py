@@ -101,13 +101,19 @@ def decide(
     Raises: DistributedError that names the ranks which have not come, also on those of them that
         come later.
     """
-    try:
-        outcome = _decide(store, place, rank, size, patience, decision)
-    except RuntimeError as error:
-        raise DistributedError(
-            f"rank {rank}: init_process_group: the store of torch.distributed failed: {error}; "
-            "look at the process that serves it, which is rank 0 or torchrun"
-        ) from error
+    known = f"{place}/outcome"  # by the first rank that knows it
+    with _naming_the_store(rank):
+        store.add(f"{place}/{rank}/answered", 1)
+        if store.add(f"{place}/answers", 1) == size:
+            store.compare_set(known, "", decision())
+        try:
+            store.wait([known], patience.left())
+        except RuntimeError:
+            missing = [r for r in range(size) if not has_flag(store, f"{place}/{r}/answered")]
+            if not missing:
+                raise
+            store.compare_set(known, "", f"{_GIVEN_UP}{patience.text(missing)}")
+        outcome = str(store.get(known).decode())
     if outcome.startswith(_GIVEN_UP):
         if rank == 0:
             time.sleep(_LINGER_SECONDS)
@@ -115,26 +121,15 @@ def decide(
     return outcome
 
 
-def _decide(
-    store: Any,
-    place: str,
-    rank: int,
-    size: int,
-    patience: Patience,
-    decision: Callable[[], str],
-) -> str:
-    outcome = f"{place}/outcome"  # by the first rank that knows it
-    store.add(f"{place}/{rank}/answered", 1)
-    if store.add(f"{place}/answers", 1) == size:
-        store.compare_set(outcome, "", decision())
+@contextlib.contextmanager
+def _naming_the_store(rank: int) -> Iterator[None]:
     try:
-        store.wait([outcome], patience.left())
-    except RuntimeError:
-        missing = [r for r in range(size) if not has_flag(store, f"{place}/{r}/answered")]
-        if not missing:
-            raise
-        store.compare_set(outcome, "", f"{_GIVEN_UP}{patience.text(missing)}")
-    return str(store.get(outcome).decode())
+        yield
+    except RuntimeError as error:
+        raise DistributedError(
+            f"rank {rank}: init_process_group: the store of torch.distributed failed: {error}; "
+            "look at the process that serves it, which is rank 0 or torchrun"
+        ) from error
 
 
 def _number(given: int, variable: str) -> int:
