@@ -2,24 +2,21 @@
 #include "core/bootstrap/abandonment.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/bootstrap/exchange.h"
+#include "core/bootstrap/launcher_testing.h"
 #include "core/bootstrap/machine.h"
 #include "core/bootstrap/wiring.h"
 #include "core/transport/socket.h"
 #include "core/transport/store_client.h"
-#include "core/transport/store_server.h"
 
 namespace hvd {
 namespace {
@@ -27,46 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr uint32_t kGeneration = 4;
-
-/// The Store of a launcher.
-class Launcher {
- public:
-  explicit Launcher(const JobKey& key) : server_(key, "127.0.0.1", 0) {
-    thread_ = std::thread([this] { run(); });
-  }
-  ~Launcher() {
-    stop_ = true;
-    thread_.join();
-  }
-  Address address() const { return {"127.0.0.1", server_.port()}; }
-  /// Whether a rank waits for another one.
-  bool is_awaited() {
-    const std::lock_guard lock(mutex_);
-    return server_.is_awaited_in(launcher_generation(kGeneration));
-  }
-  bool is_awaited_in_another() {
-    const std::lock_guard lock(mutex_);
-    return server_.is_awaited_in(launcher_generation(kGeneration) + 1);
-  }
-  void abandon(const std::string& why) {
-    const std::lock_guard lock(mutex_);
-    server_.abandon_jobs_before(kGeneration + 1, why);
-  }
-
- private:
-  void run() {
-    while (!stop_) {
-      pollfd entry{server_.fd(), POLLIN, 0};
-      ::poll(&entry, 1, 5);
-      const std::lock_guard lock(mutex_);
-      server_.step();
-    }
-  }
-  std::mutex mutex_;
-  StoreServer server_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
+using test::Launcher;
 
 struct Case {
   int lost = 0;
@@ -110,7 +68,7 @@ TEST_P(AbandonedStart, EndsAtOnceForTheOthers) {
   std::thread lost([&] {
     StoreClient store(launcher.address(), key, GetParam().lost, 10s);
     publish_card(store);
-    launcher.abandon("a rank was lost");
+    launcher.abandon(kGeneration, "a rank was lost");
   });
   StoreClient store(launcher.address(), key, 1 - GetParam().lost, 10s);
   try {
@@ -136,17 +94,17 @@ TEST_P(AbandonedStart, IsSeenByTheLauncherUntilAllHaveConnected) {
     const auto at = static_cast<size_t>(rank);
     wirings[at] = connect(identity(rank), key, stores[at].get(), kGeneration, knobs, {});
   };
-  EXPECT_FALSE(launcher.is_awaited());
+  EXPECT_FALSE(launcher.is_awaited_in(kGeneration));
   std::thread first(join, 1 - GetParam().lost);
-  while (!launcher.is_awaited()) std::this_thread::yield();
-  EXPECT_FALSE(launcher.is_awaited_in_another());
+  while (!launcher.is_awaited_in(kGeneration)) std::this_thread::yield();
+  EXPECT_FALSE(launcher.is_awaited_in(job_number(launcher_generation(kGeneration) + 1, 1)));
   std::thread late(join, GetParam().lost);
   first.join();
   late.join();
   const auto give_up = std::chrono::steady_clock::now() + 10s;
-  while (launcher.is_awaited() && std::chrono::steady_clock::now() < give_up)
+  while (launcher.is_awaited_in(kGeneration) && std::chrono::steady_clock::now() < give_up)
     std::this_thread::yield();
-  EXPECT_FALSE(launcher.is_awaited());
+  EXPECT_FALSE(launcher.is_awaited_in(kGeneration));
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, AbandonedStart,

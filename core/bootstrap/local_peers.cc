@@ -31,11 +31,11 @@ constexpr std::string_view kFailureMark = "failed: ", kLossMark = "lost: ", kLat
 constexpr uint64_t kMembersTag = 0, kLossTag = 1;
 constexpr std::chrono::seconds kReasonTimeout{1};
 
-constexpr const char* kReceiving = "receiving this host's shared memory from its leader";
-
-std::string sending_to(int rank) {
-  return fmt::format("sending this host's shared memory to rank {}", rank);
-}
+/// After "rank 1 is lost: " in errors of the connection to it.
+constexpr const char* kReceivingMemory = "receiving the shared memory of this host";
+constexpr const char* kSendingMemory = "sending the shared memory of this host";
+constexpr const char* kReceivingProcess = "receiving the descriptor of its process";
+constexpr const char* kSendingProcess = "sending the descriptor of this process";
 
 /// The two descriptors that are sent for each rank.
 struct Member {
@@ -43,26 +43,68 @@ struct Member {
   FileDescriptor doorbell;
 };
 
-void send_descriptors(const FileDescriptor& socket, std::initializer_list<int> descriptors,
-                      const StartDeadline& deadline, const std::string& doing) {
-  send_with_descriptors(socket.get(), as_bytes("."), descriptors, deadline.at, doing);
+/// Fails as with `error`, by which the connection to `rank` has ended.
+[[noreturn]] void fail_naming(int rank, const Error& error) {
+  if (error.code() != Code::peer_lost) fail(error.code(), error.what(), error.rank());
+  fail(Code::peer_lost, fmt::format("rank {} is lost: {}", rank, error.what()), rank);
 }
 
-std::vector<FileDescriptor> receive_descriptors(const FileDescriptor& socket, size_t count,
-                                                TimePoint until) {
-  std::byte dot[1];
-  auto descriptors = receive_with_descriptors(socket.get(), dot, until, kReceiving);
-  if (descriptors.size() != count) {
-    fail(Code::internal, fmt::format("{}: received {} descriptors, expected {}", kReceiving,
-                                     descriptors.size(), count));
+/// The connection to another rank of this host, whose errors name that rank.
+class LocalSocket {
+ public:
+  LocalSocket() = default;
+  LocalSocket(FileDescriptor socket, int rank) : socket_(std::move(socket)), rank_(rank) {}
+
+  static LocalSocket connected_to(int rank, const std::string& name, TimePoint until) try {
+    return {connect_unix(name, until), rank};
+  } catch (const Error& error) {
+    fail_naming(rank, error);
   }
-  return descriptors;
-}
 
-Member receive_member(const FileDescriptor& socket, TimePoint until) {
-  auto descriptors = receive_descriptors(socket, 2, until);
-  return {std::move(descriptors[0]), std::move(descriptors[1])};
-}
+  explicit operator bool() const { return static_cast<bool>(socket_); }
+  int fd() const { return socket_.get(); }
+
+  void send(std::initializer_list<int> descriptors, TimePoint until, const char* doing) const try {
+    send_with_descriptors(fd(), as_bytes("."), descriptors, until, doing);
+  } catch (const Error& error) {
+    fail_naming(rank_, error);
+  }
+
+  std::vector<FileDescriptor> receive(size_t count, TimePoint until, const char* doing) const try {
+    std::byte dot[1];
+    auto descriptors = receive_with_descriptors(fd(), dot, until, doing);
+    if (descriptors.size() != count) {
+      fail(Code::internal, fmt::format("{}: received {} descriptors, expected {}", doing,
+                                       descriptors.size(), count));
+    }
+    return descriptors;
+  } catch (const Error& error) {
+    fail_naming(rank_, error);
+  }
+
+  Member receive_member(TimePoint until, const char* doing) const {
+    auto descriptors = receive(2, until, doing);
+    return {std::move(descriptors[0]), std::move(descriptors[1])};
+  }
+
+  /// Returns false if nothing has come until then. Throws the launcher's reason if it abandons the
+  /// job meanwhile.
+  bool await(Abandonment* abandonment, TimePoint until) const {
+    if (abandonment == nullptr) return wait_until_ready(fd(), POLLIN, until);
+    EpollWaiter waiter;
+    waiter.watch(fd(), kMembersTag);
+    abandonment->watch(waiter, kLossTag);
+    while (!wait_until_ready(fd(), POLLIN, TimePoint{})) {
+      abandonment->check();
+      if (!wait_until_ready(waiter.fd(), POLLIN, until)) return false;
+    }
+    return true;
+  }
+
+ private:
+  FileDescriptor socket_{};
+  int rank_ = kNoRank;
+};
 
 LocalPeers make_local_peers(std::unique_ptr<HostSegment> segment, std::vector<Member> members) {
   LocalPeers peers{std::move(segment), {}};
@@ -87,7 +129,7 @@ SegmentLayout layout_of(const LocalPeersPlan& plan) {
 /// until it has published the reason.
 struct Followers {
   Gate gate;
-  std::vector<FileDescriptor> sockets{};  // [local rank]; empty for the leader itself
+  std::vector<LocalSocket> sockets{};  // [local rank]; empty for the leader itself
 };
 
 void await_members(const LocalPeersPlan& plan, Followers& others, const StartDeadline& deadline) {
@@ -119,7 +161,7 @@ void await_members(const LocalPeersPlan& plan, Followers& others, const StartDea
     for (Arrival& arrival : gate.step()) {
       const auto found = std::find(plan.ranks.begin() + 1, plan.ranks.end(), arrival.hello.rank);
       if (found != plan.ranks.end())
-        sockets[found - plan.ranks.begin()] = std::move(arrival.socket);
+        sockets[found - plan.ranks.begin()] = {std::move(arrival.socket), *found};
     }
   }
 }
@@ -140,17 +182,16 @@ LocalPeers lead(const LocalPeersPlan& plan, Followers& others, Store& store,
   members[0] = {open_own_process(), duplicate(plan.doorbell)};
   for (size_t i = 1; i < size; ++i) {
     const int rank = plan.ranks[i];
-    if (!wait_until_ready(sockets[i].get(), POLLIN, deadline.at)) {
+    if (!sockets[i].await(plan.abandonment, deadline.at)) {
       deadline.fail_at(fmt::format("rank {} has not shared its process", rank), rank);
     }
-    members[i] = receive_member(sockets[i], deadline.at);
+    members[i] = sockets[i].receive_member(deadline.at, kReceivingProcess);
   }
   for (size_t i = 1; i < size; ++i) {
-    const std::string sending = sending_to(plan.ranks[i]);
-    send_descriptors(sockets[i], {segment->fd()}, deadline, sending);
+    sockets[i].send({segment->fd()}, deadline.at, kSendingMemory);
     for (const Member& member : members) {
-      send_descriptors(sockets[i], {member.process.get(), member.doorbell.get()}, deadline,
-                       sending);
+      const auto descriptors = {member.process.get(), member.doorbell.get()};
+      sockets[i].send(descriptors, deadline.at, kSendingMemory);
     }
   }
   return make_local_peers(std::move(segment), std::move(members));
@@ -168,6 +209,15 @@ void publish_failure(const LocalPeersPlan& plan, Store& store, const Error& erro
 } catch (const Error&) {
 }
 
+/// A boundary: a closed connection is not the cause; the launcher knows why the other rank is lost.
+Error reason_of(const Error& error, const LocalPeersPlan& plan) try {
+  const bool has_closed = error.code() == Code::peer_lost || error.code() == Code::unauthorized;
+  if (has_closed && plan.abandonment != nullptr) plan.abandonment->await(kReasonTimeout);
+  return error;
+} catch (const Error& told) {
+  return told;
+}
+
 /// A boundary: the reason is in the Store before the other ranks see their connections close.
 LocalPeers lead_and_report(const LocalPeersPlan& plan, const JobKey& key, Store& store,
                            const StartDeadline& deadline) {
@@ -175,8 +225,9 @@ LocalPeers lead_and_report(const LocalPeersPlan& plan, const JobKey& key, Store&
   try {
     return lead(plan, others, store, deadline);
   } catch (const Error& error) {
-    publish_failure(plan, store, error);
-    fail(error.code(), error.what(), error.rank());
+    const Error reason = reason_of(error, plan);
+    publish_failure(plan, store, reason);
+    fail(reason.code(), reason.what(), reason.rank());
   }
 }
 
@@ -228,18 +279,18 @@ LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,
   make_room_for_descriptors(
       2 * plan.ranks.size(),
       fmt::format("sharing memory with the {} ranks of a host", plan.ranks.size()));
-  const FileDescriptor socket = connect_unix(std::string(as_text(*name)), deadline.at);
+  const auto socket = LocalSocket::connected_to(leader, std::string(as_text(*name)), deadline.at);
   Handshake handshake(Handshake::Role::dialer, key, {kPurpose, plan.rank, plan.generation});
-  authenticate(socket.get(), handshake, deadline.at);
+  authenticate(socket.fd(), handshake, deadline.at);
 
   const FileDescriptor process = open_own_process();
-  send_descriptors(socket, {process.get(), plan.doorbell}, deadline, sending_to(leader));
+  socket.send({process.get(), plan.doorbell}, deadline.at, kSendingProcess);
   // The time of the leader, which knows who is missing, may be over later. It closes the socket.
   const TimePoint until = deadline.at + kReasonTimeout;
-  if (!wait_until_ready(socket.get(), POLLIN, until)) fail_without_memory(deadline, leader);
-  auto memory = receive_descriptors(socket, 1, until);
+  if (!socket.await(plan.abandonment, until)) fail_without_memory(deadline, leader);
+  auto memory = socket.receive(1, until, kReceivingMemory);
   std::vector<Member> members(plan.ranks.size());
-  for (Member& member : members) member = receive_member(socket, until);
+  for (Member& member : members) member = socket.receive_member(until, kReceivingMemory);
   const auto self = std::find(plan.ranks.begin(), plan.ranks.end(), plan.rank);
   auto segment = HostSegment::open(std::move(memory[0]), layout_of(plan), plan.generation,
                                    static_cast<int>(self - plan.ranks.begin()));
@@ -254,8 +305,8 @@ std::optional<Failure> failure_of_leader(const LocalPeersPlan& plan, Store& stor
   return std::nullopt;
 }
 
-/// A boundary: a closed connection to the leader is not the cause; the leader has published it, or
-/// the launcher knows who is lost.
+/// A boundary: the leader has published why it has closed the connection, or the launcher knows who
+/// is lost.
 LocalPeers follow_and_report(const LocalPeersPlan& plan, const JobKey& key, Store& store,
                              const StartDeadline& deadline) {
   try {
@@ -263,8 +314,8 @@ LocalPeers follow_and_report(const LocalPeersPlan& plan, const JobKey& key, Stor
   } catch (const Error& error) {
     if (const auto failure = failure_of_leader(plan, store))
       fail_with_leader(*failure, plan.ranks.front());
-    if (plan.abandonment != nullptr) plan.abandonment->await(kReasonTimeout);
-    fail(error.code(), error.what(), error.rank());
+    const Error reason = reason_of(error, plan);
+    fail(reason.code(), reason.what(), reason.rank());
   }
 }
 

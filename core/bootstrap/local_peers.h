@@ -37,9 +37,9 @@ struct LocalPeersPlan {
 
 /// Collective over `plan.ranks`; blocks. Throws Error{timed_out} naming the ranks that have not
 /// connected to the leader, Error{invalid_argument} for more ranks than a segment has room for,
-/// Error{unauthorized} for another key, Error{peer_lost} if the job is abandoned, and
-/// Error{internal} if memory cannot be shared. If the leader fails, the others fail with its
-/// reason.
+/// Error{unauthorized} for another key, Error{peer_lost} naming a rank whose connection ends, or
+/// with the launcher's reason if it abandons the job, and Error{internal} if memory cannot be
+/// shared. If the leader fails, the others fail with its reason.
 LocalPeers connect_local_peers(const LocalPeersPlan& plan, const JobKey& key, Store& store,
                                const StartDeadline& deadline);
 
