@@ -82,7 +82,7 @@ std::vector<Quiet> Control::beat(bool pending) {
     const bool others_ask = asking > (pulse.is_asking() ? 1 : 0);
     const bool asks = pending || others_ask;
     pulse.pass(neighbour.channel->received_bytes(), asks);
-    if (pulse.is_quiet()) quiet.push_back({neighbour.channel->peer(), pulse.is_silent()});
+    if (pulse.is_quiet()) quiet.push_back({neighbour.channel->peer(), pulse});
     if (asks) neighbour.channel->send(FrameKind::beat, {kQuestion});
   }
   count_asking();

@@ -19,7 +19,7 @@ namespace hvd {
 /// A neighbour that has not answered the last beat.
 struct Quiet {
   int rank = 0;
-  bool is_silent = false;  ///< for the time after which it is given up
+  Pulse pulse{};
 };
 
 /// Owned and driven by the holder of the progress token. Never blocks.

@@ -54,29 +54,32 @@ std::optional<Heartbeat::Silence> Heartbeat::check_stopped(const std::vector<int
   });
   beats_stopped_ = stopped == awaited.end() ? 0 : beats_stopped_ + 1;
   if (beats_stopped_ < Pulse::kBeatsPerLimit) return std::nullopt;
-  return has_replaced_itself(*stopped) ? replacement_of(*stopped) : silence_of(*stopped, true);
+  return has_replaced_itself(*stopped) ? replacement_of(*stopped)
+                                       : silence_of(*stopped, beats_stopped_, true);
 }
 
 // A process of this host that runs is not given up: its progress thread is slow. Nor is one that a
-// debugger has stopped (state t). One that another program has replaced is seen at two beats, since
-// a rank that ends closes its files, too: what it has sent before is read in between.
+// debugger has stopped (state t). One that is stopped does not load libraries. One that another
+// program has replaced is seen at two beats, since a rank that ends closes its files, too: what it
+// has sent before is read in between.
 std::optional<Heartbeat::Silence> Heartbeat::judge(const std::vector<Quiet>& quiet) {
   const int replaced_before = std::exchange(replaced_, kNoRank);
-  for (const auto& [rank, is_silent] : quiet) {
+  for (const auto& [rank, pulse] : quiet) {
     if (has_replaced_itself(rank)) {
       if (rank == replaced_before) return replacement_of(rank);
       replaced_ = rank;
-    } else if (is_silent) {
+    } else if (pulse.is_silent()) {
       const std::optional<char> state = state_of(rank);
-      if (!state || *state == kStopped) return silence_of(rank, state.has_value());
+      const bool is_lost = state ? *state == kStopped : !pulse.may_be_starting();
+      if (is_lost) return silence_of(rank, pulse.silent_beats(), state.has_value());
     }
   }
   return std::nullopt;
 }
 
-Heartbeat::Silence Heartbeat::silence_of(int rank, bool is_stopped) const {
-  const double seconds = std::chrono::duration<double>(limit_).count();
-  return {rank, fmt::format("its process{} has sent nothing for {:g} s: {}; {} has given it up",
+Heartbeat::Silence Heartbeat::silence_of(int rank, int beats, bool is_stopped) const {
+  const double seconds = std::chrono::duration<double>(beats * period_).count();
+  return {rank, fmt::format("its process{} has sent nothing for {:.3g} s: {}; {} has given it up",
                             wiring_.on_host(rank), seconds,
                             is_stopped ? "it is stopped (SIGSTOP)"
                                        : "it is stopped, or its host or network is down",

@@ -40,7 +40,7 @@ class Heartbeat {
 
  private:
   std::optional<Silence> judge(const std::vector<Quiet>& quiet);
-  Silence silence_of(int rank, bool is_stopped) const;
+  Silence silence_of(int rank, int beats, bool is_stopped) const;
   Silence replacement_of(int rank) const;
   bool has_replaced_itself(int rank) const;
   std::optional<char> state_of(int rank) const;

@@ -15,7 +15,7 @@ class Pulse {
   /// they take the time of the knob.
   static constexpr int kUnanswered = 5;
   static constexpr int kBeatsPerLimit = kUnanswered + 1;
-  /// More for a neighbour that has not sent anything yet: it may still load libraries.
+  /// More for a neighbour that may still load libraries.
   static constexpr int kUnansweredAtStart = 6 * kUnanswered;
   /// A question counts for as many beats. The neighbour repeats it with each beat.
   static constexpr int kBeatsAsked = 3;
@@ -37,9 +37,11 @@ class Pulse {
 
   /// It has not answered the last beat.
   bool is_quiet() const { return unanswered_ > 0; }
-  bool is_silent() const {
-    return unanswered_ >= (received_bytes_ == 0 ? kUnansweredAtStart : kUnanswered);
-  }
+  bool is_silent() const { return unanswered_ >= kUnanswered; }
+  /// It has not sent anything yet, for a time in which it may load libraries.
+  bool may_be_starting() const { return received_bytes_ == 0 && unanswered_ < kUnansweredAtStart; }
+  /// The time of its silence.
+  int silent_beats() const { return unanswered_ + 1; }
 
  private:
   int asked_left_ = 0;  ///< beats
