@@ -99,6 +99,7 @@ class Control final : public ChannelSet {
   };
   static constexpr int kParent = -1;
 
+  bool greet();
   bool read(Neighbour& neighbour);
   void hear(Neighbour& neighbour, const Frame& frame);
   void hear_child(int child, const Up& up);
@@ -118,6 +119,7 @@ class Control final : public ChannelSet {
   int own_child_ = 0;         ///< number of this rank among the children of the hub
   std::vector<Neighbour> neighbours_;
   int asking_ = 0;  ///< neighbours that ask for beats
+  bool has_greeted_ = false;
   bool parting_ = false;
   std::optional<std::string> why_given_up_{};
 };

@@ -15,7 +15,7 @@ class Pulse {
   /// they take the time of the knob.
   static constexpr int kUnanswered = 5;
   static constexpr int kBeatsPerLimit = kUnanswered + 1;
-  /// More for a neighbour that may still load libraries.
+  /// More for a neighbour that may still load libraries: each sends a beat when it has done so.
   static constexpr int kUnansweredAtStart = 6 * kUnanswered;
   /// A question counts for as many beats. The neighbour repeats it with each beat.
   static constexpr int kBeatsAsked = 3;

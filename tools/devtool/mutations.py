@@ -62,6 +62,14 @@ MUTATIONS = (
         seeds=300,
     ),
     Mutation(
+        guard="a rank tells its neighbours that it runs",
+        file="core/engine/control.cc",
+        find="  bool moved = greet();\n",
+        replace="  bool moved = false;\n",
+        found_by=SILENCE,
+        seeds=100,
+    ),
+    Mutation(
         guard="a beat that comes late counts as one",
         file="core/engine/heartbeat.cc",
         find=("  next_beat_ = now + period_;\n  return judge"),
