@@ -69,6 +69,10 @@ void Control::tick(bool ages_requests) {
 // ---- signs of life
 // ------------------------------------------------------------------------------
 
+void Control::greet() {
+  for (Neighbour& neighbour : neighbours_) neighbour.channel->send(FrameKind::beat, {kAnswer});
+}
+
 void Control::restart_beats() {
   for (Neighbour& neighbour : neighbours_) neighbour.pulse.restart();
 }
@@ -113,20 +117,11 @@ void Control::count_asking() {
 // -----------------------------------------------------------------------------------
 
 bool Control::pump() {
-  bool moved = greet();
+  bool moved = false;
   for (Neighbour& neighbour : neighbours_) moved |= read(neighbour);
   moved |= exchange_at_home();
   moved |= speak();
   return moved;
-}
-
-// A sign of life without a question: this rank has loaded its libraries, so neighbours need not be
-// patient with it any more.
-bool Control::greet() {
-  if (std::exchange(has_greeted_, true) || parting_) return false;
-  for (Neighbour& neighbour : neighbours_)
-    if (neighbour.lives()) neighbour.channel->send(FrameKind::beat, {kAnswer});
-  return true;
 }
 
 bool Control::read(Neighbour& neighbour) {

@@ -51,6 +51,9 @@ class Control final : public ChannelSet {
   /// only queries that timeouts have started go on.
   void tick(bool ages_requests);
 
+  /// Sends each neighbour a sign of life: this rank has loaded its libraries, so others need not be
+  /// patient with it any more. Called once, before the user's code can stop the process.
+  void greet();
   /// Whether a neighbour asks for beats, since operations are pending on its side of the tree.
   bool is_asked() const { return asking_ > 0; }
   /// Beats are due after a time without them.
@@ -99,7 +102,6 @@ class Control final : public ChannelSet {
   };
   static constexpr int kParent = -1;
 
-  bool greet();
   bool read(Neighbour& neighbour);
   void hear(Neighbour& neighbour, const Frame& frame);
   void hear_child(int child, const Up& up);
@@ -119,7 +121,6 @@ class Control final : public ChannelSet {
   int own_child_ = 0;         ///< number of this rank among the children of the hub
   std::vector<Neighbour> neighbours_;
   int asking_ = 0;  ///< neighbours that ask for beats
-  bool has_greeted_ = false;
   bool parting_ = false;
   std::optional<std::string> why_given_up_{};
 };

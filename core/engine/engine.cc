@@ -49,6 +49,7 @@ Engine::Engine(Wiring wiring, const Knobs& knobs, const Clock& clock, Told told,
   connections_.watch_sockets();
   if (wiring_.mesh) wiring_.mesh->leave_reasons();
   if (board != nullptr) board->set_doorbell(wiring_.waiter->doorbell_fd());
+  control_.greet();
 }
 
 Engine::~Engine() { HVD_ASSERT(finished()); }
@@ -245,9 +246,8 @@ void Engine::enqueue(Action& action) {
   job.bound = std::move(action.bound);
   job.requests.reserve(job.bound.size());
   Runner::Job& queued = runner_.enqueue(std::move(job));
-  for (const Bound& bound : queued.bound) {
+  for (const Bound& bound : queued.bound)
     if (bound.mine) adopt(queued, bound.tag);
-  }
 }
 
 // Moves the request with `tag` to `job`, which has reserved memory for it.

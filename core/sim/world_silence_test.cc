@@ -20,7 +20,6 @@ using testing::StartsWith;
 using Operations = std::vector<std::shared_ptr<Completion>>;
 constexpr auto kHeartbeat = 5s;
 constexpr int kManyBeats = 100;
-constexpr int kTurnsOfTheStart = 1000;  ///< in which all ranks hear that their neighbours run
 
 const std::vector<std::vector<int>> kHosts = {{4}, {2, 1, 2}, {1, 1, 1}, std::vector<int>(12, 1)};
 
@@ -36,9 +35,7 @@ WorldOptions options_of(uint64_t seed) {
 struct Training {
   explicit Training(uint64_t seed) : Training(seed, options_of(seed)) {}
   Training(uint64_t seed, const WorldOptions& options)
-      : tensors(12, std::vector<float>(20000, 1.0f)), world(options), random(seed) {
-    run(kTurnsOfTheStart);
-  }
+      : tensors(12, std::vector<float>(20000, 1.0f)), world(options), random(seed) {}
 
   bool is_done() {
     return all([&](int rank) { return operations[rank]->handle.done(); });
@@ -109,6 +106,22 @@ TEST(WorldSilence, ARankThatStopsIsNamedOnAllOthersWithinTheTimeOfTheKnob) {
                         HasSubstr("rank " + std::to_string(stopped) + " is lost: its process"),
                         HasSubstr("has sent nothing for 5 s: it is stopped, or its host or "
                                   "network is down; rank ")));
+      return true;
+    });
+  }
+}
+
+TEST(WorldSilence, ARankThatStopsBeforeItsEngineHasTurnedHasNoLongerThanOthers) {
+  for (const uint64_t seed : seeds(100)) {
+    Training job(seed);
+    const int stopped = job.below(job.world.size());
+    job.stop(stopped);
+    job.begin();
+    const TimePoint since = job.world.now();
+    ASSERT_TRUE(job.is_noticed()) << "seed " << seed << " stopped " << stopped;
+    EXPECT_LE(job.world.now() - since, kHeartbeat) << "seed " << seed;
+    job.all([&](int rank) {
+      EXPECT_EQ(job.world.ending(rank).rank, stopped) << "seed " << seed << " rank " << rank;
       return true;
     });
   }

@@ -95,11 +95,12 @@ def test_a_stopped_rank_is_named_on_all_others(jobs: Jobs, transport: str, stopp
     assert any(f"rank {stopped} as the cause" in line for line in result.said), result.err
 
 
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_rank_that_stops_before_it_has_sent_anything_has_no_longer_than_others(
-    jobs: Jobs,
+    jobs: Jobs, transport: str
 ) -> None:
     command = training(jobs.folder, STOP_ONE.replace("(1, 10)", "(1, 0)"))
-    found = errors(jobs.run("-np", "3", *BEAT, *command).out)
+    found = errors(jobs.run("-np", "3", "--transport", transport, *BEAT, *command).out)
     assert sorted(found) == [0, 2]
     assert all(SEEN in text for text in found.values()), found
 

@@ -63,9 +63,9 @@ MUTATIONS = (
     ),
     Mutation(
         guard="a rank tells its neighbours that it runs",
-        file="core/engine/control.cc",
-        find="  bool moved = greet();\n",
-        replace="  bool moved = false;\n",
+        file="core/engine/engine.cc",
+        find="  control_.greet();\n",
+        replace="",
         found_by=SILENCE,
         seeds=100,
     ),
