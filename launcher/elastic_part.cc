@@ -160,6 +160,12 @@ void ElasticPart::perform(const elastic::Abandon& abandon) {
   store_.abandon_jobs_before(job_number(abandon.generation + 1, 0), abandon.why);
 }
 
+/// Members may wait for the others in `init`.
+void ElasticPart::perform(const elastic::Close& close) {
+  desk_.close("the job ends: " + close.why);
+  store_.abandon_all_jobs(close.why);
+}
+
 void ElasticPart::no_more_workers() {
   desk_.close("the job ends");
   discovery_.reset();

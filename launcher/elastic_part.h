@@ -45,7 +45,7 @@ class ElasticPart {
   void perform(const elastic::Abandon& abandon);
   void perform(const elastic::Reconnect& reconnect);
   void perform(const elastic::Kill& kill) { links_.signal(kill.worker, SIGKILL); }
-  void perform(const elastic::Close& close) { desk_.close("the job ends: " + close.why); }
+  void perform(const elastic::Close& close);
   void perform(const elastic::End& end) { desk_.close("the job ends: " + end.why); }
   /// The job ends for another reason.
   void no_more_workers();

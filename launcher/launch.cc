@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -78,8 +77,13 @@ class Launch {
   void perform(const Abandon& abandon);
   void perform(const HoldOutput& hold) { output_.hold(hold.worker); }
   void perform(const ReleaseOutput& release) { output_.release(release.worker); }
+  void perform(const RefuseStarts& refuse) {
+    end_starts(told_to_others(refuse, assignment_, job_.named_host_of(refuse.worker)));
+  }
   void perform(const AnnounceShortage& announce) { output_.say(announce.why); }
-  void perform(const Explain& explain);
+  void perform(const Explain& explain) {
+    if (job_.options.verbose) output_.say("elastic: " + explain.text);
+  }
   void perform(const NoMoreWorkers&);
   void perform(const elastic::Say& say) { output_.say(say.line); }
   void perform(const elastic::ExplainWait&) { dump_.value().show_cause(now()); }
@@ -439,8 +443,7 @@ void Launch::perform(const AnnounceHost& announce) {
 /// Ranks that wait for others in `init` raise an error, as others do in their operations. In an
 /// elastic job the decisions tell them.
 void Launch::end_starts(const std::string& why) {
-  constexpr auto kEvery = std::numeric_limits<uint32_t>::max();
-  if (!elastic_) store_->abandon_jobs_before(kEvery, why);
+  if (!elastic_) store_->abandon_all_jobs(why);
 }
 
 void Launch::perform(const Abandon& abandon) {
@@ -449,10 +452,6 @@ void Launch::perform(const Abandon& abandon) {
     const auto report = host.local ? report_left_here : report_left_there;
     output_.say(report(host.name, abandon.after));
   }
-}
-
-void Launch::perform(const Explain& explain) {
-  if (job_.options.verbose) output_.say(fmt::format("elastic: {}", explain.text));
 }
 
 void Launch::perform(const NoMoreWorkers&) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/base/assert.h"
 #include "core/base/error.h"
@@ -143,6 +144,10 @@ void StoreServer::abandon_jobs_before(uint32_t number, const std::string& why) {
     client.wait.reset();
     watch_unsent(tag, client);
   }
+}
+
+void StoreServer::abandon_all_jobs(const std::string& why) {
+  abandon_jobs_before(std::numeric_limits<uint32_t>::max(), why);
 }
 
 bool StoreServer::is_awaited_in(uint32_t generation) const {

@@ -66,6 +66,7 @@ void Driver::take(TimePoint now, const WorkerExited& event) {
   if (dismissed_.contains(event.worker)) return;
   const auto suspect = suspects_.find(event.worker);
   if (event.status.ok()) {
+    refuse_starts(event.worker);
     if (suspect != suspects_.end()) suspect->second.until = now;  // it recovered from the loss
   } else if (exit_code_) {
     announce_following(event.worker, event.status);
@@ -297,6 +298,12 @@ void Driver::announce_first(TimePoint now, const WorkerId& worker, ExitStatus st
   if (done_) actions_.push_back(elastic::Say{*done_});  // perhaps it has ended too early
   actions_.push_back(std::move(first));
   if (phase_ == Phase::running) enter(Phase::grace, now + options_.grace);
+}
+
+/// In an elastic job the decisions refuse them.
+void Driver::refuse_starts(const WorkerId& without) {
+  if (elastic_ || exit_code_ || std::exchange(starts_refused_, true)) return;
+  actions_.push_back(RefuseStarts{without});
 }
 
 /// Also true if a shell around the worker reports the signal as its exit code.

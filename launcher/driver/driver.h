@@ -132,6 +132,12 @@ struct AnnounceSilent {
   std::string why;
   bool operator==(const AnnounceSilent&) const = default;
 };
+/// The first worker that has ended with exit code 0, in a job that is not elastic. Those that are
+/// in `init`, or call it later, would wait for it in vain.
+struct RefuseStarts {
+  WorkerId worker;
+  bool operator==(const RefuseStarts&) const = default;
+};
 /// An elastic job cannot go on. Comes after the announcement of its last failure, if any.
 struct AnnounceShortage {
   std::string why;
@@ -151,10 +157,10 @@ struct Finish {
   bool operator==(const Finish&) const = default;
 };
 using Action =
-    std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceSilent, AnnounceShortage, Explain,
-                 Abandon, HoldOutput, ReleaseOutput, SignalAll, NoMoreWorkers, Finish,
-                 elastic::StartWorker, elastic::Begin, elastic::Dismiss, elastic::Tell,
-                 elastic::Abandon, elastic::Reconnect, elastic::Kill, elastic::Say,
+    std::variant<Announce, AnnounceHost, AnnounceEnd, AnnounceSilent, AnnounceShortage,
+                 RefuseStarts, Explain, Abandon, HoldOutput, ReleaseOutput, SignalAll,
+                 NoMoreWorkers, Finish, elastic::StartWorker, elastic::Begin, elastic::Dismiss,
+                 elastic::Tell, elastic::Abandon, elastic::Reconnect, elastic::Kill, elastic::Say,
                  elastic::ExplainWait, elastic::LookForStopped, elastic::Close, elastic::End>;
 
 struct DriverOptions {
@@ -225,6 +231,7 @@ class Driver {
   void kill(TimePoint now);
   void finish(TimePoint now);
   void pass(TimePoint now);
+  void refuse_starts(const WorkerId& without);
   void announce_first(TimePoint now, const WorkerId& worker, ExitStatus status);
   void announce_following(const WorkerId& worker, ExitStatus status);
   bool ended_by_us(const ExitStatus& status) const;
@@ -250,7 +257,8 @@ class Driver {
   int last_failure_ = kShortage;         ///< exit code, in an elastic job
   std::map<WorkerId, Suspect> suspects_;
   std::map<WorkerId, std::string> silent_;  ///< given up by others, with what they have seen
-  std::optional<int> exit_code_;            ///< set by the first failure or interruption
+  bool starts_refused_ = false;
+  std::optional<int> exit_code_;  ///< set by the first failure or interruption
   std::vector<Action> actions_;
 };
 

@@ -56,7 +56,8 @@ TEST_F(DriverTest, WhatDoesNotEndWhenItIsKilledIsGivenUp) {
 }
 
 TEST_F(DriverTest, AJobWhoseRanksAllEndWellEndsWell) {
-  EXPECT_THAT(on({WorkerExited{at(0), kOk}}), IsEmpty());
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}}), ElementsAre(RefuseStarts{at(0)}))
+      << "others do not wait for it";
   EXPECT_THAT(on({WorkerExited{at(2), kOk}}), IsEmpty());
   EXPECT_EQ(driver.deadline(), std::nullopt) << "a rank may run as long as it likes";
   EXPECT_THAT(on({NothingLeft{}, WorkerExited{at(1), kOk}}), ElementsAre(Finish{0}));
@@ -64,7 +65,7 @@ TEST_F(DriverTest, AJobWhoseRanksAllEndWellEndsWell) {
 
 TEST_F(DriverTest, WhatRanksLeaveRunningIsEndedStepByStep) {
   EXPECT_THAT(on({WorkerExited{at(0), kOk}, WorkerExited{at(1), kOk}, WorkerExited{at(2), kOk}}),
-              IsEmpty());
+              ElementsAre(RefuseStarts{at(0)}));
   EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
   EXPECT_EQ(now, TimePoint{} + 1s);
   EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
@@ -170,7 +171,8 @@ TEST_F(DriverTest, OutputIsHeldForASecondAtMost) {
 
 TEST_F(DriverTest, ARankThatGetsOverTheLossIsReleasedWhenItEndsWell) {
   on({WorkerEnds{at(0), at(1), "lost"}});
-  EXPECT_THAT(on({WorkerExited{at(0), kOk}}), ElementsAre(ReleaseOutput{at(0)}));
+  EXPECT_THAT(on({WorkerExited{at(0), kOk}}),
+              ElementsAre(RefuseStarts{at(0)}, ReleaseOutput{at(0)}));
 }
 
 TEST_F(DriverTest, ASilentRankThatIsLeftWhenAllOthersHaveEndedWellEndsTheJob) {
@@ -186,7 +188,7 @@ TEST_F(DriverTest, ASilentRankThatIsLeftWhenAllOthersHaveEndedWellEndsTheJob) {
 
 TEST_F(DriverTest, OneThatHasFailedSinceItHasLostASilentRankIsTheFirstFailure) {
   on({WorkerEnds{at(0), at(1), "silent", true}, WorkerExited{at(0), kRaised}});
-  EXPECT_THAT(on({WorkerExited{at(2), kOk}}), IsEmpty());
+  EXPECT_THAT(on({WorkerExited{at(2), kOk}}), ElementsAre(RefuseStarts{at(2)}));
   EXPECT_EQ(wait().front(), (Action{Announce{.kind = Kind::first,
                                              .worker = at(0),
                                              .status = kRaised,
@@ -316,7 +318,7 @@ class DriverOfTwoHosts : public DriverTest {
 
 TEST_F(DriverOfTwoHosts, EndWhenNothingIsLeftOnEither) {
   EXPECT_THAT(on({WorkerExited{at(0), kOk}, WorkerExited{there(0), kOk}, NothingLeft{0}}),
-              IsEmpty());
+              ElementsAre(RefuseStarts{at(0)}));
   EXPECT_THAT(on({NothingLeft{0}}), IsEmpty()) << "reported twice";
   EXPECT_THAT(on({WorkerExited{there(1), kOk}, NothingLeft{1}}), ElementsAre(Finish{0}));
 }

@@ -120,6 +120,13 @@ std::string told_to_others(const AnnounceHost& first, const Assignment& assignme
   return fmt::format("{}. The job has ended", report(first, assignment, "host " + host));
 }
 
+std::string told_to_others(const RefuseStarts& refuse, const Assignment& assignment,
+                           const std::string& host) {
+  return fmt::format(
+      "{} is missing: its process{} has ended with exit code 0, and no job begins without it",
+      name_of(refuse.worker, assignment), host.empty() ? "" : " on host " + host);
+}
+
 std::string report(const AnnounceEnd& announce) {
   if (announce.by.caller_gone)
     return "the process that started this job has ended; ending all ranks";

@@ -25,11 +25,14 @@ std::string report(const AnnounceSilent& announce, const Assignment& assignment,
                    const std::string& host = "");
 std::string report(const AnnounceEnd& announce);
 
-/// What ranks are told that wait for others in `init`, when the first failure ends the job.
+/// What ranks are told that wait for others in `init`, when the first failure ends the job, or when
+/// a rank has ended with exit code 0.
 std::string told_to_others(const Announce& first, const Assignment& assignment,
                            const std::string& host = "");
 std::string told_to_others(const AnnounceHost& first, const Assignment& assignment,
                            const std::string& host);
+std::string told_to_others(const RefuseStarts& refuse, const Assignment& assignment,
+                           const std::string& host = "");
 
 /// Returns why a program was not started, by its errno.
 std::string why_not_started(int error);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from launcher import Jobs
 from training import train
@@ -45,3 +47,31 @@ def test_a_rank_that_leaves_early_and_well_is_named_by_the_others(jobs: Jobs) ->
     result = train(jobs, "os._exit(0)")
     assert result.code == 1
     assert "it reported rank 1 as the cause" in result.said[0]
+
+
+#: Rank 1 ends well, but too early: before its first `init`, or before the second one of the others.
+LEAVES = """
+import os, sys
+import horovod._core as core
+for init in range(2):
+    if (os.environ["HOROVOD_RANK"], init) == ("1", int(sys.argv[1])): sys.exit(0)
+    try:
+        core.init()
+    except Exception as error:
+        sys.exit(f"init: {error}")
+    core.shutdown()
+"""
+
+
+@pytest.mark.parametrize("init", [0, 1])
+@pytest.mark.parametrize("flags", [[], ["--min-np", "2"]], ids=["", "elastic"])
+def test_a_rank_that_ends_well_before_the_others_init_is_named_at_once(
+    jobs: Jobs, flags: list[str], init: int
+) -> None:
+    (jobs.folder / "train.py").write_text(LEAVES)
+    flags = ["-np", "3", "--start-timeout", "1000", *flags]
+    result = jobs.run(*flags, sys.executable, "train.py", str(init))
+    assert result.code == 1
+    errors = sorted(line for line in result.err.splitlines() if ">:init: " in line)
+    assert [line[:3] for line in errors] == ["[0]", "[2]"]
+    assert all("rank 1 " in line and "with exit code 0" in line for line in errors), errors
