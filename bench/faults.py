@@ -50,8 +50,8 @@ WHOLE_TEXT_OF_STEP = "goes on"  #: in place of an error, of a job that goes on
 #: The goals in seconds: of an error after a death, of one after silence, which are set by knobs,
 #: and of the next step of an elastic job. Silence may take longer by LATE_S, since beats come late
 #: on busy cores, and the rank is an error on all others then (docs/laboratory.md). In init, ranks
-#: do not ask each other for signs of life: the timeout of the start counts, and then a second for
-#: the launcher to answer.
+#: do not ask each other for signs of life: the launcher sees those that are stopped, but for hosts
+#: that are cut off the timeout of the start counts, and then a second for the launcher to answer.
 DEATH_S, HEARTBEAT_S, DEFAULT_HEARTBEAT_S, STEP_S = 0.2, 1.0, 5.0, 1.0
 LATE_S, START_S, ANSWER_S = 0.1, 3.0, 1.0
 SILENT = ("--heartbeat-seconds", f"{HEARTBEAT_S:g}")
@@ -176,15 +176,11 @@ def stops() -> list[Cell]:
 
 
 def stops_in_start(usual: Cell) -> list[Cell]:
-    """In init, and in the reset, of which it is a part. A survivor that does not ask for its next
-    place is given up as soon as one that is silent."""
-    fault = f"SIGSTOP, timeout of the start of {START_S:g} s"
-    flags = (*SILENT, "--start-timeout", f"{START_S:g}")
-    cell = replace(usual, fault=fault, when=MOMENTS[START], moment=START, delay=SOON)
-    in_start = replace(cell, flags=flags, goal_s=START_S + ANSWER_S)
+    """In init, and in the reset, of which it is a part."""
+    in_start = replace(usual, when=MOMENTS[START], moment=START, delay=SOON)
     in_reset = replace(in_start, when=MOMENTS[RESET], moment=RESET, ranks=(2,))
-    elastic = (*flags, *ELASTIC, "--survivor-timeout", f"{HEARTBEAT_S:g}")
-    return [in_start, replace(in_reset, flags=elastic, goal_s=START_S + ANSWER_S + STEP_S)]
+    flags, goal_s = (*SILENT, *ELASTIC), HEARTBEAT_S + STEP_S
+    return [in_start, replace(in_reset, flags=flags, goal_s=goal_s)]
 
 
 def partitions() -> list[Cell]:

@@ -82,6 +82,8 @@ int run_dump(const Options& options) {
                                     : dump_text(all.reports, all.remarks));
 }
 
-int run_dump_here(int supervisor) { return print(to_text(collect_below(supervisor, kAnswerTime))); }
+int run_dump_here(int supervisor, Question question) {
+  return print(to_text(collect_below(supervisor, kAnswerTime, question)));
+}
 
 }  // namespace hvd::launcher

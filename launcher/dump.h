@@ -2,6 +2,7 @@
 #pragma once
 
 #include "launcher/options/options.h"
+#include "launcher/worker/question.h"
 
 namespace hvd::launcher {
 
@@ -11,6 +12,6 @@ int run_dump(const Options& options);
 
 /// Prints what the ranks below a supervisor of this host tell, for the launcher or agent that has
 /// started it.
-int run_dump_here(int supervisor);
+int run_dump_here(int supervisor, Question question);
 
 }  // namespace hvd::launcher

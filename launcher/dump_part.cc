@@ -17,11 +17,21 @@ namespace {
 
 /// In what the stall check of rank 0 logs (core/negotiate/stall.h).
 constexpr std::string_view kOfStall = "\nMissing ranks:\n", kOfEnd = "so the job is shut down";
+constexpr char kStopped = 'T';  // as /proc shows a process that a signal has stopped
 
-std::vector<WorkerId> stopped_in(const std::vector<RankReport>& reports) {
+/// Only in an elastic job the report names the worker.
+std::optional<WorkerId> worker_of(const RankReport& report, const Assignment& assignment) {
+  if (!report.worker.empty()) return worker_from(report.worker);
+  if (report.rank < 0 || report.rank >= assignment.size()) return std::nullopt;
+  return assignment.worker(report.rank);
+}
+
+/// Those that a debugger has stopped (state t) are not counted.
+std::vector<WorkerId> stopped_in(const std::vector<RankReport>& reports,
+                                 const Assignment& assignment) {
   std::vector<WorkerId> stopped;
   for (const RankReport& report : reports)
-    if (const auto worker = worker_from(report.worker); worker && report.is_stopped())
+    if (const auto worker = worker_of(report, assignment); worker && report.run_state == kStopped)
       stopped.push_back(*worker);
   return stopped;
 }
@@ -55,13 +65,13 @@ void DumpPart::take_visitors(TimePoint now) {
     if (!visitor.socket) return;
     if (!visitor.is_of_this_user()) continue;
     visitors_.push_back(std::move(visitor));
-    begin(now);
+    want(Question::everything, now);
   }
 }
 
 void DumpPart::show(TimePoint now) {
   shows_ = true;
-  begin(now);
+  want(Question::everything, now);
 }
 
 /// The report that ends a job has no ranks to ask any more.
@@ -72,19 +82,26 @@ void DumpPart::look_for_stall(std::string_view output, TimePoint now) {
 
 void DumpPart::show_cause(TimePoint now) {
   shows_cause_ = true;
-  begin(now);
+  want(Question::everything, now);
 }
 
 void DumpPart::look_for_stopped(TimePoint now) {
   looks_for_stopped_ = true;
-  begin(now);
+  want(Question::process_states, now);
+}
+
+/// All get the one that is being collected, if it contains enough.
+void DumpPart::want(Question question, TimePoint now) {
+  if (until_ && question_ >= question) return;
+  next_ = question;
+  if (!until_) begin(now);
 }
 
 void DumpPart::begin(TimePoint now) {
-  if (until_) return;  // all get the one that is being collected
+  question_ = *std::exchange(next_, std::nullopt);
   until_ = now + kPatience;
   dumps_.clear();
-  missing_ = links_.ask_for_dumps();
+  missing_ = links_.ask_for_dumps(question_);
 }
 
 void DumpPart::take(const std::vector<HostDump>& dumps) {
@@ -96,9 +113,14 @@ void DumpPart::step(TimePoint now) {
   if (!until_ || (!missing_.empty() && now < *until_)) return;
   until_.reset();
   const Gathered all = gathered();
+  if (std::exchange(looks_for_stopped_, false)) stopped_ = stopped_in(all.reports, assignment_);
+  if (question_ == Question::everything) answer(all);
+  if (next_) begin(now);
+}
+
+void DumpPart::answer(const Gathered& all) {
   if (std::exchange(shows_, false)) show(dump_text(all.reports, all.remarks));
   if (std::exchange(shows_cause_, false)) show(cause_text(all.reports));
-  if (std::exchange(looks_for_stopped_, false)) stopped_ = stopped_in(all.reports);
   if (visitors_.empty()) return;
   last_ = file_with(to_text(all));
   const std::string number = std::to_string(last_.get());

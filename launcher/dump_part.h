@@ -44,8 +44,8 @@ class DumpPart {
   void look_for_stall(std::string_view output, TimePoint now);
   /// Writes to standard error what the ranks wait for, if they do.
   void show_cause(TimePoint now);
-  /// Looks for workers whose processes are stopped. take_stopped() returns them once, after a
-  /// step().
+  /// Looks for workers whose processes a signal has stopped, without disturbing the others.
+  /// take_stopped() returns them once, after a step().
   void look_for_stopped(TimePoint now);
   std::vector<WorkerId> take_stopped() { return std::exchange(stopped_, {}); }
   void take(const std::vector<HostDump>& dumps);
@@ -54,7 +54,9 @@ class DumpPart {
   std::optional<TimePoint> deadline() const { return until_; }
 
  private:
+  void want(Question question, TimePoint now);
   void begin(TimePoint now);
+  void answer(const Gathered& all);
   void show(std::string_view text);
   Gathered gathered() const;
   void place(RankReport& report) const;
@@ -67,6 +69,8 @@ class DumpPart {
   Output& output_;
   FileDescriptor listener_;
   std::optional<TimePoint> until_;  ///< while a dump is collected
+  Question question_{};             ///< of the dump that is collected
+  std::optional<Question> next_;    ///< wanted after it, since it contains less
   std::set<int> missing_;           ///< hosts that have not answered
   std::vector<HostDump> dumps_;
   std::vector<Visitor> visitors_;  ///< get the dump

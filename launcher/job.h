@@ -49,7 +49,7 @@ struct Job {
   /// Whether MASTER_ADDR and MASTER_PORT are the launcher's, not the user's.
   bool chooses_master_address = false, chooses_master_port = false;
   BindingWish binding{};
-  Duration grace{};
+  Duration grace{}, heartbeat{};
   std::chrono::seconds start_timeout{};
   std::vector<Host> listed_hosts;  ///< for mpirun and jsrun: with the names that the user wrote
   // Only for ranks on other hosts:

@@ -18,6 +18,7 @@
 #include "launcher/dump_part.h"
 #include "launcher/elastic_part.h"
 #include "launcher/launch_events.h"
+#include "launcher/launch_files.h"
 #include "launcher/links.h"
 #include "launcher/process/caller.h"
 #include "launcher/process/open_files.h"
@@ -41,7 +42,10 @@ std::vector<WorkerId> ids_of(const Assignment& assignment) {
 }
 
 DriverOptions driver_options(const Job& job) {
-  return {.workers = ids_of(job.assignment), .elastic = first_state(job), .grace = job.grace};
+  return {.workers = ids_of(job.assignment),
+          .elastic = first_state(job),
+          .heartbeat = job.heartbeat,
+          .grace = job.grace};
 }
 
 class Launch {
@@ -50,7 +54,6 @@ class Launch {
   int run();
 
  private:
-  void check_open_files() const;
   std::optional<int> assemble();
   bool can_do_without_failed(const std::vector<StartRow>& rows);
   int given_up(const Interrupted& by);
@@ -71,9 +74,7 @@ class Launch {
   void perform(const Announce& announce);
   void perform(const AnnounceHost& announce);
   void perform(const AnnounceEnd& announce) { output_.say(report(announce)); }
-  void perform(const AnnounceSilent& announce) {
-    output_.say(report(announce, assignment_, job_.named_host_of(announce.worker)));
-  }
+  void perform(const AnnounceSilent& announce);
   void perform(const Abandon& abandon);
   void perform(const HoldOutput& hold) { output_.hold(hold.worker); }
   void perform(const ReleaseOutput& release) { output_.release(release.worker); }
@@ -87,7 +88,7 @@ class Launch {
   void perform(const NoMoreWorkers&);
   void perform(const elastic::Say& say) { output_.say(say.line); }
   void perform(const elastic::ExplainWait&) { dump_.value().show_cause(now()); }
-  void perform(const elastic::LookForStopped& look) {
+  void perform(const LookForStopped& look) {
     if (!look.only_in_init || store_->is_awaited_in(assignment_.generation()))
       dump_.value().look_for_stopped(now());
   }
@@ -139,7 +140,7 @@ Launch::Launch(const Job& job)
       key_(job.options.caller_key ? read_caller_key(*job.options.caller_key) : make_job_key()) {
   output_.assign(assignment_);
   allow_many_descriptors(defaults_);
-  check_open_files();
+  check_open_files(job_, assignment_.size(), defaults_);
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // if the supervisor is killed, its children become ours
   store_.emplace(key_, job.is_local() ? kLoopback : "", kAnyPort);
   if (job.options.caller) caller_ = open_process(*job.options.caller);
@@ -151,24 +152,6 @@ Launch::Launch(const Job& job)
   events_.watch_always(signals_.fd());
   if (caller_) events_.watch_always(caller_.get());
   events_.watch_store(store_->fd());
-}
-
-void Launch::check_open_files() const {
-  // A worker of an elastic job has a second connection for its requests.
-  const size_t per_worker = job_.elastic ? 2 : 1;
-  OpenFiles files{.store_clients = per_worker * static_cast<size_t>(assignment_.size())};
-  size_t others = 0;
-  for (const JobHost& host : job_.hosts) {
-    if (host.local) {
-      files.local_ranks += static_cast<size_t>(host.slots);
-    } else {
-      ++others;
-    }
-  }
-  files.ssh_count = std::min(others, job_.fan_out);
-  const std::string shortage = shortage_of(files, defaults_);
-  if (!shortage.empty())
-    fail(Code::invalid_argument, fmt::format("{}; {}", shortage, more_files_advice()));
 }
 
 int Launch::run() {
@@ -299,7 +282,7 @@ void Launch::turn() {
   show(chunks, exited, false);
   dump_->step(now());
   for (const WorkerId& worker : dump_->take_stopped())
-    perform(driver_.on(now(), {elastic::WorkerStopped{worker}}));
+    perform(driver_.on(now(), {WorkerStopped{worker}}));
   dump_->take_visitors(now());
   output_.pass(now());
   output_.console(Stream::out).pump();
@@ -438,6 +421,12 @@ void Launch::perform(const AnnounceHost& announce) {
   const std::string& name = job_.hosts[static_cast<size_t>(announce.host)].name;
   output_.say(report(announce, assignment_, name));
   if (announce.first) end_starts(told_to_others(announce, assignment_, name));
+}
+
+void Launch::perform(const AnnounceSilent& announce) {
+  const std::string host = job_.named_host_of(announce.worker);
+  output_.say(report(announce, assignment_, host));
+  end_starts(told_to_others(announce, assignment_, host));
 }
 
 /// Ranks that wait for others in `init` raise an error, as others do in their operations. In an

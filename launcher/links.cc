@@ -137,9 +137,9 @@ void Links::signal_all(int signal) {
   for (const auto& link : links_) link->signal_all(signal);
 }
 
-std::set<int> Links::ask_for_dumps() {
+std::set<int> Links::ask_for_dumps(Question question) {
   std::set<int> hosts;
-  for (const auto& link : links_) link->ask_for_dumps(hosts);
+  for (const auto& link : links_) link->ask_for_dumps(question, hosts);
   return hosts;
 }
 

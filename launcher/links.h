@@ -43,7 +43,7 @@ class Links {
   void signal(const WorkerId& worker, int signal);
   void signal_all(int signal);
   /// Returns the hosts of which a HostDump will follow.
-  std::set<int> ask_for_dumps();
+  std::set<int> ask_for_dumps(Question question);
   void pause_output(bool paused);
 
  private:

@@ -117,7 +117,9 @@ int main_or_explain(const std::vector<std::string>& arguments) try {
          "horovodrun --help lists the flags");
   if (arguments == std::vector<std::string>{"--agent"}) return run_agent();  // not for users
   if (arguments.size() == 2 && arguments.front() == "--dump-host")  // for launchers and agents
-    return run_dump_here(std::stoi(arguments.back()));
+    return run_dump_here(std::stoi(arguments.back()), Question::everything);
+  if (arguments.size() == 2 && arguments.front() == "--states-of-host")  // the same
+    return run_dump_here(std::stoi(arguments.back()), Question::process_states);
   if (arguments.front() == "--parse-args")
     return print(answer({arguments.begin() + 1, arguments.end()}));
   Options options = parse_options(arguments);

@@ -261,6 +261,7 @@ void name_master(Job& job, const Machine& machine) {
 
 void take_knobs(Job& job, const Knobs& knobs) {
   job.grace = knobs.grace;
+  job.heartbeat = knobs.heartbeat;
   job.start_timeout = knobs.start_timeout;
   job.fan_out = static_cast<size_t>(knobs.agent_fan_out);
   job.starter = starter_of(job.options, knobs);

@@ -201,7 +201,6 @@ ENDS = ("kill -9", "os._exit", "sys.exit", "out of memory", LOST_LAUNCHER)
 SILENCES = (
     "SIGSTOP, heartbeat of 1 s",
     "SIGSTOP",
-    "SIGSTOP, timeout of the start of 3 s",
     "network partition, heartbeat of 1 s",
     "network partition, timeout of the start of 3 s",
 )
@@ -216,7 +215,7 @@ def of_faults() -> list[Goal]:
     words = {
         "end": ("end of a rank to the error", ENDS),
         "silence": (
-            "silence of a rank to the error: heartbeat + 0.1 s, in init its timeout + 1 s",
+            "silence to the error: heartbeat + 0.1 s; network in init: its timeout + 1 s",
             SILENCES,
         ),
     }

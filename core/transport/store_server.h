@@ -35,7 +35,7 @@ class StoreServer {
   /// Refuses requests to wait for keys of jobs with a number below `number` (job_number.h), open
   /// ones too, for the reason `why`.
   void abandon_jobs_before(uint32_t number, const std::string& why);
-  /// The same for all jobs.
+  /// Refuses them for the keys of all jobs.
   void abandon_all_jobs(const std::string& why);
   /// Returns whether a client waits for a key of a job of this generation.
   bool is_awaited_in(uint32_t generation) const;

@@ -55,6 +55,7 @@ std::optional<TimePoint> Driver::deadline() const {
   TimePoint next = until_;
   for (const auto& [worker, suspect] : suspects_) next = std::min(next, suspect.until);
   if (goes_on()) next = std::min(next, elastic::deadline(*elastic_).value_or(next));
+  if (looks_for_stopped()) next = std::min(next, stopped_.due(options_.heartbeat));
   if (next == TimePoint::max()) return std::nullopt;
   return next;
 }
@@ -216,10 +217,28 @@ void Driver::end_if_silent(TimePoint now) {
   const auto is_well = [](const auto& exited) { return exited.second.ok(); };
   if (exit_code_ || running_.empty() || !std::ranges::all_of(running_, is_silent)) return;
   if (!std::ranges::all_of(exited_, is_well)) return;  // one that has failed is announced
-  exit_code_ = kSilent;
   const auto& [worker, why] = *silent_.find(*running_.begin());
-  actions_.push_back(AnnounceSilent{worker, why});
+  end_without(now, worker, why);
+}
+
+void Driver::end_without(TimePoint now, const WorkerId& silent, const std::string& why) {
+  exit_code_ = kSilent;
+  actions_.push_back(AnnounceSilent{silent, why});
   enter(Phase::grace, now + options_.grace);
+}
+
+/// In an elastic job the decisions look.
+bool Driver::looks_for_stopped() const {
+  return !elastic_ && options_.heartbeat > Duration(0) && phase_ == Phase::running &&
+         running_.size() > 1;
+}
+
+void Driver::take(TimePoint now, const WorkerStopped& event) {
+  if (elastic_) return decide(now, event);
+  if (!looks_for_stopped() || !is_running(event.worker) || !stopped_.has_stayed(event.worker))
+    return;
+  end_without(now, event.worker,
+              "its process is stopped (SIGSTOP), and others wait for it in hvd.init()");
 }
 
 /// A worker without a place does not hold up the end of the job.
@@ -244,6 +263,10 @@ void Driver::finish(TimePoint now) {
 void Driver::pass(TimePoint now) {
   const bool due = goes_on() && now >= elastic::deadline(*elastic_).value_or(TimePoint::max());
   if (due) decide(now, elastic::TimePassed{});
+  if (looks_for_stopped() && now >= stopped_.due(options_.heartbeat)) {
+    stopped_.look(now);
+    actions_.push_back(LookForStopped{.only_in_init = true});
+  }
   judge(now);
   if (phase_ == Phase::running && !goes_on()) end_if_silent(now);
   if (all_have_ended() && !goes_on()) {

@@ -15,6 +15,7 @@
 #include "core/base/clock.h"
 #include "core/transport/worker_id.h"
 #include "launcher/elastic/elastic.h"
+#include "launcher/worker/stopped.h"
 
 namespace hvd::launcher {
 
@@ -67,9 +68,9 @@ struct HostLost {
   std::string why;
   int exit_code = 1;
 };
-using Event = std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost,
-                           elastic::HostsFound, elastic::WorkerAsks, elastic::WorkerLeaves,
-                           elastic::WorkerStopped, elastic::TimePassed>;
+using Event =
+    std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost, elastic::HostsFound,
+                 elastic::WorkerAsks, elastic::WorkerLeaves, WorkerStopped, elastic::TimePassed>;
 
 // ---- Actions ----
 /// `first`: the failure that the job ends with. `consequence`: the worker reported that it ended
@@ -125,8 +126,9 @@ struct SignalAll {
   int signal;
   bool operator==(const SignalAll&) const = default;
 };
-/// The failure that the job ends with: all workers that are left have been given up by others,
-/// which have ended well. `why`: what they have seen of this one.
+/// The failure that the job ends with: the worker is stopped and others wait for it in `init`; or
+/// all workers that are left have been given up by others, which have ended well. `why`: what was
+/// seen of this one.
 struct AnnounceSilent {
   WorkerId worker;
   std::string why;
@@ -161,11 +163,14 @@ using Action =
                  RefuseStarts, Explain, Abandon, HoldOutput, ReleaseOutput, SignalAll,
                  NoMoreWorkers, Finish, elastic::StartWorker, elastic::Begin, elastic::Dismiss,
                  elastic::Tell, elastic::Abandon, elastic::Reconnect, elastic::Kill, elastic::Say,
-                 elastic::ExplainWait, elastic::LookForStopped, elastic::Close, elastic::End>;
+                 elastic::ExplainWait, LookForStopped, elastic::Close, elastic::End>;
 
 struct DriverOptions {
   std::vector<WorkerId> workers{};          ///< of the first generation
   std::optional<elastic::State> elastic{};  ///< of an elastic job
+  /// In other jobs: a worker that is stopped for this time is given up if others wait for it in
+  /// `init`. 0: none is.
+  Duration heartbeat{};
   /// From the first failure to SIGTERM. Also from the end of the last worker to SIGTERM for
   /// processes that workers left running.
   Duration grace = std::chrono::seconds(1);
@@ -214,7 +219,7 @@ class Driver {
   void take(TimePoint now, const elastic::HostsFound& event) { decide(now, event); }
   void take(TimePoint now, const elastic::WorkerAsks& event) { decide(now, event); }
   void take(TimePoint now, const elastic::WorkerLeaves& event);
-  void take(TimePoint now, const elastic::WorkerStopped& event) { decide(now, event); }
+  void take(TimePoint now, const WorkerStopped& event);
   void take(TimePoint now, const elastic::TimePassed& event) { decide(now, event); }
   AnnounceHost lost_with(const HostLost& event);
   std::vector<Action> decided(TimePoint now, const elastic::Event& event);
@@ -224,6 +229,8 @@ class Driver {
   void go_on_without(TimePoint now, const HostLost& event);
   void end_if_short(TimePoint now);
   void end_if_silent(TimePoint now);
+  bool looks_for_stopped() const;
+  void end_without(TimePoint now, const WorkerId& silent, const std::string& why);
   bool all_have_ended() const;
   void leave(TimePoint now, int host);
   void interrupt(TimePoint now, const Interrupted& by);
@@ -258,6 +265,7 @@ class Driver {
   std::map<WorkerId, Suspect> suspects_;
   std::map<WorkerId, std::string> silent_;  ///< given up by others, with what they have seen
   bool starts_refused_ = false;
+  StoppedSearch stopped_{TimePoint{}};
   std::optional<int> exit_code_;  ///< set by the first failure or interruption
   std::vector<Action> actions_;
 };

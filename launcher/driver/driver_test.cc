@@ -1,9 +1,6 @@
-#include "launcher/driver/driver.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <csignal>
+
+#include "launcher/driver/driver_testing.h"
 
 namespace hvd::launcher {
 namespace {
@@ -12,41 +9,11 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Kind = Announce::Kind;
-using Actions = std::vector<Action>;
-
-constexpr ExitStatus kOk{};
-constexpr ExitStatus kRaised{.code = 1};
-constexpr ExitStatus kKilled{.signal = SIGKILL};
-constexpr ExitStatus kTerminated{.signal = SIGTERM};
-constexpr ExitStatus kInterrupted{.signal = SIGINT};
-
-/// Workers with ranks 0, 1 and 2 on host 0, or the last two on host 1.
-constexpr WorkerId at(int slot) { return {.host = 0, .slot = slot}; }
-constexpr WorkerId there(int slot) { return {.host = 1, .slot = slot}; }
-const std::vector<WorkerId> kOnOneHost{at(0), at(1), at(2)};
 
 /// The announcement and the action for the signal `by`.
 auto ends(int by, int sent, Duration patience) {
   return ElementsAre(Action{AnnounceEnd{{by}, sent, patience}}, Action{SignalAll{sent}});
 }
-
-class DriverTest : public ::testing::Test {
- protected:
-  Actions on(std::vector<Event> events) { return driver.on(now, std::move(events)); }
-  /// Advances the time to the next deadline.
-  Actions wait() {
-    const auto deadline = driver.deadline();
-    EXPECT_TRUE(deadline.has_value());
-    if (deadline) now = *deadline;
-    return on({});
-  }
-  static Action first(const WorkerId& worker, ExitStatus status) {
-    return Announce{.kind = Kind::first, .worker = worker, .status = status};
-  }
-
-  TimePoint now{};
-  Driver driver{{.workers = kOnOneHost}};
-};
 
 TEST_F(DriverTest, WhatDoesNotEndWhenItIsKilledIsGivenUp) {
   on({Interrupted{SIGTERM}});
@@ -173,33 +140,6 @@ TEST_F(DriverTest, ARankThatGetsOverTheLossIsReleasedWhenItEndsWell) {
   on({WorkerEnds{at(0), at(1), "lost"}});
   EXPECT_THAT(on({WorkerExited{at(0), kOk}}),
               ElementsAre(RefuseStarts{at(0)}, ReleaseOutput{at(0)}));
-}
-
-TEST_F(DriverTest, ASilentRankThatIsLeftWhenAllOthersHaveEndedWellEndsTheJob) {
-  on({WorkerEnds{at(0), at(1), "it is stopped", true}, WorkerExited{at(0), kOk}});
-  EXPECT_EQ(driver.deadline(), std::nullopt) << "a rank is left that was not given up";
-  EXPECT_THAT(on({WorkerExited{at(2), kOk}}), ElementsAre(AnnounceSilent{at(1), "it is stopped"}));
-  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM}));
-  EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGKILL}));
-  EXPECT_THAT(
-      on({WorkerExited{at(1), kKilled}, NothingLeft{}}),
-      ElementsAre(Announce{.kind = Kind::stopped, .worker = at(1), .status = kKilled}, Finish{1}));
-}
-
-TEST_F(DriverTest, OneThatHasFailedSinceItHasLostASilentRankIsTheFirstFailure) {
-  on({WorkerEnds{at(0), at(1), "silent", true}, WorkerExited{at(0), kRaised}});
-  EXPECT_THAT(on({WorkerExited{at(2), kOk}}), ElementsAre(RefuseStarts{at(2)}));
-  EXPECT_EQ(wait().front(), (Action{Announce{.kind = Kind::first,
-                                             .worker = at(0),
-                                             .status = kRaised,
-                                             .cause = at(1),
-                                             .reason = "silent"}}));
-}
-
-TEST_F(DriverTest, ASilentRankThatEndsWellAfterAllIsNoFailure) {
-  on({WorkerEnds{at(0), at(1), "it is stopped", true}, WorkerExited{at(0), kOk},
-      WorkerExited{at(1), kOk}});
-  EXPECT_THAT(on({WorkerExited{at(2), kOk}, NothingLeft{}}), ElementsAre(Finish{0}));
 }
 
 TEST_F(DriverTest, ALaterWordOfARankReplacesTheEarlierOne) {

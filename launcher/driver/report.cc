@@ -120,6 +120,12 @@ std::string told_to_others(const AnnounceHost& first, const Assignment& assignme
   return fmt::format("{}. The job has ended", report(first, assignment, "host " + host));
 }
 
+std::string told_to_others(const AnnounceSilent& silent, const Assignment& assignment,
+                           const std::string& host) {
+  return fmt::format("{} is lost: {}. The job has ended", name_of(silent.worker, assignment, host),
+                     silent.why);
+}
+
 std::string told_to_others(const RefuseStarts& refuse, const Assignment& assignment,
                            const std::string& host) {
   return fmt::format(

@@ -31,6 +31,8 @@ std::string told_to_others(const Announce& first, const Assignment& assignment,
                            const std::string& host = "");
 std::string told_to_others(const AnnounceHost& first, const Assignment& assignment,
                            const std::string& host);
+std::string told_to_others(const AnnounceSilent& silent, const Assignment& assignment,
+                           const std::string& host = "");
 std::string told_to_others(const RefuseStarts& refuse, const Assignment& assignment,
                            const std::string& host = "");
 

@@ -249,6 +249,15 @@ void read_answers(Asked& one) {
   if (one.has_state() && one.board->header().bytes > 0) read_state(one);
 }
 
+void ask(std::vector<Asked>& all, milliseconds patience) {
+  for (Asked& one : all) send(one);
+  await(all, patience / 2);
+  for (const Asked& one : all) send_to_any_thread(one);
+  await(all, patience / 2);
+  for (const Asked& one : all) look_for_gil_holder(one);
+  for (Asked& one : all) read_answers(one);
+}
+
 }  // namespace
 
 bool has_called_init(pid_t process) {
@@ -256,7 +265,7 @@ bool has_called_init(pid_t process) {
   return view && view->stage().stage() != RankStage::before_init;
 }
 
-std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience) {
+std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience, Question question) {
   const auto processes = all_processes();
   std::vector<Asked> all;
   for (const pid_t worker : children_of(supervisor, processes)) {
@@ -264,17 +273,11 @@ std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience) {
     const RankReport& report = all.back().report;
     if (report.rank < 0 && report.worker.empty() && !all.back().board) all.pop_back();  // an orphan
   }
-  for (Asked& one : all) send(one);
-  await(all, patience / 2);
-  for (const Asked& one : all) send_to_any_thread(one);
-  await(all, patience / 2);
-  for (const Asked& one : all) look_for_gil_holder(one);
+  if (question == Question::everything) ask(all, patience);
   std::vector<RankReport> reports;
-  for (Asked& one : all) {
-    read_answers(one);
-    reports.push_back(std::move(one.report));
-  }
+  for (Asked& one : all) reports.push_back(std::move(one.report));
   std::ranges::sort(reports, {}, &RankReport::rank);
+  if (question != Question::everything) return reports;
   add_spied_stacks(reports, std::chrono::steady_clock::now() + kSpyTime);
   add_sources(reports, std::chrono::steady_clock::now() + kSourceTime);
   return reports;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/dump/rank_report.h"
+#include "launcher/worker/question.h"
 
 namespace hvd::launcher {
 
@@ -21,6 +22,7 @@ bool has_called_init(pid_t process);
 /// Returns one report per worker of the supervisor, ascending by rank. Blocks for at most about a
 /// second more than `patience`, also if a file system does not answer. A signal is sent only to a
 /// process that handles it. For a process with one thread that ends soon (aside.h).
-std::vector<RankReport> collect_below(pid_t supervisor, std::chrono::milliseconds patience);
+std::vector<RankReport> collect_below(pid_t supervisor, std::chrono::milliseconds patience,
+                                      Question question = Question::everything);
 
 }  // namespace hvd::launcher

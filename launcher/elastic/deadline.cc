@@ -11,7 +11,7 @@ TimePoint end_of_patience(const State& state) {
   TimePoint next = state.wait->since + state.settings.survivor;
   if (!state.wait->is_explained) next = std::min(next, explains_at(state));
   if (state.settings.heartbeat > Duration{})
-    next = std::min(next, looks_at(state, state.wait->looks));
+    next = std::min(next, state.wait->stopped.due(state.settings.heartbeat));
   return next;
 }
 
@@ -27,8 +27,8 @@ std::optional<TimePoint> deadline(const State& state) {
   }
   if (state.wait && has(state, Standing::running)) no_later(end_of_patience(state));
   if (state.forming) {
-    no_later(state.forming->since + state.settings.start);
-    no_later(looks_at(state, state.forming->looks));
+    no_later(state.forming->until.value_or(TimePoint::max()));
+    no_later(state.forming->stopped.due(state.settings.heartbeat));
   }
   if (state.kill_at) no_later(*state.kill_at);
   for (const auto& [host, since] : state.silent_since) no_later(since + kNoNews);

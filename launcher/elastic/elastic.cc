@@ -111,13 +111,12 @@ class Making {
   /// could notice.
   void take(const WorkerStopped& event) {
     const auto found = state_.workers.find(event.worker);
-    Looks* const looks = looks_now(state_);
-    if (looks == nullptr || found == state_.workers.end() || found->second != Standing::running)
+    StoppedSearch* const search = search_now(state_);
+    if (search == nullptr || found == state_.workers.end() || found->second != Standing::running)
       return;
-    looks->found.insert(event.worker);
-    if (!looks->found_before.contains(event.worker)) return;  // perhaps only for a moment
-    give_up(event.worker, fmt::format("{} was given up: its process is stopped, by SIGSTOP or a "
-                                      "debugger, and others wait for it",
+    if (!search->has_stayed(event.worker)) return;
+    give_up(event.worker, fmt::format("{} was given up: its process is stopped (SIGSTOP), and "
+                                      "others wait for it",
                                       name_of(event.worker)));
     actions_.push_back(Kill{event.worker});
   }
@@ -189,7 +188,7 @@ class Making {
   /// A member that is stopped, or whose step takes very long, does not hold up the others.
   void give_up_silent_members() {
     if (count(Standing::asking) == 0) return state_.wait.reset();
-    if (!state_.wait) state_.wait = Wait{.since = now_, .looks = {.last = now_}};
+    if (!state_.wait) state_.wait = Wait{.since = now_, .stopped = StoppedSearch(now_)};
     if (now_ < state_.wait->since + state_.settings.survivor) return;
     std::vector<WorkerId> silent;
     for (const auto& [worker, standing] : state_.workers)
@@ -224,20 +223,20 @@ class Making {
       wait.is_explained = true;
       actions_.push_back(ExplainWait{});
     }
-    if (state_.settings.heartbeat > Duration{}) look(wait.looks, false);
+    if (state_.settings.heartbeat > Duration{}) look(wait.stopped, false);
   }
 
   /// In `init` there are no signs of life. A member may have been stopped since it asked.
   void look_into_forming() {
     if (!state_.forming) return;
-    if (state_.wait || now_ >= state_.forming->since + state_.settings.start)
+    if (state_.wait || now_ >= state_.forming->until.value_or(TimePoint::max()))
       return state_.forming.reset();
-    look(state_.forming->looks, true);
+    look(state_.forming->stopped, true);
   }
 
-  void look(Looks& looks, bool only_in_init) {
-    if (now_ < looks_at(state_, looks)) return;
-    looks = {.last = now_, .found = {}, .found_before = std::move(looks.found)};
+  void look(StoppedSearch& search, bool only_in_init) {
+    if (now_ < search.due(state_.settings.heartbeat)) return;
+    search.look(now_);
     actions_.push_back(LookForStopped{only_in_init});
   }
 
@@ -324,7 +323,8 @@ class Making {
     state_.wait.reset();
     state_.forming.reset();
     if (state_.settings.heartbeat > Duration{} && members() > 1)
-      state_.forming = Forming{.since = now_, .looks = {.last = now_}};
+      state_.forming =
+          Forming{.until = now_ + state_.settings.start, .stopped = StoppedSearch(now_)};
   }
 
   /// The members learn once per generation that workers join, and once that workers leave.
@@ -488,6 +488,8 @@ State begin(const Settings& settings, const std::vector<HostSlots>& hosts,
     state.workers.emplace(worker.id, Standing::running);
     state.started[{worker.id.host, worker.id.slot}] = worker.id.incarnation + 1;
   }
+  if (settings.heartbeat > Duration{} && assignment.size() > 1)
+    state.forming = Forming{.until = {}, .stopped = StoppedSearch(TimePoint{})};
   return state;
 }
 

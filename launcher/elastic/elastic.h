@@ -25,6 +25,7 @@
 #include "core/transport/worker_id.h"
 #include "launcher/elastic/cooldown.h"
 #include "launcher/worker/assignment.h"
+#include "launcher/worker/stopped.h"
 
 namespace hvd::launcher::elastic {
 
@@ -95,10 +96,6 @@ struct WorkerSilent {
 struct WorkerLeaves {
   WorkerId worker;
 };
-/// LookForStopped has found that the process of the worker is stopped, by a signal or a debugger.
-struct WorkerStopped {
-  WorkerId worker;
-};
 struct TimePassed {};
 using Event = std::variant<WorkerEnded, HostGone, HostsFound, WorkerAsks, WorkerSilent,
                            WorkerLeaves, WorkerStopped, TimePassed>;
@@ -151,12 +148,6 @@ struct Say {
 struct ExplainWait {
   bool operator==(const ExplainWait&) const = default;
 };
-/// Members wait for others that have not asked. WorkerStopped follows for those that are stopped.
-struct LookForStopped {
-  /// Or a new generation may still be connecting: only if one of its members waits for another.
-  bool only_in_init = false;
-  bool operator==(const LookForStopped&) const = default;
-};
 /// A member has ended well: no worker starts and no generation begins any more.
 struct Close {
   std::string why;
@@ -182,24 +173,18 @@ struct Host {
 /// `starting` and `waiting` (it has asked): newcomers. `running` and `asking`: members.
 enum class Standing : uint8_t { starting, waiting, running, asking };
 
-/// Searches for members that are stopped. One that is found twice in a row is given up.
-struct Looks {
-  TimePoint last;  ///< or the beginning of the time in which they are looked for
-  std::set<WorkerId> found{};
-  std::set<WorkerId> found_before{};  ///< by the search before the last one
-};
-
 /// Members that have asked wait for those that have not.
 struct Wait {
   TimePoint since;
   bool is_explained = false;  ///< to the user
-  Looks looks;
+  StoppedSearch stopped;
 };
 
 /// Members that have got their places connect to each other. That they have is not told.
 struct Forming {
-  TimePoint since;
-  Looks looks;
+  /// None: the first generation, whose members enter `init` at any time.
+  std::optional<TimePoint> until{};
+  StoppedSearch stopped;
 };
 
 struct State {
@@ -218,7 +203,7 @@ struct State {
   bool is_shortage_told = false;
   std::optional<TimePoint> gathering_since{};
   std::optional<Wait> wait{};  ///< since the first member has asked
-  /// For Settings::start after the begin of a generation, or until a member asks for the next one.
+  /// Until a member asks for the next one, and for Settings::start after the begin of a later one.
   std::optional<Forming> forming{};
   /// By host: since when a worker there is silent, if nothing has come from there since.
   std::map<int, TimePoint> silent_since{};

@@ -85,17 +85,29 @@ TEST_F(ElasticTest, AStoppedMemberIsGivenUpAfterTheHeartbeat) {
   EXPECT_THAT(actions, Contains(Action(Kill{a(1)})));
   EXPECT_THAT(
       actions,
-      Contains(Action(Say{"rank 1 in slot 1 of a was given up: its process is stopped, by SIGSTOP "
-                          "or a debugger, and others wait for it; the job goes on without it"})));
+      Contains(Action(Say{"rank 1 in slot 1 of a was given up: its process is stopped (SIGSTOP), "
+                          "and others wait for it; the job goes on without it"})));
   EXPECT_THAT(ask(b(0)), ElementsAre(VariantWith<Begin>(::testing::_)));
 }
 
-TEST_F(ElasticTest, AStoppedMemberForWhichNobodyWaitsIsNotGivenUp) {
+TEST_F(ElasticTest, InTheFirstGenerationStoppedMembersAreLookedForAtAnyTime) {
   Settings with = settings(1, 2);
-  with.heartbeat = 5s;
+  with.heartbeat = 6s;
   start(with, {a(0), a(1)}, 2);
-  EXPECT_THAT(on(WorkerStopped{a(1)}), IsEmpty());
+  now += 1000s;
+  for (int looks = 0; looks < 2; ++looks) {
+    EXPECT_THAT(tick(), ElementsAre(Action(LookForStopped{.only_in_init = true})));
+    EXPECT_EQ(deadline(state), now + 3s);
+    EXPECT_EQ(looks == 1, std::ranges::count(on(WorkerStopped{a(1)}), Action(Kill{a(1)})) == 1);
+    now += 3s;
+  }
+}
+
+TEST_F(ElasticTest, WithoutAHeartbeatNobodyIsLookedFor) {
+  start(settings(1, 2), {a(0), a(1)}, 2);
   EXPECT_EQ(deadline(state), std::nullopt);
+  EXPECT_THAT(on(WorkerStopped{a(1)}), IsEmpty());
+  EXPECT_THAT(on(WorkerStopped{a(1)}), IsEmpty());
 }
 
 /// A generation of a(0) and a(1) begins.

@@ -40,20 +40,15 @@ inline TimePoint explains_at(const State& state) {
   return state.wait->since + state.settings.survivor / 3;
 }
 
-/// When stopped members are looked for again, unless there is no heartbeat: twice in its time.
-inline TimePoint looks_at(const State& state, const Looks& looks) {
-  return looks.last + state.settings.heartbeat / 2;
-}
-
 /// When the user is told that the job has too few workers.
 inline TimePoint tells_of_shortage_at(const State& state) {
   return *state.short_since + (state.leaving.empty() ? Duration{} : Duration{kLeaving});
 }
 
 /// nullptr: no member that is stopped can hold up others outside of operations.
-inline Looks* looks_now(State& state) {
-  if (state.wait) return &state.wait->looks;
-  return state.forming ? &state.forming->looks : nullptr;
+inline StoppedSearch* search_now(State& state) {
+  if (state.wait) return &state.wait->stopped;
+  return state.forming ? &state.forming->stopped : nullptr;
 }
 
 }  // namespace hvd::launcher::elastic

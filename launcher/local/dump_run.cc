@@ -17,9 +17,10 @@ namespace {
 
 constexpr size_t kMaxPrintedBytes = 12 * MiB;
 
-Program program_for(pid_t supervisor) {
+Program program_for(pid_t supervisor, Question question) {
+  const char* const flag = question == Question::everything ? "--dump-host" : "--states-of-host";
   Program program{.path = "/proc/self/exe",
-                  .arguments = {"horovodrun", "--dump-host", std::to_string(supervisor)},
+                  .arguments = {"horovodrun", flag, std::to_string(supervisor)},
                   .environment = {}};
   program.environment = assignments(process_environment());
   return program;
@@ -27,9 +28,9 @@ Program program_for(pid_t supervisor) {
 
 }  // namespace
 
-DumpRun::DumpRun(pid_t supervisor, const ProcessDefaults& defaults)
+DumpRun::DumpRun(pid_t supervisor, Question question, const ProcessDefaults& defaults)
     : events_(epoll_create1(EPOLL_CLOEXEC)),
-      child_(std::make_unique<PipedChild>(program_for(supervisor), defaults)) {
+      child_(std::make_unique<PipedChild>(program_for(supervisor, question), defaults)) {
   child_->in.reset();
   child_->err.reset();
   for (const int fd : {child_->process().get(), child_->out.get()}) watch(events_, fd);

@@ -1,5 +1,5 @@
-// Runs `horovodrun --dump-host`, which asks the ranks of this host what they wait for. It is a
-// process of its own, since that takes up to a second.
+// Runs `horovodrun --dump-host`, which asks the ranks of this host what they wait for, or
+// `--states-of-host`. It is a process of its own, since that takes up to a second.
 #pragma once
 
 #include <sys/types.h>
@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/transport/file_descriptor.h"
 #include "launcher/process/piped_child.h"
+#include "launcher/worker/question.h"
 
 namespace hvd::launcher {
 
@@ -19,7 +20,7 @@ class DumpRun {
  public:
   /// `supervisor`: of the ranks. `defaults` outlives this. Throws Error{internal} if no process can
   /// be made.
-  DumpRun(pid_t supervisor, const ProcessDefaults& defaults);
+  DumpRun(pid_t supervisor, Question question, const ProcessDefaults& defaults);
 
   /// Readable when take() has something to do.
   int fd() const { return events_.get(); }

@@ -15,6 +15,7 @@
 #include "launcher/driver/start_table.h"
 #include "launcher/stream/lines.h"
 #include "launcher/worker/assignment.h"
+#include "launcher/worker/question.h"
 
 namespace hvd::launcher {
 
@@ -79,9 +80,9 @@ class HostLink {
   /// group.
   virtual void signal(const WorkerId& worker, int signal) = 0;
   virtual void signal_all(int signal) = 0;
-  /// Asks the ranks of its hosts what they wait for. Adds the hosts of which a HostDump will
-  /// follow, unless they are lost.
-  virtual void ask_for_dumps(std::set<int>& hosts) = 0;
+  /// Asks its hosts what their ranks wait for. Adds the hosts of which a HostDump will follow,
+  /// unless they are lost. A host that has not answered an earlier question answers only that.
+  virtual void ask_for_dumps(Question question, std::set<int>& hosts) = 0;
   /// While paused, output stays in the pipes of the workers.
   virtual void pause_output(bool paused) = 0;
   /// Returns how many bytes of standard input rank 0 can take. None if no worker takes it from

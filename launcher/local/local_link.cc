@@ -174,11 +174,11 @@ void LocalLink::take_dump(std::vector<HostDump>& dumps) {
 }
 
 /// A dump that cannot be made must not end the job.
-void LocalLink::ask_for_dumps(std::set<int>& hosts) try {
+void LocalLink::ask_for_dumps(Question question, std::set<int>& hosts) try {
   if (!supervisor_) return;
   hosts.insert(plan_.host);
   if (dump_run_) return;
-  dump_run_.emplace(supervisor_->pid(), defaults_);
+  dump_run_.emplace(supervisor_->pid(), question, defaults_);
   watch(events_, dump_run_->fd(), kDump);
 } catch (const Error&) {
   dump_run_.reset();

@@ -54,7 +54,7 @@ class LocalLink final : public HostLink {
   void no_more_workers() override;
   void signal(const WorkerId& worker, int signal) override;
   void signal_all(int signal) override;
-  void ask_for_dumps(std::set<int>& hosts) override;
+  void ask_for_dumps(Question question, std::set<int>& hosts) override;
   void pause_output(bool paused) override;
   /// Rank 0 inherits the plan's descriptor itself, so that a terminal remains a terminal.
   std::optional<size_t> input_room() const override { return std::nullopt; }

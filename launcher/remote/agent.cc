@@ -57,7 +57,7 @@ class Agent {
   void start(AgentStart start);
   void signal_worker(const AgentWorkerNumber& number);
   void no_more_workers();
-  void dump();
+  void dump(Question question);
   void pass_on();
   void tell(const WorkerExited& exited);
   void tell(const WorkerNotStarted& missing);
@@ -191,7 +191,7 @@ void Agent::take_frame(const AgentFrame& frame) {
     case Kind::no_more_workers:
       return no_more_workers();
     case Kind::dump:
-      return dump();
+      return dump(read_question(frame.payload));
     case Kind::signal_worker:
       return signal_worker(read_worker_number(frame.payload));
     case Kind::signal_all:
@@ -333,9 +333,9 @@ void Agent::no_more_workers() {
   if (link_) link_->no_more_workers();
 }
 
-void Agent::dump() {
+void Agent::dump(Question question) {
   std::set<int> hosts;
-  if (link_) link_->ask_for_dumps(hosts);
+  if (link_) link_->ask_for_dumps(question, hosts);
   if (hosts.empty()) say(Kind::dumped, {});
 }
 

@@ -340,4 +340,13 @@ AgentNumbers read_numbers(ConstBytes bytes) {
   return numbers;
 }
 
+ByteVector to_bytes(Question question) { return {static_cast<std::byte>(question)}; }
+
+Question read_question(ConstBytes bytes) {
+  Reader in(bytes);
+  const Question question = in.get_enum(kLastQuestion);
+  in.finish();
+  return question;
+}
+
 }  // namespace hvd::launcher

@@ -19,6 +19,7 @@
 #include "launcher/remote/ssh.h"
 #include "launcher/stream/lines.h"
 #include "launcher/worker/assignment.h"
+#include "launcher/worker/question.h"
 
 namespace hvd::launcher {
 
@@ -198,5 +199,8 @@ struct AgentNumbers {
 };
 ByteVector to_bytes(const AgentNumbers& numbers);
 AgentNumbers read_numbers(ConstBytes bytes);
+
+ByteVector to_bytes(Question question);
+Question read_question(ConstBytes bytes);
 
 }  // namespace hvd::launcher

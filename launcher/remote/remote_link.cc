@@ -222,11 +222,11 @@ void RemoteLink::signal_all(int signal) {
   say_to_all(Kind::signal_all, to_bytes(AgentNumbers{signal, 0}));
 }
 
-void RemoteLink::ask_for_dumps(std::set<int>& hosts) {
+void RemoteLink::ask_for_dumps(Question question, std::set<int>& hosts) {
   for (const Far& one : fars_) {
     if (one.over || one.workers.empty()) continue;
     hosts.insert(static_cast<int>(one.host.index));
-    say(one, Kind::dump, {});
+    say(one, Kind::dump, to_bytes(question));
   }
 }
 

@@ -41,7 +41,7 @@ class RemoteLink final : public HostLink {
   void no_more_workers() override;
   void signal(const WorkerId& worker, int signal) override;
   void signal_all(int signal) override;
-  void ask_for_dumps(std::set<int>& hosts) override;
+  void ask_for_dumps(Question question, std::set<int>& hosts) override;
   void pause_output(bool paused) override;
   std::optional<size_t> input_room() const override;
   void give_input(std::string_view bytes) override;

@@ -48,8 +48,9 @@ void read_payload(const AgentFrame& frame) {
       return check_round_trip(payload, launcher::read_reach);
     case Kind::lost:
       return check_round_trip(payload, launcher::read_end);
-    case Kind::no_more_workers:
     case Kind::dump:
+      return check_round_trip(payload, launcher::read_question);
+    case Kind::no_more_workers:
     case Kind::dumped:
     case Kind::input:
       return;  // nothing, or bytes as they are
@@ -141,7 +142,7 @@ ByteVector sample_to_agent() {
                  {Kind::input, 3, ByteVector(5, std::byte{'x'})},
                  frame(Kind::signal_worker, launcher::AgentWorkerNumber{1, 2, 15}),
                  frame(Kind::signal_all, launcher::AgentNumbers{15, 0}),
-                 {Kind::dump, 3, {}},
+                 frame(Kind::dump, launcher::Question::process_states),
                  {Kind::no_more_workers, 3, {}}});
 }
 

@@ -220,7 +220,7 @@ if (generation, rank, step) == (0, 2, 10):
     assert result.code == 0, result.err
     found = entries(result)
     assert {found[0][0].pid, found[0][3].pid} == {found[1][rank].pid for rank in (0, 1)}
-    given_up = "rank 2 in slot 2 of localhost was given up: its process is stopped, by SIGSTOP or "
+    given_up = "rank 2 in slot 2 of localhost was given up: its process is stopped (SIGSTOP), and "
     assert sum(line.startswith(given_up) for line in result.said) == 1, result.err
 
 
