@@ -163,7 +163,7 @@ void ElasticPart::perform(const elastic::Abandon& abandon) {
 /// Members may wait for the others in `init`.
 void ElasticPart::perform(const elastic::Close& close) {
   desk_.close("the job ends: " + close.why);
-  store_.abandon_all_jobs(close.why);
+  store_.refuse_starts(close.why);
 }
 
 void ElasticPart::no_more_workers() {

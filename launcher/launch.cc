@@ -17,13 +17,14 @@
 #include "launcher/driver/report.h"
 #include "launcher/dump_part.h"
 #include "launcher/elastic_part.h"
+#include "launcher/file_limit.h"
 #include "launcher/launch_events.h"
-#include "launcher/launch_files.h"
 #include "launcher/links.h"
 #include "launcher/process/caller.h"
 #include "launcher/process/open_files.h"
 #include "launcher/process/own_signals.h"
 #include "launcher/start_file.h"
+#include "launcher/stopped_part.h"
 #include "launcher/stream/input_source.h"
 #include "launcher/stream/output.h"
 
@@ -79,7 +80,7 @@ class Launch {
   void perform(const HoldOutput& hold) { output_.hold(hold.worker); }
   void perform(const ReleaseOutput& release) { output_.release(release.worker); }
   void perform(const RefuseStarts& refuse) {
-    end_starts(told_to_others(refuse, assignment_, job_.named_host_of(refuse.worker)));
+    store_->refuse_starts(told_to_others(refuse, assignment_, job_.named_host_of(refuse.worker)));
   }
   void perform(const AnnounceShortage& announce) { output_.say(announce.why); }
   void perform(const Explain& explain) {
@@ -88,10 +89,7 @@ class Launch {
   void perform(const NoMoreWorkers&);
   void perform(const elastic::Say& say) { output_.say(say.line); }
   void perform(const elastic::ExplainWait&) { dump_.value().show_cause(now()); }
-  void perform(const LookForStopped& look) {
-    if (!look.only_in_init || store_->is_awaited_in(assignment_.generation()))
-      dump_.value().look_for_stopped(now());
-  }
+  void perform(const LookForStopped& look) { stopped_.value().look(look, now()); }
   void perform(const elastic::Begin& begin);
   void perform(const elastic::Close& close);
   template <class ElasticAction>
@@ -119,6 +117,7 @@ class Launch {
   std::optional<Links> links_;
   std::optional<ElasticPart> elastic_;
   std::optional<DumpPart> dump_;                        ///< once ranks are started
+  std::optional<StoppedPart> stopped_;                  ///< the same
   std::optional<InputSource> input_;                    ///< while a rank 0 on another host reads it
   std::set<std::pair<std::string, std::string>> told_;  ///< last messages that were processed
   bool output_paused_ = false;
@@ -230,6 +229,7 @@ void Launch::start_all(const std::string& store_host) {
   links_->start_workers(assignment_.workers(), store);
   ranks_started_ = true;
   dump_.emplace(job_, assignment_, *links_, output_);
+  stopped_.emplace(*store_, assignment_, *dump_);
   if (dump_->fd() >= 0) events_.watch_changes(dump_->fd());
   if (job_.elastic) {
     elastic_.emplace(job_, *store_, *links_, output_, events_, store, defaults_);
@@ -281,7 +281,7 @@ void Launch::turn() {
   perform(driver_.on(now(), std::move(events)));
   show(chunks, exited, false);
   dump_->step(now());
-  for (const WorkerId& worker : dump_->take_stopped())
+  for (const WorkerId& worker : stopped_->take())
     perform(driver_.on(now(), {WorkerStopped{worker}}));
   dump_->take_visitors(now());
   output_.pass(now());

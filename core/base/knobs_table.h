@@ -216,7 +216,7 @@ inline constexpr KnobRow kKnobRows[] = {
      .max = kDayInSeconds,
      .scope = Scope::agreed,
      .help =
-         "Silence after which a rank is given up while operations wait: its process is stopped, "
+         "Silence after which a rank is given up while others wait for it: its process is stopped, "
          "or its host or network is down. 0: never."},
     {.field = &Knobs::thread_affinity,
      .env = "HOROVOD_THREAD_AFFINITY",

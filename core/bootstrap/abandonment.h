@@ -14,9 +14,10 @@ namespace hvd {
 /// Owned and used by one thread.
 class Abandonment {
  public:
-  /// `store`, which the launcher serves, is borrowed. `number`: of the job (job_number.h).
-  Abandonment(Store& store, uint32_t number)
-      : store_(store), key_(store_key(number, "abandoned")) {}
+  /// `store`, which the launcher serves, is borrowed. `number`: of the job (job_number.h). `group`:
+  /// the name of a group in keys, if its ranks connect.
+  Abandonment(Store& store, uint32_t number, const std::string& group = "")
+      : store_(store), key_(store_key(number, group + "abandoned")) {}
 
   /// Wakes `waiter` when check() has something to do.
   void watch(EpollWaiter& waiter, uint64_t tag) {

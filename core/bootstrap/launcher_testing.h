@@ -31,7 +31,7 @@ class Launcher {
   /// Whether a rank waits for another one in the generation of the job `number`.
   bool is_awaited_in(uint32_t number) {
     const std::lock_guard lock(mutex_);
-    return server_.is_awaited_in(launcher_generation(number));
+    return !server_.waiting_to_start(launcher_generation(number)).empty();
   }
   void abandon(uint32_t number, const std::string& why) {
     const std::lock_guard lock(mutex_);

@@ -276,6 +276,7 @@ LocalPeers follow(const LocalPeersPlan& plan, const JobKey& key, Store& store,
     deadline.fail_at(fmt::format("rank {} has {}", leader, plan.omission), leader);
   if (!name) fail_without_memory(deadline, leader);
   if (const auto failure = failure_in(*name)) fail_with_leader(*failure, leader);
+  if (plan.abandonment != nullptr) plan.abandonment->check();  // the launcher sees that it waits
   make_room_for_descriptors(
       2 * plan.ranks.size(),
       fmt::format("sharing memory with the {} ranks of a host", plan.ranks.size()));

@@ -79,7 +79,8 @@ class Joining {
     wiring_.generation = generation;
     wiring_.waiter = std::make_unique<EpollWaiter>();
     const bool by_launcher = identity.rendezvous == RendezvousMethod::launcher;
-    if (by_launcher && identity.members.empty()) abandonment_.emplace(store, generation);
+    if (by_launcher && identity.members.empty())
+      abandonment_.emplace(store, generation, group_.name);
     if (by_launcher && group_.name.empty() && !goes_on_without_launcher(knobs))
       wiring_.launcher = store.fd();
   }

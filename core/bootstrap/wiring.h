@@ -91,7 +91,8 @@ Wiring connect(const Identity& identity, const JobKey& key, Store* store, uint32
 /// Some ranks of a job that get a segment and connections of their own.
 struct GroupPlan {
   std::vector<int> ranks;  ///< global, ascending, this one among them
-  std::string name;        ///< equal on all its ranks; unique among the groups of a generation
+  /// Equal on all its ranks; unique among the groups of a generation. Begins with kKeysOfGroup.
+  std::string name;
 };
 
 /// Collective over `plan.ranks`: like connect(), but without the links for negotiation. Ranks in

@@ -20,6 +20,7 @@
 #include "core/capi/backend_factory.h"
 #include "core/capi/job_lookout.h"
 #include "core/capi/submission.h"
+#include "core/transport/job_number.h"
 
 namespace hvd {
 namespace {
@@ -280,7 +281,7 @@ std::unique_ptr<BlockingGroup> Context::make_group(std::vector<int> given,
   const NameHash hash = hash_name(fmt::format("{} {}", fmt::join(ranks, ","), name));
   const GroupPlan plan{
       .ranks = ranks,
-      .name = fmt::format("group/{:016x}{:016x}/{}/", hash.high, hash.low, earlier)};
+      .name = fmt::format("{}{:016x}{:016x}/{}/", kKeysOfGroup, hash.high, hash.low, earlier)};
   const std::string shown = shown_name_of_group(ranks, name, earlier);
   const NotedCall noted(group_calls(), {"the creation of " + shown, ranks, clock_.now()});
   Wiring wiring = connect_group(roster_, plan, store_.key, store_.of_this_job(), knobs_);

@@ -28,5 +28,9 @@ constexpr uint32_t launcher_generation(uint32_t number) { return number >> kBegu
 std::string store_key(uint32_t number, const std::string& what);
 /// The number in such a key; none in another key.
 std::optional<uint32_t> job_of_key(std::string_view key);
+/// The beginning of `what` in the keys of a group of some ranks of the job.
+inline constexpr std::string_view kKeysOfGroup = "group/";
+/// The same number if the key is none of a group: all ranks of the job need what it is for.
+std::optional<uint32_t> job_of_start_key(std::string_view key);
 
 }  // namespace hvd

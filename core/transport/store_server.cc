@@ -99,9 +99,8 @@ void StoreServer::answer(Client& client, const StoreRequest& request) {
   if (request.operation == StoreOperation::peek) {
     return reply(client, {request.number, StoreStatus::absent, {}});
   }
-  if (is_abandoned(request.key)) {
-    return reply(client, {request.number, StoreStatus::refused, as_bytes(why_abandoned_)});
-  }
+  if (const std::string* const why = why_refused(request.key))
+    return reply(client, {request.number, StoreStatus::refused, as_bytes(*why)});
   client.wait = Wait{request.number, request.key};
 }
 
@@ -130,32 +129,44 @@ void StoreServer::set(const std::string& key, ConstBytes value) {
   answer_waiting(key, entry->second);
 }
 
-bool StoreServer::is_abandoned(const std::string& key) const {
+const std::string* StoreServer::why_refused(const std::string& key) const {
+  if (why_no_start_ && job_of_start_key(key)) return &*why_no_start_;
   const auto number = job_of_key(key);
-  return number && *number < abandoned_before_;
+  return number && *number < abandoned_before_ ? &why_abandoned_ : nullptr;
 }
 
 void StoreServer::abandon_jobs_before(uint32_t number, const std::string& why) {
   abandoned_before_ = number;
   why_abandoned_ = why;
-  for (auto& [tag, client] : clients_) {
-    if (!client.wait || !is_abandoned(client.wait->key)) continue;
-    reply(client, {client.wait->request, StoreStatus::refused, as_bytes(why_abandoned_)});
-    client.wait.reset();
-    watch_unsent(tag, client);
-  }
+  refuse_waiting();
 }
 
 void StoreServer::abandon_all_jobs(const std::string& why) {
   abandon_jobs_before(std::numeric_limits<uint32_t>::max(), why);
 }
 
-bool StoreServer::is_awaited_in(uint32_t generation) const {
-  return std::ranges::any_of(clients_, [&](const auto& entry) {
-    const auto& wait = entry.second.wait;
-    const auto job = wait ? job_of_key(wait->key) : std::nullopt;
-    return job && launcher_generation(*job) == generation;
-  });
+void StoreServer::refuse_starts(const std::string& why) {
+  if (!why_no_start_) why_no_start_ = why;
+  refuse_waiting();
+}
+
+void StoreServer::refuse_waiting() {
+  for (auto& [tag, client] : clients_) {
+    const std::string* const why = client.wait ? why_refused(client.wait->key) : nullptr;
+    if (why == nullptr) continue;
+    reply(client, {client.wait->request, StoreStatus::refused, as_bytes(*why)});
+    client.wait.reset();
+    watch_unsent(tag, client);
+  }
+}
+
+std::set<int> StoreServer::waiting_to_start(uint32_t generation) const {
+  std::set<int> ranks;
+  for (const auto& [tag, client] : clients_) {
+    const auto job = client.wait ? job_of_start_key(client.wait->key) : std::nullopt;
+    if (job && launcher_generation(*job) == generation) ranks.insert(client.channel.peer());
+  }
+  return ranks;
 }
 
 void StoreServer::forget_jobs_before(uint32_t number) {

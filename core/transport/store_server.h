@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -37,8 +38,11 @@ class StoreServer {
   void abandon_jobs_before(uint32_t number, const std::string& why);
   /// Refuses them for the keys of all jobs.
   void abandon_all_jobs(const std::string& why);
-  /// Returns whether a client waits for a key of a job of this generation.
-  bool is_awaited_in(uint32_t generation) const;
+  /// Refuses requests for what all ranks of a job need, of any job: one of them is missing. Groups
+  /// of others are still made. The first reason is given, also after a job is abandoned.
+  void refuse_starts(const std::string& why);
+  /// The ranks that wait for what all ranks of a job of this generation need.
+  std::set<int> waiting_to_start(uint32_t generation) const;
   /// Removes the keys of jobs with a number below `number`.
   void forget_jobs_before(uint32_t number);
   void forget(const std::string& key);
@@ -61,7 +65,9 @@ class StoreServer {
   void watch_unsent(uint64_t tag, Client& client);
   void answer(Client& client, const StoreRequest& request);
   static void reply(Client& client, const StoreReply& reply);
-  bool is_abandoned(const std::string& key) const;
+  /// nullptr: it may be waited for.
+  const std::string* why_refused(const std::string& key) const;
+  void refuse_waiting();
   bool has_room_for(const StoreRequest& request) const;
   /// Iterates over all clients: there are few ranks, and each sets only a few keys.
   void answer_waiting(const std::string& key, const ByteVector& value);
@@ -76,6 +82,7 @@ class StoreServer {
   size_t stored_bytes_ = 0;
   uint32_t abandoned_before_ = 0;
   std::string why_abandoned_;
+  std::optional<std::string> why_no_start_;
 };
 
 }  // namespace hvd

@@ -375,6 +375,16 @@ TEST(StoreServer, TheLauncherReadsAndWritesWithoutAConnection) {
 /// A server whose steps the test makes, and a client of it.
 class StoreServerTest : public ::testing::Test {
  protected:
+  /// Returns the reason.
+  std::string refused(const std::string& key) {
+    try {
+      client_.wait(key, 10s);
+      return "not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::peer_lost);
+      return error.what();
+    }
+  }
   /// Waits for an answer to poll().
   std::optional<ByteVector> poll_until_answered(const std::string& key) {
     for (const TimePoint until = in(10s); std::chrono::steady_clock::now() < until;) {
@@ -418,15 +428,6 @@ TEST_F(StoreServerTest, APolledKeyArrivesOnceItIsSet) {
 }
 
 TEST_F(StoreServerTest, NobodyWaitsForKeysOfAnAbandonedJob) {
-  const auto refused = [this](const std::string& key) {
-    try {
-      client_.wait(key, 10s);
-      return std::string("not refused");
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::peer_lost);
-      return std::string(error.what());
-    }
-  };
   std::string told;
   std::thread waiting([&] { told = refused("start/5/table"); });
   at_server([](StoreServer& server) { server.set("start/5/card/0", value_of("card")); });
@@ -437,6 +438,17 @@ TEST_F(StoreServerTest, NobodyWaitsForKeysOfAnAbandonedJob) {
   EXPECT_EQ(client_.wait("start/5/card/0", 10s), value_of("card")) << "what is there is given";
   EXPECT_EQ(client_.wait("start/6/table", 1ms), std::nullopt);
   EXPECT_EQ(client_.wait("other/5/table", 1ms), std::nullopt);
+}
+
+TEST_F(StoreServerTest, StartsAreRefusedAndGroupsAreNot) {
+  at_server([](StoreServer& server) { server.refuse_starts("rank 1 is missing"); });
+  at_server([](StoreServer& server) { server.refuse_starts("rank 2 is missing"); });
+  EXPECT_EQ(refused("start/5/table"), "rank 1 is missing");
+  EXPECT_EQ(client_.wait("start/5/group/ab/0/card/1", 1ms), std::nullopt);
+  EXPECT_EQ(client_.wait("other/start/5/table", 1ms), std::nullopt) << "a job of some ranks";
+  at_server([](StoreServer& server) { server.abandon_all_jobs("rank 0 was lost"); });
+  EXPECT_EQ(refused("start/5/group/ab/0/card/1"), "rank 0 was lost");
+  EXPECT_EQ(refused("start/5/table"), "rank 1 is missing") << "the first reason";
 }
 
 TEST_F(StoreServerTest, KeysOfEarlierJobsAreForgotten) {

@@ -235,8 +235,8 @@ bool Driver::looks_for_stopped() const {
 
 void Driver::take(TimePoint now, const WorkerStopped& event) {
   if (elastic_) return decide(now, event);
-  if (!looks_for_stopped() || !is_running(event.worker) || !stopped_.has_stayed(event.worker))
-    return;
+  if (!looks_for_stopped() || !is_running(event.worker)) return;
+  if (!stopped_.found(event.worker, options_.heartbeat)) return;
   end_without(now, event.worker,
               "its process is stopped (SIGSTOP), and others wait for it in hvd.init()");
 }

@@ -15,7 +15,7 @@
 #include "core/base/clock.h"
 #include "core/transport/worker_id.h"
 #include "launcher/elastic/elastic.h"
-#include "launcher/worker/stopped.h"
+#include "launcher/worker/stopped_search.h"
 
 namespace hvd::launcher {
 
@@ -168,8 +168,8 @@ using Action =
 struct DriverOptions {
   std::vector<WorkerId> workers{};          ///< of the first generation
   std::optional<elastic::State> elastic{};  ///< of an elastic job
-  /// In other jobs: a worker that is stopped for this time is given up if others wait for it in
-  /// `init`. 0: none is.
+  /// In other jobs: a worker that is stopped so long is given up if others wait for it in `init`
+  /// (StoppedSearch). 0: none is.
   Duration heartbeat{};
   /// From the first failure to SIGTERM. Also from the end of the last worker to SIGTERM for
   /// processes that workers left running.

@@ -54,6 +54,8 @@ std::string name_of(const WorkerId& worker, const Assignment& assignment, const 
   return name_of(worker, assignment) + (host.empty() ? "" : " on " + host);
 }
 
+std::string on_host(const std::string& host) { return host.empty() ? "" : " on host " + host; }
+
 }  // namespace
 
 std::string signal_name(int signal) {
@@ -106,7 +108,7 @@ std::string report(const AnnounceSilent& announce, const Assignment& assignment,
 std::string told_to_others(const Announce& first, const Assignment& assignment,
                            const std::string& host) {
   const std::string who = name_of(first.worker, assignment);
-  const std::string there = host.empty() ? "" : " on host " + host;
+  const std::string there = on_host(host);
   if (first.cause)
     return fmt::format("{} is lost, as {}{} has reported: {}. The job has ended",
                        name_of(*first.cause, assignment), who, there, first.reason);
@@ -122,15 +124,16 @@ std::string told_to_others(const AnnounceHost& first, const Assignment& assignme
 
 std::string told_to_others(const AnnounceSilent& silent, const Assignment& assignment,
                            const std::string& host) {
-  return fmt::format("{} is lost: {}. The job has ended", name_of(silent.worker, assignment, host),
-                     silent.why);
+  return fmt::format("{}{} is lost: {}. The job has ended", name_of(silent.worker, assignment),
+                     on_host(host), silent.why);
 }
 
 std::string told_to_others(const RefuseStarts& refuse, const Assignment& assignment,
                            const std::string& host) {
   return fmt::format(
-      "{} is missing: its process{} has ended with exit code 0, and no job begins without it",
-      name_of(refuse.worker, assignment), host.empty() ? "" : " on host " + host);
+      "{} is missing: its process{} has ended with exit code 0, and no job of all ranks begins "
+      "without it",
+      name_of(refuse.worker, assignment), on_host(host));
 }
 
 std::string report(const AnnounceEnd& announce) {

@@ -78,11 +78,11 @@ TEST(Report, TellsThoseWhoWaitInInitWhoIsLost) {
                            kAssignment, "b"),
             "host b was lost with rank 2: ssh has ended. The job has ended");
   EXPECT_EQ(told_to_others(AnnounceSilent{{1, 0}, "its process is stopped"}, kAssignment, "b"),
-            "rank 2 on b is lost: its process is stopped. The job has ended");
-  EXPECT_EQ(
-      told_to_others(RefuseStarts{{1, 0}}, kAssignment, "b"),
-      "rank 2 is missing: its process on host b has ended with exit code 0, and no job begins "
-      "without it");
+            "rank 2 on host b is lost: its process is stopped. The job has ended");
+  EXPECT_EQ(told_to_others(RefuseStarts{{1, 0}}, kAssignment, "b"),
+            "rank 2 is missing: its process on host b has ended with exit code 0, and no job of "
+            "all ranks begins "
+            "without it");
 }
 
 TEST(Report, MarksConsequencesAsSuch) {

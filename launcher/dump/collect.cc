@@ -174,6 +174,19 @@ Asked asked(pid_t worker, const ProcessParents& all) {
   return one;
 }
 
+pid_t end_of_chain(pid_t process, const ProcessParents& all) {
+  for (auto below = children_of(process, all); below.size() == 1; below = children_of(process, all))
+    process = below.front();
+  return process;
+}
+
+/// By the launcher's variable, since the board has the rank of the last job, which may have been
+/// one of some ranks. A rank without a board may be below a shell.
+void name_from_outside(Asked& one, pid_t worker, const ProcessParents& all) {
+  one.report.rank = number_in(environment_of(worker), "HOROVOD_RANK", -1);
+  if (!one.board) one.report.run_state = settled_state(end_of_chain(worker, all));
+}
+
 /// To the main thread. A stopped process would take the signal when it continues.
 void send(Asked& one) {
   if (!one.board || one.report.is_stopped()) return;
@@ -270,6 +283,7 @@ std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience, Q
   std::vector<Asked> all;
   for (const pid_t worker : children_of(supervisor, processes)) {
     all.push_back(asked(worker, processes));
+    if (question == Question::process_states) name_from_outside(all.back(), worker, processes);
     const RankReport& report = all.back().report;
     if (report.rank < 0 && report.worker.empty() && !all.back().board) all.pop_back();  // an orphan
   }

@@ -22,7 +22,7 @@ std::string to_text(const Gathered& all);
 /// None if malformed.
 std::optional<Gathered> read_gathered(std::string_view text);
 
-/// What --dump-host prints: a JSON array.
+/// What --dump-host and --states-of-host print: a JSON array.
 std::string to_text(const std::vector<RankReport>& reports);
 /// None if malformed.
 std::optional<std::vector<RankReport>> reports_in(std::string_view text);

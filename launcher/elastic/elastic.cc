@@ -114,7 +114,7 @@ class Making {
     StoppedSearch* const search = search_now(state_);
     if (search == nullptr || found == state_.workers.end() || found->second != Standing::running)
       return;
-    if (!search->has_stayed(event.worker)) return;
+    if (!search->found(event.worker, state_.settings.heartbeat)) return;
     give_up(event.worker, fmt::format("{} was given up: its process is stopped (SIGSTOP), and "
                                       "others wait for it",
                                       name_of(event.worker)));

@@ -25,7 +25,7 @@
 #include "core/transport/worker_id.h"
 #include "launcher/elastic/cooldown.h"
 #include "launcher/worker/assignment.h"
-#include "launcher/worker/stopped.h"
+#include "launcher/worker/stopped_search.h"
 
 namespace hvd::launcher::elastic {
 
@@ -50,7 +50,8 @@ struct Settings {
   std::optional<int> reset_limit{};  ///< generations after the first one
   /// How long the members that have asked for the next generation wait for one that has not.
   Duration survivor = std::chrono::seconds(30);
-  /// A member that is stopped in two looks in a row, twice in this time, is given up. 0: none is.
+  /// A member that is stopped so long is given up if others wait for it (StoppedSearch). 0: none
+  /// is.
   Duration heartbeat{};
   /// How long the members of a new generation may take to connect.
   Duration start = std::chrono::seconds(30);

@@ -29,7 +29,8 @@ Program program_for(pid_t supervisor, Question question) {
 }  // namespace
 
 DumpRun::DumpRun(pid_t supervisor, Question question, const ProcessDefaults& defaults)
-    : events_(epoll_create1(EPOLL_CLOEXEC)),
+    : question_(question),
+      events_(epoll_create1(EPOLL_CLOEXEC)),
       child_(std::make_unique<PipedChild>(program_for(supervisor, question), defaults)) {
   child_->in.reset();
   child_->err.reset();

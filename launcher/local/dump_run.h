@@ -1,5 +1,6 @@
 // Runs `horovodrun --dump-host`, which asks the ranks of this host what they wait for, or
-// `--states-of-host`. It is a process of its own, since that takes up to a second.
+// `--states-of-host`, which asks only the kernel. It is a process of its own, since the first takes
+// up to a second, and both may hang on a file system.
 #pragma once
 
 #include <sys/types.h>
@@ -22,6 +23,7 @@ class DumpRun {
   /// be made.
   DumpRun(pid_t supervisor, Question question, const ProcessDefaults& defaults);
 
+  Question question() const { return question_; }
   /// Readable when take() has something to do.
   int fd() const { return events_.get(); }
   /// Returns what it has printed once it has ended: a JSON array; empty if it has failed.
@@ -30,6 +32,7 @@ class DumpRun {
  private:
   bool read();
 
+  const Question question_;
   FileDescriptor events_;
   std::unique_ptr<PipedChild> child_;
   std::string printed_;

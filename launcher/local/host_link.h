@@ -81,7 +81,8 @@ class HostLink {
   virtual void signal(const WorkerId& worker, int signal) = 0;
   virtual void signal_all(int signal) = 0;
   /// Asks its hosts what their ranks wait for. Adds the hosts of which a HostDump will follow,
-  /// unless they are lost. A host that has not answered an earlier question answers only that.
+  /// unless they are lost. A host that has not answered an earlier question answers the one that
+  /// asks for more.
   virtual void ask_for_dumps(Question question, std::set<int>& hosts) = 0;
   /// While paused, output stays in the pipes of the workers.
   virtual void pause_output(bool paused) = 0;

@@ -168,16 +168,21 @@ void LocalLink::take(HostNews& news) {
 void LocalLink::take_dump(std::vector<HostDump>& dumps) {
   if (auto text = dump_run_->take()) {
     dumps.push_back({plan_.host, *std::move(text)});
-    unwatch(events_, dump_run_->fd());  // as of a pipe, below
-    dump_run_.reset();
+    end_dump_run();
   }
+}
+
+void LocalLink::end_dump_run() {
+  if (dump_run_) unwatch(events_, dump_run_->fd());  // as of a pipe, below
+  dump_run_.reset();
 }
 
 /// A dump that cannot be made must not end the job.
 void LocalLink::ask_for_dumps(Question question, std::set<int>& hosts) try {
   if (!supervisor_) return;
   hosts.insert(plan_.host);
-  if (dump_run_) return;
+  if (dump_run_ && dump_run_->question() >= question) return;
+  end_dump_run();
   dump_run_.emplace(supervisor_->pid(), question, defaults_);
   watch(events_, dump_run_->fd(), kDump);
 } catch (const Error&) {

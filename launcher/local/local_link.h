@@ -79,6 +79,7 @@ class LocalLink final : public HostLink {
                            WriteEnds& write_ends);
   void take_output(std::vector<Chunk>& chunks);
   void take_dump(std::vector<HostDump>& dumps);
+  void end_dump_run();
   void take_messages(HostNews& news);
   void take_message(const SupervisorMessage& message, HostNews& news);
   bool read_pipe(Worker& worker, Stream stream, std::vector<Chunk>& chunks);

@@ -31,14 +31,21 @@ NAMES = ("a", "b", "c")
 VERSION, OTHER_VERSION = "1.0", "2.0"
 
 
-class Look:
-    """Stopped workers that were found in a wait: `now` since the last look, `before` since the one
-    before it."""
+#: Looks in a row that must find a stopped worker, which is given up then.
+LOOKS = 3
 
-    def __init__(self, wait: int | None, before: set[str]) -> None:
+
+class Look:
+    """The last look for stopped workers in a wait. `before`: in how many looks before it in a row
+    each was found; `now`: those that it has found."""
+
+    def __init__(self, wait: int | None, before: dict[str, int]) -> None:
         self.wait = wait
         self.before = before
         self.now: set[str] = set()
+
+    def next(self) -> Look:
+        return Look(self.wait, {id: self.before.get(id, 0) + 1 for id in self.now})
 
 
 class Driver:
@@ -90,7 +97,7 @@ class LaunchedWorld(World):
         self.leaving: set[str] = set()
         self.terminated: set[str] = set()
         self.stopped: dict[str, int] = {}
-        self.found_stopped = Look(None, set())
+        self.found_stopped = Look(None, {})
         self.misfits: set[str] = set()
         self.killed_by_chaos: set[str] = set()
         self.to_kill: list[Worker] = []
@@ -262,7 +269,7 @@ class LaunchedWorld(World):
     def on_look(self, only_in_init: str = "") -> None:
         if only_in_init:
             return  # ranks are connected at once here
-        self.found_stopped = Look(self.waits_since, self.look_of_this_wait().now)
+        self.found_stopped = self.look_of_this_wait().next()
         for id in self.stopped:
             self.after(self.pause(1_000), functools.partial(self.say_stopped, id))
 
@@ -347,7 +354,7 @@ class LaunchedWorld(World):
 
     def look_of_this_wait(self) -> Look:
         if self.found_stopped.wait != self.waits_since:
-            self.found_stopped = Look(self.waits_since, set())
+            self.found_stopped = Look(self.waits_since, {})
         return self.found_stopped
 
     def say_stopped(self, id: str) -> None:
@@ -360,7 +367,7 @@ class LaunchedWorld(World):
         if not is_awaited:
             return
         look.now.add(id)
-        if id not in look.before:
+        if look.before.get(id, 0) < LOOKS - 1:
             assert id not in self.dismissed or not had_place, f"{id} may be stopped for a moment"
         else:
             self.found["given up while stopped"] += 1

@@ -10,7 +10,8 @@ from cluster import Cluster, hosts, shell
 from elastic_training import entries
 from elastic_training import training as elastic_training
 from launcher import ended, wait_until
-from test_silent_ranks import BEAT, LARGE, SMALL, stops_before_init, training
+from test_silent_ranks import BEAT, LARGE, SMALL, training
+from test_stopped_in_init import WHY, script
 
 pytest.importorskip("horovod._core")
 
@@ -99,11 +100,8 @@ def test_an_elastic_job_goes_on_where_its_launcher_is(
 def test_a_rank_on_another_host_that_is_stopped_before_init_is_named(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    command = stops_before_init(tmp_path, 3)
-    process = cluster.start("-np", "4", "-H", hosts(2, 2), *command, cwd=tmp_path)
-    result = ended(process)
+    command = script(tmp_path, "if rank == 3: stop()")
+    result = ended(cluster.start("-np", "4", "-H", hosts(2, 2), *command, cwd=tmp_path))
     assert result.code == 1
-    assert result.out.count("error=") == 3
-    why = "its process is stopped (SIGSTOP), and others wait for it in hvd.init()"
-    assert result.out.count(f"rank 3 on 10.77.1.2 is lost: {why}") == 3
-    assert result.said[0] == f"rank 3 on 10.77.1.2 was given up: {why}"
+    assert result.out.count(f"rank 3 on host 10.77.1.2 is lost: {WHY}") == 3
+    assert result.said[0] == f"rank 3 on 10.77.1.2 was given up: {WHY}"

@@ -313,49 +313,6 @@ if (generation, rank, step) == (0, 1, 10): os.kill(os.getpid(), signal.SIGKILL)
     assert f" in slot {stopped} of " in given_up and "its process is stopped" in given_up
 
 
-#: A rank of the first generation stops before `init`.
-STOPS_BEFORE_INIT = """
-import os, signal, sys
-import horovod._core as core
-if os.environ["HOROVOD_RANK"] == sys.argv[1] and not os.path.exists("stopped"):
-    open("stopped", "w").close()
-    os.kill(os.getpid(), signal.SIGSTOP)
-try:
-    core.init()
-except ValueError as error:
-    print(f"error={error}", flush=True)
-    sys.exit(3)
-print(f"size={core.world().size}", flush=True)
-core.shutdown()
-"""
-
-
-def stops_before_init(folder: Path, rank: int) -> list[str]:
-    (folder / "train.py").write_text(STOPS_BEFORE_INIT)
-    return ["--start-timeout", "1000", *BEAT, sys.executable, "train.py", str(rank)]
-
-
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_rank_that_is_stopped_before_init_is_named(jobs: Jobs, stopped: int) -> None:
-    result = jobs.run("-np", "3", *stops_before_init(jobs.folder, stopped))
-    assert result.code == 1
-    found = errors(result.out)
-    assert sorted(found) == [rank for rank in range(3) if rank != stopped]
-    why = "its process is stopped (SIGSTOP), and others wait for it in hvd.init()"
-    assert all(f"rank {stopped} is lost: {why}" in text for text in found.values()), found
-    assert result.said[0] == f"rank {stopped} was given up: {why}"
-
-
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_an_elastic_job_begins_without_a_rank_that_is_stopped(jobs: Jobs, stopped: int) -> None:
-    flags = ("-np", "3", "--min-np", "2", "--reset-limit", "1")
-    result = jobs.run(*flags, *stops_before_init(jobs.folder, stopped))
-    assert result.code == 0, result.err
-    assert result.out.count("size=2") == 2
-    (given_up,) = [line for line in result.said if "was given up: " in line]
-    assert f"rank {stopped} in slot {stopped} of " in given_up and "(SIGSTOP)" in given_up
-
-
 #: Every rank makes the same calls on a group. `deed` is run before each call, by each rank.
 ON_A_GROUP = """
 import array, os, signal, sys, time

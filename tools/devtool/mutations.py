@@ -363,7 +363,7 @@ MUTATIONS = (
     Mutation(
         guard="a member that is stopped for a moment is not given up",
         file="launcher/elastic/elastic.cc",
-        find="    if (!search->has_stayed(event.worker)) return;",
+        find="    if (!search->found(event.worker, state_.settings.heartbeat)) return;",
         replace="",
         found_by=ELASTIC,
         seeds=1000,

@@ -1,4 +1,4 @@
-// The files that horovodrun itself keeps open for a job.
+// The limit of open files that horovodrun itself needs for a job.
 #pragma once
 
 #include "launcher/job.h"

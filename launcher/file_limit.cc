@@ -1,4 +1,4 @@
-#include "launcher/launch_files.h"
+#include "launcher/file_limit.h"
 
 #include <fmt/core.h>
 
