@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hanging import dumped
 from launcher import Jobs, ended, wait_until
 from test_silent_ranks import errors
 
@@ -118,3 +119,16 @@ core.shutdown()
     result = jobs.run("-np", "3", *script(jobs.folder, deed))
     assert (result.code, result.err) == (0, "")
     assert result.out.count("size=3") == 3
+
+
+def test_a_dump_meanwhile_asks_the_ranks_too(jobs: Jobs) -> None:
+    """The looks for stopped ranks, of which there are many here, do not."""
+    command = script(jobs.folder, "if rank == 1: time.sleep(1000)")[len(BEAT) :]
+    process = jobs.start("-np", "2", "--heartbeat-seconds", "0.05", *command)
+
+    def answers() -> bool:
+        dump = dumped(process)
+        return dump is not None and any(rank["answers"] for rank in dump["ranks"])
+
+    wait_until(answers, "an answer of rank 0")
+    assert all(answers() for _ in range(50))
