@@ -85,14 +85,11 @@ void DumpPart::show_cause(TimePoint now) {
   want(Question::everything, now);
 }
 
-void DumpPart::look_for_stopped(TimePoint now) {
-  looks_for_stopped_ = true;
-  want(Question::process_states, now);
-}
+void DumpPart::look_for_stopped(TimePoint now) { want(Question::process_states, now); }
 
-/// All get the one that is being collected, if it contains enough.
+/// All get the one that is being collected, if it answers the same question.
 void DumpPart::want(Question question, TimePoint now) {
-  if (until_ && question_ >= question) return;
+  if (until_ && question_ == question) return;
   next_ = question;
   if (!until_) begin(now);
 }
@@ -113,8 +110,10 @@ void DumpPart::step(TimePoint now) {
   if (!until_ || (!missing_.empty() && now < *until_)) return;
   until_.reset();
   const Gathered all = gathered();
-  if (std::exchange(looks_for_stopped_, false)) stopped_ = stopped_in(all.reports, assignment_);
-  if (question_ == Question::everything) answer(all);
+  if (question_ == Question::everything)
+    answer(all);
+  else
+    stopped_ = stopped_in(all.reports, assignment_);
   if (next_) begin(now);
 }
 

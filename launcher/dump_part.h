@@ -47,7 +47,7 @@ class DumpPart {
   /// Looks for workers whose processes a signal has stopped, without disturbing the others.
   /// take_stopped() returns them once, after a step().
   void look_for_stopped(TimePoint now);
-  std::vector<WorkerId> take_stopped() { return std::exchange(stopped_, {}); }
+  std::optional<std::vector<WorkerId>> take_stopped() { return std::exchange(stopped_, {}); }
   void take(const std::vector<HostDump>& dumps);
   /// Ends a dump that is complete or has taken too long.
   void step(TimePoint now);
@@ -70,7 +70,7 @@ class DumpPart {
   FileDescriptor listener_;
   std::optional<TimePoint> until_;  ///< while a dump is collected
   Question question_{};             ///< of the dump that is collected
-  std::optional<Question> next_;    ///< wanted after it, since it contains less
+  std::optional<Question> next_;    ///< wanted after it: the other one
   std::set<int> missing_;           ///< hosts that have not answered
   std::vector<HostDump> dumps_;
   std::vector<Visitor> visitors_;  ///< get the dump
@@ -79,8 +79,7 @@ class DumpPart {
   FileDescriptor last_;
   bool shows_ = false;
   bool shows_cause_ = false;
-  bool looks_for_stopped_ = false;
-  std::vector<WorkerId> stopped_;
+  std::optional<std::vector<WorkerId>> stopped_;
 };
 
 }  // namespace hvd::launcher

@@ -281,8 +281,7 @@ void Launch::turn() {
   perform(driver_.on(now(), std::move(events)));
   show(chunks, exited, false);
   dump_->step(now());
-  for (const WorkerId& worker : stopped_->take())
-    perform(driver_.on(now(), {WorkerStopped{worker}}));
+  if (const auto answer = stopped_->take()) perform(driver_.on(now(), {WorkersStopped{*answer}}));
   dump_->take_visitors(now());
   output_.pass(now());
   output_.console(Stream::out).pump();

@@ -1,6 +1,7 @@
 // The part of a launch that looks for workers which are stopped while others wait for them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/transport/store_server.h"
@@ -17,16 +18,19 @@ class StoppedPart {
   StoppedPart(const StoreServer& store, const Assignment& assignment, DumpPart& dump)
       : store_(store), assignment_(assignment), dump_(dump) {}
 
-  /// Looks, unless it can be seen that none waits.
+  /// Asks the hosts, unless it can be seen that no rank waits.
   void look(const LookForStopped& look, TimePoint now);
-  /// Returns those that the last look has found, once.
-  std::vector<WorkerId> take();
+  /// Returns the answer, once: the workers that are stopped while others wait.
+  std::optional<std::vector<WorkerId>> take();
 
  private:
+  bool is_awaited_by_others(const std::vector<WorkerId>& stopped) const;
+
   const StoreServer& store_;
   const Assignment& assignment_;
   DumpPart& dump_;
   bool only_in_init_ = false;
+  bool none_waits_ = false;  ///< the answer
 };
 
 }  // namespace hvd::launcher

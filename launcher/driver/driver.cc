@@ -233,11 +233,14 @@ bool Driver::looks_for_stopped() const {
          running_.size() > 1;
 }
 
-void Driver::take(TimePoint now, const WorkerStopped& event) {
+void Driver::take(TimePoint now, const WorkersStopped& event) {
   if (elastic_) return decide(now, event);
-  if (!looks_for_stopped() || !is_running(event.worker)) return;
-  if (!stopped_.found(event.worker, options_.heartbeat)) return;
-  end_without(now, event.worker,
+  if (!looks_for_stopped()) return;
+  const std::vector<WorkerId> given_up = stopped_.answer(event.workers);
+  const auto first =
+      std::ranges::find_if(given_up, [this](const WorkerId& worker) { return is_running(worker); });
+  if (first == given_up.end()) return;
+  end_without(now, *first,
               "its process is stopped (SIGSTOP), and others wait for it in hvd.init()");
 }
 
@@ -264,7 +267,7 @@ void Driver::pass(TimePoint now) {
   const bool due = goes_on() && now >= elastic::deadline(*elastic_).value_or(TimePoint::max());
   if (due) decide(now, elastic::TimePassed{});
   if (looks_for_stopped() && now >= stopped_.due(options_.heartbeat)) {
-    stopped_.look(now);
+    stopped_.look(now, options_.heartbeat);
     actions_.push_back(LookForStopped{.only_in_init = true});
   }
   judge(now);

@@ -70,7 +70,7 @@ struct HostLost {
 };
 using Event =
     std::variant<WorkerExited, WorkerEnds, Interrupted, NothingLeft, HostLost, elastic::HostsFound,
-                 elastic::WorkerAsks, elastic::WorkerLeaves, WorkerStopped, elastic::TimePassed>;
+                 elastic::WorkerAsks, elastic::WorkerLeaves, WorkersStopped, elastic::TimePassed>;
 
 // ---- Actions ----
 /// `first`: the failure that the job ends with. `consequence`: the worker reported that it ended
@@ -219,7 +219,7 @@ class Driver {
   void take(TimePoint now, const elastic::HostsFound& event) { decide(now, event); }
   void take(TimePoint now, const elastic::WorkerAsks& event) { decide(now, event); }
   void take(TimePoint now, const elastic::WorkerLeaves& event);
-  void take(TimePoint now, const WorkerStopped& event);
+  void take(TimePoint now, const WorkersStopped& event);
   void take(TimePoint now, const elastic::TimePassed& event) { decide(now, event); }
   AnnounceHost lost_with(const HostLost& event);
   std::vector<Action> decided(TimePoint now, const elastic::Event& event);

@@ -27,17 +27,16 @@ TEST_F(DriverTest, AStoppedRankForWhichOthersWaitInInitEndsTheJob) {
   now += 100s;
   const Action look = LookForStopped{.only_in_init = true};
   EXPECT_THAT(on({}), ElementsAre(look));
-  EXPECT_THAT(on({WorkerStopped{at(1)}}), IsEmpty()) << "perhaps only for a moment";
+  EXPECT_THAT(on({WorkersStopped{{at(1)}}}), IsEmpty()) << "perhaps only for a moment";
   EXPECT_THAT(wait(), ElementsAre(look));
-  EXPECT_THAT(on({WorkerStopped{at(1)}, WorkerStopped{at(2)}}), IsEmpty());
+  EXPECT_THAT(on({WorkersStopped{{at(1), at(2)}}}), IsEmpty());
   EXPECT_THAT(wait(), ElementsAre(look));
   EXPECT_EQ(now, TimePoint{} + 104s);
-  EXPECT_THAT(on({WorkerStopped{at(2)}}), IsEmpty()) << "it was not in the first look";
   EXPECT_THAT(
-      on({WorkerStopped{at(1)}}),
+      on({WorkersStopped{{at(1), at(2)}}}),
       ElementsAre(AnnounceSilent{
           at(1), "its process is stopped (SIGSTOP), and others wait for it in hvd.init()"}));
-  EXPECT_THAT(on({WorkerStopped{at(2)}}), IsEmpty());
+  EXPECT_THAT(on({WorkersStopped{{at(1), at(2)}}}), IsEmpty());
   EXPECT_THAT(wait(), ElementsAre(SignalAll{SIGTERM})) << "nothing is looked for any more";
 }
 

@@ -25,6 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr char kStopped = 'T';  // by a signal
 constexpr int kLookMilliseconds = 1;
 constexpr int kThreadLooks = 100;  // at most, while other threads of a rank are asked
 constexpr int kStateLooks = 5;
@@ -174,17 +175,13 @@ Asked asked(pid_t worker, const ProcessParents& all) {
   return one;
 }
 
-pid_t end_of_chain(pid_t process, const ProcessParents& all) {
-  for (auto below = children_of(process, all); below.size() == 1; below = children_of(process, all))
-    process = below.front();
-  return process;
-}
-
 /// By the launcher's variable, since the board has the rank of the last job, which may have been
-/// one of some ranks. A rank without a board may be below a shell.
+/// one of some ranks. Without a board, the rank is any process of the worker, as one below a shell.
 void name_from_outside(Asked& one, pid_t worker, const ProcessParents& all) {
   one.report.rank = number_in(environment_of(worker), "HOROVOD_RANK", -1);
-  if (!one.board) one.report.run_state = settled_state(end_of_chain(worker, all));
+  const auto is_stopped = [](pid_t process) { return state_of(process) == kStopped; };
+  if (!one.board && std::ranges::any_of(tree_of(worker, all), is_stopped))
+    one.report.run_state = kStopped;
 }
 
 /// To the main thread. A stopped process would take the signal when it continues.

@@ -109,16 +109,17 @@ class Making {
 
   /// While members wait for it, it is as good as silent: it may have no operation in which others
   /// could notice.
-  void take(const WorkerStopped& event) {
-    const auto found = state_.workers.find(event.worker);
+  void take(const WorkersStopped& event) {
     StoppedSearch* const search = search_now(state_);
-    if (search == nullptr || found == state_.workers.end() || found->second != Standing::running)
-      return;
-    if (!search->found(event.worker, state_.settings.heartbeat)) return;
-    give_up(event.worker, fmt::format("{} was given up: its process is stopped (SIGSTOP), and "
-                                      "others wait for it",
-                                      name_of(event.worker)));
-    actions_.push_back(Kill{event.worker});
+    if (search == nullptr) return;
+    for (const WorkerId& worker : search->answer(event.workers)) {
+      const auto found = state_.workers.find(worker);
+      if (found == state_.workers.end() || found->second != Standing::running) continue;
+      give_up(worker, name_of(worker) +
+                          " was given up: its process is stopped (SIGSTOP), and "
+                          "others wait for it");
+      actions_.push_back(Kill{worker});
+    }
   }
 
   /// Counts as a failure of its host, since the host may be about to go.
@@ -236,7 +237,7 @@ class Making {
 
   void look(StoppedSearch& search, bool only_in_init) {
     if (now_ < search.due(state_.settings.heartbeat)) return;
-    search.look(now_);
+    search.look(now_, state_.settings.heartbeat);
     actions_.push_back(LookForStopped{only_in_init});
   }
 
@@ -323,8 +324,7 @@ class Making {
     state_.wait.reset();
     state_.forming.reset();
     if (state_.settings.heartbeat > Duration{} && members() > 1)
-      state_.forming =
-          Forming{.until = now_ + state_.settings.start, .stopped = StoppedSearch(now_)};
+      state_.forming = Forming{now_ + state_.settings.start, StoppedSearch(now_)};
   }
 
   /// The members learn once per generation that workers join, and once that workers leave.

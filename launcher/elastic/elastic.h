@@ -99,7 +99,7 @@ struct WorkerLeaves {
 };
 struct TimePassed {};
 using Event = std::variant<WorkerEnded, HostGone, HostsFound, WorkerAsks, WorkerSilent,
-                           WorkerLeaves, WorkerStopped, TimePassed>;
+                           WorkerLeaves, WorkersStopped, TimePassed>;
 
 // ---- Actions ----
 struct StartWorker {

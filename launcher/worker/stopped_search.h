@@ -3,50 +3,55 @@
 #pragma once
 
 #include <map>
-#include <set>
+#include <utility>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/transport/worker_id.h"
 
 namespace hvd::launcher {
 
-/// WorkerStopped follows for each worker that is stopped now, if others wait.
+/// WorkersStopped follows.
 struct LookForStopped {
   /// It is not known whether others wait: only if a rank in `init`, which runs, waits for others.
   bool only_in_init = false;
   bool operator==(const LookForStopped&) const = default;
 };
-struct WorkerStopped {
-  WorkerId worker;
+/// The answer: all workers that are stopped now, if others wait for them.
+struct WorkersStopped {
+  std::vector<WorkerId> workers;
 };
 
 class StoppedSearch {
  public:
-  /// Three looks in a row, which take two thirds of the heartbeat, must find a worker. So it is
-  /// given up when it has been stopped for two thirds to all of the heartbeat.
-  static constexpr int kLooksPerHeartbeat = 3;
+  /// Answers in a row that must name a worker. It is given up then: it has been stopped for about
+  /// two thirds to all of the heartbeat.
+  static constexpr int kAnswers = 3;
 
   explicit StoppedSearch(TimePoint begin) : last_(begin) {}
 
-  TimePoint due(Duration heartbeat) const { return last_ + period(heartbeat); }
-  void look(TimePoint now) {
+  /// When the next look is due: there are as many in the heartbeat.
+  TimePoint due(Duration heartbeat) const { return last_ + heartbeat / kAnswers; }
+  void look(TimePoint now, Duration heartbeat) {
+    if (now - last_ > heartbeat) answers_.clear();  // the launcher itself has not run
     last_ = now;
-    std::erase_if(since_, [&](const auto& entry) { return !found_.contains(entry.first); });
-    found_.clear();
   }
-  /// The last look has found the worker. Returns whether it is given up.
-  bool found(const WorkerId& worker, Duration heartbeat) {
-    found_.insert(worker);
-    const TimePoint since = since_.try_emplace(worker, last_).first->second;
-    return last_ - since >= (kLooksPerHeartbeat - 1) * period(heartbeat);
+  /// Returns the workers that are given up.
+  std::vector<WorkerId> answer(const std::vector<WorkerId>& stopped) {
+    std::map<WorkerId, int> answers;
+    std::vector<WorkerId> given_up;
+    for (const WorkerId& worker : stopped) {
+      const auto before = answers_.find(worker);
+      answers[worker] = (before == answers_.end() ? 0 : before->second) + 1;
+      if (answers[worker] >= kAnswers) given_up.push_back(worker);
+    }
+    answers_ = std::move(answers);
+    return given_up;
   }
 
  private:
-  static Duration period(Duration heartbeat) { return heartbeat / kLooksPerHeartbeat; }
-
   TimePoint last_;
-  std::set<WorkerId> found_;             ///< by the last look
-  std::map<WorkerId, TimePoint> since_;  ///< the first of the looks in a row
+  std::map<WorkerId, int> answers_;  ///< in a row that have named the worker
 };
 
 }  // namespace hvd::launcher

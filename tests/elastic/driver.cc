@@ -50,7 +50,11 @@ Event event_of(const std::string& line) {
     return WorkerSilent{.by = by, .worker = worker_of(in), .why = "it is silent"};
   }
   if (kind == "leaves") return WorkerLeaves{worker_of(in)};
-  if (kind == "stopped") return WorkerStopped{worker_of(in)};
+  if (kind == "stopped") {
+    WorkersStopped stopped;
+    for (std::string id; in >> id;) stopped.workers.push_back(worker_from(id).value());
+    return stopped;
+  }
   return TimePassed{};
 }
 

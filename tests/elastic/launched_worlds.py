@@ -31,21 +31,19 @@ NAMES = ("a", "b", "c")
 VERSION, OTHER_VERSION = "1.0", "2.0"
 
 
-#: Looks in a row that must find a stopped worker, which is given up then.
-LOOKS = 3
+#: Answers in a row that must name a stopped worker, which is given up then.
+ANSWERS = 3
 
 
-class Look:
-    """The last look for stopped workers in a wait. `before`: in how many looks before it in a row
-    each was found; `now`: those that it has found."""
+class Search:
+    """For stopped workers, in a wait. `answers`: how many in a row have named each."""
 
-    def __init__(self, wait: int | None, before: dict[str, int]) -> None:
+    def __init__(self, wait: int | None) -> None:
         self.wait = wait
-        self.before = before
-        self.now: set[str] = set()
+        self.answers: dict[str, int] = {}
 
-    def next(self) -> Look:
-        return Look(self.wait, {id: self.before.get(id, 0) + 1 for id in self.now})
+    def answer(self, stopped: list[str]) -> None:
+        self.answers = {id: self.answers.get(id, 0) + 1 for id in stopped}
 
 
 class Driver:
@@ -97,7 +95,7 @@ class LaunchedWorld(World):
         self.leaving: set[str] = set()
         self.terminated: set[str] = set()
         self.stopped: dict[str, int] = {}
-        self.found_stopped = Look(None, {})
+        self.search = Search(None)
         self.misfits: set[str] = set()
         self.killed_by_chaos: set[str] = set()
         self.to_kill: list[Worker] = []
@@ -269,9 +267,7 @@ class LaunchedWorld(World):
     def on_look(self, only_in_init: str = "") -> None:
         if only_in_init:
             return  # ranks are connected at once here
-        self.found_stopped = self.look_of_this_wait().next()
-        for id in self.stopped:
-            self.after(self.pause(1_000), functools.partial(self.say_stopped, id))
+        self.after(self.pause(1_000), self.answer_look)
 
     def on_close(self) -> None:
         self.over = "a rank has finished"
@@ -352,26 +348,23 @@ class LaunchedWorld(World):
         self.stopped[id] = self.now
         self.after(time, functools.partial(self.stopped.pop, id, None))
 
-    def look_of_this_wait(self) -> Look:
-        if self.found_stopped.wait != self.waits_since:
-            self.found_stopped = Look(self.waits_since, {})
-        return self.found_stopped
-
-    def say_stopped(self, id: str) -> None:
-        if self.is_put_off(id, lambda: self.say_stopped(id)):
+    def answer_look(self) -> None:
+        """Dark hosts do not answer."""
+        if self.search.wait != self.waits_since:
+            self.search = Search(self.waits_since)
+        found = [id for id in self.stopped if self.dark.get(id[0], 0) <= self.now]
+        self.search.answer(found)
+        awaited = [id for id in found if self.is_member(id) and id not in self.asked]
+        in_place = [id for id in awaited if id not in self.dismissed]
+        self.event(" ".join(["stopped", *found]))
+        if self.waits_since is None:
             return
-        is_awaited = self.waits_since is not None and self.is_member(id) and id not in self.asked
-        had_place = id not in self.dismissed
-        look = self.look_of_this_wait()
-        self.event(f"stopped {id}")
-        if not is_awaited:
-            return
-        look.now.add(id)
-        if look.before.get(id, 0) < LOOKS - 1:
-            assert id not in self.dismissed or not had_place, f"{id} may be stopped for a moment"
-        else:
-            self.found["given up while stopped"] += 1
-            assert self.over or id in self.dismissed, f"the others wait for {id}, which is stopped"
+        for id in in_place:
+            is_given_up = self.search.answers[id] >= ANSWERS
+            self.found["given up while stopped"] += is_given_up
+            is_dismissed = self.over or id in self.dismissed
+            assert not is_given_up or is_dismissed, f"the others wait for {id}, which is stopped"
+            assert is_given_up or not is_dismissed, f"{id} may be stopped for a moment"
 
     def is_put_off(self, id: str, call: Callable[[], None]) -> bool:
         """Whether what a worker says, or what it is told, comes later: its host is dark."""

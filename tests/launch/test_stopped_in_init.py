@@ -31,10 +31,13 @@ os.rename(f"{rank}.part", f"{rank}.pid")
 def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
-def pause_soon(seconds):
-    '''Stops this process while it is in its next call.'''
-    subprocess.Popen(["sh", "-c", "sleep 0.5; kill -STOP $0; sleep $1; kill -CONT $0",
-                      str(os.getpid()), str(seconds)])
+def pause_soon():
+    '''Stops this process for twice the heartbeat, while it is in its next call.'''
+    subprocess.Popen(["sh", "-c", "sleep 0.5; kill -STOP $0; sleep 2; kill -CONT $0; : > paused",
+                      str(os.getpid())])
+
+def await_pause():
+    while not os.path.exists("paused"): time.sleep(0.01)
 
 try:
     exec(sys.argv[1])
@@ -88,7 +91,7 @@ def test_it_may_have_had_another_rank_in_a_job_of_some_ranks(jobs: Jobs) -> None
 @pytest.mark.parametrize("flags", [[], ["--min-np", "2"]], ids=["", "elastic"])
 def test_one_that_waits_itself_is_not_given_up(jobs: Jobs, flags: list[str]) -> None:
     """The others do not wait for it yet."""
-    deed = "pause_soon(3) if rank == 1 else time.sleep(5)"
+    deed = "pause_soon() if rank == 1 else await_pause()"
     result = jobs.run("-np", "3", *flags, *script(jobs.folder, deed))
     assert (result.code, result.err) == (0, "")
     assert result.out.count("size=3") == 3
@@ -111,8 +114,9 @@ def test_ranks_that_all_are_stopped_go_on(jobs: Jobs) -> None:
 def test_one_that_is_not_in_a_group_does_not_hold_it_up(jobs: Jobs) -> None:
     deed = """
 core.init()
-if rank == 1: time.sleep(3.5)
-group = core.Group([0, 1], "") if rank < 2 else pause_soon(2) or time.sleep(6)
+if rank == 1: await_pause()
+if rank == 2: pause_soon(); await_pause()
+group = core.Group([0, 1], "") if rank < 2 else time.sleep(3)
 if group: group.close()
 core.shutdown()
 """
@@ -131,4 +135,4 @@ def test_a_dump_meanwhile_asks_the_ranks_too(jobs: Jobs) -> None:
         return dump is not None and any(rank["answers"] for rank in dump["ranks"])
 
     wait_until(answers, "an answer of rank 0")
-    assert all(answers() for _ in range(50))
+    assert all(answers() for _ in range(10))

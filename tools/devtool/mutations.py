@@ -363,8 +363,8 @@ MUTATIONS = (
     Mutation(
         guard="a member that is stopped for a moment is not given up",
         file="launcher/elastic/elastic.cc",
-        find="    if (!search->found(event.worker, state_.settings.heartbeat)) return;",
-        replace="",
+        find="for (const WorkerId& worker : search->answer(event.workers)) {",
+        replace="for (const WorkerId& worker : event.workers) {",
         found_by=ELASTIC,
         seeds=1000,
     ),
