@@ -355,8 +355,8 @@ MUTATIONS = (
     Mutation(
         guard="a stopped member is given up",
         file="launcher/elastic/elastic.cc",
-        find="if (looks == nullptr || found == ",
-        replace="if (true || found == ",
+        find="if (search == nullptr) return;",
+        replace="if (search == nullptr || true) return;",
         found_by=ELASTIC,
         seeds=1000,
     ),
