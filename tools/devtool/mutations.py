@@ -40,7 +40,7 @@ MUTATIONS = (
         file="core/engine/engine.cc",
         find="  const bool blames_another = error.rank() != kNoRank &&",
         replace="  const bool blames_another = false &&",
-        seeds=20000,
+        seeds=60000,
     ),
     Mutation(
         guard="a rank hears that its child has given it up",
