@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/transport/process_watch.h"
 #include "core/transport/socket.h"
 #include "launcher/dump/collect.h"
 #include "launcher/dump/gathered.h"
@@ -36,7 +37,7 @@ std::optional<pid_t> process_in(const Options& options) {
 
 /// The number of the file in the launcher with the dump of all hosts. None if it does not answer.
 std::optional<int> ask(pid_t launcher) {
-  if (state_of(launcher) == 'T') return std::nullopt;
+  if (state_of(launcher) == kStoppedBySignal) return std::nullopt;
   const TimePoint deadline = std::chrono::steady_clock::now() + kLauncherTime;
   const FileDescriptor socket = try_connect_unix(dump_socket_of(launcher), deadline);
   if (!socket) return std::nullopt;

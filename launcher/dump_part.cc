@@ -17,7 +17,6 @@ namespace {
 
 /// In what the stall check of rank 0 logs (core/negotiate/stall.h).
 constexpr std::string_view kOfStall = "\nMissing ranks:\n", kOfEnd = "so the job is shut down";
-constexpr char kStopped = 'T';  // as /proc shows a process that a signal has stopped
 
 /// Only in an elastic job the report names the worker.
 std::optional<WorkerId> worker_of(const RankReport& report, const Assignment& assignment) {
@@ -31,7 +30,7 @@ std::vector<WorkerId> stopped_in(const std::vector<RankReport>& reports,
                                  const Assignment& assignment) {
   std::vector<WorkerId> stopped;
   for (const RankReport& report : reports)
-    if (const auto worker = worker_of(report, assignment); worker && report.run_state == kStopped)
+    if (const auto worker = worker_of(report, assignment); worker && report.is_stopped_by_signal())
       stopped.push_back(*worker);
   return stopped;
 }

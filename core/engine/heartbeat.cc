@@ -9,12 +9,6 @@
 #include "core/transport/process_watch.h"
 
 namespace hvd {
-namespace {
-
-constexpr char kStopped = 'T';  // as /proc shows a process that a signal has stopped
-
-}  // namespace
-
 Heartbeat::Heartbeat(Control& control, const Wiring& wiring, const Clock& clock,
                      std::chrono::milliseconds limit)
     : control_(control),
@@ -50,7 +44,7 @@ std::optional<Heartbeat::Silence> Heartbeat::check_stopped(const std::vector<int
   if (now < *next_beat_) return std::nullopt;
   next_beat_ = now + period_;
   const auto stopped = std::ranges::find_if(awaited, [this](int rank) {
-    return state_of(rank) == kStopped || has_replaced_itself(rank);
+    return state_of(rank) == kStoppedBySignal || has_replaced_itself(rank);
   });
   beats_stopped_ = stopped == awaited.end() ? 0 : beats_stopped_ + 1;
   if (beats_stopped_ < Pulse::kBeatsPerLimit) return std::nullopt;
@@ -70,7 +64,7 @@ std::optional<Heartbeat::Silence> Heartbeat::judge(const std::vector<Quiet>& qui
       replaced_ = rank;
     } else if (pulse.is_silent()) {
       const std::optional<char> state = state_of(rank);
-      const bool is_lost = state ? *state == kStopped : !pulse.may_be_starting();
+      const bool is_lost = state ? *state == kStoppedBySignal : !pulse.may_be_starting();
       if (is_lost) return silence_of(rank, pulse.silent_beats(), state.has_value());
     }
   }

@@ -24,8 +24,10 @@ FileDescriptor open_own_process();
 /// Returns whether the process of such a descriptor has ended. Does not block.
 bool has_ended(const FileDescriptor& process);
 
-/// Returns the state of the process as /proc shows it: 'T' if a signal has stopped it, 't' if a
-/// debugger has. nullopt if /proc does not show it, it has ended, or there are no pidfds.
+/// The state that /proc shows of a process which a signal has stopped; 't': a debugger has.
+inline constexpr char kStoppedBySignal = 'T';
+/// Returns the state of the process as /proc shows it. nullopt if /proc does not show it, it has
+/// ended, or there are no pidfds.
 std::optional<char> state_of_process(const FileDescriptor& process);
 
 /// Returns whether the process has replaced itself by another program (exec), which closes `file`:

@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process_tree.h"
+#include "core/transport/process_watch.h"
 #include "core/transport/rank_board.h"
 #include "launcher/dump/proc.h"
 #include "launcher/dump/py_spy.h"
@@ -25,7 +26,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr char kStopped = 'T';  // by a signal
 constexpr int kLookMilliseconds = 1;
 constexpr int kThreadLooks = 100;  // at most, while other threads of a rank are asked
 constexpr int kStateLooks = 5;
@@ -164,24 +164,27 @@ void find_board(Asked& one, pid_t worker, const ProcessParents& all) {
   one.report.outlives_main = outlives_main_thread(one.report.process);
 }
 
-Asked asked(pid_t worker, const ProcessParents& all) {
+bool has_stopped_process(pid_t worker, const ProcessParents& all) {
+  return std::ranges::any_of(tree_of(worker, all),
+                             [](pid_t process) { return state_of(process) == kStoppedBySignal; });
+}
+
+/// With Question::process_states, the rank is the launcher's: the board has that of the last job,
+/// which may have been one of some ranks. Without a board, any process of the worker may be the
+/// rank, as one below a shell.
+Asked asked(pid_t worker, const ProcessParents& all, Question question) {
   Asked one;
   const Environment environment = environment_of(worker);
-  one.report.rank = number_in(environment, "HOROVOD_RANK", -1);
+  const int rank = number_in(environment, "HOROVOD_RANK", -1);
+  one.report.rank = rank;
   one.report.host = text_in(environment, "HOROVOD_HOSTNAME");
   one.report.worker = text_in(environment, "HOROVOD_WORKER");
   find_board(one, worker, all);
   one.report.kernel = kernel_place(one.report.process);
+  if (question == Question::everything) return one;
+  one.report.rank = rank;
+  if (!one.board && has_stopped_process(worker, all)) one.report.run_state = kStoppedBySignal;
   return one;
-}
-
-/// By the launcher's variable, since the board has the rank of the last job, which may have been
-/// one of some ranks. Without a board, the rank is any process of the worker, as one below a shell.
-void name_from_outside(Asked& one, pid_t worker, const ProcessParents& all) {
-  one.report.rank = number_in(environment_of(worker), "HOROVOD_RANK", -1);
-  const auto is_stopped = [](pid_t process) { return state_of(process) == kStopped; };
-  if (!one.board && std::ranges::any_of(tree_of(worker, all), is_stopped))
-    one.report.run_state = kStopped;
 }
 
 /// To the main thread. A stopped process would take the signal when it continues.
@@ -279,8 +282,7 @@ std::vector<RankReport> collect_below(pid_t supervisor, milliseconds patience, Q
   const auto processes = all_processes();
   std::vector<Asked> all;
   for (const pid_t worker : children_of(supervisor, processes)) {
-    all.push_back(asked(worker, processes));
-    if (question == Question::process_states) name_from_outside(all.back(), worker, processes);
+    all.push_back(asked(worker, processes, question));
     const RankReport& report = all.back().report;
     if (report.rank < 0 && report.worker.empty() && !all.back().board) all.pop_back();  // an orphan
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/transport/board_state.h"
+#include "core/transport/process_watch.h"
 #include "core/transport/rank_board.h"
 
 namespace hvd::launcher {
@@ -44,7 +45,8 @@ struct RankReport {
   std::vector<Frame> stack{};
   bool operator==(const RankReport&) const = default;
 
-  bool is_stopped() const { return run_state == 'T' || run_state == 't'; }
+  bool is_stopped() const { return is_stopped_by_signal() || run_state == 't'; }
+  bool is_stopped_by_signal() const { return run_state == kStoppedBySignal; }
   bool has_ended() const {
     return is_reached && (process == 0 || (run_state == 'Z' && !outlives_main));
   }

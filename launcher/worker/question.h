@@ -7,7 +7,7 @@ namespace hvd::launcher {
 
 /// Ordered by how much the answer contains.
 enum class Question : uint8_t {
-  process_states,  ///< of /proc only: ranks are not disturbed, and there are no stacks
+  process_states,  ///< from /proc: no rank gets a signal, no stack is read
   everything,      ///< also what ranks tell themselves
 };
 inline constexpr Question kLastQuestion = Question::everything;
